@@ -17,6 +17,7 @@ const maxAttempts = 64
 type acquirer struct {
 	log      *lineLog
 	registry *registry
+	limits   *limits
 	planner  *planner // where postponed ticks wait
 	runner   *runner
 	ledger   *ledger
@@ -91,7 +92,7 @@ func (a *acquirer) attempt(e *entry, t dueTick) {
 
 // acquire makes one call to the store. The zero dueTick claims no tick.
 func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lease, error) {
-	sem := a.session.Semaphore(e.lockName, e.timer.slots())
+	sem := a.session.Semaphore(e.lockName, e.timer.slots()).With(e.also...)
 	started := time.Now()
 	var lease *dlock.Lease
 	var err error
@@ -105,6 +106,7 @@ func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lea
 		a.ledger.count(&e.state.record, func(t *tally) { t.acquired(result) })
 		a.store.acquireTime.Observe(time.Since(started).Seconds())
 	}
+	a.limits.heard(e, lease, err)
 	return lease, a.store.recordAcquire(e.lockName, err)
 }
 

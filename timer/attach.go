@@ -3,6 +3,7 @@ package timer
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -17,6 +18,21 @@ import (
 // waits for a run whose lease has expired.
 func (n *runner) rejoining(e *entry) bool {
 	return e.shared() && n.withoutSlot(e) != nil && n.store.serves(e)
+}
+
+// limitsRejoining reports whether a timer has to wait because a run of another timer with which it
+// shares a limit needs a slot, and the store can grant one.
+func (n *runner) limitsRejoining(e *entry) bool {
+	if len(e.limits) == 0 || n.store == nil || n.store.views.degradedRuns() == 0 {
+		return false
+	}
+	for _, other := range n.registry.all() {
+		shares := slices.ContainsFunc(other.limits, func(l *sharedLimit) bool { return slices.Contains(e.limits, l) })
+		if shares && n.rejoining(other) {
+			return true
+		}
+	}
+	return false
 }
 
 // withoutSlot returns the oldest run that needs a slot; nil: there is none.

@@ -45,6 +45,9 @@ type Config struct {
 	// no metrics.
 	Registerer prometheus.Registerer
 
+	// Limits are limits that several timers share: see Timer.Limits. Default none.
+	Limits []Limit
+
 	// TTL is how long the slot of a dead host stays taken. Leases are renewed every third of it. At
 	// least three times StoreTimeout, at most what the store accepts. Default 15 s.
 	TTL time.Duration
@@ -99,6 +102,7 @@ func (c Config) check() error {
 					d.value))
 		}
 	}
+	errs = append(errs, checkLimits(c.Limits)...)
 	for i, b := range c.Blackouts {
 		for _, err := range schedule.CheckBlackout(b) {
 			errs = append(errs, fmt.Errorf("timer: Config.Blackouts[%d]: %w", i, err))
@@ -126,7 +130,7 @@ func (t Timer) check(fleet bool) error {
 	fault := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("timer %.60q: %s: "+format, append([]any{t.Name, field}, args...)...))
 	}
-	t.checkName(fault)
+	checkName(t.Name, t.lockName(), "timer", fault)
 	if t.Run == nil {
 		fault("Run", "it is nil: set the function that does the work")
 	}
@@ -201,18 +205,19 @@ func (t Timer) check(fleet bool) error {
 	return errors.Join(errs...)
 }
 
-func (t Timer) checkName(fault func(string, string, ...any)) {
+// checkName checks the name of a timer or limit.
+func checkName(name, lockName, what string, fault func(string, string, ...any)) {
 	switch {
-	case t.Name == "":
-		fault("Name", "it is empty: give the timer a name")
-	case len(t.Name) > MaxNameLen:
-		fault("Name", "it is %d bytes long: use at most %d", len(t.Name), MaxNameLen)
-	case !utf8.ValidString(t.Name):
-		fault("Name", "%q is not valid UTF-8: use text", t.Name)
-	case strings.ContainsFunc(t.Name, unicode.IsControl):
-		fault("Name", "%q has a control character: take it out", t.Name)
+	case name == "":
+		fault("Name", "it is empty: give the %s a name", what)
+	case len(name) > MaxNameLen:
+		fault("Name", "it is %d bytes long: use at most %d", len(name), MaxNameLen)
+	case !utf8.ValidString(name):
+		fault("Name", "%q is not valid UTF-8: use text", name)
+	case strings.ContainsFunc(name, unicode.IsControl):
+		fault("Name", "%q has a control character: take it out", name)
 	default:
-		if err := dlock.CheckName(t.lockName()); err != nil {
+		if err := dlock.CheckName(lockName); err != nil {
 			fault("Name", "%v", err)
 		}
 	}

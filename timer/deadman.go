@@ -99,6 +99,8 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 			return fmt.Sprintf("every slot is held, the one that ends first by %s", holder)
 		}
 		return "every slot is held"
+	case ReasonLimitFull:
+		return "a limit that it shares with other timers is full"
 	case ReasonHostFull:
 		return "the runs on this host do not end"
 	case ReasonTickTaken, ReasonTickLate:

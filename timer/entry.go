@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // An entry is one registered timer.
@@ -18,6 +20,8 @@ type entry struct {
 	local    bool        // LocalOnly, or there is no store
 	id       int64       // of the schedule
 	state    *state
+	limits   []*sharedLimit // of Timer.Limits
+	also     []dlock.Lock   // the same, as the store takes them
 
 	waits          dueTick       // the tick that waits in the queue; zero: none
 	askPause       time.Duration // the planner's: the pause before a failed schedule is asked again; 0: it works

@@ -45,7 +45,7 @@ var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(O
 	string(ReasonTickFirst), string(ReasonTickLate), string(ReasonTickAhead),
 	string(ReasonQuarantine), string(ReasonPaused), string(ReasonStoreDown), string(ReasonStoreSetup),
 	string(ReasonStoreFault), string(ReasonStoreBusy), string(ReasonRejoining), string(ReasonDraining),
-	string(ReasonTickHeld)}
+	string(ReasonTickHeld), string(ReasonLimitFull)}
 
 func verdictOf[T Reason | Outcome](v T) verdict {
 	return verdict(max(0, slices.Index(verdicts[:], string(v))))
@@ -320,7 +320,7 @@ func (x *Explanation) why(w wording) string {
 	if no, refused := errors.AsType[*dlock.NotAcquiredError](x.Err); refused {
 		text := no.Error()
 		switch {
-		case no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}):
+		case (no.Reason == dlock.ReasonFull || no.Reason == dlock.ReasonLimitFull) && no.Holder != (dlock.Holder{}):
 			text += ": since " + w.said.Add(-no.HeldFor).UTC().Format(time.RFC3339Nano)
 		case no.Reason == dlock.ReasonPaused && no.ExpiresIn > 0:
 			text += ": until " + w.said.Add(no.ExpiresIn).UTC().Format(time.RFC3339Nano)

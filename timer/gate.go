@@ -17,6 +17,7 @@ import (
 type gate struct {
 	log      *lineLog
 	registry *registry
+	limits   *limits
 	planner  *planner // for ticks that yield to other hosts
 	acquirer *acquirer
 	runner   *runner
@@ -40,7 +41,7 @@ func (g *gate) why(e *entry, scheduled bool) (Reason, error) {
 	switch {
 	case e.placesTaken() >= e.hostLimit():
 		return ReasonHostFull, nil
-	case g.runner.rejoining(e):
+	case g.runner.rejoining(e) || g.runner.limitsRejoining(e):
 		return ReasonRejoining, nil
 	case !scheduled || g.store == nil:
 		return "", nil
@@ -100,6 +101,11 @@ func (g *gate) try(e *entry, t dueTick) {
 	}
 	if e.shared() {
 		g.acquirer.submit(e, t)
+		return
+	}
+	if full := g.limits.enter(e, false); full != nil {
+		g.registry.leave(e)
+		g.turnAway(e, t, ReasonLimitFull, full)
 		return
 	}
 	g.starts = append(g.starts, start{e: e, tick: t})

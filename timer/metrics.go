@@ -24,6 +24,7 @@ type metrics struct {
 	fallbackActive, fallbackRuns, paused, lastSuccess, scheduleFailed *prometheus.Desc
 	overdueRuns, overlongHolds, leasesExpired                         *prometheus.Desc
 	breaker, up, hosts, droppedEvents                                 *prometheus.Desc
+	limitRuns, limitSize, limitElsewhere                              *prometheus.Desc
 
 	acquireTime *prometheus.HistogramVec
 	opTime      *prometheus.HistogramVec
@@ -98,6 +99,10 @@ func newMetrics(s *Scheduler) *metrics {
 			"1 while the timer is not due because its schedule failed when it was asked last.", "timer"),
 		droppedEvents: desc("hook_events_dropped_total",
 			"Events of Config.Hooks that were dropped because a hook was slower than what happened."),
+		limitRuns: desc("limit_runs", "Runs on this host that hold the limit, which several timers share.", "limit"),
+		limitSize: desc("limit_size", "How many runs may hold the limit in the fleet, as this host thinks.", "limit"),
+		limitElsewhere: desc("limit_size_elsewhere",
+			"How many runs may hold the limit as other hosts think, if they disagree; else 0.", "limit"),
 		build: gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
 	}
 	m.build.WithLabelValues(version(), runtime.Version()).Set(1)
@@ -125,7 +130,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		m.holdTime, m.slotsHeld,
 		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
 		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.hosts, m.lastSuccess, m.scheduleFailed,
-		m.paused, m.droppedEvents} {
+		m.paused, m.droppedEvents, m.limitRuns, m.limitSize, m.limitElsewhere} {
 		ch <- d
 	}
 	for _, c := range m.kept() {
@@ -157,6 +162,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		written.gauge(m.hosts, float64(hosts))
 	}
 	written.counter(m.droppedEvents, s.events.queue.Dropped())
+	for _, l := range s.limits.status() {
+		written.gauge(m.limitRuns, float64(l.Runs), l.Name)
+		written.gauge(m.limitSize, float64(l.Size), l.Name)
+		written.gauge(m.limitElsewhere, float64(l.SizeElsewhere), l.Name)
+	}
 	written.send(ch)
 	for _, e := range s.registry.all() {
 		m.write(&written, e)

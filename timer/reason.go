@@ -11,10 +11,12 @@ type Reason string
 
 const (
 	// This host was late, and CatchUp does not run the tick, or a later one is tried.
-	ReasonMissed    Reason = "missed"
-	ReasonBlackout  Reason = "blackout"   // it fell into a blackout of its timer or of the scheduler
-	ReasonHostFull  Reason = "host_full"  // MaxPerHost runs go on here
-	ReasonFull      Reason = "full"       // MaxConcurrency runs go on in the fleet
+	ReasonMissed   Reason = "missed"
+	ReasonBlackout Reason = "blackout"  // it fell into a blackout of its timer or of the scheduler
+	ReasonHostFull Reason = "host_full" // MaxPerHost runs go on here
+	ReasonFull     Reason = "full"      // MaxConcurrency runs go on in the fleet
+	// A limit that the timer shares with others is full: see Timer.Limits.
+	ReasonLimitFull Reason = "limit_full"
 	ReasonTickTaken Reason = "tick_taken" // the tick has had its MaxPerTick starts
 	// A tick before this host's start that was not missed: no tick of this schedule was claimed
 	// before.

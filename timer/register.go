@@ -30,7 +30,8 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
 		}
 		names[t.Name] = true
-		if err := t.check(s.config.Lock != nil); err != nil {
+		limits, faults := s.limits.of(t)
+		if err := errors.Join(t.check(s.config.Lock != nil), errors.Join(faults...)); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -42,6 +43,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 		}
 		t.Run = run
 		e := newEntry(t, s.config.Lock != nil)
+		e.limits, e.also = limits, locks(limits)
 		first, err := s.planner.timetable.first(e, now, time.Time{})
 		first.missed = s.planner.timetable.lastMissed(e, now)
 		if err != nil {

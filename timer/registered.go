@@ -78,11 +78,12 @@ type resolved struct {
 	catchUp                       CatchUpPolicy
 	shared                        bool
 	storeDown                     StoreDownPolicy // if shared
+	limits                        string          // that it shares with other timers
 }
 
 func resolvedOf(t Timer, hasStore bool) resolved {
 	r := resolved{concurrency: t.MaxConcurrency, perTick: t.MaxPerTick, perHost: t.MaxPerHost, runTime: t.MaxRunTime,
-		catchUp: t.CatchUp.Policy}
+		catchUp: t.CatchUp.Policy, limits: strings.Join(t.Limits, ", ")}
 	if r.shared = hasStore && !t.LocalOnly; r.shared {
 		r.storeDown = t.OnStoreDown
 	}
@@ -96,6 +97,9 @@ func (r resolved) args() []any {
 		args = append(args, "on_store_down", r.storeDown.String())
 	} else {
 		args = append(args, "shared", false)
+	}
+	if r.limits != "" {
+		args = append(args, "limits", r.limits)
 	}
 	return append(args, "catch_up", r.catchUp.String())
 }

@@ -19,6 +19,7 @@ type runner struct {
 	log      *lineLog
 	events   *events
 	registry *registry
+	limits   *limits
 	ledger   *ledger
 	store    *storeWatch  // nil: no store
 	started  atomic.Int64 // runs without a fence
@@ -159,6 +160,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 		n.store.views.slotFree(e)
 	}
 	n.countReleased(e, r)
+	n.limits.leave(e)
 	n.registry.leave(e)
 	d.mu.Unlock()
 	n.log.flush()

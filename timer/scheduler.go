@@ -16,6 +16,7 @@ type Scheduler struct {
 	session  *dlock.Session // nil: no store
 	metrics  *metrics       // nil: none
 	registry *registry
+	limits   *limits
 
 	// The path of a tick, in one direction.
 	planner  *planner
@@ -43,6 +44,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	}
 	s.events = newEvents(config, s.log)
 	s.ledger = &ledger{events: s.events}
+	s.limits = newLimits(config, s.log)
 	var leaseErr error
 	if config.Lock == nil {
 		leaseErr = config.lease().Validate()
@@ -80,15 +82,15 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 
 // build creates the parts and connects them.
 func (s *Scheduler) build() {
-	s.runner = &runner{log: s.log, events: s.events, registry: s.registry, ledger: s.ledger, store: s.store,
-		runHost: runHost{holder: s.config.Holder}}
+	s.runner = &runner{log: s.log, events: s.events, registry: s.registry, limits: s.limits, ledger: s.ledger,
+		store: s.store, runHost: runHost{holder: s.config.Holder}}
 	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger)
 	s.acquirer = &acquirer{
-		log: s.log, registry: s.registry, planner: s.planner, runner: s.runner, ledger: s.ledger,
+		log: s.log, registry: s.registry, limits: s.limits, planner: s.planner, runner: s.runner, ledger: s.ledger,
 		store: s.store, session: s.session,
 	}
 	s.gate = &gate{
-		log: s.log, registry: s.registry, planner: s.planner, acquirer: s.acquirer, runner: s.runner,
+		log: s.log, registry: s.registry, limits: s.limits, planner: s.planner, acquirer: s.acquirer, runner: s.runner,
 		ledger: s.ledger, store: s.store,
 	}
 	s.planner.gate = s.gate

@@ -33,6 +33,9 @@ func (a *acquirer) settle(e *entry, t dueTick, lease *dlock.Lease, err error, de
 	case !a.registry.mayStart(e): // since the store was called; a tick that was claimed is spent
 		return settlement{why: ReasonDraining, unused: lease}
 	}
+	if full := a.limits.enter(e, lease != nil); full != nil {
+		return settlement{why: ReasonLimitFull, err: full}
+	}
 	return settlement{start: true, degraded: degraded}
 }
 

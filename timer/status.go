@@ -23,8 +23,17 @@ type Status struct {
 	// they were not counted yet, or the store cannot list them.
 	Hosts  int
 	Timers []TimerStatus // by name
+	Limits []LimitStatus // that timers share, by name
 	// How many events of Config.Hooks were dropped, because a hook was slower than what happened.
 	DroppedEvents uint64
+}
+
+// A LimitStatus is a limit that timers share, on this host.
+type LimitStatus struct {
+	Name          string
+	Size          int // on this host
+	SizeElsewhere int // on other hosts, if it differs; else 0
+	Runs          int // that go on here and hold it, or would if the store answered
 }
 
 // Timer returns the status of one timer. ok is false if there is none of that name.
@@ -74,6 +83,7 @@ type TimerStatus struct {
 	MaxConcurrency int
 	MaxPerTick     int
 	MaxPerHost     int
+	Limits         []string // that it shares with other timers
 	// The settings, with defaults filled in; NoLimit: none.
 	MaxRunTime  time.Duration
 	CatchUp     CatchUp
@@ -157,6 +167,7 @@ func (s *Scheduler) Status() Status {
 			st.Timers = append(st.Timers, t)
 		}
 	}
+	st.Limits = s.limits.status()
 	slices.SortFunc(st.Timers, func(a, b TimerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return st
 }
@@ -176,7 +187,8 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 	t = TimerStatus{
 		Name: e.timer.Name, Schedule: text, due: e.timer.Schedule, Removed: e.gone.Load(),
 		MaxConcurrency: shown(e.limit()), MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit()),
-		MaxRunTime: shownTime(e.timer.MaxRunTime), OnStoreDown: e.timer.OnStoreDown, LocalOnly: e.timer.LocalOnly,
+		Limits: slices.Clone(e.timer.Limits), MaxRunTime: shownTime(e.timer.MaxRunTime),
+		OnStoreDown: e.timer.OnStoreDown, LocalOnly: e.timer.LocalOnly,
 		CatchUp:     CatchUp{e.timer.CatchUp.Policy, shownTime(e.timer.CatchUp.Window)},
 		MaxAttempts: e.timer.Retry.MaxAttempts, AlarmAfter: shown(e.timer.AlarmAfter),
 	}
@@ -286,8 +298,8 @@ func (s *Scheduler) LeasesRenewed() error {
 	return nil
 }
 
-// LimitsAgree returns an error if other hosts have another MaxConcurrency for a timer than this
-// one.
+// LimitsAgree returns an error if other hosts have another MaxConcurrency for a timer, or another
+// size of a limit, than this one.
 func (s *Scheduler) LimitsAgree() error {
 	if s.store == nil {
 		return nil
@@ -299,7 +311,7 @@ func (s *Scheduler) LimitsAgree() error {
 				e.timer.slots(), declared))
 		}
 	}
-	return sorted(errs)
+	return sorted(append(errs, s.limits.agree()...))
 }
 
 // Checks returns checks by name. A host with a failing check is degraded, but can serve. Package

@@ -84,6 +84,14 @@ type Timer struct {
 	// the same as MaxConcurrency. Default MaxConcurrency.
 	MaxPerHost int
 
+	// Limits are the names of limits of Config.Limits that the timer shares with others. A run
+	// takes a slot of each together with its own slot, in one step, or it does not start
+	// (ReasonLimitFull); it loses its lease with any of them. While the timer runs without the
+	// store (StoreDownRunLocal), a limit holds on each host separately. The store must be able to
+	// take several locks in one step, as redislock, sqllock and memlock are. At most 10, and none
+	// for a LocalOnly timer. Default none.
+	Limits []string
+
 	// MaxRunTime is how long a run may take. Then its context ends (cause ErrMaxRunTime) and its
 	// slot is no longer renewed. It does not decide how soon the slot of a dead host is free;
 	// Config.TTL does. NoLimit: no bound. Default 1 h.

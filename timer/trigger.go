@@ -44,6 +44,10 @@ func (s *Scheduler) trigger(ctx context.Context, name string, by *dlock.Origin) 
 		return refuse(why, err)
 	}
 	if !e.shared() {
+		if full := s.limits.enter(e, false); full != nil {
+			s.registry.leave(e)
+			return refuse(ReasonLimitFull, full)
+		}
 		go s.runner.carryOut(s.runner.startRun(e, dueTick{}, by, nil, false))
 		return nil
 	}

@@ -65,7 +65,9 @@ func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
 	if no.Info.SuccessAge == 0 || t.at != 0 && e.mayEndInTime(no) {
 		v.ledger.discount(&e.state.record)
 	}
-	w.holder = no.Holder
+	if no.Reason != dlock.ReasonLimitFull { // of which another timer may have the slot
+		w.holder = no.Holder
+	}
 	v.remember(e, no)
 	v.warnHeldLong(e, no)
 }

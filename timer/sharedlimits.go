@@ -1,0 +1,228 @@
+package timer
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A Limit bounds how many runs of several timers may go on at once in the fleet: of all timers that
+// name it in Timer.Limits. It is a semaphore of the store, limit:<name>, of which a run holds a slot
+// beside that of its timer. Without a store, it holds for this process.
+type Limit struct {
+	// Name identifies the limit in the fleet. The rules are those of Timer.Name.
+	Name string
+
+	// Size is how many runs may go on at once. Hosts with different sizes, as in a rolling deploy,
+	// together never exceed the largest. 1 to 10,000.
+	Size int
+}
+
+// lockName returns the limit's name in the store; its slots are limit:<name>:slot:<i>.
+func (l Limit) lockName() string { return "limit:" + l.Name }
+
+// limits are those of Config.Limits, with the runs that hold them on this host. Every part may use
+// them, and they use none.
+type limits struct {
+	log    *lineLog
+	multi  dlock.MultiLocker // nil: the store takes one lock at a time, or there is none
+	store  string            // its name; "": there is none
+	byName map[string]*sharedLimit
+
+	// mu guards the fields of every sharedLimit that say so. docs/architecture.md has the order of
+	// mutexes.
+	mu sync.Mutex
+}
+
+// A sharedLimit is one limit on this host.
+type sharedLimit struct {
+	Limit
+
+	// Guarded by limits.mu.
+	runs      int       // that hold it here, or would if the store answered
+	elsewhere int       // Size on other hosts, if it differs; else 0
+	heardOf   time.Time // when the store last reported that
+}
+
+func newLimits(config Config, log *lineLog) *limits {
+	l := &limits{log: log, byName: make(map[string]*sharedLimit, len(config.Limits))}
+	if config.Lock != nil {
+		l.multi, l.store = dlock.CapabilitiesOf(config.Lock).MultiLocker, storeLabel(config.Lock)
+	}
+	for _, limit := range config.Limits {
+		l.byName[limit.Name] = &sharedLimit{Limit: limit}
+	}
+	return l
+}
+
+// checkLimits returns every fault of Config.Limits.
+func checkLimits(list []Limit) (errs []error) {
+	seen := make(map[string]bool, len(list))
+	for i, l := range list {
+		fault := func(field, format string, args ...any) {
+			errs = append(errs, fmt.Errorf("timer: Config.Limits[%d] %.60q: %s: "+format,
+				append([]any{i, l.Name, field}, args...)...))
+		}
+		checkName(l.Name, l.lockName(), "limit", fault)
+		if seen[l.Name] && l.Name != "" {
+			fault("Name", "it is given twice: every limit needs its own")
+		}
+		seen[l.Name] = true
+		if l.Size < 1 || l.Size > maxLimit {
+			fault("Size", "%d: use 1 to %d", l.Size, maxLimit)
+		}
+	}
+	return errs
+}
+
+// of returns the limits of a timer, and every fault of Timer.Limits.
+func (l *limits) of(t Timer) (list []*sharedLimit, errs []error) {
+	fault := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("timer %.60q: Limits: "+format, append([]any{t.Name}, args...)...))
+	}
+	if len(t.Limits) > dlock.MaxAlso {
+		fault("%d limits: use at most %d", len(t.Limits), dlock.MaxAlso)
+	}
+	if len(t.Limits) > 0 && t.LocalOnly {
+		fault("a LocalOnly timer does not use the store, which keeps the limits: take them out, or LocalOnly")
+	}
+	var names []string
+	for i, name := range t.Limits {
+		limit := l.byName[name]
+		switch {
+		case limit == nil:
+			fault("there is no limit %.60q: add it to Config.Limits, or take it out", name)
+			continue
+		case slices.Contains(t.Limits[:i], name):
+			fault("%.60q is given twice: take it out once", name)
+			continue
+		}
+		list, names = append(list, limit), append(names, limit.lockName())
+	}
+	if len(list) > 0 && l.store != "" && !t.LocalOnly {
+		if err := l.canTake(t.lockName(), names); err != nil {
+			fault("%w", err)
+		}
+	}
+	return list, errs
+}
+
+// canTake returns why the store cannot take these locks in one step, or nil.
+func (l *limits) canTake(name string, also []string) error {
+	if l.multi == nil {
+		return fmt.Errorf("the store (%s) takes one lock at a time: use redislock, sqllock or memlock, or take the "+
+			"limits out", l.store)
+	}
+	return guard(func() error { return l.multi.CheckAlso(name, also...) })
+}
+
+// locks returns the limits as the store takes them.
+func locks(list []*sharedLimit) (also []dlock.Lock) {
+	for _, s := range list {
+		also = append(also, dlock.Lock{Name: s.lockName(), Slots: s.Size})
+	}
+	return also
+}
+
+// enter counts a run of a timer that is about to start. Without a grant of the store it returns why
+// the run may not start, if a limit is full on this host.
+func (l *limits) enter(e *entry, granted bool) error {
+	if len(e.limits) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range e.limits {
+		if !granted && s.runs >= s.Size {
+			return &limitFullError{*s}
+		}
+	}
+	for _, s := range e.limits {
+		s.runs++
+	}
+	return nil
+}
+
+// leave ends what enter began.
+func (l *limits) leave(e *entry) {
+	if len(e.limits) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range e.limits {
+		s.runs--
+	}
+}
+
+// A limitFullError says that a limit is full on this host, which does not ask the store.
+type limitFullError struct{ limit sharedLimit }
+
+func (e *limitFullError) Error() string {
+	return fmt.Sprintf("%d runs that hold the limit %q go on here, and the store was not asked", e.limit.runs,
+		e.limit.Name)
+}
+
+// heard compares the sizes that an answer of the store reports with ours.
+func (l *limits) heard(e *entry, lease *dlock.Lease, err error) {
+	if len(e.limits) == 0 {
+		return
+	}
+	no := refusal(err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lease != nil {
+		for i, g := range lease.Also() {
+			l.declared(e.limits[i], g.Info.DeclaredSlots)
+		}
+	}
+	for _, s := range e.limits {
+		if no != nil && no.Also.Name == s.lockName() {
+			l.declared(s, no.AlsoInfo.DeclaredSlots)
+		}
+	}
+}
+
+// declared is called with mu held.
+func (l *limits) declared(s *sharedLimit, size int) {
+	now := time.Now()
+	switch agrees := size == 0 || size == s.Size; {
+	case agrees && (s.elsewhere == 0 || now.Sub(s.heardOf) < disagreement):
+	case agrees:
+		s.elsewhere = 0
+	default:
+		s.heardOf = now
+		if size != s.elsewhere {
+			s.elsewhere = size
+			l.log.later(slog.LevelWarn, "timer: hosts disagree about the size of a limit; together they keep to the "+
+				"larger number", "limit", s.Name, "here", s.Size, "elsewhere", size)
+		}
+	}
+}
+
+// status returns the limits by name.
+func (l *limits) status() (list []LimitStatus) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.byName {
+		list = append(list, LimitStatus{Name: s.Name, Size: s.Size, SizeElsewhere: s.elsewhere, Runs: s.runs})
+	}
+	slices.SortFunc(list, func(a, b LimitStatus) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// agree returns the limits of which other hosts have another size.
+func (l *limits) agree() (errs []error) {
+	for _, s := range l.status() {
+		if s.SizeElsewhere != 0 {
+			errs = append(errs, fmt.Errorf("limit %q has Size %d here and %d on other hosts", s.Name, s.Size,
+				s.SizeElsewhere))
+		}
+	}
+	return errs
+}

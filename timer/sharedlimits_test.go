@@ -1,0 +1,451 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A limitWatch counts the runs that go on of timers that share a limit.
+type limitWatch struct {
+	mu    sync.Mutex
+	runs  map[*timer.Run]bool
+	most  int           // that were valid at once
+	most2 int           // that went on at once, valid or not
+	busy  time.Duration // the time of all runs together
+	begun int
+}
+
+func (w *limitWatch) handler(d func() time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		r, _ := timer.RunFromContext(ctx)
+		began := time.Now()
+		w.mu.Lock()
+		if w.runs == nil {
+			w.runs = map[*timer.Run]bool{}
+		}
+		w.runs[r] = true
+		w.begun++
+		valid := 0
+		for other := range w.runs {
+			if other.Valid() {
+				valid++
+			}
+		}
+		w.most, w.most2 = max(w.most, valid), max(w.most2, len(w.runs))
+		w.mu.Unlock()
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			delete(w.runs, r)
+			w.busy += time.Since(began)
+		}()
+		return sleep(ctx, d())
+	}
+}
+
+func fixed(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
+// smtp is the limit of these tests, and mailers are timers that share it.
+func smtp(size int) timer.Config {
+	return timer.Config{Limits: []timer.Limit{{Name: "smtp", Size: size}}}
+}
+
+func mailers(n int, template timer.Timer) []timer.Timer {
+	list := make([]timer.Timer, n)
+	for i := range list {
+		list[i] = template
+		list[i].Name, list[i].Limits = fmt.Sprintf("mail-%d", i), []string{"smtp"}
+	}
+	return list
+}
+
+// I1: 5 hosts with 4 timers that share a limit of 3, while the store loses replies, is late, slow,
+// silent and refuses connections, host by host: never 4 valid runs. Without faults the limit is
+// used, and each run costs one acquire and one release.
+//
+// Fails when TryAcquire leaves out Also.
+func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		watch := &limitWatch{}
+		for range 5 {
+			f.start(smtp(3), mailers(4, timer.Timer{Schedule: schedule.Every(200 * time.Millisecond), MaxConcurrency: 3,
+				OnStoreDown: timer.StoreDownSkip,
+				Run:         watch.handler(func() time.Duration { return rand.N(6 * time.Second) })})...)
+		}
+		faults := []dlocktest.Fault{dlocktest.LostReply, dlocktest.SilentReply, dlocktest.Late(3 * time.Second),
+			dlocktest.Late(20 * time.Second), dlocktest.Hang, dlocktest.Slow(400 * time.Millisecond),
+			dlocktest.Error(errors.New("connection refused")), dlocktest.Patchy(errors.New("a node is down")),
+			dlocktest.Short}
+		for range 300 {
+			h := f.Hosts[rand.IntN(5)]
+			if rand.IntN(2) == 0 {
+				h.Link.InjectN(1+rand.IntN(5), faults[rand.IntN(len(faults))])
+			} else {
+				h.Link.Inject(faults[rand.IntN(len(faults))])
+			}
+			time.Sleep(rand.N(20 * time.Second))
+			f.Hosts[rand.IntN(5)].Link.Heal()
+		}
+		for _, h := range f.Hosts {
+			h.Link.Heal()
+		}
+		if watch.most != 3 {
+			t.Errorf("%d valid runs at once: want exactly 3", watch.most)
+		}
+		time.Sleep(time.Minute) // grants of lost replies have ended
+		watch.mu.Lock()
+		busy, begun, began := watch.busy, watch.begun, time.Now()
+		watch.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		watch.mu.Lock()
+		used := float64(watch.busy-busy) / float64(3*time.Since(began))
+		t.Logf("%d runs, %.1f %% of the limit was used", watch.begun-begun, 100*used)
+		watch.mu.Unlock()
+		if used < 0.95 {
+			t.Errorf("%.1f %% of the limit was used: want 95", 100*used)
+		}
+		f.Stop()
+		skipped := map[timer.Reason]uint64{}
+		for _, h := range f.Hosts {
+			_, s := h.Accounted(t)
+			for why, n := range s {
+				skipped[why] += n
+			}
+			if st := h.Status(); len(st.Limits) != 1 || st.Limits[0] != (timer.LimitStatus{Name: "smtp", Size: 3}) {
+				t.Errorf("%+v", st.Limits)
+			}
+		}
+		if skipped[timer.ReasonLimitFull] == 0 {
+			t.Errorf("skipped: %v", skipped)
+		}
+		if list, err := f.store.List(t.Context(), "limit:smtp", 3); err != nil || len(list) > 0 {
+			t.Errorf("%v, %v are left", list, err)
+		}
+	})
+}
+
+// A tick costs one call to the store, a run two: the limit costs none.
+func TestSharedLimitCostsNoCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(smtp(1), mailers(2, timer.Timer{Schedule: schedule.Every(time.Second),
+			Run: f.handler(1500 * time.Millisecond)})...)
+		time.Sleep(100 * time.Second)
+		acquires, releases := h.Link.Calls(dlocktest.OpAcquire), h.Link.Calls(dlocktest.OpRelease)
+		var asked, started uint64
+		for _, st := range h.Status().Timers {
+			asked += st.Started + st.Skipped[timer.ReasonLimitFull]
+			started += st.Started
+		}
+		probes := 30 // about two per TTL, and their releases
+		if acquires < int(asked) || acquires > int(asked)+probes || releases > int(started)+probes || started < 45 {
+			t.Errorf("%d acquires and %d releases for %d ticks that asked, of which %d ran", acquires, releases, asked,
+				started)
+		}
+		f.Stop()
+	})
+}
+
+// A host says who holds the limit that kept a tick, or a Trigger, from running.
+//
+// Fails when the refusal is taken for the timer's own.
+func TestSharedLimitThatIsFullIsNamed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		release := make(chan struct{})
+		first := f.start(smtp(1), timer.Timer{Name: "holder", Limits: []string{"smtp"}, Run: func(context.Context) error {
+			<-release
+			return nil
+		}})
+		if err := first.Trigger(t.Context(), "holder"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		h := f.start(smtp(1), mailers(1, timer.Timer{Schedule: schedule.Every(time.Second), Run: f.handler(0)})...)
+		time.Sleep(10 * time.Second)
+		st, _ := h.Status().Timer("mail-0")
+		if st.Skipped[timer.ReasonLimitFull] != 10 || st.Started != 0 || len(st.Limits) != 1 {
+			t.Errorf("%+v", st)
+		}
+		x, err := h.Explain(t.Context(), "mail-0", time.Time{})
+		if err != nil || x.Reason != timer.ReasonLimitFull || !strings.Contains(x.Text, "limit:smtp") ||
+			!strings.Contains(x.Text, first.Status().Holder.String()) || !strings.Contains(x.Text, "since ") {
+			t.Errorf("%+v, %v", x, err)
+		}
+		err = h.Trigger(t.Context(), "mail-0")
+		refused, ok := errors.AsType[*timer.RefusedError](err)
+		no, named := errors.AsType[*dlock.NotAcquiredError](err)
+		if !ok || refused.Reason != timer.ReasonLimitFull || !named || no.Also.Name != "limit:smtp" {
+			t.Errorf("Trigger: %v", err)
+		}
+		if st := first.Status(); st.Limits[0].Runs != 1 || h.Status().Limits[0].Runs != 0 {
+			t.Errorf("%+v", st.Limits)
+		}
+		close(release)
+		time.Sleep(2 * time.Second)
+		if st, _ := h.Status().Timer("mail-0"); st.Started == 0 {
+			t.Errorf("the limit is free: %+v", st)
+		}
+		f.Stop()
+	})
+}
+
+// I2: a run that loses its permit has lost its lease, before the permit is granted to another.
+//
+// Fails when the lease is that of the slot alone.
+func TestI2RunThatLosesItsPermitEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		ended := make(chan error, 1)
+		h := f.start(smtp(1), timer.Timer{Name: "a", Limits: []string{"smtp"}, Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return nil
+		}})
+		if err := h.Trigger(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		list, err := f.store.List(t.Context(), "limit:smtp", 1)
+		if err != nil || len(list) != 1 || list[0].Holder != h.Status().Holder {
+			t.Fatal(list, err)
+		}
+		by := dlock.Origin{By: "ana", Note: "smtp is down"}
+		if err := f.store.Revoke(t.Context(), "limit:smtp", 0, list[0].Fence, by); err != nil {
+			t.Fatal(err)
+		}
+		lost, ok := errors.AsType[*dlock.LostError](<-ended)
+		if !ok || lost.Name != "limit:smtp" || lost.RevokedBy == nil || *lost.RevokedBy != by {
+			t.Errorf("%v", lost)
+		}
+		synctest.Wait()
+		if last := h.Status().Timers[0].Last; last == nil || last.Outcome != timer.OutcomeLeaseLost {
+			t.Errorf("%+v", last)
+		}
+		f.Stop()
+	})
+}
+
+// Hosts with different sizes together never exceed the larger, and each says so: in the log, Status,
+// a check and a metric.
+//
+// Fails when the size is part of the name.
+func TestHostsDisagreeAboutALimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		watch := &limitWatch{}
+		var log logText
+		reg := newRegistry()
+		work := mailers(3, timer.Timer{Schedule: schedule.Every(time.Second), MaxConcurrency: 5,
+			Run: watch.handler(fixed(2500 * time.Millisecond))})
+		old := f.start(smtp(3), work...)
+		config := smtp(5)
+		config.Logger, config.Registerer = textLogger(&log), reg
+		h := f.start(config, work...)
+		f.start(smtp(5), work...)
+		time.Sleep(time.Minute)
+		if watch.most != 5 || watch.most2 != 5 {
+			t.Errorf("%d valid runs and %d runs at once: want 5", watch.most, watch.most2)
+		}
+		if n := old.Status().Limits[0].SizeElsewhere; n != 5 {
+			t.Errorf("the host with 3 says %d elsewhere", n)
+		}
+		if st := h.Status().Limits[0]; st.Size != 5 || st.SizeElsewhere != 3 {
+			t.Errorf("%+v", st)
+		}
+		if err := h.LimitsAgree(); err == nil || err.Error() != `limit "smtp" has Size 5 here and 3 on other hosts` {
+			t.Errorf("LimitsAgree: %v", err)
+		}
+		if n := strings.Count(log.String(), "hosts disagree about the size of a limit"); n != 1 {
+			t.Errorf("%d lines in the log:\n%s", n, log.String())
+		}
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
+			# HELP tickslot_limit_size How many runs may hold the limit in the fleet, as this host thinks.
+			# TYPE tickslot_limit_size gauge
+			tickslot_limit_size{limit="smtp"} 5
+			# HELP tickslot_limit_size_elsewhere How many runs may hold the limit as other hosts think, if they disagree; else 0.
+			# TYPE tickslot_limit_size_elsewhere gauge
+			tickslot_limit_size_elsewhere{limit="smtp"} 3
+			`), "tickslot_limit_size", "tickslot_limit_size_elsewhere"); err != nil {
+			t.Error(err)
+		}
+		f.Stop(old)
+		time.Sleep(2 * time.Minute)
+		if err := h.LimitsAgree(); err != nil {
+			t.Errorf("the other host is gone: %v", err)
+		}
+		f.Stop(f.Hosts[1:]...)
+	})
+}
+
+// Without a store the limit holds for this process, and during an outage on each host. When the
+// store is back, runs of the outage get slots and permits first.
+//
+// Fails when a run without a lease does not count.
+func TestSharedLimitWithoutTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		watch := &limitWatch{}
+		work := func(w *limitWatch) []timer.Timer {
+			return mailers(4, timer.Timer{Schedule: schedule.Every(time.Second), MaxConcurrency: 3,
+				Run: w.handler(fixed(5 * time.Second))})
+		}
+		config := smtp(3)
+		config.Logger = slog.New(slog.DiscardHandler)
+		alone, err := timer.New(config, work(watch)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- alone.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if watch.most2 != 3 {
+			t.Errorf("without a store: %d runs at once, want 3", watch.most2)
+		}
+		x, err := alone.Explain(t.Context(), "mail-0", time.Time{})
+		if st, _ := alone.Status().Timer("mail-0"); st.Skipped[timer.ReasonLimitFull] == 0 || err != nil ||
+			x.Reason == timer.ReasonLimitFull && !strings.Contains(x.Text, `"smtp"`) {
+			t.Errorf("%+v, %v, %+v", x, err, st)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+
+		g := newFleet(t)
+		watches := []*limitWatch{{}, {}}
+		fleet := &limitWatch{}
+		for i := range watches {
+			g.start(smtp(3), append(work(watches[i]), timer.Timer{Name: "after", Limits: []string{"smtp"},
+				Run: fleet.handler(fixed(0))})...)
+		}
+		time.Sleep(10 * time.Second)
+		for _, h := range g.Hosts {
+			h.Link.Inject(dlocktest.Error(errors.New("connection refused")))
+		}
+		time.Sleep(time.Minute)
+		for i, w := range watches {
+			if w.most2 != 3 {
+				t.Errorf("during the outage: %d runs at once on host %d, want 3", w.most2, i)
+			}
+		}
+		for _, h := range g.Hosts {
+			if err := h.Trigger(t.Context(), "after"); err == nil || !strings.Contains(err.Error(), "limit_full") {
+				t.Errorf("Trigger during the outage: %v", err)
+			}
+			h.Link.Heal()
+		}
+		time.Sleep(2 * time.Minute)
+		before := []int{watches[0].begun, watches[1].begun}
+		watches[0].most, watches[1].most = 0, 0
+		time.Sleep(time.Minute)
+		ran := watches[0].begun + watches[1].begun - before[0] - before[1]
+		if ran > 3*60/5 || ran < 3*60/6-3 {
+			t.Errorf("after the outage: %d runs of 5 s in a minute, with a limit of 3", ran)
+		}
+		g.Stop()
+	})
+}
+
+// A host whose runs of an outage wait for permits starts nothing new of other timers that share the
+// limit.
+//
+// Fails when only the timer's own runs are waited for.
+func TestRunsOfAnOutageGetPermitsFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(smtp(1), timer.Timer{Name: "long", Limits: []string{"smtp"}, Run: f.handler(10 * time.Minute)},
+			timer.Timer{Name: "short", Limits: []string{"smtp"}, Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+		h.Link.Inject(dlocktest.Hang)
+		time.Sleep(time.Minute)
+		for range 3 {
+			_ = h.Trigger(t.Context(), "long")
+		}
+		// Somebody else has the permit when the store is back.
+		lease, err := otherSession(t, f.store).Semaphore("limit:smtp", 1).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, _ := h.Status().Timer("short")
+		started := st.Started
+		h.Link.Heal()
+		time.Sleep(20 * time.Second)
+		_ = lease.Release(t.Context())
+		time.Sleep(time.Minute)
+		long, _ := h.Status().Timer("long")
+		short, _ := h.Status().Timer("short")
+		if len(long.Running) != 1 || !long.Running[0].Valid || short.Started > started+2 ||
+			short.Skipped[timer.ReasonRejoining] < 10 {
+			t.Errorf("long %+v\nshort %+v, %d before", long, short, started)
+		}
+		f.Stop()
+	})
+}
+
+// single takes one lock at a time.
+type single struct{ dlock.DistributedLock }
+
+// apart is a store whose names are on different nodes.
+type apart struct{ *memlock.Store }
+
+func (apart) CheckAlso(name string, also ...string) error {
+	return fmt.Errorf("%q and %q are on different nodes", name, also)
+}
+
+// I11: every fault of a limit comes back at once, with what to do about it, also that the store
+// cannot keep it.
+//
+// Fails when New stops at the first.
+func TestI11FaultsOfLimits(t *testing.T) {
+	run := func(context.Context) error { return nil }
+	for name, c := range map[string]struct {
+		config timer.Config
+		timer  timer.Timer
+		want   []string
+	}{
+		"fine": {timer.Config{Limits: []timer.Limit{{Name: "smtp", Size: 1}, {Name: "Gpu {0}", Size: 10_000}}},
+			timer.Timer{Limits: []string{"Gpu {0}", "smtp"}}, nil},
+		"sizes and names": {timer.Config{Limits: []timer.Limit{{Name: "", Size: 1}, {Name: "a", Size: 0}, {Name: "a", Size: -1},
+			{Name: "b:slot:1", Size: 10_001}, {Name: strings.Repeat("n", 201), Size: 1}, {Name: "\x00", Size: timer.NoLimit}}},
+			timer.Timer{}, []string{"Limits[0]", "it is empty: give the limit a name", `Limits[1] "a": Size: 0: use 1 to 10000`,
+				`Limits[2] "a": Name: it is given twice`, `Limits[2] "a": Size: -1`, "Limits[3]", "slot:", "10001",
+				"201 bytes", "control character", "Limits[5]"}},
+		"of timers": {timer.Config{Limits: []timer.Limit{{Name: "a", Size: 1}}},
+			timer.Timer{Limits: []string{"a", "b", "a"}, LocalOnly: true}, []string{`there is no limit "b"`,
+				`"a" is given twice`, "LocalOnly"}},
+		"too many": {timer.Config{}, timer.Timer{Limits: strings.Split("abcdefghijk", "")}, []string{"11 limits: use at most 10"}},
+		"one lock at a time": {timer.Config{Lock: single{memlock.New()}, Limits: []timer.Limit{{Name: "a", Size: 1}}},
+			timer.Timer{Limits: []string{"a"}}, []string{"takes one lock at a time", "use redislock"}},
+		"one lock, and no limit": {timer.Config{Lock: single{memlock.New()}, Limits: []timer.Limit{{Name: "a", Size: 1}}},
+			timer.Timer{}, nil},
+		"on different nodes": {timer.Config{Lock: apart{memlock.New()}, Limits: []timer.Limit{{Name: "a", Size: 1}}},
+			timer.Timer{Limits: []string{"a"}}, []string{"limit:a", "on different nodes"}},
+	} {
+		c.timer.Name, c.timer.Run = "t", run
+		_, err := timer.New(c.config, c.timer)
+		if len(c.want) == 0 && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v\nmust say %q", name, err, want)
+			}
+		}
+	}
+}
