@@ -71,6 +71,7 @@ type invariant struct {
 
 var invariants = []invariant{
 	{"I1 valid runs never exceed MaxConcurrency", overlap},
+	{"I1 valid runs never exceed a limit that timers share", shared},
 	{"I2 a lost run is told before its slot is granted", loss},
 	{"I3 a tick starts at most MaxPerTick runs", rate},
 	{"I4 fences of a slot grow", fences},

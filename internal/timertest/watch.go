@@ -3,6 +3,7 @@ package timertest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 type watcher struct {
 	mu     sync.Mutex
 	limits map[string]timer.Timer // by name
+	sizes  map[string]int         // of limits that timers share, by name
 	active map[*visit]struct{}
 	past   []*visit          // by beginning
 	owner  map[slotOf]*visit // the latest valid run of a slot
@@ -48,7 +50,7 @@ type tickOf struct {
 }
 
 func newWatcher() *watcher {
-	return &watcher{limits: map[string]timer.Timer{}, active: map[*visit]struct{}{}, owner: map[slotOf]*visit{},
+	return &watcher{limits: map[string]timer.Timer{}, sizes: map[string]int{}, active: map[*visit]struct{}{}, owner: map[slotOf]*visit{},
 		starts: map[tickOf]int{}, peaks: map[string]int{}, most: map[string]int{}}
 }
 
@@ -102,6 +104,9 @@ func (w *watcher) enter(h *host, ctx context.Context) *visit {
 	if valid > limits.MaxConcurrency {
 		w.fault("I1: %s: %d valid runs at once, MaxConcurrency %d", r.Timer(), valid, limits.MaxConcurrency)
 	}
+	for _, name := range limits.Limits {
+		w.countShared(v, name)
+	}
 	slot := slotOf{r.Timer(), r.Slot()}
 	if before := w.owner[slot]; before != nil {
 		if !before.left && before.Valid() {
@@ -114,6 +119,20 @@ func (w *watcher) enter(h *host, ctx context.Context) *visit {
 	}
 	w.owner[slot] = v
 	return v
+}
+
+// countShared counts the valid runs of the timers that share a limit. Called with mu held.
+func (w *watcher) countShared(v *visit, limit string) {
+	valid := 0
+	for other := range w.active {
+		if slices.Contains(w.limits[other.Timer()].Limits, limit) && (other == v || other.Valid()) {
+			valid++
+		}
+	}
+	w.peaks["limit "+limit] = max(w.peaks["limit "+limit], valid)
+	if valid > w.sizes[limit] {
+		w.fault("I1: limit %s: %d valid runs at once, Size %d", limit, valid, w.sizes[limit])
+	}
 }
 
 func (w *watcher) leave(v *visit) {
