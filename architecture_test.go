@@ -206,7 +206,7 @@ var tickParts = []string{"planner", "gate", "acquirer", "runner", "ledger"}
 
 // Which files of timer are a part's. A part's methods stand in no other.
 var tickFiles = map[string]string{
-	"planner.go": "planner", "finished.go": "planner", "gate.go": "gate", "yield.go": "gate",
+	"planner.go": "planner", "finished.go": "planner", "gate.go": "gate", "admit.go": "gate", "yield.go": "gate",
 	"acquire.go": "acquirer", "settle.go": "acquirer", "reacquire.go": "acquirer",
 	"runner.go": "runner", "retry.go": "runner", "cancel.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
 }

@@ -60,7 +60,8 @@ func TestLeaseOfSeveralLocks(t *testing.T) {
 			t.Error(err)
 		}
 		if n := faulty.Calls(dlocktest.OpRelease); n != 1 || holding(t, store, "job")+holding(t, store, "smtp") != 0 {
-			t.Errorf("%d calls to release, %d and %d leases are left", n, holding(t, store, "job"), holding(t, store, "smtp"))
+			t.Errorf("%d calls to release, %d and %d leases are left", n, holding(t, store, "job"),
+				holding(t, store, "smtp"))
 		}
 		if err := session.Close(t.Context()); err != nil || !session.Idle() {
 			t.Errorf("Close: %v, idle %v", err, session.Idle())

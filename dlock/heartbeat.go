@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// beatBatch is how many grants one call to Extend renews, or up to MaxAlso more. Redis takes two milliseconds for
-	// that many and serves no other client meanwhile; with fewer, most of the cost of a heartbeat
-	// would be waking up for it (docs/scale.md has figures).
+	// beatBatch is how many grants one call to Extend renews, or up to MaxAlso more. Redis takes
+	// two milliseconds for that many and serves no other client meanwhile; with fewer, most of the
+	// cost of a heartbeat would be waking up for it (docs/scale.md has figures).
 	beatBatch = 500
 	// maxPending bounds the grants that wait to be released. Those that are dropped expire within a
 	// TTL.

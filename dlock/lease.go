@@ -58,8 +58,8 @@ func (l *Lease) Slot() int { return l.grant.Slot }
 // Fence returns the number to guard a resource with; 0 if the store gives none.
 func (l *Lease) Fence() Fence { return l.grant.Fence }
 
-// Also returns the grants of the further locks that the lease holds (see [Semaphore.With]), in their
-// order.
+// Also returns the grants of the further locks that the lease holds (see [Semaphore.With]), in
+// their order.
 func (l *Lease) Also() []Grant { return slices.Clone(l.grant.Also) }
 
 // AcquiredAt returns when the lease was acquired, on the local clock.

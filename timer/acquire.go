@@ -24,8 +24,7 @@ type acquirer struct {
 	store    *storeWatch    // nil: no store, and nothing is submitted
 	session  *dlock.Session // nil: no store
 
-	// mu guards the rest, and the waits of every entry. docs/architecture.md has the order of
-	// mutexes.
+	// mu guards the rest. docs/architecture.md has the order of mutexes.
 	mu       sync.Mutex
 	attempts int   // under way
 	queue    queue // ticks and triggers that wait for one to end
@@ -36,12 +35,12 @@ type acquirer struct {
 // does.
 func (a *acquirer) overtake(e *entry, t dueTick) bool {
 	a.mu.Lock()
-	earlier := e.waits
-	if earlier.at == 0 || a.closed {
+	earlier, waits := a.queue.ticks[e]
+	if !waits || a.closed {
 		a.mu.Unlock()
 		return false
 	}
-	e.waits = t
+	a.queue.ticks[e] = waitingTick{dueTick: t}
 	a.mu.Unlock()
 	a.ledger.skip(e, earlier.at, ReasonStoreBusy, nil)
 	return true
@@ -59,7 +58,7 @@ func (a *acquirer) submit(e *entry, t dueTick) {
 	case a.closed:
 		a.mu.Unlock()
 		a.drop(e, t, ReasonDraining)
-	case e.waits.at != 0: // a later tick was queued while this one was taken out
+	case a.queue.has(e): // a later tick was queued while this one was taken out
 		a.mu.Unlock()
 		a.drop(e, t, ReasonStoreBusy)
 	case a.attempts < maxAttempts:
@@ -92,7 +91,7 @@ func (a *acquirer) attempt(e *entry, t dueTick) {
 
 // acquire makes one call to the store. The zero dueTick claims no tick.
 func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lease, error) {
-	sem := a.session.Semaphore(e.lockName, e.timer.slots()).With(e.also...)
+	sem := a.session.Semaphore(e.lockName, e.timer.slots()).With(e.locks()...)
 	started := time.Now()
 	var lease *dlock.Lease
 	var err error

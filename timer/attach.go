@@ -23,12 +23,12 @@ func (n *runner) rejoining(e *entry) bool {
 // limitsRejoining reports whether a timer has to wait because a run of another timer with which it
 // shares a limit needs a slot, and the store can grant one.
 func (n *runner) limitsRejoining(e *entry) bool {
-	if len(e.limits) == 0 || n.store == nil || n.store.views.degradedRuns() == 0 {
+	if len(e.limits()) == 0 || n.store == nil || n.store.views.degradedRuns() == 0 {
 		return false
 	}
 	for _, other := range n.registry.all() {
-		shares := slices.ContainsFunc(other.limits, func(l *sharedLimit) bool { return slices.Contains(e.limits, l) })
-		if shares && n.rejoining(other) {
+		if slices.ContainsFunc(other.limits(), func(l *sharedLimit) bool { return slices.Contains(e.limits(), l) }) &&
+			n.rejoining(other) {
 			return true
 		}
 	}

@@ -48,6 +48,17 @@ type Config struct {
 	// Limits are limits that several timers share: see Timer.Limits. Default none.
 	Limits []Limit
 
+	// MaxRuns is how many runs of all timers may go on at once on this host; one that is about to
+	// start, while the store is asked, counts. Default 0: no limit.
+	MaxRuns int
+
+	// OnMaxRuns decides about ticks and Triggers that find MaxRuns runs going on. Default
+	// MaxRunsWait.
+	OnMaxRuns MaxRunsPolicy
+
+	// MaxWait is how long they wait in line, with MaxRunsWait. Default 1 h.
+	MaxWait time.Duration
+
 	// TTL is how long the slot of a dead host stays taken. Leases are renewed every third of it. At
 	// least three times StoreTimeout, at most what the store accepts. Default 15 s.
 	TTL time.Duration
@@ -84,6 +95,9 @@ func (c Config) withDefaults() Config {
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = DefaultDrainTimeout
 	}
+	if c.MaxWait == 0 {
+		c.MaxWait = DefaultMaxWait
+	}
 	if c.Holder == (dlock.Holder{}) {
 		c.Holder = dlock.NewHolder()
 	}
@@ -95,7 +109,7 @@ func (c Config) check() error {
 	for _, d := range []struct {
 		field string
 		value time.Duration
-	}{{"PreStopDelay", c.PreStopDelay}, {"DrainTimeout", c.DrainTimeout}} {
+	}{{"PreStopDelay", c.PreStopDelay}, {"DrainTimeout", c.DrainTimeout}, {"MaxWait", c.MaxWait}} {
 		if d.value < 0 {
 			errs = append(errs,
 				fmt.Errorf("timer: Config.%s: %v is negative: use a positive duration, or 0 for the default", d.field,
@@ -103,6 +117,14 @@ func (c Config) check() error {
 		}
 	}
 	errs = append(errs, checkLimits(c.Limits)...)
+	if c.MaxRuns < 0 && c.MaxRuns != NoLimit {
+		errs = append(errs, fmt.Errorf("timer: Config.MaxRuns: %d is negative: use a positive number, or 0 for no "+
+			"limit", c.MaxRuns))
+	}
+	if c.OnMaxRuns > MaxRunsSkip {
+		errs = append(errs, fmt.Errorf("timer: Config.OnMaxRuns: %d is not a policy: use timer.MaxRunsWait or "+
+			"timer.MaxRunsSkip", c.OnMaxRuns))
+	}
 	for i, b := range c.Blackouts {
 		for _, err := range schedule.CheckBlackout(b) {
 			errs = append(errs, fmt.Errorf("timer: Config.Blackouts[%d]: %w", i, err))

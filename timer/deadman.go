@@ -101,6 +101,8 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 		return "every slot is held"
 	case ReasonLimitFull:
 		return "a limit that it shares with other timers is full"
+	case ReasonMaxRuns:
+		return "MaxRuns runs of other timers go on on this host"
 	case ReasonHostFull:
 		return "the runs on this host do not end"
 	case ReasonTickTaken, ReasonTickLate:

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/tickslot/tickslot/dlock"
 )
 
 // An entry is one registered timer.
@@ -20,10 +18,8 @@ type entry struct {
 	local    bool        // LocalOnly, or there is no store
 	id       int64       // of the schedule
 	state    *state
-	limits   []*sharedLimit // of Timer.Limits
-	also     []dlock.Lock   // the same, as the store takes them
+	shares   *shares // of Timer.Limits; nil: it has none
 
-	waits          dueTick       // the tick that waits in the queue; zero: none
 	askPause       time.Duration // the planner's: the pause before a failed schedule is asked again; 0: it works
 	later          int32         // the planner's: ticks in the heap that are tried after they were due
 	blackoutFailed bool          // the gate's: its blackouts failed when they were last asked
@@ -65,9 +61,9 @@ func (e *entry) isOver() bool { return e.gone.Load() && e.placesTaken() == 0 }
 // it.
 type clock struct {
 	mu    sync.Mutex
-	next  int64  // µs; 0: no further tick
-	due   int64  // µs, the latest tick that came due; 0: none
-	fault string // the error of its schedule; "": it works
+	next  int64   // µs; 0: no further tick
+	due   int64   // µs, the latest tick that came due; 0: none
+	fault *string // the error of its schedule; nil: it works
 }
 
 // read returns the next tick and the latest that came due, in µs; 0: there is none.
@@ -90,7 +86,10 @@ func (c *clock) interval() time.Duration {
 func (c *clock) scheduleFault() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.fault
+	if c.fault == nil {
+		return ""
+	}
+	return *c.fault
 }
 
 // set sets the next tick and, if due is not 0, the latest that came due.
@@ -109,5 +108,8 @@ func (c *clock) set(due int64, next time.Time) {
 func (c *clock) setFault(fault string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.fault = fault
+	c.fault = nil
+	if fault != "" {
+		c.fault = &fault
+	}
 }

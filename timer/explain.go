@@ -45,7 +45,7 @@ var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(O
 	string(ReasonTickFirst), string(ReasonTickLate), string(ReasonTickAhead),
 	string(ReasonQuarantine), string(ReasonPaused), string(ReasonStoreDown), string(ReasonStoreSetup),
 	string(ReasonStoreFault), string(ReasonStoreBusy), string(ReasonRejoining), string(ReasonDraining),
-	string(ReasonTickHeld), string(ReasonLimitFull)}
+	string(ReasonTickHeld), string(ReasonLimitFull), string(ReasonMaxRuns)}
 
 func verdictOf[T Reason | Outcome](v T) verdict {
 	return verdict(max(0, slices.Index(verdicts[:], string(v))))
@@ -190,7 +190,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	}
 	several := found != nil && found.through() != found.tick
 	w := wording{next: next, said: decidedAt(found), due: due, window: e.catchUpWindow(), shared: e.shared(),
-		timer: e.timer, perHost: e.hostLimit()}
+		timer: e.timer, perHost: e.hostLimit(), maxRuns: s.config.MaxRuns}
 	if !x.Tick.IsZero() && (found == nil || several) { // without a mutex, because it asks the schedule
 		w.isTick = isTick(e.timer.Schedule, x.Tick)
 		x.Known = x.Known && w.isTick // an instant between two missed ticks is not a tick
@@ -253,6 +253,7 @@ type wording struct {
 	left    time.Duration
 	window  time.Duration
 	perHost int
+	maxRuns int
 	isTick  bool
 	shared  bool
 }
@@ -344,6 +345,9 @@ func (x *Explanation) why(w wording) string {
 			w.window)
 	case ReasonHostFull:
 		return fmt.Sprintf("MaxPerHost (%d) runs were active", w.perHost)
+	case ReasonMaxRuns:
+		return fmt.Sprintf("MaxRuns (%d) runs of all timers were active, until the next tick came due or for MaxWait",
+			w.maxRuns)
 	case ReasonStoreDown:
 		return "the store did not answer"
 	case ReasonStoreBusy:

@@ -88,6 +88,10 @@ func (g *gate) try(e *entry, t dueTick) {
 	if g.acquirer.overtake(e, t) {
 		return
 	}
+	if earlier, waited := g.registry.overtake(e, t); waited {
+		g.ledger.skip(e, earlier.at, ReasonMaxRuns, nil)
+		return
+	}
 	if why, err := g.why(e, true); why != "" {
 		g.turnAway(e, t, why, err)
 		return
@@ -95,7 +99,11 @@ func (g *gate) try(e *entry, t dueTick) {
 	if g.yield(e, t) {
 		return
 	}
-	if why := g.registry.enter(e, e.hostLimit()); why != "" { // a Trigger was faster, or Remove
+	why, waits := g.registry.enterOrWait(e, e.hostLimit(), t)
+	if waits {
+		return
+	}
+	if why != "" { // MaxRuns, or a Trigger was faster, or Remove
 		g.turnAway(e, t, why, nil)
 		return
 	}

@@ -78,7 +78,7 @@ func TestClosedAcquirerKeepsNoTick(t *testing.T) {
 			t.Errorf("skipped: %v", r.skipped)
 		}
 	})
-	if g.registry.busy() || a.queue.ticks != 0 {
-		t.Errorf("%d places are taken, %d ticks wait", e.placesTaken(), a.queue.ticks)
+	if g.registry.busy() || len(a.queue.ticks) != 0 {
+		t.Errorf("%d places are taken, %d ticks wait", e.placesTaken(), len(a.queue.ticks))
 	}
 }

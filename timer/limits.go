@@ -40,7 +40,7 @@ func (e *entry) hostLimit() int {
 
 // shared reports whether a timer's limits are kept in the store.
 func (e *entry) shared() bool {
-	return !e.local && !(e.timer.limitsNothing() && e.limit() == unlimited && len(e.limits) == 0)
+	return !e.local && !(e.timer.limitsNothing() && e.limit() == unlimited && len(e.limits()) == 0)
 }
 
 // slots returns how many slots the timer has in the store.

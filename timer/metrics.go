@@ -24,7 +24,7 @@ type metrics struct {
 	fallbackActive, fallbackRuns, paused, lastSuccess, scheduleFailed *prometheus.Desc
 	overdueRuns, overlongHolds, leasesExpired                         *prometheus.Desc
 	breaker, up, hosts, droppedEvents                                 *prometheus.Desc
-	limitRuns, limitSize, limitElsewhere                              *prometheus.Desc
+	limitRuns, limitSize, limitElsewhere, waiting                     *prometheus.Desc
 
 	acquireTime *prometheus.HistogramVec
 	opTime      *prometheus.HistogramVec
@@ -103,7 +103,8 @@ func newMetrics(s *Scheduler) *metrics {
 		limitSize: desc("limit_size", "How many runs may hold the limit in the fleet, as this host thinks.", "limit"),
 		limitElsewhere: desc("limit_size_elsewhere",
 			"How many runs may hold the limit as other hosts think, if they disagree; else 0.", "limit"),
-		build: gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
+		waiting: desc("runs_waiting", "Ticks and triggers that wait because MaxRuns runs go on on this host."),
+		build:   gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
 	}
 	m.build.WithLabelValues(version(), runtime.Version()).Set(1)
 	return m
@@ -130,7 +131,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		m.holdTime, m.slotsHeld,
 		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
 		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.hosts, m.lastSuccess, m.scheduleFailed,
-		m.paused, m.droppedEvents, m.limitRuns, m.limitSize, m.limitElsewhere} {
+		m.paused, m.droppedEvents, m.limitRuns, m.limitSize, m.limitElsewhere, m.waiting} {
 		ch <- d
 	}
 	for _, c := range m.kept() {
@@ -162,6 +163,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		written.gauge(m.hosts, float64(hosts))
 	}
 	written.counter(m.droppedEvents, s.events.queue.Dropped())
+	written.gauge(m.waiting, float64(s.registry.inLine()))
 	for _, l := range s.limits.status() {
 		written.gauge(m.limitRuns, float64(l.Runs), l.Name)
 		written.gauge(m.limitSize, float64(l.Size), l.Name)

@@ -3,19 +3,26 @@ package timer
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 // A queue has the ticks and the callers of Trigger that wait while maxAttempts acquires are in
 // flight. Half of the turns go to the tick whose timer is due again first, so that a peak of a
 // thousand daily timers costs no tick of one that is due every second. A quarter goes to the tick
 // that has waited longest, and a quarter to the Trigger that has, so that timers which are due
-// often cannot take all turns. acquirer.mu guards it.
+// often cannot take all turns. acquirer.mu guards the acquirer's, and registry.mu that of a line.
 type queue struct {
 	byNext   tickHeap // by when the timer is due again; may have timers whose tick no longer waits
 	byAge    []*entry // the same
-	ticks    int      // that wait
+	ticks    map[*entry]waitingTick
 	triggers []*waitingTrigger
 	turn     uint
+}
+
+// A waitingTick is the tick of a timer that waits.
+type waitingTick struct {
+	dueTick
+	until time.Time // in a line: when its wait ends
 }
 
 // A waitingTrigger is a caller of Trigger who waits.
@@ -27,11 +34,13 @@ type waitingTrigger struct {
 
 // enqueue adds a tick. No other tick of its timer may be in the queue.
 func (q *queue) enqueue(e *entry, t dueTick) {
-	e.waits = t
-	q.ticks++
+	if q.ticks == nil {
+		q.ticks = make(map[*entry]waitingTick)
+	}
+	q.ticks[e] = waitingTick{dueTick: t}
 	q.byNext.push(nextDue(e))
 	q.byAge = append(q.byAge, e)
-	if len(q.byAge) > 2*q.ticks+maxAttempts || len(q.byNext) > 2*q.ticks+maxAttempts {
+	if len(q.byAge) > 2*len(q.ticks)+maxAttempts || len(q.byNext) > 2*len(q.ticks)+maxAttempts {
 		q.tidy()
 	}
 }
@@ -39,10 +48,10 @@ func (q *queue) enqueue(e *entry, t dueTick) {
 // tidy drops timers whose tick no longer waits: a timer that is taken from one list stays in the
 // other.
 func (q *queue) tidy() {
-	seen := make(map[*entry]bool, q.ticks)
+	seen := make(map[*entry]bool, len(q.ticks))
 	var waiting []*entry
 	for _, e := range slices.Backward(q.byAge) { // the latest place is the one that counts
-		if e.waits.at != 0 && !seen[e] {
+		if _, waits := q.ticks[e]; waits && !seen[e] {
 			seen[e] = true
 			waiting = append(waiting, e)
 		}
@@ -63,18 +72,23 @@ func nextDue(e *entry) item {
 	return item{when: next, e: e}
 }
 
+// has reports whether a tick of a timer waits.
+func (q *queue) has(e *entry) bool {
+	_, waits := q.ticks[e]
+	return waits
+}
+
 // takeOut removes the tick of a timer, if one waits.
 func (q *queue) takeOut(e *entry) (t dueTick, waited bool) {
-	t = e.waits
-	if t.at == 0 {
+	w, waited := q.ticks[e]
+	if !waited {
 		return t, false
 	}
-	e.waits = dueTick{}
-	q.ticks--
-	if q.ticks == 0 {
-		q.byNext, q.byAge = nil, nil
+	delete(q.ticks, e)
+	if len(q.ticks) == 0 {
+		q.byNext, q.byAge, q.ticks = nil, nil, nil
 	}
-	return t, true
+	return w.dueTick, true
 }
 
 // oldest removes the tick that has waited longest; nil: none waits.
@@ -102,7 +116,7 @@ func (q *queue) soonest() (e *entry, t dueTick) {
 // serve gives the next turn to a Trigger, which it wakes, or to a tick, which it returns.
 func (q *queue) serve() (e *entry, t dueTick, trigger bool) {
 	q.turn++
-	if len(q.triggers) > 0 && (q.turn%4 == 0 || q.ticks == 0) {
+	if len(q.triggers) > 0 && (q.turn%4 == 0 || len(q.ticks) == 0) {
 		w := q.triggers[0]
 		q.triggers = q.triggers[1:]
 		w.turn = true

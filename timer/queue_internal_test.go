@@ -22,7 +22,7 @@ func TestQueueForgetsWhoWasServed(t *testing.T) {
 	if e, served := l.oldest(); e != first || served.at != 1 {
 		t.Errorf("the oldest is %p, %+v", e, served)
 	}
-	if e, _ := l.oldest(); e != nil || l.ticks != 0 {
-		t.Errorf("%d wait", l.ticks)
+	if e, _ := l.oldest(); e != nil || len(l.ticks) != 0 {
+		t.Errorf("%d wait", len(l.ticks))
 	}
 }

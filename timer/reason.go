@@ -14,6 +14,7 @@ const (
 	ReasonMissed   Reason = "missed"
 	ReasonBlackout Reason = "blackout"  // it fell into a blackout of its timer or of the scheduler
 	ReasonHostFull Reason = "host_full" // MaxPerHost runs go on here
+	ReasonMaxRuns  Reason = "max_runs"  // Config.MaxRuns runs go on here, of all timers
 	ReasonFull     Reason = "full"      // MaxConcurrency runs go on in the fleet
 	// A limit that the timer shares with others is full: see Timer.Limits.
 	ReasonLimitFull Reason = "limit_full"

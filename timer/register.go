@@ -43,7 +43,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 		}
 		t.Run = run
 		e := newEntry(t, s.config.Lock != nil)
-		e.limits, e.also = limits, locks(limits)
+		e.shares = newShares(limits)
 		first, err := s.planner.timetable.first(e, now, time.Time{})
 		first.missed = s.planner.timetable.lastMissed(e, now)
 		if err != nil {
@@ -86,6 +86,9 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	}
 	s.planner.drop(e)
 	s.acquirer.withdraw(e)
+	if t, waited := s.registry.withdraw(e); waited {
+		s.ledger.skip(e, t.at, ReasonDraining, nil)
+	}
 	s.runner.endWaits(e)
 	s.log.flush()
 	callers := 0

@@ -22,6 +22,8 @@ type registry struct {
 	entries  map[string]*entry
 	parting  map[string]*entry   // removed timers whose runs go on
 	removals map[*entry]*removal // callers of Remove that wait for their runs
+	places   int                 // taken by all timers, or reserved
+	line     line                // ticks and triggers that wait for a place
 	active   int                 // places and background calls, which Run waits for
 	idle     chan struct{}       // closed when active is 0; nil if nobody waits
 }
@@ -197,14 +199,22 @@ func (g *registry) await(ctx context.Context, e *entry, callers int) error {
 func (g *registry) enter(e *entry, limit int) Reason {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.tryEnter(e, limit)
+}
+
+// tryEnter is called with mu held.
+func (g *registry) tryEnter(e *entry, limit int) Reason {
 	switch {
 	case !g.mayStart(e):
 		return ReasonDraining
 	case int(e.state.places.Load()) >= limit:
 		return ReasonHostFull
+	case g.isFull():
+		return ReasonMaxRuns
 	}
 	e.places++
 	e.state.places.Add(1)
+	g.places++
 	g.active++
 	return ""
 }
@@ -214,6 +224,7 @@ func (g *registry) leave(e *entry) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e.places--
+	g.places--
 	if left := e.state.places.Add(-1); left == 0 && len(g.parting) > 0 {
 		if p := g.parting[e.timer.Name]; p != nil && p.state == e.state {
 			delete(g.parting, e.timer.Name)
@@ -225,6 +236,7 @@ func (g *registry) leave(e *entry) {
 			close(r.done)
 		}
 	}
+	g.serveLine()
 	g.inactive()
 }
 

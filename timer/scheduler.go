@@ -94,4 +94,6 @@ func (s *Scheduler) build() {
 		ledger: s.ledger, store: s.store,
 	}
 	s.planner.gate = s.gate
+	s.registry.line = newLine(s.config)
+	s.registry.line.admit, s.registry.line.tooLate = s.gate.admit, s.gate.tooLate
 }

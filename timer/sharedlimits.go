@@ -12,8 +12,8 @@ import (
 )
 
 // A Limit bounds how many runs of several timers may go on at once in the fleet: of all timers that
-// name it in Timer.Limits. It is a semaphore of the store, limit:<name>, of which a run holds a slot
-// beside that of its timer. Without a store, it holds for this process.
+// name it in Timer.Limits. It is a semaphore of the store, limit:<name>, of which a run holds a
+// slot beside that of its timer. Without a store, it holds for this process.
 type Limit struct {
 	// Name identifies the limit in the fleet. The rules are those of Timer.Name.
 	Name string
@@ -121,28 +121,53 @@ func (l *limits) canTake(name string, also []string) error {
 	return guard(func() error { return l.multi.CheckAlso(name, also...) })
 }
 
-// locks returns the limits as the store takes them.
-func locks(list []*sharedLimit) (also []dlock.Lock) {
-	for _, s := range list {
-		also = append(also, dlock.Lock{Name: s.lockName(), Slots: s.Size})
+// shares are the limits of a timer.
+type shares struct {
+	limits []*sharedLimit
+	locks  []dlock.Lock // the same, as the store takes them
+}
+
+func newShares(list []*sharedLimit) *shares {
+	if len(list) == 0 {
+		return nil
 	}
-	return also
+	s := &shares{limits: list}
+	for _, l := range list {
+		s.locks = append(s.locks, dlock.Lock{Name: l.lockName(), Slots: l.Size})
+	}
+	return s
+}
+
+// limits returns the limits that a timer shares with others.
+func (e *entry) limits() []*sharedLimit {
+	if e.shares == nil {
+		return nil
+	}
+	return e.shares.limits
+}
+
+// locks returns the same as the store takes them.
+func (e *entry) locks() []dlock.Lock {
+	if e.shares == nil {
+		return nil
+	}
+	return e.shares.locks
 }
 
 // enter counts a run of a timer that is about to start. Without a grant of the store it returns why
 // the run may not start, if a limit is full on this host.
 func (l *limits) enter(e *entry, granted bool) error {
-	if len(e.limits) == 0 {
+	if len(e.limits()) == 0 {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range e.limits {
+	for _, s := range e.limits() {
 		if !granted && s.runs >= s.Size {
 			return &limitFullError{*s}
 		}
 	}
-	for _, s := range e.limits {
+	for _, s := range e.limits() {
 		s.runs++
 	}
 	return nil
@@ -150,12 +175,12 @@ func (l *limits) enter(e *entry, granted bool) error {
 
 // leave ends what enter began.
 func (l *limits) leave(e *entry) {
-	if len(e.limits) == 0 {
+	if len(e.limits()) == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range e.limits {
+	for _, s := range e.limits() {
 		s.runs--
 	}
 }
@@ -170,7 +195,7 @@ func (e *limitFullError) Error() string {
 
 // heard compares the sizes that an answer of the store reports with ours.
 func (l *limits) heard(e *entry, lease *dlock.Lease, err error) {
-	if len(e.limits) == 0 {
+	if len(e.limits()) == 0 {
 		return
 	}
 	no := refusal(err)
@@ -178,10 +203,10 @@ func (l *limits) heard(e *entry, lease *dlock.Lease, err error) {
 	defer l.mu.Unlock()
 	if lease != nil {
 		for i, g := range lease.Also() {
-			l.declared(e.limits[i], g.Info.DeclaredSlots)
+			l.declared(e.limits()[i], g.Info.DeclaredSlots)
 		}
 	}
-	for _, s := range e.limits {
+	for _, s := range e.limits() {
 		if no != nil && no.Also.Name == s.lockName() {
 			l.declared(s, no.AlsoInfo.DeclaredSlots)
 		}

@@ -170,10 +170,11 @@ func TestSharedLimitThatIsFullIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		release := make(chan struct{})
-		first := f.start(smtp(1), timer.Timer{Name: "holder", Limits: []string{"smtp"}, Run: func(context.Context) error {
-			<-release
-			return nil
-		}})
+		first := f.start(smtp(1), timer.Timer{Name: "holder", Limits: []string{"smtp"},
+			Run: func(context.Context) error {
+				<-release
+				return nil
+			}})
 		if err := first.Trigger(t.Context(), "holder"); err != nil {
 			t.Fatal(err)
 		}
@@ -242,8 +243,8 @@ func TestI2RunThatLosesItsPermitEnds(t *testing.T) {
 	})
 }
 
-// Hosts with different sizes together never exceed the larger, and each says so: in the log, Status,
-// a check and a metric.
+// Hosts with different sizes together never exceed the larger, and each says so: in the log,
+// Status, a check and a metric.
 //
 // Fails when the size is part of the name.
 func TestHostsDisagreeAboutALimit(t *testing.T) {
@@ -371,7 +372,8 @@ func TestRunsOfAnOutageGetPermitsFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(smtp(1), timer.Timer{Name: "long", Limits: []string{"smtp"}, Run: f.handler(10 * time.Minute)},
-			timer.Timer{Name: "short", Limits: []string{"smtp"}, Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+			timer.Timer{Name: "short", Limits: []string{"smtp"}, Schedule: schedule.Every(time.Second),
+				Run: f.handler(0)})
 		h.Link.Inject(dlocktest.Hang)
 		time.Sleep(time.Minute)
 		for range 3 {
@@ -421,19 +423,21 @@ func TestI11FaultsOfLimits(t *testing.T) {
 	}{
 		"fine": {timer.Config{Limits: []timer.Limit{{Name: "smtp", Size: 1}, {Name: "Gpu {0}", Size: 10_000}}},
 			timer.Timer{Limits: []string{"Gpu {0}", "smtp"}}, nil},
-		"sizes and names": {timer.Config{Limits: []timer.Limit{{Name: "", Size: 1}, {Name: "a", Size: 0}, {Name: "a", Size: -1},
-			{Name: "b:slot:1", Size: 10_001}, {Name: strings.Repeat("n", 201), Size: 1}, {Name: "\x00", Size: timer.NoLimit}}},
-			timer.Timer{}, []string{"Limits[0]", "it is empty: give the limit a name", `Limits[1] "a": Size: 0: use 1 to 10000`,
-				`Limits[2] "a": Name: it is given twice`, `Limits[2] "a": Size: -1`, "Limits[3]", "slot:", "10001",
+		"sizes and names": {timer.Config{Limits: []timer.Limit{{Name: "", Size: 1}, {Name: "a", Size: 0},
+			{Name: "a", Size: -1}, {Name: "b:slot:1", Size: 10_001}, {Name: strings.Repeat("n", 201), Size: 1},
+			{Name: "\x00", Size: timer.NoLimit}}},
+			timer.Timer{}, []string{"Limits[0]", "it is empty: give the limit a name",
+				`Limits[1] "a": Size: 0: use 1 to 10000`, `Limits[2] "a": Name: it is given twice`, `Limits[2] "a": Size: -1`, "Limits[3]", "slot:", "10001",
 				"201 bytes", "control character", "Limits[5]"}},
 		"of timers": {timer.Config{Limits: []timer.Limit{{Name: "a", Size: 1}}},
 			timer.Timer{Limits: []string{"a", "b", "a"}, LocalOnly: true}, []string{`there is no limit "b"`,
 				`"a" is given twice`, "LocalOnly"}},
-		"too many": {timer.Config{}, timer.Timer{Limits: strings.Split("abcdefghijk", "")}, []string{"11 limits: use at most 10"}},
+		"too many": {timer.Config{}, timer.Timer{Limits: strings.Split("abcdefghijk", "")},
+			[]string{"11 limits: use at most 10"}},
 		"one lock at a time": {timer.Config{Lock: single{memlock.New()}, Limits: []timer.Limit{{Name: "a", Size: 1}}},
 			timer.Timer{Limits: []string{"a"}}, []string{"takes one lock at a time", "use redislock"}},
-		"one lock, and no limit": {timer.Config{Lock: single{memlock.New()}, Limits: []timer.Limit{{Name: "a", Size: 1}}},
-			timer.Timer{}, nil},
+		"one lock, and no limit": {timer.Config{Lock: single{memlock.New()},
+			Limits: []timer.Limit{{Name: "a", Size: 1}}}, timer.Timer{}, nil},
 		"on different nodes": {timer.Config{Lock: apart{memlock.New()}, Limits: []timer.Limit{{Name: "a", Size: 1}}},
 			timer.Timer{Limits: []string{"a"}}, []string{"limit:a", "on different nodes"}},
 	} {

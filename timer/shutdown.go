@@ -94,6 +94,9 @@ func (s *Scheduler) start(base context.Context) error {
 func (s *Scheduler) drain() <-chan struct{} {
 	s.registry.setPhase(draining)
 	s.acquirer.close()
+	for _, l := range s.registry.closeLine() {
+		s.ledger.skip(l.e, l.tick.at, ReasonDraining, nil)
+	}
 	s.planner.stop()
 	for _, e := range s.registry.registered() {
 		s.runner.endWaits(e)

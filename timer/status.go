@@ -24,6 +24,8 @@ type Status struct {
 	Hosts  int
 	Timers []TimerStatus // by name
 	Limits []LimitStatus // that timers share, by name
+	// How many ticks and callers of Trigger wait in line, because Config.MaxRuns runs go on.
+	Waiting int
 	// How many events of Config.Hooks were dropped, because a hook was slower than what happened.
 	DroppedEvents uint64
 }
@@ -167,7 +169,7 @@ func (s *Scheduler) Status() Status {
 			st.Timers = append(st.Timers, t)
 		}
 	}
-	st.Limits = s.limits.status()
+	st.Limits, st.Waiting = s.limits.status(), s.registry.inLine()
 	slices.SortFunc(st.Timers, func(a, b TimerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return st
 }

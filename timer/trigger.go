@@ -9,11 +9,12 @@ import (
 
 // Trigger starts a run now, and returns nil once it has started and Status shows it. Otherwise it
 // returns a *RefusedError with the reason, ErrUnknown, or the cause of ctx. It is refused before
-// Run has begun: wait for Running. MaxConcurrency, MaxPerHost and pauses apply; the schedule,
-// blackouts and MaxPerTick do not. If the store does not answer, OnStoreDown applies; but Trigger
-// calls the store even while its breaker is open. A set-up fault (ReasonStoreSetup) or a fault of a
-// key (ReasonStoreFault) refuses the run. If 64 calls to the store are in flight, Trigger waits for
-// its turn until ctx ends. The run does not end with ctx.
+// Run has begun: wait for Running. MaxConcurrency, MaxPerHost, Limits, MaxRuns and pauses apply;
+// the schedule, blackouts and MaxPerTick do not. If MaxRuns runs go on, OnMaxRuns decides. If the
+// store does not answer, OnStoreDown applies; but Trigger calls the store even while its breaker is
+// open. A set-up fault (ReasonStoreSetup) or a fault of a key (ReasonStoreFault) refuses the run.
+// If 64 calls to the store are in flight, Trigger waits for its turn until ctx ends. The run does
+// not end with ctx.
 func (s *Scheduler) Trigger(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
@@ -34,12 +35,25 @@ func (s *Scheduler) trigger(ctx context.Context, name string, by *dlock.Origin) 
 	if why == "" {
 		why = s.registry.enter(e, e.hostLimit()) // a tick may have taken the last place
 	}
+	if why == ReasonMaxRuns && s.registry.awaitPlace(ctx, e) {
+		if why, err = s.gate.why(e, false); why == "" {
+			why = s.registry.enterReserved(e, e.hostLimit())
+		}
+		if why != "" {
+			s.registry.giveUp()
+		}
+	}
 	switch {
 	case e.gone.Load():
 		if why == "" {
 			s.registry.leave(e)
 		}
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
+	case why == ReasonMaxRuns && !s.registry.starting():
+		return refuse(ReasonDraining, nil)
+	case why == ReasonMaxRuns && ctx.Err() != nil:
+		return fmt.Errorf("timer %q: not triggered, MaxRuns (%d) runs were active: %w", name, s.config.MaxRuns,
+			context.Cause(ctx))
 	case why != "":
 		return refuse(why, err)
 	}

@@ -95,7 +95,8 @@ func alsoUnsupported(c *check) {
 	ctx, cancel := callContext()
 	defer cancel()
 	if g, err := h.store.TryAcquire(ctx, req); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
-		c.errorf("a request with Also, which the store does not state: %+v, %v: must be an error, and no refusal", g, err)
+		c.errorf("a request with Also, which the store does not state: %+v, %v: must be an error, and no refusal", g,
+			err)
 	}
 	h.free("after a request with Also", "x", 2, 2)
 }
@@ -145,7 +146,8 @@ func allOrNothing(c *check) {
 		if no.Also != two {
 			c.errorf("the refusal speaks of %+v: must be %+v", no.Also, two)
 		}
-		if c.h.Features.Holders && (no.Holder != held.req.Holder || no.ExpiresIn <= 0 || no.ExpiresIn > c.long+c.h.Slack) {
+		if c.h.Features.Holders &&
+			(no.Holder != held.req.Holder || no.ExpiresIn <= 0 || no.ExpiresIn > c.long+c.h.Slack) {
 			c.errorf("two is held by %v for another %v, the refusal says %v, %v", held.req.Holder, c.long, no.Holder,
 				no.ExpiresIn)
 		}
@@ -199,8 +201,8 @@ func alsoAskedAgain(c *check) {
 		was, is := all(first.grant), all(again.grant)
 		for i := range was {
 			if is[i].Slot != was[i].Slot || is[i].Fence != was[i].Fence {
-				c.errorf("asked again: %q slot %d fence %d: must be slot %d fence %d, as before", was[i].Name, is[i].Slot,
-					is[i].Fence, was[i].Slot, was[i].Fence)
+				c.errorf("asked again: %q slot %d fence %d: must be slot %d fence %d, as before", was[i].Name,
+					is[i].Slot, is[i].Fence, was[i].Slot, was[i].Fence)
 			}
 		}
 	}
@@ -338,7 +340,8 @@ func alsoOverrides(c *check) {
 	update(dlock.Update{Pause: &dlock.Pause{Origin: by, For: time.Hour}})
 	no := h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull)
 	if no.PausedBy != by || no.ExpiresIn <= 0 || no.Also != limit {
-		c.errorf("the limit was paused by %v, the refusal says %v for %v, of %+v", by, no.PausedBy, no.ExpiresIn, no.Also)
+		c.errorf("the limit was paused by %v, the refusal says %v for %v, of %+v", by, no.PausedBy, no.ExpiresIn,
+			no.Also)
 	}
 	h.free("after a refusal", "x", 5, 5)
 	update(dlock.Update{Resume: &by, Limit: &dlock.Limit{Origin: by, Slots: 3}})

@@ -297,8 +297,8 @@ func (f *Faulty) Shard(name string) string {
 	return ""
 }
 
-// CheckAlso implements dlock.MultiLocker and never fails on demand. If the store is none, it returns
-// errors.ErrUnsupported.
+// CheckAlso implements dlock.MultiLocker and never fails on demand. If the store is none, it
+// returns errors.ErrUnsupported.
 func (f *Faulty) CheckAlso(name string, also ...string) error {
 	if m := f.caps.MultiLocker; m != nil {
 		return m.CheckAlso(name, also...)

@@ -30,9 +30,9 @@ type Features struct {
 	// Control: the store is a dlock.Controller. It needs Fence. If not stated, the store must not
 	// be one.
 	Control bool
-	// Also: the store is a dlock.MultiLocker, and all names of a namespace can be taken in one step.
-	// It needs Fence. If not stated, the store must not be one, and must not grant a request with
-	// Also.
+	// Also: the store is a dlock.MultiLocker, and all names of a namespace can be taken in one
+	// step. It needs Fence. If not stated, the store must not be one, and must not grant a request
+	// with Also.
 	Also bool
 	// Listing: the store is a dlock.Lister. If not stated, it must not be one.
 	Listing bool

@@ -51,7 +51,9 @@ func oneRoundTrip(c *check) {
 		both := c.with(c.request("with", 10), dlock.Lock{Name: "limit", Slots: 2}, dlock.Lock{Name: "other", Slots: 2})
 		two := c.with(c.request("with", 10), both.Also...)
 		h.release(all(h.mustAcquire(both).grant)...) // loads a script
-		one("acquire with two further semaphores", func() { grants = append(grants, all(h.mustAcquire(both).grant)...) })
+		one("acquire with two further semaphores", func() {
+			grants = append(grants, all(h.mustAcquire(both).grant)...)
+		})
 		one("the same acquire again", func() { h.mustAcquire(both) })
 		one("another acquire with them", func() { grants = append(grants, all(h.mustAcquire(two).grant)...) })
 		one("acquire with semaphores that are full", func() {

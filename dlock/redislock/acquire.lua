@@ -165,9 +165,9 @@ local function began(key, run, since)
 end
 local note_began -- determined when first needed
 
--- Returns when a name may be granted again (ms), if this server cannot be trusted yet: one that came
--- back without its data, or took over, would grant what others still hold. Otherwise returns nil,
--- and the run to note. run, since and version are those of the name.
+-- Returns when a name may be granted again (ms), if this server cannot be trusted yet: one that
+-- came back without its data, or took over, would grant what others still hold. Otherwise returns
+-- nil, and the run to note. run, since and version are those of the name.
 local function trusted(state, run, since, version)
   if not told then ask_server() end
   -- Searching for the known run as plain text takes a fraction of the time of a pattern.
@@ -194,10 +194,10 @@ local function trusted(state, run, since, version)
   return nil, this_run
 end
 
--- Reports an error if other hosts use the other form of the keys of a name: they and we would not see
--- each other's leases. For the tagged form an error means that the other key is on another node of a
--- Cluster or not permitted, and is ignored. For the plain form it is an error, because its own keys
--- would be on different nodes.
+-- Reports an error if other hosts use the other form of the keys of a name: they and we would not
+-- see each other's leases. For the tagged form an error means that the other key is on another node
+-- of a Cluster or not permitted, and is ignored. For the plain form it is an error, because its own
+-- keys would be on different nodes.
 local function check_form(state, suffix)
   local name = sub(state, 1, -#suffix - 1)
   local other = (form == 'plain' and '{' .. name .. '}' or sub(name, 2, -2)) .. suffix

@@ -1,6 +1,6 @@
--- For an attempt that takes slots of further semaphores, in the same step. Their states are KEYS[2…].
--- Each is looked at first, then a free slot of each is chosen, and only if all have one are they
--- taken.
+-- For an attempt that takes slots of further semaphores, in the same step. Their states are
+-- KEYS[2…]. Each is looked at first, then a free slot of each is chosen, and only if all have one
+-- are they taken.
 local look_also, extend_also, certain, choose_also, take_also, taken_also
 
 if joint then
@@ -18,8 +18,8 @@ if joint then
       local limit = limit_of(state, known[9])
       local o = {state = state, base = base, index = base .. 'index', tokens = base .. 'tokens', size = size,
         n = limit > 0 and limit or size + 0, limit = limit, new = not known[1], fence = count(known[1]),
-        run = known[2], noted = known[2], since = count(known[3]), kept = count(known[5]), version = int(count(known[7])),
-        paused = count(known[8]), declared = int(count(known[6]))}
+        run = known[2], noted = known[2], since = count(known[3]), kept = count(known[5]),
+        version = int(count(known[7])), paused = count(known[8]), declared = int(count(known[6]))}
       o.info = ' ' .. o.declared .. ' ' .. int(count(known[4])) .. ' ' .. o.version .. ' ' .. int(math.max(0, limit))
       local slot = call('ZSCORE', o.tokens, token)
       local held = slot and get(base .. slot)

@@ -88,8 +88,8 @@ func (s *Store) CheckAlso(name string, also ...string) error {
 		}
 		if s.tag(n) != s.tag(name) {
 			return fmt.Errorf("redislock: the keys of %q and %q are in different hash slots of the Cluster, so they "+
-				"cannot be taken in one step: put braces into Options.Prefix, as in {shop}:, which keeps all names with "+
-				"that prefix on one node", name, n)
+				"cannot be taken in one step: put braces into Options.Prefix, as in {shop}:, which keeps all names "+
+				"with that prefix on one node", name, n)
 		}
 	}
 	return nil

@@ -190,8 +190,8 @@ func TestFaultsOfOptions(t *testing.T) {
 	}
 }
 
-// On a Cluster, names can be taken in one step if they are in one hash slot, and the error says how to
-// have them there.
+// On a Cluster, names can be taken in one step if they are in one hash slot, and the error says how
+// to have them there.
 //
 // Fails when CheckAlso compares the names without the prefix.
 func TestCheckAlso(t *testing.T) {

@@ -11,11 +11,12 @@ import (
 
 var (
 	errOneOnly = errors.New("sqllock: SQLServer is experimental, and takes one lock at a time: use another database")
-	errEnded   = fmt.Errorf("sqllock: %w: of the leases of one request some have ended: release the others", dlock.ErrFault)
+	errEnded   = fmt.Errorf("sqllock: %w: of the leases of one request some have ended: release the others",
+		dlock.ErrFault)
 )
 
-// CheckAlso implements dlock.MultiLocker. All databases but SQL Server can take any names of a table
-// in one step.
+// CheckAlso implements dlock.MultiLocker. All databases but SQL Server can take any names of a
+// table in one step.
 func (s *Store) CheckAlso(name string, also ...string) error {
 	if err := s.Check(); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// furtherTrips makes calls about a lease of three locks, each of which must be as many round trips as
-// any other call. A call of each kind was made before.
+// furtherTrips makes calls about a lease of three locks, each of which must be as many round trips
+// as any other call. A call of each kind was made before.
 func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call func() error)) {
 	t.Helper()
 	also := []dlock.Lock{{Name: "smtp", Slots: 1}, {Name: "gpu", Slots: 2}}

@@ -18,9 +18,9 @@ import (
 // sharedSize is the size of the limit that timers share.
 const sharedSize = 3
 
-// Five hosts with four timers that share a limit of three; replies are lost now and then, one host is
-// replaced half-way. The watcher counts the valid runs of all of them together. A store that cannot
-// keep such a limit must be refused when the timers are made.
+// Five hosts with four timers that share a limit of three; replies are lost now and then, one host
+// is replaced half-way. The watcher counts the valid runs of all of them together. A store that
+// cannot keep such a limit must be refused when the timers are made.
 //
 // Fails when the attempt does not ask for the limit.
 func shared(s *suite, t *testing.T) {

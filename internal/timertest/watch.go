@@ -50,8 +50,8 @@ type tickOf struct {
 }
 
 func newWatcher() *watcher {
-	return &watcher{limits: map[string]timer.Timer{}, sizes: map[string]int{}, active: map[*visit]struct{}{}, owner: map[slotOf]*visit{},
-		starts: map[tickOf]int{}, peaks: map[string]int{}, most: map[string]int{}}
+	return &watcher{limits: map[string]timer.Timer{}, sizes: map[string]int{}, active: map[*visit]struct{}{},
+		owner: map[slotOf]*visit{}, starts: map[tickOf]int{}, peaks: map[string]int{}, most: map[string]int{}}
 }
 
 // before returns the timer with its handler wrapped by the watcher. Its host may be made later.

@@ -91,13 +91,13 @@ type AcquireResult struct {
 	Also string
 }
 
-// ReasonEnded: of the leases that a repeated request was granted, some have ended. The others must be
-// released before it is granted anything.
+// ReasonEnded: of the leases that a repeated request was granted, some have ended. The others must
+// be released before it is granted anything.
 const ReasonEnded = "ended"
 
 // Part is what an acquire says of a further semaphore: [slot, fence, slots declared, 1 if the
-// previous lease expired, version of the overrides, limit of the override]. In a refusal slot is its
-// index.
+// previous lease expired, version of the overrides, limit of the override]. In a refusal slot is
+// its index.
 type Part struct {
 	Slot, Fence, Declared, Expired, Version, Limit int64
 }
@@ -114,7 +114,8 @@ func (p Part) MarshalJSON() ([]byte, error) {
 
 // Part returns what the result says of a further semaphore.
 func (v *AcquireResult) Part() Part {
-	p := Part{Slot: int64(v.Slot), Fence: v.Fence, Declared: int64(v.Declared), Version: v.Version, Limit: int64(v.Limit)}
+	p := Part{Slot: int64(v.Slot), Fence: v.Fence, Declared: int64(v.Declared), Version: v.Version,
+		Limit: int64(v.Limit)}
 	if v.PreviousExpired {
 		p.Expired = 1
 	}

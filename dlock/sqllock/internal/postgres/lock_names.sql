@@ -1,4 +1,5 @@
--- Locks the name, and those of the further semaphores, in an order that is the same for every request.
+-- Locks the name, and those of the further semaphores, in an order that is the same for every
+-- request.
 			v_locked := true;
 			PERFORM set_config('lock_timeout',
 				greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);

@@ -220,7 +220,8 @@ func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c dialect.AcquireParams, 
 		p, slot := partOf(c, i), free[i]
 		if slot == gap {
 			before, last := in.of(look[i].n(p))
-			if err := conn.QueryRowContext(local, s.queries.missingRow, p.Resource, before, last).Scan(&slot); err != nil {
+			row := conn.QueryRowContext(local, s.queries.missingRow, p.Resource, before, last)
+			if err := row.Scan(&slot); err != nil {
 				return v, err
 			}
 		}

@@ -1,0 +1,231 @@
+package timer
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// DefaultMaxWait is the default of Config.MaxWait.
+const DefaultMaxWait = time.Hour
+
+// A MaxRunsPolicy is what happens to a tick, or a Trigger, that finds Config.MaxRuns runs going on.
+type MaxRunsPolicy uint8
+
+const (
+	// MaxRunsWait lets it wait in line until a run ends, at most Config.MaxWait; then it is
+	// skipped, or refused, as MaxRunsSkip does at once. Of each timer one tick waits at most: a
+	// later one takes the place of the earlier, which is skipped. A tick that waits here is not
+	// claimed: another host may run it.
+	MaxRunsWait MaxRunsPolicy = iota
+	// MaxRunsSkip skips the tick, or refuses the Trigger (ReasonMaxRuns).
+	MaxRunsSkip
+)
+
+func (p MaxRunsPolicy) String() string {
+	switch p {
+	case MaxRunsWait:
+		return "wait"
+	case MaxRunsSkip:
+		return "skip"
+	default:
+		return "unknown"
+	}
+}
+
+// A line has the ticks and the callers of Trigger that wait because MaxRuns places are taken. The
+// registry's mutex guards it.
+type line struct {
+	most  int           // places that may be taken at once; 0: any number
+	wait  time.Duration // how long something waits; 0: nothing waits
+	queue queue
+	timer *time.Timer // ends waits that have lasted too long; nil: nothing has waited yet
+
+	// The gate's, set when the parts are connected. admit is called in a goroutine of its own for a
+	// tick whose turn has come, for which a place is reserved: it is to call enterReserved or
+	// giveUp. tooLate is called for a tick that has waited for too long.
+	admit   func(*entry, dueTick)
+	tooLate func(*entry, dueTick)
+}
+
+func newLine(config Config) line {
+	l := line{most: config.MaxRuns}
+	if l.most == NoLimit {
+		l.most = 0
+	}
+	if config.OnMaxRuns == MaxRunsWait {
+		l.wait = config.MaxWait
+	}
+	return l
+}
+
+// isFull reports whether nothing may enter, because MaxRuns places are taken or others wait. Called
+// with mu held.
+func (g *registry) isFull() bool {
+	return g.line.most > 0 && (g.places >= g.line.most || len(g.line.queue.ticks) > 0 || len(g.line.queue.triggers) > 0)
+}
+
+// enterOrWait is enter for a tick, which waits in line if MaxRuns places are taken.
+func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, waits bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	why = g.tryEnter(e, limit)
+	if why != ReasonMaxRuns || g.line.wait == 0 {
+		return why, false
+	}
+	until := time.Now().Add(g.line.wait)
+	g.line.queue.enqueue(e, t)
+	g.line.queue.ticks[e] = waitingTick{t, until}
+	g.watchLine(until)
+	return "", true
+}
+
+// watchLine has the line looked at when a wait has lasted too long. Called with mu held.
+func (g *registry) watchLine(until time.Time) {
+	switch {
+	case g.line.timer == nil:
+		g.line.timer = time.AfterFunc(time.Until(until), g.endWaits)
+	case len(g.line.queue.ticks) == 1: // it was empty
+		g.line.timer.Reset(time.Until(until))
+	}
+}
+
+// endWaits takes ticks out of the line that have waited for too long.
+func (g *registry) endWaits() {
+	var late []queuedTick
+	g.mu.Lock()
+	now, next := time.Now(), time.Time{}
+	for e, w := range g.line.queue.ticks {
+		switch {
+		case !now.Before(w.until):
+			g.line.queue.takeOut(e)
+			late = append(late, queuedTick{e, w.dueTick})
+		case next.IsZero() || w.until.Before(next):
+			next = w.until
+		}
+	}
+	if !next.IsZero() {
+		g.line.timer.Reset(next.Sub(now))
+	}
+	g.mu.Unlock()
+	for _, l := range late {
+		g.line.tooLate(l.e, l.tick)
+	}
+}
+
+// overtake replaces an earlier tick of the timer that waits in line, and returns that.
+func (g *registry) overtake(e *entry, t dueTick) (earlier dueTick, waited bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w, waited := g.line.queue.ticks[e]
+	if waited {
+		g.line.queue.ticks[e] = waitingTick{t, time.Now().Add(g.line.wait)}
+	}
+	return w.dueTick, waited
+}
+
+// awaitPlace waits in line until a place is reserved for a Trigger. It reports false when ctx has
+// ended, the wait has lasted too long, the timer was removed, or the host drains.
+func (g *registry) awaitPlace(ctx context.Context, e *entry) bool {
+	g.mu.Lock()
+	switch {
+	case g.line.wait == 0 || !g.mayStart(e):
+		g.mu.Unlock()
+		return false
+	case !g.isFull():
+		g.reserve()
+		g.mu.Unlock()
+		return true
+	}
+	w := &waitingTrigger{e: e, ready: make(chan struct{})}
+	g.line.queue.triggers = append(g.line.queue.triggers, w)
+	g.mu.Unlock()
+	tooLong := time.NewTimer(g.line.wait)
+	defer tooLong.Stop()
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+	case <-tooLong.C:
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !w.turn {
+		g.line.queue.triggers = slices.DeleteFunc(g.line.queue.triggers,
+			func(other *waitingTrigger) bool { return other == w })
+	}
+	return w.turn
+}
+
+// reserve takes a place for whoever enters next with enterReserved. Called with mu held.
+func (g *registry) reserve() {
+	g.places++
+	g.active++ // Run waits for it
+}
+
+// enterReserved is enter for a tick or a Trigger that has a place reserved. Otherwise the caller
+// calls giveUp.
+func (g *registry) enterReserved(e *entry, limit int) Reason {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case !g.mayStart(e):
+		return ReasonDraining
+	case int(e.state.places.Load()) >= limit:
+		return ReasonHostFull
+	}
+	e.places++
+	e.state.places.Add(1)
+	return ""
+}
+
+// giveUp gives a reserved place back.
+func (g *registry) giveUp() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.places--
+	g.serveLine()
+	g.inactive()
+}
+
+// serveLine gives free places to those that wait. Called with mu held.
+func (g *registry) serveLine() {
+	for g.line.most > 0 && g.places < g.line.most && g.starting() {
+		e, t, trigger := g.line.queue.serve()
+		if e == nil && !trigger {
+			return
+		}
+		g.reserve()
+		if e != nil {
+			go g.line.admit(e, t)
+		}
+	}
+}
+
+// withdraw takes the tick of a removed timer out of the line, and dismisses its triggers.
+func (g *registry) withdraw(e *entry) (t dueTick, waited bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.line.queue.dismiss(e)
+	return g.line.queue.takeOut(e)
+}
+
+// closeLine empties the line, when the host drains.
+func (g *registry) closeLine() (left []queuedTick) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for e, t := g.line.queue.oldest(); e != nil; e, t = g.line.queue.oldest() {
+		left = append(left, queuedTick{e, t})
+	}
+	g.line.queue.dismiss(nil)
+	if g.line.timer != nil {
+		g.line.timer.Stop()
+	}
+	return left
+}
+
+// inLine returns how many ticks and callers of Trigger wait.
+func (g *registry) inLine() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.line.queue.ticks) + len(g.line.queue.triggers)
+}

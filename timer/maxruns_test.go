@@ -1,0 +1,276 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// tenants are n timers that are all due at once, at the full minute.
+func tenants(n int, template timer.Timer) []timer.Timer {
+	list := make([]timer.Timer, n)
+	for i := range list {
+		list[i] = template
+		list[i].Name, list[i].CatchUp.Policy = fmt.Sprintf("tenant-%d", i), timer.CatchUpSkip
+		if list[i].Schedule == nil {
+			list[i].Schedule = schedule.Cron("* * * * *", "UTC")
+		}
+	}
+	return list
+}
+
+// A thousand timers that are due at one instant run a few at a time, and each of them runs: those
+// that wait are neither lost nor counted twice. With a store, and without one.
+//
+// Fails when a run that ends does not give its place to those that wait.
+func TestMaxRunsWait(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		t.Run(fmt.Sprintf("local %v", local), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				watch := &limitWatch{}
+				h := f.start(timer.Config{MaxRuns: 20}, tenants(1000, timer.Timer{LocalOnly: local,
+					Run: watch.handler(fixed(500 * time.Millisecond))})...)
+				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
+				if n := h.Status().Waiting; n < 900 {
+					t.Errorf("%d wait in line, a second after 1,000 came due", n)
+				}
+				time.Sleep(50 * time.Second)
+				if watch.begun != 1000 || watch.most2 != 20 || h.Status().Waiting != 0 {
+					t.Errorf("%d of 1,000 ran, %d at once, %d wait", watch.begun, watch.most2, h.Status().Waiting)
+				}
+				f.Stop()
+				if started, skipped := h.Accounted(t); started != 1000 || len(skipped) != 0 {
+					t.Errorf("%d started, skipped %v", started, skipped)
+				}
+			})
+		})
+	}
+}
+
+// With MaxRunsSkip what finds no place is skipped, with a reason of its own; Trigger is refused.
+//
+// Fails when the policy is not looked at.
+func TestMaxRunsSkip(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{MaxRuns: 3, OnMaxRuns: timer.MaxRunsSkip}, tenants(10, timer.Timer{
+			Run: f.handler(10 * time.Second)})...)
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
+		var refused *timer.RefusedError
+		if err := h.Trigger(t.Context(), "tenant-0"); !errors.As(err, &refused) ||
+			refused.Reason != timer.ReasonMaxRuns && refused.Reason != timer.ReasonHostFull {
+			t.Errorf("Trigger: %v", err)
+		}
+		if started, skipped := h.Accounted(t); started != 3 || skipped[timer.ReasonMaxRuns] != 7 {
+			t.Errorf("%d started, skipped %v", started, skipped)
+		}
+		for _, st := range h.Status().Timers {
+			if st.Started > 0 {
+				continue
+			}
+			x, err := h.Explain(t.Context(), st.Name, time.Time{})
+			if err != nil || x.Reason != timer.ReasonMaxRuns || !strings.Contains(x.Text, "MaxRuns (3)") {
+				t.Errorf("%+v, %v", x, err)
+			}
+		}
+		f.Stop()
+	})
+}
+
+// Of each timer one tick waits, the latest, and none for longer than MaxWait. While it waits, the
+// tick is not claimed: another host may run it.
+//
+// Fails when a later tick does not take the place of an earlier one, or when nothing ends a wait.
+func TestMaxRunsOneTickWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		release := make(chan struct{})
+		h := f.start(timer.Config{MaxRuns: 1, MaxWait: 10 * time.Second},
+			timer.Timer{Name: "stuck", Run: func(context.Context) error { <-release; return nil }},
+			timer.Timer{Name: "often", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
+			timer.Timer{Name: "rare", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
+		if err := h.Trigger(t.Context(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Minute)
+		often, _ := h.Status().Timer("often")
+		rare, _ := h.Status().Timer("rare")
+		if n := often.Skipped[timer.ReasonMaxRuns]; n != often.Ticks-1 || often.Started != 0 {
+			t.Errorf("%+v", often)
+		}
+		if n := rare.Skipped[timer.ReasonMaxRuns]; n != 3 && n != 2 || rare.Started != 0 {
+			t.Errorf("%+v", rare)
+		}
+		if n := h.Status().Waiting; n < 1 || n > 2 {
+			t.Errorf("%d wait", n)
+		}
+		other := f.start(timer.Config{}, timer.Timer{Name: "often", Schedule: schedule.Every(time.Second),
+			Run: f.handler(0)})
+		time.Sleep(5 * time.Second)
+		close(release)
+		time.Sleep(10 * time.Second)
+		if st, _ := other.Status().Timer("often"); st.Started < 5 {
+			t.Errorf("the other host: %+v", st)
+		}
+		if _, most := f.watch.ticks("often"); most > 1 {
+			t.Errorf("a tick ran %d times", most)
+		}
+		if n := h.Status().Waiting; n != 0 {
+			t.Errorf("%d wait", n)
+		}
+		f.Stop()
+		h.Accounted(t)
+	})
+}
+
+// A Trigger waits for its turn, until its context ends, and finds its timer paused, removed or the
+// host draining meanwhile.
+//
+// Fails when a reserved place is not given back.
+func TestMaxRunsTrigger(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		release := make(chan struct{})
+		h := f.start(timer.Config{MaxRuns: 1, MaxWait: time.Minute},
+			timer.Timer{Name: "stuck", Run: func(ctx context.Context) error {
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return nil
+			}},
+			timer.Timer{Name: "a", Run: f.handler(time.Second)}, timer.Timer{Name: "gone", Run: f.handler(0)})
+		if err := h.Trigger(t.Context(), "stuck"); err != nil {
+			t.Fatal(err)
+		}
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := h.Trigger(soon, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with a context that ends: %v", err)
+		}
+		var refused *timer.RefusedError
+		if err := h.Trigger(t.Context(), "a"); !errors.As(err, &refused) || refused.Reason != timer.ReasonMaxRuns {
+			t.Errorf("after MaxWait: %v", err)
+		}
+		got := make(chan error, 3)
+		go func() { got <- h.Trigger(t.Context(), "gone") }()
+		synctest.Wait()
+		if err := h.Remove(t.Context(), "gone"); err != nil {
+			t.Error(err)
+		}
+		if err := <-got; !errors.Is(err, timer.ErrUnknown) {
+			t.Errorf("removed: %v", err)
+		}
+		for range 2 {
+			go func() { got <- h.Trigger(t.Context(), "a") }()
+		}
+		synctest.Wait()
+		if n := h.Status().Waiting; n != 2 {
+			t.Errorf("%d wait", n)
+		}
+		close(release)
+		first, second := <-got, <-got // the second finds MaxPerHost runs, or waits for the first to end
+		if first != nil || second != nil && !errors.As(second, &refused) {
+			t.Errorf("%v, %v", first, second)
+		}
+		time.Sleep(10 * time.Second)
+		if err := h.Trigger(t.Context(), "a"); err != nil {
+			t.Errorf("when all is over: %v", err)
+		}
+		go func() { got <- h.Trigger(context.Background(), "stuck") }()
+		synctest.Wait()
+		f.Stop()
+		if err := <-got; err != nil && (!errors.As(err, &refused) || refused.Reason != timer.ReasonDraining) {
+			t.Errorf("draining: %v", err)
+		}
+	})
+}
+
+// When the host drains, what waits in line is skipped, and nothing is left.
+//
+// Fails when the line is not emptied.
+func TestMaxRunsDraining(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{MaxRuns: 2}, tenants(10, timer.Timer{Run: f.handler(10 * time.Second)})...)
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
+		if err := h.Remove(t.Context(), "tenant-0"); err != nil { // it waits, or its run ends within 10 s
+			t.Error(err)
+		}
+		if took := h.Stopped(t); took > 11*time.Second {
+			t.Errorf("draining took %v", took)
+		}
+		_, skipped := h.Accounted(t)
+		if n := h.Status().Waiting; n != 0 || skipped[timer.ReasonDraining] < 4 {
+			t.Errorf("%d wait, skipped %v", n, skipped)
+		}
+	})
+}
+
+// A place that was reserved for a tick which may not start after all goes to the next in line.
+//
+// Fails when admit forgets giveUp.
+func TestMaxRunsPlaceIsPassedOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{MaxRuns: 1}, append(tenants(20, timer.Timer{Run: f.handler(time.Second)}),
+			timer.Timer{Name: "black", Schedule: schedule.Cron("* * * * *", "UTC"), Run: f.handler(0),
+				Blackouts: []schedule.Blackout{later2{}}})...)
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
+		for i := range 5 {
+			name, until := fmt.Sprintf("tenant-%d", i), time.Now().Add(time.Hour)
+			if err := h.Control().Pause(t.Context(), name, until, ann); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Link.InjectN(3, dlocktest.Error(errors.New("connection refused")), dlocktest.OpAcquire)
+		time.Sleep(50 * time.Second)
+		if st := h.Status(); st.Waiting != 0 {
+			t.Errorf("%d wait", st.Waiting)
+		}
+		if st, _ := h.Status().Timer("black"); st.Skipped[timer.ReasonBlackout]+st.Started != 1 {
+			t.Errorf("%+v", st)
+		}
+		started, skipped := h.Accounted(t)
+		if started < 14 || skipped[timer.ReasonMaxRuns] != 0 {
+			t.Errorf("%d started, skipped %v", started, skipped)
+		}
+		f.Stop()
+	})
+}
+
+// later2 is a blackout from two seconds after each full minute on.
+type later2 struct{}
+
+func (later2) Until(t time.Time) time.Time {
+	if t.Second() < 2 {
+		return time.Time{}
+	}
+	return t.Truncate(time.Minute).Add(time.Minute)
+}
+
+// I11: faults of MaxRuns.
+func TestI11FaultsOfMaxRuns(t *testing.T) {
+	_, err := timer.New(timer.Config{MaxRuns: -2, OnMaxRuns: 7, MaxWait: -time.Second,
+		Logger: slog.New(slog.DiscardHandler)})
+	for _, want := range []string{"MaxRuns: -2", "OnMaxRuns: 7", "MaxWait: -1s"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nmust say %q", err, want)
+		}
+	}
+	for _, n := range []int{0, timer.NoLimit, 1} {
+		if _, err := timer.New(timer.Config{MaxRuns: n}); err != nil {
+			t.Error(err)
+		}
+	}
+}
