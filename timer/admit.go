@@ -9,7 +9,7 @@ import "time"
 // its own.
 func (g *gate) admit(e *entry, t dueTick) {
 	defer g.log.flush()
-	if blackout := g.planner.timetable.blackoutAgain(e, t, time.Now()); blackout != nil {
+	if blackout := g.timetable.blackoutAgain(e, t, time.Now()); blackout != nil {
 		g.registry.giveUp()
 		g.ledger.discount(&e.state.record)
 		g.ledger.skip(e, t.at, ReasonBlackout, blackout)

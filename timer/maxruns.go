@@ -59,11 +59,11 @@ func newLine(config Config) line {
 	return l
 }
 
-// isFull reports whether nothing may enter, because MaxRuns places are taken or others wait. Called
-// with mu held.
-func (g *registry) isFull() bool {
-	return g.line.most > 0 && (g.places >= g.line.most || len(g.line.queue.ticks) > 0 || len(g.line.queue.triggers) > 0)
-}
+// isFull reports whether nothing may enter, because MaxRuns places are taken or others wait.
+func (l *line) isFull(places int) bool { return l.most > 0 && (places >= l.most || l.len() > 0) }
+
+// len returns how many ticks and callers of Trigger wait.
+func (l *line) len() int { return len(l.queue.ticks) + len(l.queue.triggers) }
 
 // enterOrWait is enter for a tick, which waits in line if MaxRuns places are taken.
 func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, waits bool) {
@@ -76,17 +76,17 @@ func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, wait
 	until := time.Now().Add(g.line.wait)
 	g.line.queue.enqueue(e, t)
 	g.line.queue.ticks[e] = waitingTick{t, until}
-	g.watchLine(until)
+	g.line.watch(until, g.endWaits)
 	return "", true
 }
 
-// watchLine has the line looked at when a wait has lasted too long. Called with mu held.
-func (g *registry) watchLine(until time.Time) {
+// watch has endWaits called when a wait has lasted too long.
+func (l *line) watch(until time.Time, endWaits func()) {
 	switch {
-	case g.line.timer == nil:
-		g.line.timer = time.AfterFunc(time.Until(until), g.endWaits)
-	case len(g.line.queue.ticks) == 1: // it was empty
-		g.line.timer.Reset(time.Until(until))
+	case l.timer == nil:
+		l.timer = time.AfterFunc(time.Until(until), endWaits)
+	case len(l.queue.ticks) == 1: // it was empty
+		l.timer.Reset(time.Until(until))
 	}
 }
 
@@ -132,8 +132,9 @@ func (g *registry) awaitPlace(ctx context.Context, e *entry) bool {
 	case g.line.wait == 0 || !g.mayStart(e):
 		g.mu.Unlock()
 		return false
-	case !g.isFull():
-		g.reserve()
+	case !g.line.isFull(g.places):
+		g.places++
+		g.active++ // Run waits for what follows
 		g.mu.Unlock()
 		return true
 	}
@@ -154,12 +155,6 @@ func (g *registry) awaitPlace(ctx context.Context, e *entry) bool {
 			func(other *waitingTrigger) bool { return other == w })
 	}
 	return w.turn
-}
-
-// reserve takes a place for whoever enters next with enterReserved. Called with mu held.
-func (g *registry) reserve() {
-	g.places++
-	g.active++ // Run waits for it
 }
 
 // enterReserved is enter for a tick or a Trigger that has a place reserved. Otherwise the caller
@@ -194,7 +189,8 @@ func (g *registry) serveLine() {
 		if e == nil && !trigger {
 			return
 		}
-		g.reserve()
+		g.places++
+		g.active++ // Run waits for what follows
 		if e != nil {
 			go g.line.admit(e, t)
 		}
@@ -227,5 +223,5 @@ func (g *registry) closeLine() (left []queuedTick) {
 func (g *registry) inLine() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.line.queue.ticks) + len(g.line.queue.triggers)
+	return g.line.len()
 }

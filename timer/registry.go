@@ -209,7 +209,7 @@ func (g *registry) tryEnter(e *entry, limit int) Reason {
 		return ReasonDraining
 	case int(e.state.places.Load()) >= limit:
 		return ReasonHostFull
-	case g.isFull():
+	case g.line.isFull(g.places):
 		return ReasonMaxRuns
 	}
 	e.places++

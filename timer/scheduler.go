@@ -91,7 +91,7 @@ func (s *Scheduler) build() {
 	}
 	s.gate = &gate{
 		log: s.log, registry: s.registry, limits: s.limits, planner: s.planner, acquirer: s.acquirer, runner: s.runner,
-		ledger: s.ledger, store: s.store,
+		ledger: s.ledger, store: s.store, timetable: s.planner.timetable,
 	}
 	s.planner.gate = s.gate
 	s.registry.line = newLine(s.config)

@@ -44,8 +44,8 @@
 --   quarantine INFO and when it ends (ms)
 --   paused INFO and when that ends (µs) or 0; text: the origin (JSON)
 --   tick_taken INFO; text: the claimer
---   limit_full INFO, the number of the further semaphore, from 0, its INFO, and when its first lease
---      ends (ms); text: the value of its key
+--   limit_full INFO, the number of the further semaphore (from 0), its INFO, and when its first
+--      lease ends (ms); text: the value of its key
 --   limit_paused INFO, the number and INFO likewise, and when that ends (µs) or 0; text: the origin
 --   another reason INFO
 --   error; text: what is wrong with this name

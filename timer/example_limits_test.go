@@ -1,0 +1,46 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Two timers send mail through a server that takes one connection: of both together one run goes on
+// at once, on whichever host.
+func ExampleLimit() {
+	store := memlock.New()
+	release := make(chan struct{})
+	host := func() *timer.Scheduler {
+		send := func(context.Context) error { <-release; return nil }
+		timers, err := timer.New(
+			timer.Config{Lock: store, Limits: []timer.Limit{{Name: "smtp", Size: 1}}},
+			timer.Timer{Name: "invoices", Limits: []string{"smtp"}, Run: send},
+			timer.Timer{Name: "newsletter", Limits: []string{"smtp"}, Run: send})
+		if err != nil {
+			panic(err)
+		}
+		return timers
+	}
+	a, b := host(), host()
+	stop := start(a, b)
+	defer stop()
+
+	fmt.Println("a:", a.Trigger(context.Background(), "invoices"))
+	err := b.Trigger(context.Background(), "newsletter")
+	if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
+		fmt.Println("b:", refused.Reason)
+	}
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		fmt.Println("b:", no.Also.Name, "is held by a:", no.Holder == a.Status().Holder)
+	}
+	close(release)
+	// Output:
+	// a: <nil>
+	// b: limit_full
+	// b: limit:smtp is held by a: true
+}
