@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -75,6 +76,9 @@ type examiner struct {
 	wipes   []Line
 	from    int64
 	to      int64
+
+	sharing    map[string]bool // timers that share a limit
+	sharedSize int
 }
 
 // A life is one process, as long as it may have been alive, and what it declared.
@@ -89,7 +93,7 @@ func Examine(lines []Line, rules Rules) Figures {
 	if rules.Bound == 0 {
 		rules.Bound = time.Second
 	}
-	e := &examiner{rules: rules, lines: lines}
+	e := &examiner{rules: rules, lines: lines, sharing: map[string]bool{}}
 	slices.SortStableFunc(e.lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
 	e.readLives()
 	e.runs()
@@ -121,6 +125,10 @@ func (e *examiner) readLives() {
 			of := map[string]TimerLine{}
 			for _, t := range l.Timers {
 				of[t.Name] = t
+				if t.Shared > 0 {
+					e.sharing[t.Name] = true
+					e.sharedSize = max(e.sharedSize, t.Shared)
+				}
 			}
 			index[l.Target] = len(e.lives)
 			e.lives = append(e.lives, life{l.Target, l.At, 1<<63 - 1, of})
@@ -148,6 +156,9 @@ func (e *examiner) readLives() {
 // limit is the largest number that a process declared which may have been alive at that instant:
 // hosts that disagree keep to it together.
 func (e *examiner) limit(timer string, at int64, of func(TimerLine) int) (most int) {
+	if strings.HasPrefix(timer, "the limit of ") {
+		return e.sharedSize
+	}
 	for _, l := range e.lives {
 		if t, ok := l.limits[timer]; ok && l.born <= at && at <= l.dead {
 			most = max(most, of(t))
@@ -238,7 +249,17 @@ func (e *examiner) runs() {
 		}
 		e.starts(timer, all)
 	}
+	e.shared(byTimer)
 	e.NReachedShare = float64(full) / float64(max(samples, 1))
+}
+
+// shared checks the limit that several timers share.
+func (e *examiner) shared(byTimer map[string][]stint) {
+	var all []stint
+	for timer := range e.sharing {
+		all = append(all, byTimer[timer]...)
+	}
+	e.sweep("the limit of "+strings.Join(slices.Sorted(maps.Keys(e.sharing)), ", "), all)
 }
 
 // sweep walks along time, counts how many runs of a timer are valid, and looks now and then whether

@@ -27,6 +27,8 @@ func tick(l Line, at int64) Line { l.Tick = at; return l }
 
 // Fails when any of the things that it names is not looked for, or is found where it is not.
 func TestExamineRuns(t *testing.T) {
+	sharing := Line{Kind: Born, Target: "j", Timers: []TimerLine{{Name: "a", Limit: 2, PerTick: 2, Shared: 1},
+		{Name: "b", Limit: 2, PerTick: 2, Shared: 1}}}
 	for _, c := range []struct {
 		name  string
 		lines []Line
@@ -66,6 +68,16 @@ func TestExamineRuns(t *testing.T) {
 		{"a larger limit before", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 0, 10), seen("h", 2, 2, 3, 5, 8),
 			{Kind: Born, Target: "j", At: 2 * ms, Timers: []TimerLine{{Name: "a", Limit: 3}}},
 			{Kind: Dead, Target: "j", At: 4 * ms}}, Figures{Runs: 3, OverLimit: 1}},
+		{"timers that share a limit", []Line{sharing, seen("h", 1, 0, 1, 0, 10), func() Line {
+			l := seen("i", 1, 0, 2, 10, 20)
+			l.Timer = "b"
+			return l
+		}()}, Figures{Runs: 2}},
+		{"over a limit that timers share", []Line{sharing, seen("h", 1, 0, 1, 0, 10), func() Line {
+			l := seen("i", 1, 0, 2, 9, 20)
+			l.Timer = "b"
+			return l
+		}()}, Figures{Runs: 2, OverLimit: 1}},
 		{"a failover", []Line{{Kind: Fault, Fault: Failover, At: 9 * ms, First: 5 * ms, Last: 9 * ms},
 			seen("h", 1, 0, 1, 0, 20), seen("i", 1, 1, 2, 0, 20), seen("h", 2, 0, 3, 10, 15)},
 			Figures{Runs: 3, Declared: Declared{OverLimit: 1, SameSlot: 1, Most: 1}}},

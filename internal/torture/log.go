@@ -84,7 +84,8 @@ type TimerLine struct {
 	Limit   int    `json:"limit"`
 	PerTick int    `json:"per_tick"`
 	PerHost int    `json:"per_host"`
-	Period  int64  `json:"period"` // ns
+	Period  int64  `json:"period"`           // ns
+	Shared  int    `json:"shared,omitempty"` // the size of the limit that it shares with others; 0: none
 }
 
 // A Log appends lines to a file. Its methods may be called from any goroutine.

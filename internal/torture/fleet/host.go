@@ -74,13 +74,16 @@ func runHost(spec Spec, log *torture.Log) error {
 			MaxRunTime: maxRunTime, OnStoreDown: timer.StoreDownSkip,
 			Run: func(ctx context.Context) error { return h.handle(ctx, t) },
 		}
+		if t.Shared > 0 {
+			all[i].Limits = []string{sharedLimit}
+		}
 		if local(i) {
 			all[i].OnStoreDown = timer.StoreDownRunLocal
 		}
 	}
 	scheduler, err := timer.New(timer.Config{
 		Lock: d.lock, TTL: spec.Timing.TTL, StoreTimeout: spec.Timing.StoreTimeout, DrainTimeout: 2 * time.Second,
-		Holder: holder,
+		Holder: holder, Limits: []timer.Limit{{Name: sharedLimit, Size: sharedSize}},
 		Logger: slog.New(slog.DiscardHandler),
 	}, all...)
 	if err != nil {

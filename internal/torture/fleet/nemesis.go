@@ -90,8 +90,10 @@ func (t *tormentor) proxies() (all []*servertest.Proxy, via []string, err error)
 // begin starts the next life of a member. The caller holds its mu.
 func (t *tormentor) begin(m *member) error {
 	m.lives++
+	// Names on a Cluster are on different nodes, and another version may not know the limit.
+	shares := t.kind != "cluster" && t.other == ""
 	spec := Spec{Role: "host", Name: fmt.Sprintf("host-%d.%d", m.number, m.lives), Dir: t.dir, Seed: t.seed,
-		Store: []StoreSpec{t.store.spec(m.via)}, Timing: t.timing, Timers: timers(t.timing, m.small)}
+		Store: []StoreSpec{t.store.spec(m.via)}, Timing: t.timing, Timers: timers(t.timing, m.small, shares)}
 	t.log.Write(torture.Line{Kind: torture.Born, Target: spec.Name, Timers: spec.Timers})
 	program := ""
 	if m.number%2 == 1 {
@@ -301,7 +303,7 @@ func (t *tormentor) freed(holder string, killed time.Time) {
 	if hurt {
 		return
 	}
-	for _, tl := range timers(t.timing, false) {
+	for _, tl := range timers(t.timing, false, false) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		list, err := t.inspect.lock.List(ctx, "timer:"+tl.Name, tl.Limit)
 		cancel()

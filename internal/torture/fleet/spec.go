@@ -48,8 +48,15 @@ const maxRunTime = 3 * time.Second
 // clientTTL is how long the leases of the clients last.
 const clientTTL = 300 * time.Millisecond
 
-// timers are those of every host. While small, the largest limit is 3 and not 5.
-func timers(timing Timing, small bool) []torture.TimerLine {
+// sharedLimit is the name of the limit that some timers share, and sharedSize its size.
+const (
+	sharedLimit = "shared"
+	sharedSize  = 4
+)
+
+// timers are those of every host. While small, the largest limit is 3 and not 5. If the store can
+// take several locks in one step, some of them share a limit.
+func timers(timing Timing, small, shares bool) []torture.TimerLine {
 	limits := []int{1, 3, 5, 2, 1, 3, 5, 4, 1, 2, 3, 5, 1, 3, 2, 5, 1, 3}
 	all := make([]torture.TimerLine, len(limits))
 	for i, n := range limits {
@@ -63,6 +70,9 @@ func timers(timing Timing, small bool) []torture.TimerLine {
 			t.PerHost = 1
 		case 10:
 			t.PerTick = 1
+		}
+		if shares && i >= 8 && i <= 10 { // six runs at once, but for the limit; none of them runs without the store
+			t.Shared = sharedSize
 		}
 		all[i] = t
 	}
