@@ -46,6 +46,11 @@
 // Two things break the trust window: clocks that run at different speeds (not: that show different
 // times) by more than the margin, and a store that loses its data while it keeps running.
 //
+// # Several locks at once
+//
+// [Semaphore.With] takes slots of several semaphores in one atomic step, of all or of none, so that
+// two processes cannot wait for each other. The one Lease holds them all, and is lost with any.
+//
 // # Hooks
 //
 // [Hooks] report calls to the store, and leases that were acquired, lost and released, for metrics

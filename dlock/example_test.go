@@ -47,6 +47,35 @@ func ExampleSession_Semaphore() {
 	// the fence has grown: true
 }
 
+// A job that needs a worker and the only GPU takes both, or neither.
+func ExampleSemaphore_With() {
+	ctx := context.Background()
+	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close(ctx)
+
+	train := session.Semaphore("workers", 5).With(dlock.Lock{Name: "gpu", Slots: 1})
+	lease, err := train.TryAcquire(ctx)
+	fmt.Println("the first:", err)
+
+	_, err = train.TryAcquire(ctx)
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		fmt.Println("the second:", no.Reason, "of", no.Also.Name)
+	}
+	other, err := session.Semaphore("workers", 5).TryAcquire(ctx) // needs no GPU
+	fmt.Println("another job:", err)
+	other.Release(ctx)
+	lease.Release(ctx) // both
+
+	// Output:
+	// the first: <nil>
+	// the second: limit_full of gpu
+	// another job: <nil>
+}
+
 // One of the fleet migrates; the others wait for at most five seconds.
 func ExampleMutex() {
 	ctx := context.Background()

@@ -27,11 +27,14 @@
 //     overlap.
 //   - MaxPerHost: runs at once on one host. Default MaxConcurrency, so one host may take all slots.
 //
+// Several timers may share a [Limit], which holds in the fleet, too: a run takes a slot of it in
+// the step in which it takes its own, or does not start. Config.MaxRuns bounds all runs of a host.
+//
 // A tick is a scheduled instant, the same on every host. Each host tries each tick once, in these
-// steps: due, blackout, MaxPerHost, one call to the store that claims tick and slot together, run,
-// release. A tick that does not start a run is counted once, with the [Reason], and
-// Scheduler.Explain tells it. The store enforces a pause; for a timer without limits, which does
-// not call the store, each host does, after the blackout.
+// steps: due, blackout, MaxPerHost, MaxRuns, one call to the store that claims tick, slot and
+// limits together, run, release. A tick that does not start a run is counted once, with the
+// [Reason], and Scheduler.Explain tells it. The store enforces a pause; for a timer without limits,
+// which does not call the store, each host does, after the blackout.
 //
 // # A run
 //

@@ -45,8 +45,8 @@ func TestMaxRunsWait(t *testing.T) {
 					t.Errorf("%d wait in line, a second after 1,000 came due", n)
 				}
 				time.Sleep(50 * time.Second)
-				if watch.begun != 1000 || watch.most2 != 20 || h.Status().Waiting != 0 {
-					t.Errorf("%d of 1,000 ran, %d at once, %d wait", watch.begun, watch.most2, h.Status().Waiting)
+				if _, most, begun := watch.seen(); begun != 1000 || most != 20 || h.Status().Waiting != 0 {
+					t.Errorf("%d of 1,000 ran, %d at once, %d wait", begun, most, h.Status().Waiting)
 				}
 				f.Stop()
 				if started, skipped := h.Accounted(t); started != 1000 || len(skipped) != 0 {

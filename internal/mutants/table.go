@@ -96,6 +96,14 @@ var mutants = []mutant{
 		says:  "runs at once, want exactly 3",
 	},
 	{
+		name: "shared limit forgotten",
+		edits: []edit{{"timer/acquire.go",
+			".With(e.locks()...)",
+			""}},
+		layer: timers("^TestI1SharedLimitIsNeverExceeded$"),
+		says:  "valid runs at once: want exactly 3",
+	},
+	{
 		name: "driver retries on",
 		edits: []edit{{"internal/rediskit/pool.go",
 			"o.MaxRetries = -1   // d",

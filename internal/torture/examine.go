@@ -76,9 +76,8 @@ type examiner struct {
 	wipes   []Line
 	from    int64
 	to      int64
-
-	sharing    map[string]bool // timers that share a limit
-	sharedSize int
+	sharing map[string]bool // timers that share a limit
+	shares  int             // its size
 }
 
 // A life is one process, as long as it may have been alive, and what it declared.
@@ -127,7 +126,7 @@ func (e *examiner) readLives() {
 				of[t.Name] = t
 				if t.Shared > 0 {
 					e.sharing[t.Name] = true
-					e.sharedSize = max(e.sharedSize, t.Shared)
+					e.shares = max(e.shares, t.Shared)
 				}
 			}
 			index[l.Target] = len(e.lives)
@@ -157,7 +156,7 @@ func (e *examiner) readLives() {
 // hosts that disagree keep to it together.
 func (e *examiner) limit(timer string, at int64, of func(TimerLine) int) (most int) {
 	if strings.HasPrefix(timer, "the limit of ") {
-		return e.sharedSize
+		return e.shares
 	}
 	for _, l := range e.lives {
 		if t, ok := l.limits[timer]; ok && l.born <= at && at <= l.dead {
