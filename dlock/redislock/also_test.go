@@ -1,17 +1,86 @@
 package redislock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
 )
+
+// Timers that share a limit make as many round trips as they make calls: a tick that is refused is
+// one, a run is two, and a heartbeat one, however many locks there are.
+//
+// Fails when the permit is taken, renewed or released by a call of its own.
+func TestSharedLimitCostsNoRoundTrip(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.NewCountingProxyFor(t, server.Addr())
+	client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: proxy.Addr()})
+	t.Cleanup(func() { client.Close() })
+	store := open(t, client, redislock.Options{Prefix: unique(shop)})
+	awake(t, store)
+	registry := prometheus.NewRegistry()
+	work := timer.Timer{Schedule: schedule.Every(25 * time.Millisecond), MaxConcurrency: 2, Limits: []string{"smtp"},
+		Run: func(context.Context) error { time.Sleep(40 * time.Millisecond); return nil }}
+	mail, news := work, work
+	mail.Name, news.Name = "mail", "news"
+	s, err := timer.New(timer.Config{Lock: store, TTL: quarantineTTL, StoreTimeout: quarantineTTL / 3,
+		Logger: slog.New(slog.DiscardHandler), Registerer: registry, Limits: []timer.Limit{{Name: "smtp", Size: 1}}},
+		mail, news)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	before := proxy.RoundTrips()
+	go func() { done <- s.Run(ctx) }()
+	asked := func() (started, full uint64) {
+		for _, st := range s.Status().Timers {
+			started, full = started+st.Started, full+st.Skipped[timer.ReasonLimitFull]
+		}
+		return started, full
+	}
+	testkit.Eventually(t, 30*time.Second, "fifty runs, and refusals", func() bool {
+		started, full := asked()
+		return started >= 50 && full >= 20
+	})
+	calls := uint64(0)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "tickslot_store_operation_duration_seconds" {
+				calls += m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	trips := proxy.RoundTrips() - before
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	started, full := asked()
+	t.Logf("%d runs, %d refused because of the limit: %d calls, %d round trips", started, full, calls, trips)
+	const others = 40 // connections, and what looks at hosts, overrides and settings
+	if trips > int64(calls)+others || calls > 2*started+full+started+others {
+		t.Errorf("%d runs, %d refused because of the limit: %d calls, %d round trips", started, full, calls, trips)
+	}
+}
 
 // A refusal writes nothing: it would be copied to every replica, and timers that wait for a limit
 // are refused all day.
