@@ -219,9 +219,9 @@ func (g *registry) closeLine() (left []queuedTick) {
 	return left
 }
 
-// inLine returns how many ticks and callers of Trigger wait.
-func (g *registry) inLine() int {
+// inLine returns how many ticks and callers of Trigger wait, and whether one more would have to.
+func (g *registry) inLine() (waiting int, full bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.line.len()
+	return g.line.len(), g.line.isFull(g.places)
 }

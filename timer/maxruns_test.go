@@ -196,6 +196,36 @@ func TestMaxRunsTrigger(t *testing.T) {
 	})
 }
 
+// A trigger of a Control is left to a host that has room.
+//
+// Fails when a host claims it and then waits in line.
+func TestMaxRunsControlTrigger(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		full := f.start(timer.Config{MaxRuns: 1}, timer.Timer{Name: "long", Run: f.handler(time.Hour)},
+			timer.Timer{Name: "a", Run: f.handler(0)})
+		if err := full.Trigger(t.Context(), "long"); err != nil {
+			t.Fatal(err)
+		}
+		roomy := f.start(timer.Config{MaxRuns: 1}, timer.Timer{Name: "a", Run: f.handler(0)})
+		for i := range 5 {
+			if err := full.Control().Trigger(t.Context(), "a", ann); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(30 * time.Second)
+			if ran, _ := f.watch.ticks("a"); ran == 0 || f.watch.startsOf("a", time.Time{}) != i+1 {
+				t.Errorf("after %d triggers: %d runs", i+1, f.watch.startsOf("a", time.Time{}))
+			}
+		}
+		if st, _ := roomy.Status().Timer("a"); st.Last == nil {
+			t.Errorf("%+v", st)
+		}
+		full.Cancel()
+		time.Sleep(time.Minute)
+		f.Stop(roomy)
+	})
+}
+
 // When the host drains, what waits in line is skipped, and nothing is left.
 //
 // Fails when the line is not emptied.

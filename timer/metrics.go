@@ -163,7 +163,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		written.gauge(m.hosts, float64(hosts))
 	}
 	written.counter(m.droppedEvents, s.events.queue.Dropped())
-	written.gauge(m.waiting, float64(s.registry.inLine()))
+	waiting, _ := s.registry.inLine()
+	written.gauge(m.waiting, float64(waiting))
 	for _, l := range s.limits.status() {
 		written.gauge(m.limitRuns, float64(l.Runs), l.Name)
 		written.gauge(m.limitSize, float64(l.Size), l.Name)

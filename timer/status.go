@@ -169,7 +169,8 @@ func (s *Scheduler) Status() Status {
 			st.Timers = append(st.Timers, t)
 		}
 	}
-	st.Limits, st.Waiting = s.limits.status(), s.registry.inLine()
+	st.Limits = s.limits.status()
+	st.Waiting, _ = s.registry.inLine()
 	slices.SortFunc(st.Timers, func(a, b TimerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return st
 }

@@ -97,6 +97,11 @@ const triggerSlots = 100
 func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
 	defer s.registry.done()
 	name := e.timer.Name
+	if _, full := s.registry.inLine(); full { // another host may have room; if none has, this line is the only sign
+		s.log.Info("timer: a triggered run does not start here: MaxRuns runs are active",
+			"timer", name, "by", t.By, "note", t.Note)
+		return
+	}
 	if !s.acquirer.awaitTurn(s.runner.base, e) {
 		return // another host may run it
 	}
