@@ -1,0 +1,95 @@
+package fences
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// fenceHeader keeps the fence of whoever wrote an object beside it.
+const fenceHeader = "X-Amz-Meta-Fence"
+
+var errChanged = errors.New("it was written by others all the time")
+
+// PutObject writes an object, unless a run with a higher fence has written it. It works with every
+// store that has conditional writes: S3 and what is like it (If-Match, as here), Azure (the same),
+// and Google Cloud (x-goog-if-generation-match). The client has to sign the requests.
+//
+// The store cannot compare fences, so this takes two requests: one reads the fence, the other
+// writes on condition that nobody has written since.
+func PutObject(ctx context.Context, client *http.Client, url string, fence dlock.Fence, body []byte) error {
+	for range 5 {
+		last, version, err := lastFence(ctx, client, url)
+		if err != nil {
+			return err
+		}
+		if last > fence {
+			return ErrReplaced
+		}
+		written, err := putIf(ctx, client, url, version, fence, body)
+		if written || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("PUT %s: %w", url, errChanged)
+}
+
+// lastFence returns the fence of whoever wrote an object last, and its version; "": there is none.
+func lastFence(ctx context.Context, client *http.Client, url string) (dlock.Fence, string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	answer, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer answer.Body.Close()
+	switch answer.StatusCode {
+	case http.StatusNotFound:
+		return 0, "", nil
+	case http.StatusOK:
+		fence, err := strconv.ParseInt(answer.Header.Get(fenceHeader), 10, 64)
+		if err != nil {
+			return 0, "", fmt.Errorf("the object has no fence: %w", err)
+		}
+		return dlock.Fence(fence), answer.Header.Get("ETag"), nil
+	default:
+		return 0, "", fmt.Errorf("HEAD %s: %s", url, answer.Status)
+	}
+}
+
+// putIf writes an object if it still has a version, "" if there must be none. It returns false if
+// it has another by now.
+func putIf(
+	ctx context.Context, client *http.Client, url, version string, fence dlock.Fence, body []byte,
+) (written bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set(fenceHeader, strconv.FormatInt(int64(fence), 10))
+	if version == "" {
+		req.Header.Set("If-None-Match", "*")
+	} else {
+		req.Header.Set("If-Match", version)
+	}
+	answer, err := client.Do(req)
+	if err != nil {
+		return false, err
+	}
+	defer answer.Body.Close()
+	switch answer.StatusCode {
+	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
+		return true, nil
+	case http.StatusPreconditionFailed, http.StatusConflict, http.StatusNotFound:
+		return false, nil // written or deleted meanwhile
+	default:
+		return false, fmt.Errorf("PUT %s: %s", url, answer.Status)
+	}
+}
