@@ -267,13 +267,6 @@ func (g *registry) inactive() {
 	}
 }
 
-// busy reports whether Run would have to wait.
-func (g *registry) busy() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.active > 0
-}
-
 // whenIdle returns a channel that is closed when Run need not wait any longer. It is called when
 // nothing may start any more.
 func (g *registry) whenIdle() <-chan struct{} {

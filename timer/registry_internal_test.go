@@ -71,3 +71,10 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// busy reports whether Run would have to wait.
+func (g *registry) busy() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.active > 0
+}

@@ -26,7 +26,8 @@ import (
 
 func openDB(t *testing.T) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "reports.db")+"?_pragma=busy_timeout(10000)&_txlock=immediate")
+	path := filepath.Join(t.TempDir(), "reports.db")
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)&_txlock=immediate")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,8 @@ func TestWriteOfAReplacedRun(t *testing.T) {
 // start runs a timer as one host would, until the test ends.
 func start(t *testing.T, store dlock.DistributedLock, report timer.Timer) {
 	t.Helper()
-	timers, err := timer.New(timer.Config{Lock: store, TTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}, report)
+	config := timer.Config{Lock: store, TTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+	timers, err := timer.New(config, report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +134,10 @@ func TestTransaction(t *testing.T) {
 		fence dlock.Fence
 		fail  error
 		want  error
-	}{{5, nil, nil}, {5, nil, nil}, {4, nil, ErrReplaced}, {9, errWrite, errWrite}, {8, nil, nil}, {7, nil, ErrReplaced}} {
+	}{
+		{5, nil, nil}, {5, nil, nil}, {4, nil, ErrReplaced}, {9, errWrite, errWrite}, {8, nil, nil},
+		{7, nil, ErrReplaced},
+	} {
 		err := InTransaction(t.Context(), db, c.fence, "invoices", func(tx *sql.Tx) error {
 			_, err := tx.Exec("INSERT INTO report VALUES ($1, $2, 0)", fmt.Sprint("day ", i), i)
 			return errors.Join(err, c.fail)
