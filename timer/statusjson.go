@@ -58,9 +58,21 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Store  *StoreStatus  `json:"store,omitempty"`
 		Hosts  int           `json:"hosts,omitempty"`
 		Timers []TimerStatus `json:"timers"`
+		Limits []LimitStatus `json:"limits"`
 
+		Waiting       int    `json:"waiting"`
 		DroppedEvents uint64 `json:"dropped_events"`
-	}{s.Phase, s.Holder.String(), s.storeOrNil(), s.Hosts, some(s.Timers), s.DroppedEvents})
+	}{s.Phase, s.Holder.String(), s.storeOrNil(), s.Hosts, some(s.Timers), some(s.Limits), s.Waiting, s.DroppedEvents})
+}
+
+// MarshalJSON implements json.Marshaler, as Status does.
+func (l LimitStatus) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Name          string `json:"name"`
+		Size          int    `json:"size"`
+		SizeElsewhere int    `json:"size_elsewhere,omitempty"`
+		Runs          int    `json:"runs"`
+	}{l.Name, l.Size, l.SizeElsewhere, l.Runs})
 }
 
 func (s Status) storeOrNil() *StoreStatus {
@@ -113,6 +125,7 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		MaxConcurrency    jsonLimit         `json:"max_concurrency"`
 		MaxPerTick        jsonLimit         `json:"max_per_tick"`
 		MaxPerHost        jsonLimit         `json:"max_per_host"`
+		Limits            []string          `json:"limits,omitempty"`
 		EffectiveLimit    *jsonLimit        `json:"effective_limit,omitempty"`
 		LimitElsewhere    int               `json:"limit_elsewhere,omitempty"`
 		LimitOverride     int               `json:"limit_override,omitempty"`
@@ -130,8 +143,9 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		Name: t.Name, Schedule: t.Schedule, Next: t.Next.UTC(), Ticks: t.Ticks, Started: t.Started, Skipped: skipped,
 		Running: some(t.Running), Last: t.Last, LastRunAt: t.LastRunAt.UTC(), LastSuccessAt: t.LastSuccessAt.UTC(),
 		TicksSinceSuccess: t.TicksSinceSuccess, Degraded: t.Degraded, MaxConcurrency: jsonLimit(t.MaxConcurrency),
-		MaxPerTick: jsonLimit(t.MaxPerTick), MaxPerHost: jsonLimit(t.MaxPerHost), EffectiveLimit: effective,
-		LimitElsewhere: t.LimitElsewhere, LimitOverride: t.LimitOverride, MaxRunTime: jsonSeconds(t.MaxRunTime),
+		MaxPerTick: jsonLimit(t.MaxPerTick), MaxPerHost: jsonLimit(t.MaxPerHost), Limits: t.Limits,
+		EffectiveLimit: effective, LimitElsewhere: t.LimitElsewhere, LimitOverride: t.LimitOverride,
+		MaxRunTime:  jsonSeconds(t.MaxRunTime),
 		CatchUp:     catchUp{t.CatchUp.Policy.String(), jsonSeconds(t.CatchUp.Window)},
 		OnStoreDown: t.OnStoreDown.String(), LocalOnly: t.LocalOnly, MaxAttempts: t.MaxAttempts,
 		AlarmAfter: jsonLimit(t.AlarmAfter), Paused: t.Paused, StoreFault: t.StoreFault, Removed: t.Removed,

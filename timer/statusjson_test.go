@@ -25,7 +25,8 @@ func statusForJSON() timer.Status {
 	ann := dlock.Origin{By: "ann", Note: "why"}
 	return timer.Status{
 		Phase: "running", Holder: dlock.Holder{Host: "web-1", PID: 17, ID: "k3x9"}, Hosts: 3,
-		DroppedEvents: 5,
+		Limits:  []timer.LimitStatus{{Name: "smtp", Size: 3, SizeElsewhere: 4, Runs: 2}},
+		Waiting: 6, DroppedEvents: 5,
 		Store: timer.StoreStatus{Name: "redis", Up: true, Setup: true, BreakerOpen: true, Err: "it fails",
 			ChangedAt: at(1), Down: []string{"10.0.0.1:6379"}},
 		Timers: []timer.TimerStatus{{
@@ -39,6 +40,7 @@ func statusForJSON() timer.Status {
 			Last: &timer.RunResult{Tick: at(3), StartedAt: at(3), Took: 90*time.Second + 500*time.Millisecond,
 				Outcome: timer.OutcomeFailed, Attempts: 3, Err: errors.New("no luck")},
 			Degraded: true, LastRunAt: at(4), LastSuccessAt: at(2), MaxConcurrency: 3, MaxPerTick: 2, MaxPerHost: 1,
+			Limits:     []string{"smtp"},
 			MaxRunTime: time.Minute, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce, Window: time.Hour},
 			OnStoreDown: timer.StoreDownSkip, LocalOnly: true, MaxAttempts: 4, AlarmAfter: 5, EffectiveLimit: 9,
 			TicksSinceSuccess: 2, LimitElsewhere: 8, LimitOverride: 6,
@@ -83,7 +85,7 @@ func TestStatusJSON(t *testing.T) {
 func TestStatusJSONHasEveryField(t *testing.T) {
 	st := statusForJSON()
 	all := st.Timers[0]
-	for _, v := range []any{st, st.Store, all, all.Running[0], *all.Last, *all.Paused} {
+	for _, v := range []any{st, st.Store, st.Limits[0], all, all.Running[0], *all.Last, *all.Paused} {
 		typ, exported := reflect.TypeOf(v), 0
 		for f := range typ.Fields() {
 			switch {
