@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -32,7 +33,7 @@ func (s *Session) Semaphore(name string, slots int) Semaphore {
 // of them, and is lost with any. The store must be a [MultiLocker]; otherwise nothing is acquired,
 // and the error matches [errors.ErrUnsupported].
 func (m Semaphore) With(others ...Lock) Semaphore {
-	m.also = others
+	m.also = slices.Clone(others)
 	return m
 }
 

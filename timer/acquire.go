@@ -58,9 +58,13 @@ func (a *acquirer) submit(e *entry, t dueTick) {
 	case a.closed:
 		a.mu.Unlock()
 		a.drop(e, t, ReasonDraining)
-	case a.queue.has(e): // a later tick was queued while this one was taken out
+	case a.queue.has(e): // another was queued while this one was taken out, or waited for a place
+		earlier := t
+		if queued := a.queue.ticks[e]; queued.at < t.at {
+			earlier, a.queue.ticks[e] = queued.dueTick, waitingTick{dueTick: t}
+		}
 		a.mu.Unlock()
-		a.drop(e, t, ReasonStoreBusy)
+		a.drop(e, earlier, ReasonStoreBusy)
 	case a.attempts < maxAttempts:
 		a.attempts++
 		a.mu.Unlock()
@@ -204,7 +208,10 @@ func (a *acquirer) takeNext() (*entry, dueTick) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, t, trigger := a.queue.serve()
-	if e == nil && !trigger {
+	switch {
+	case trigger:
+		return nil, dueTick{}
+	case e == nil:
 		a.attempts--
 	}
 	return e, t

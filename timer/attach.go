@@ -42,10 +42,12 @@ func (n *runner) withoutSlot(e *entry) *Run {
 	return n.oldestWithoutSlot(e)
 }
 
-// oldestWithoutSlot is called with state.mu held.
+// oldestWithoutSlot is called with state.mu held. A run of a removed timer whose name another timer
+// has taken is left out if that one shares other limits: what e acquires would lack its permits.
 func (n *runner) oldestWithoutSlot(e *entry) (oldest *Run) {
 	for _, r := range e.state.runs {
-		wants := r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil
+		wants := r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil &&
+			slices.Equal(r.entry.limits(), e.limits())
 		if wants && (oldest == nil || r.startedAt.Before(oldest.startedAt)) {
 			oldest = r
 		}

@@ -86,10 +86,11 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 }
 
 // Trigger makes one host run the timer within a heartbeat: the first that claims the trigger.
-// MaxConcurrency, MaxPerHost and pauses apply, as in Scheduler.Trigger, which runs the timer on its
-// own host. At most one host tries, once, and logs the result; hosts at their MaxPerHost log that
-// they do not start it. If there are two triggers within a heartbeat, the first may be dropped. A
-// trigger that no host has read within a minute expires.
+// MaxConcurrency, MaxPerHost, Limits and pauses apply, as in Scheduler.Trigger, which runs the
+// timer on its own host. At most one host tries, once, and logs the result; hosts at their
+// MaxPerHost or MaxRuns log that they do not start it, whatever OnMaxRuns says. If there are two
+// triggers within a heartbeat, the first may be dropped. A trigger that no host has read within a
+// minute expires.
 func (c *Control) Trigger(ctx context.Context, timer string, by dlock.Origin) error {
 	return c.update(ctx, timer, dlock.Update{Trigger: &by})
 }

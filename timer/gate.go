@@ -25,7 +25,8 @@ type gate struct {
 	store    *storeWatch // nil: no store
 	starts   []start     // of the current batch
 	// For ticks that have waited for a place.
-	timetable *timetable
+	timetable      *timetable
+	blackoutFaults few
 }
 
 // why returns the reason why nothing of a timer may start here; "": it may, once the store has

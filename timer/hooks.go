@@ -41,7 +41,7 @@ type Hooks struct {
 	// Trigger that was refused, which returns the reason.
 	TickSkipped func(SkipInfo)
 
-	// LeaseLost is called when a run has lost its slot.
+	// LeaseLost is called when a run has lost its slot, but not when somebody canceled it.
 	LeaseLost func(LossInfo)
 
 	// StoreDown is called when the store, or one of its servers, has failed three times in a row,

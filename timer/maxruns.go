@@ -40,6 +40,8 @@ type line struct {
 	wait  time.Duration // how long something waits; 0: nothing waits
 	queue queue
 	timer *time.Timer // ends waits that have lasted too long; nil: nothing has waited yet
+	// How many places are reserved for ticks and triggers of a timer whose turn has come.
+	reserved map[*entry]int
 
 	// The gate's, set when the parts are connected. admit is called in a goroutine of its own for a
 	// tick whose turn has come, for which a place is reserved: it is to call enterReserved or
@@ -65,6 +67,25 @@ func (l *line) isFull(places int) bool { return l.most > 0 && (places >= l.most 
 // len returns how many ticks and callers of Trigger wait.
 func (l *line) len() int { return len(l.queue.ticks) + len(l.queue.triggers) }
 
+// concerns reports whether something of a timer waits, or has a place reserved.
+func (l *line) concerns(e *entry) bool {
+	return l.reserved[e] > 0 || l.queue.has(e) ||
+		slices.ContainsFunc(l.queue.triggers, func(w *waitingTrigger) bool { return w.e == e })
+}
+
+func (l *line) reserve(e *entry) {
+	if l.reserved == nil {
+		l.reserved = make(map[*entry]int)
+	}
+	l.reserved[e]++
+}
+
+func (l *line) release(e *entry) {
+	if l.reserved[e]--; l.reserved[e] == 0 {
+		delete(l.reserved, e)
+	}
+}
+
 // enterOrWait is enter for a tick, which waits in line if MaxRuns places are taken.
 func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, waits bool) {
 	g.mu.Lock()
@@ -74,6 +95,7 @@ func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, wait
 		return why, false
 	}
 	until := time.Now().Add(g.line.wait)
+	t.yielded = false // this wait may be long, so the blackouts have to be asked again
 	g.line.queue.enqueue(e, t)
 	g.line.queue.ticks[e] = waitingTick{t, until}
 	g.line.watch(until, g.endWaits)
@@ -119,6 +141,7 @@ func (g *registry) overtake(e *entry, t dueTick) (earlier dueTick, waited bool) 
 	defer g.mu.Unlock()
 	w, waited := g.line.queue.ticks[e]
 	if waited {
+		t.yielded = false
 		g.line.queue.ticks[e] = waitingTick{t, time.Now().Add(g.line.wait)}
 	}
 	return w.dueTick, waited
@@ -135,6 +158,7 @@ func (g *registry) awaitPlace(ctx context.Context, e *entry) bool {
 	case !g.line.isFull(g.places):
 		g.places++
 		g.active++ // Run waits for what follows
+		g.line.reserve(e)
 		g.mu.Unlock()
 		return true
 	}
@@ -168,15 +192,17 @@ func (g *registry) enterReserved(e *entry, limit int) Reason {
 	case int(e.state.places.Load()) >= limit:
 		return ReasonHostFull
 	}
+	g.line.release(e)
 	e.places++
 	e.state.places.Add(1)
 	return ""
 }
 
-// giveUp gives a reserved place back.
-func (g *registry) giveUp() {
+// giveUp gives the place back that was reserved for something of a timer.
+func (g *registry) giveUp(e *entry) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.line.release(e)
 	g.places--
 	g.serveLine()
 	g.inactive()
@@ -186,12 +212,13 @@ func (g *registry) giveUp() {
 func (g *registry) serveLine() {
 	for g.line.most > 0 && g.places < g.line.most && g.starting() {
 		e, t, trigger := g.line.queue.serve()
-		if e == nil && !trigger {
+		if e == nil {
 			return
 		}
 		g.places++
 		g.active++ // Run waits for what follows
-		if e != nil {
+		g.line.reserve(e)
+		if !trigger {
 			go g.line.admit(e, t)
 		}
 	}

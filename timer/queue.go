@@ -113,7 +113,7 @@ func (q *queue) soonest() (e *entry, t dueTick) {
 	return nil, dueTick{}
 }
 
-// serve gives the next turn to a Trigger, which it wakes, or to a tick, which it returns.
+// serve gives the next turn to a Trigger, which it wakes, or to a tick; nil: nothing waits.
 func (q *queue) serve() (e *entry, t dueTick, trigger bool) {
 	q.turn++
 	if len(q.triggers) > 0 && (q.turn%4 == 0 || len(q.ticks) == 0) {
@@ -121,7 +121,7 @@ func (q *queue) serve() (e *entry, t dueTick, trigger bool) {
 		q.triggers = q.triggers[1:]
 		w.turn = true
 		close(w.ready)
-		return nil, dueTick{}, true
+		return w.e, dueTick{}, true
 	}
 	if q.turn%4 == 2 {
 		e, t = q.oldest()

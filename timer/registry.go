@@ -160,11 +160,11 @@ func (g *registry) remove(name string) *entry {
 	return e
 }
 
-// retire removes a timer of which nothing goes on. It reports false if something does.
+// retire removes a timer of which nothing goes on or waits. It reports false if something does.
 func (g *registry) retire(e *entry) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if e.state.places.Load() > 0 {
+	if e.state.places.Load() > 0 || g.line.concerns(e) {
 		return false
 	}
 	if g.entries[e.timer.Name] == e {

@@ -74,7 +74,7 @@ type RunSpec struct {
 	LastSuccessAt time.Time
 	CaughtUp      bool
 	TriggeredBy   dlock.Origin // zero: not through a Control
-	Slot          int          // -1: it is Degraded and has none
+	Slot          int          // -1: it has none, and is Degraded
 	Fence         dlock.Fence
 	Degraded      bool
 	Attempt       int // 0: the first
@@ -100,7 +100,7 @@ func ContextWithRun(ctx context.Context, info RunSpec) context.Context {
 	if info.TriggeredBy != (dlock.Origin{}) {
 		r.by = &info.TriggeredBy
 	}
-	r.degraded.Store(info.Degraded)
+	r.degraded.Store(info.Degraded || info.Slot < 0)
 	r.attempt.Store(int32(max(info.Attempt, 1)))
 	r.ctx.run = r
 	return &r.ctx

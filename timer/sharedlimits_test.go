@@ -243,7 +243,7 @@ func TestI2RunThatLosesItsPermitEnds(t *testing.T) {
 			t.Errorf("%v", lost)
 		}
 		synctest.Wait()
-		if last := h.Status().Timers[0].Last; last == nil || last.Outcome != timer.OutcomeLeaseLost {
+		if last := h.Status().Timers[0].Last; last == nil || last.Outcome != timer.OutcomeCanceled {
 			t.Errorf("%+v", last)
 		}
 		f.Stop()

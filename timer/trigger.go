@@ -40,7 +40,7 @@ func (s *Scheduler) trigger(ctx context.Context, name string, by *dlock.Origin) 
 			why = s.registry.enterReserved(e, e.hostLimit())
 		}
 		if why != "" {
-			s.registry.giveUp()
+			s.registry.giveUp(e)
 		}
 	}
 	switch {

@@ -52,7 +52,9 @@ if joint then
       local key = s.base .. slot
       if not get(key) then return slot end
       local left = call('PTTL', key)
-      call('ZADD', s.index, int(now + (left >= 0 and left + 1 or 1000)), slot)
+      if call('ZADD', s.index, int(now + (left >= 0 and left + 1 or 1000)), slot) == 1 then
+        call('PEXPIRE', s.index, memory(s.state, s.version))
+      end
       slot = choose(s)
     end
     error('TICKSLOT index ' .. s.index .. ' is inconsistent: delete it', 0)

@@ -114,7 +114,7 @@ local function attempt(state, token, slots, claim)
     slot = '' -- its key is base
   else
     if not choose then for_semaphores() end
-    s = {base = base, index = index, n = n, limit = limit}
+    s = {state = state, version = version, base = base, index = index, n = n, limit = limit}
     slot = choose(s)
     if not slot then return full(s, info) end
   end
