@@ -100,7 +100,7 @@ func TestFinishedTimersLeave(t *testing.T) {
 		want("broken", "long", "short", "triggered", "twice", "user")
 		time.Sleep(time.Minute + time.Second)
 		want("broken", "long", "triggered", "twice", "user")
-		time.Sleep(began.Add(27 * time.Minute).Sub(time.Now()))
+		time.Sleep(time.Until(began.Add(27 * time.Minute)))
 		if st := must(h.Status().Timer("long")); st.Last == nil || st.Last.Outcome != timer.OutcomeOK {
 			t.Errorf("it has ended and left, or not ended: %+v", st)
 		}

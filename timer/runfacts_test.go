@@ -190,7 +190,8 @@ func TestContextWithRun(t *testing.T) {
 	info := timer.RunSpec{Timer: "a", Tick: tick, PreviousTick: tick.Add(-time.Hour),
 		LastSuccessAt: tick.Add(-time.Minute), CaughtUp: true, TriggeredBy: ann, Slot: 2, Fence: 17, Attempt: 3,
 		Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}}
-	ctx, lose := context.WithCancelCause(context.WithValue(t.Context(), "key", "value"))
+	type key struct{}
+	ctx, lose := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 	defer lose(nil)
 	ctx = timer.ContextWithRun(ctx, info)
 	r, ok := timer.RunFromContext(ctx)
@@ -201,7 +202,7 @@ func TestContextWithRun(t *testing.T) {
 	got := timer.RunSpec{Timer: r.Timer(), Tick: r.Tick(), PreviousTick: r.PreviousTick(),
 		LastSuccessAt: r.LastSuccessAt(), CaughtUp: r.CaughtUp(), TriggeredBy: by, Slot: r.Slot(), Fence: r.Fence(),
 		Attempt: r.Attempt(), Holder: r.Holder()}
-	if got != info || !triggered || r.ID() != "2-17" || !r.Valid() || r.Degraded() || ctx.Value("key") != "value" ||
+	if got != info || !triggered || r.ID() != "2-17" || !r.Valid() || r.Degraded() || ctx.Value(key{}) != "value" ||
 		ctx.Err() != nil {
 		t.Errorf("%+v, %v, %v, %v; want %+v", got, triggered, r.ID(), ctx.Err(), info)
 	}

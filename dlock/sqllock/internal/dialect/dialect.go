@@ -91,8 +91,8 @@ type AcquireResult struct {
 	Also string
 }
 
-// ReasonEnded: of the leases that a repeated request was granted, some have ended. The others must
-// be released before it is granted anything.
+// ReasonEnded is the answer if, of the leases that a repeated request was granted, some have ended.
+// The others must be released before it is granted anything.
 const ReasonEnded = "ended"
 
 // Part is what an acquire says of a further semaphore: [slot, fence, slots declared, 1 if the
