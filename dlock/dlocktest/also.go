@@ -206,9 +206,9 @@ func alsoAskedAgain(c *check) {
 			}
 		}
 	}
-	a.free("one token", "limit", 3, 2)
 	req.TTL = c.long
 	a.mustAcquire(req) // extends every part
+	a.free("one token", "limit", 3, 2)
 	until(first.endedBy(c))
 	c.want("extend after a TTL", b.extend(c.long, all(first.grant)...), dlock.GrantOK)
 	c.want("release", b.release(all(first.grant)...), dlock.GrantOK)
