@@ -45,7 +45,8 @@ func TestLeaseOfSeveralLocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if also := lease.Also(); len(also) != 1 || also[0].Name != "smtp" || also[0].Fence == 0 {
+		if also := lease.Also(); len(also) != 1 || also[0].Name != "smtp" || also[0].Fence == 0 ||
+			also[0].Token != "" {
 			t.Errorf("Also: %+v", also)
 		}
 		time.Sleep(10 * dlock.DefaultTTL)

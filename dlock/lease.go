@@ -59,8 +59,14 @@ func (l *Lease) Slot() int { return l.grant.Slot }
 func (l *Lease) Fence() Fence { return l.grant.Fence }
 
 // Also returns the grants of the further locks that the lease holds (see [Semaphore.With]), in
-// their order.
-func (l *Lease) Also() []Grant { return slices.Clone(l.grant.Also) }
+// their order. Their tokens, with which anybody could release them, are left out.
+func (l *Lease) Also() []Grant {
+	list := slices.Clone(l.grant.Also)
+	for i := range list {
+		list[i].Token = ""
+	}
+	return list
+}
 
 // AcquiredAt returns when the lease was acquired, on the local clock.
 func (l *Lease) AcquiredAt() time.Time { return l.acquiredAt }

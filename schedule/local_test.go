@@ -7,7 +7,7 @@ import (
 )
 
 // In the zone Local, everything is due by this host's clock. Hosts that must agree are told so, for
-// every kind of schedule and blackout, however deep it is in others.
+// every kind of schedule and blackout, also within others.
 //
 // Fails when loadZone refuses Local or takes it for UTC, and when checkZones leaves out a kind or a
 // part of an Except.

@@ -13,7 +13,7 @@ import (
 
 // A Limit bounds how many runs of several timers may go on at once in the fleet: of all timers that
 // name it in Timer.Limits. It is a semaphore of the store, limit:<name>, of which a run holds a
-// slot beside that of its timer. Without a store, it holds for this process.
+// slot beside that of its timer. Without a store, it holds for this Scheduler.
 type Limit struct {
 	// Name identifies the limit in the fleet. The rules are those of Timer.Name.
 	Name string

@@ -34,7 +34,7 @@ func (d jsonSeconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(d).Seconds())
 }
 
-// some returns a slice that is [] and not null if it is empty.
+// some returns list, or an empty slice in place of nil: JSON shows that as [] and not as null.
 func some[T any](list []T) []T {
 	if list == nil {
 		return []T{}
