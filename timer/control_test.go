@@ -3,6 +3,7 @@ package timer_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -130,13 +131,16 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 func TestWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
+		var mu sync.Mutex
 		slots := map[int]int{}
 		work := func(ctx context.Context) error {
 			r, ok := timer.RunFromContext(ctx)
 			if !ok || !r.Valid() || r.Degraded() || r.Fence() != 0 {
 				t.Errorf("run %+v", r)
 			}
+			mu.Lock()
 			slots[r.Slot()]++
+			mu.Unlock()
 			defer f.watch.enter(ctx)()
 			return sleep(ctx, 2500*time.Millisecond)
 		}

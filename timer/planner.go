@@ -94,6 +94,9 @@ func (p *planner) loop(until <-chan struct{}) {
 	defer timer.Stop()
 	for {
 		wait := p.runDue(until)
+		if wait <= 0 {
+			return // until is closed
+		}
 		p.awakeIn(wait)
 		timer.Reset(wait)
 		select {
@@ -122,8 +125,8 @@ func (p *planner) lateness() time.Duration {
 // now returns the time by which ticks come due.
 func (p *planner) now() time.Time { return time.Now().Add(time.Duration(p.skew.Load())) }
 
-// runDue handles all due items and returns the time until the next one. Items may come due faster
-// than it handles them, so it reports its progress for Live with every dispatch, and checks until
+// runDue handles all due items and returns the time until the next one, or 0 if until is closed.
+// Items may come due faster than it handles them, so it reports its progress for Live with every dispatch, and checks until
 // with every batch.
 func (p *planner) runDue(until <-chan struct{}) time.Duration {
 	p.log.askDebug()
