@@ -98,17 +98,17 @@ func (c *call) over() bool {
 }
 
 func (c *call) wait() (failed bool, text string) {
-	if !c.over() {
-		late := time.NewTimer(Timeout - time.Since(c.began))
+	if left := Timeout - time.Since(c.began); left > 0 && !c.over() {
+		late := time.NewTimer(left)
 		defer late.Stop()
 		select {
 		case <-c.done:
 		case <-late.C:
-			if !c.over() {
-				return true, fmt.Sprintf("the check has not answered for %v: it should read memory only",
-					time.Since(c.began).Round(time.Millisecond))
-			}
 		}
+	}
+	if !c.over() {
+		return true, fmt.Sprintf("the check has not answered for %v: it should read memory only",
+			time.Since(c.began).Round(time.Millisecond))
 	}
 	return c.failed, c.text
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -100,7 +101,7 @@ func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 			dlocktest.Late(20 * time.Second), dlocktest.Hang, dlocktest.Slow(400 * time.Millisecond),
 			dlocktest.Error(errors.New("connection refused")), dlocktest.Patchy(errors.New("a node is down")),
 			dlocktest.Short}
-		for range 120 {
+		for range testkit.Rounds(t, 60, 300) {
 			h := f.Hosts[rand.IntN(5)]
 			if rand.IntN(2) == 0 {
 				h.Link.InjectN(1+rand.IntN(5), faults[rand.IntN(len(faults))])

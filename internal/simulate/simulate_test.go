@@ -18,7 +18,7 @@ import (
 
 var (
 	hostsFlag = flag.Int("hosts", 8, "how many hosts")
-	daysFlag  = flag.Float64("days", 0, "how many days of virtual time; 0: eight hours, and in long proofs one day")
+	daysFlag  = flag.Float64("days", 0, "how many days of virtual time; 0: six hours, and in long proofs one day")
 	seedsFlag = flag.Int("seeds", 4, "how many simulations")
 	seedFlag  = flag.Uint64("seed", 9, "the first seed; with the default, rare events happen within a few hours, too")
 	ttlFlag   = flag.Duration("ttl", 15*time.Second, "how long a lease lasts: the longer, the less there is to compute")
@@ -137,7 +137,7 @@ func (r *report) weak() {
 	}
 }
 
-// Eight hosts for eight hours, four times, or for a day among the long proofs; make simulate has
+// Eight hosts for six hours, four times, or for a day among the long proofs; make simulate has
 // fifty hosts for thirty days, twenty times.
 //
 // Fails when trust windows never close, when slots returns N+1, when memlock keeps leases for half
@@ -148,7 +148,7 @@ func (r *report) weak() {
 func TestSimulate(t *testing.T) {
 	began := time.Now()
 	if *daysFlag == 0 {
-		*daysFlag = float64(testkit.Rounds(t, 8, 24)) / 24
+		*daysFlag = float64(testkit.Rounds(t, 6, 24)) / 24
 	}
 	total := report{Hosts: *hostsFlag, Faults: counts{}, Skips: counts{}}
 	var mu sync.Mutex
