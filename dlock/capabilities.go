@@ -16,6 +16,7 @@ type Capabilities struct {
 	Controller Controller
 
 	MultiLocker MultiLocker
+	Delayer     Delayer
 }
 
 // CapabilitiesOf returns what a store can do. Call it instead of asserting interfaces: a
@@ -28,6 +29,7 @@ func CapabilitiesOf(store DistributedLock) (c Capabilities) {
 	c.Lister, _ = store.(Lister)
 	c.Controller, _ = store.(Controller)
 	c.MultiLocker, _ = store.(MultiLocker)
+	c.Delayer, _ = store.(Delayer)
 	return c
 }
 
@@ -76,6 +78,13 @@ type MultiLocker interface {
 	// nil: it can. On a Redis Cluster, for instance, their keys must be in one hash slot. It does
 	// not call the server. TryAcquire checks the same.
 	CheckAlso(name string, also ...string) error
+}
+
+// A Delayer is a store that keeps a fixed delay between leases of a name: see Tick.Delay.
+type Delayer interface {
+	// CheckDelay returns why the store cannot keep a delay, and how to mend that; nil: it can. It
+	// does not call the server. TryAcquire checks the same.
+	CheckDelay() error
 }
 
 // A LeaseInfo is a lease as a Lister reports it.

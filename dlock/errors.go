@@ -56,6 +56,8 @@ const (
 	// ReasonTickHeld: the tick was claimed as missed, but a lease of the name was held when it came
 	// due.
 	ReasonTickHeld Reason = "tick_held"
+	// ReasonTickEarly: Tick.Delay has not passed since the last lease of the name ended.
+	ReasonTickEarly Reason = "tick_early"
 )
 
 // A NotAcquiredError says that the store refused. It is an answer, not a failure: the store works.
@@ -75,7 +77,7 @@ type NotAcquiredError struct {
 	// HeldFor is how long Holder has had it (ReasonFull).
 	HeldFor time.Duration
 	// ExpiresIn is how long until it may be free, unless extended (ReasonFull, ReasonQuarantine,
-	// ReasonPaused). 0 if that is not known.
+	// ReasonPaused), or until Tick.Delay has passed (ReasonTickEarly). 0 if that is not known.
 	ExpiresIn time.Duration
 	// PausedBy is who paused the name, and why (ReasonPaused).
 	PausedBy Origin
@@ -109,6 +111,8 @@ func (e *NotAcquiredError) Error() string {
 		why = "no tick of this schedule was claimed before, so none was missed"
 	case ReasonTickHeld:
 		why = "it was held when the tick came due, so the tick was skipped then, not missed"
+	case ReasonTickEarly:
+		why = fmt.Sprintf("the delay since the last lease ended is not over, for another %s", round(e.ExpiresIn))
 	case ReasonTickLate:
 		why = "a later tick has been claimed already"
 	case ReasonTickAhead:

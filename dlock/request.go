@@ -57,7 +57,9 @@ func (r Request) Validate() error {
 	if r.TTL < time.Millisecond || r.TTL > MaxTTL {
 		errs = append(errs, fmt.Errorf("a TTL of %v: must be 1ms to %v", r.TTL, MaxTTL))
 	}
-	if r.Tick != nil {
+	if r.Tick != nil && r.Tick.Delay != 0 {
+		errs = append(errs, r.checkDelay()...)
+	} else if r.Tick != nil {
 		if r.Tick.At.IsZero() {
 			errs = append(errs, errors.New("a tick at the zero time: set Tick.At to the scheduled instant"))
 		}
@@ -73,6 +75,17 @@ func (r Request) Validate() error {
 		return fmt.Errorf("dlock: invalid request: %w", errors.Join(errs...))
 	}
 	return nil
+}
+
+// checkDelay returns the faults of a tick with a delay.
+func (r Request) checkDelay() (errs []error) {
+	if r.Tick.Delay < time.Microsecond || r.Tick.Delay > MaxDelay {
+		errs = append(errs, fmt.Errorf("a tick with a Delay of %v: must be 1µs to %v", r.Tick.Delay, MaxDelay))
+	}
+	if r.Slots != 1 {
+		errs = append(errs, fmt.Errorf("a tick with a Delay and %d slots: use a semaphore of one slot", r.Slots))
+	}
+	return errs
 }
 
 // checkAlso returns the faults of the further semaphores.

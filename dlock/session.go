@@ -86,6 +86,7 @@ type Session struct {
 	events       notify.Queue // of leases, for hooks
 	sharder      Sharder      // nil: the store has no shards
 	multi        bool         // the store is a MultiLocker
+	delays       bool         // the store is a Delayer
 
 	// life is the context of heartbeats. Close ends it, so as not to wait for a store that hangs.
 	life    context.Context
@@ -143,6 +144,7 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 		hooks:        opts.Hooks,
 		sharder:      caps.Sharder,
 		multi:        caps.MultiLocker != nil,
+		delays:       caps.Delayer != nil,
 		expiryQueue: leaseList{
 			node: func(l *Lease) *listNode { return &l.expiryNode },
 			key:  func(l *Lease) time.Time { return l.sent.mono },
@@ -228,6 +230,10 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 	}
 	if len(m.also) > 0 && !s.multi {
 		return nil, fmt.Errorf("%s: acquire: this store cannot take %d locks in one step: %w", name, 1+len(m.also),
+			errors.ErrUnsupported)
+	}
+	if tick != nil && tick.Delay > 0 && !s.delays {
+		return nil, fmt.Errorf("%s: acquire: this store cannot keep a delay between leases: %w", name,
 			errors.ErrUnsupported)
 	}
 	s.mu.Lock()

@@ -12,6 +12,9 @@ import (
 // keep every host with a correct clock from claiming ticks, so it is refused (ReasonTickAhead).
 const MaxTickAhead = 5 * time.Second
 
+// MaxDelay is the longest Tick.Delay. Stores forget a name that has made no call for 40 days.
+const MaxDelay = 30 * 24 * time.Hour
+
 // A Tick is an instant at which a timer is due. The instant identifies it, to the microsecond, on
 // every host. The store keeps the latest tick claimed of a name, and how often it was claimed.
 type Tick struct {
@@ -38,6 +41,14 @@ type Tick struct {
 	//
 	// The last two are checked for semaphores only.
 	MissedAt time.Time
+
+	// Delay, if it is set, makes this the claim of a fixed delay. The store refuses it while any
+	// lease of the name is held (ReasonFull), and until Delay has passed since the last one ended
+	// (ReasonTickEarly), by release or expiry, whoever held it and whatever for. All of that is
+	// measured by the store's clock, so At, Max and MissedAt play no part: the store records its own
+	// time as the tick. The request has one slot. At most MaxDelay. Only a Delayer takes it; any
+	// other store must return an error.
+	Delay time.Duration
 }
 
 // Info comes with every answer, so that nobody needs to poll for it.

@@ -26,7 +26,7 @@ var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, contro
 func brokenHarness(name string, mutate func(*mutant)) Harness {
 	return Harness{
 		Features: Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Also: true, Listing: true},
+			PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true},
 		Virtual: true,
 		New: func(testing.TB) Namespace {
 			if name == "a look, and then a write" {

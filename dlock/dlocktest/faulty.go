@@ -306,6 +306,15 @@ func (f *Faulty) CheckAlso(name string, also ...string) error {
 	return fmt.Errorf("%s takes one lock at a time: %w", f, errors.ErrUnsupported)
 }
 
+// CheckDelay implements dlock.Delayer and never fails on demand. If the store is none, it returns
+// errors.ErrUnsupported.
+func (f *Faulty) CheckDelay() error {
+	if d := f.caps.Delayer; d != nil {
+		return d.CheckDelay()
+	}
+	return fmt.Errorf("%s keeps no delay: %w", f, errors.ErrUnsupported)
+}
+
 // String returns the name of the store.
 func (f *Faulty) String() string {
 	if s, ok := f.store.(fmt.Stringer); ok {

@@ -34,6 +34,9 @@ type Features struct {
 	// step. It needs Fence. If not stated, the store must not be one, and must not grant a request
 	// with Also.
 	Also bool
+	// Delay: the store is a dlock.Delayer. If not stated, it must not be one that finds nothing wrong,
+	// and must not grant a request with Tick.Delay.
+	Delay bool
 	// Listing: the store is a dlock.Lister. If not stated, it must not be one.
 	Listing bool
 	// OneRoundTrip: each call takes one round trip, whatever the number of slots, or of grants up
@@ -156,6 +159,7 @@ var promises = join(
 	abandoning,
 	controlling,
 	jointly,
+	delays,
 	missing,
 	roundTrips,
 	hammering,

@@ -89,7 +89,11 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		no.Info = info
 		return dlock.Grant{}, no
 	}
-	if t := req.Tick; t != nil {
+	delay := time.Duration(0)
+	if req.Tick != nil {
+		delay = req.Tick.Delay
+	}
+	if t := req.Tick; t != nil && delay == 0 {
 		at, missed := t.At.UnixMicro(), !t.MissedAt.IsZero()
 		switch {
 		case at > now.Add(dlock.MaxTickAhead).UnixMicro():
@@ -106,11 +110,18 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		}
 	}
 	free, first := e.free(req.Slots, now)
+	if delay > 0 && e.held(now) > 0 { // in any slot: a limit may have been raised or lowered
+		free, first = -1, firstToEnd(e.slots, now)
+	}
 	if free < 0 {
 		return dlock.Grant{}, &dlock.NotAcquiredError{
 			Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots,
 			Holder: first.holder, HeldFor: now.Sub(first.acquiredAt), ExpiresIn: first.expiresAt.Sub(now), Info: info,
 		}
+	}
+	if over := e.lastHeld().Add(delay); delay > 0 && now.Before(over) {
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonTickEarly, Slots: req.Slots,
+			ExpiresIn: over.Sub(now), Info: info}
 	}
 	var also []dlock.Grant
 	if len(req.Also) > 0 {
@@ -121,7 +132,11 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		}
 	}
 	if req.Tick != nil {
-		if at := req.Tick.At.UnixMicro(); at != e.tick {
+		at := req.Tick.At.UnixMicro()
+		if delay > 0 {
+			at = now.UnixMicro()
+		}
+		if at != e.tick {
 			e.tick, e.starts = at, 0
 		}
 		e.starts++
@@ -280,6 +295,9 @@ func (e *entry) held(now time.Time) (n int) {
 	}
 	return n
 }
+
+// CheckDelay implements dlock.Delayer.
+func (s *Store) CheckDelay() error { return nil }
 
 // lastHeld returns the latest time at which a lease was or will be held.
 func (e *entry) lastHeld() time.Time {

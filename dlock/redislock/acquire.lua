@@ -34,7 +34,8 @@
 --                 Sentinel
 -- ARGV[10…] of each attempt: token; slots, 0: mutex, and those of the further semaphores, separated
 --          by blanks; '' or the tick: its instant (µs), allowed starts, when it came due if it is
---          claimed as missed (µs), else 0, and its schedule
+--          claimed as missed (µs), else 0, and its schedule; or, of a tick with a delay: after, the
+--          delay (µs), and its schedule
 --
 -- Returns {now µs, answer of each attempt …}. An answer is words separated by blanks, optionally
 -- followed by a line break and a text:
@@ -47,6 +48,7 @@
 --   limit_full INFO, the number of the further semaphore (from 0), its INFO, and when its first
 --      lease ends (ms); text: the value of its key
 --   limit_paused INFO, the number and INFO likewise, and when that ends (µs) or 0; text: the origin
+--   tick_early INFO and when the delay is over (µs)
 --   another reason INFO
 --   error; text: what is wrong with this name
 -- where INFO is: slots as declared before, when the last success was (µs) or 0, version of the

@@ -72,9 +72,13 @@ local function attempt(state, token, slots, claim)
   end
 
   -- 2. Overrides. A tick that came due before the end of a pause was not missed.
-  local tick_text, most, missed, schedule, wanted
+  local tick_text, most, missed, schedule, wanted, delay
   if claim ~= '' then
     tick_text, most, missed, schedule = string.match(claim, '^(-?%d+) (%d+) (-?%d+) (-?%d+)$')
+    if not tick_text then
+      delay, schedule = string.match(claim, '^after (%d+) (-?%d+)$')
+      delay, tick_text, most, missed = delay and delay + 0, delay and micros_text, '1', '0'
+    end
     if not tick_text then error('TICKSLOT the claim of a tick is malformed', 0) end
     wanted, missed = tick_text + 0, missed ~= '0' and missed + 0
   end
@@ -85,7 +89,7 @@ local function attempt(state, token, slots, claim)
 
   -- 3. The tick: a scheduled instant, claimed at most max times, and never after a later one.
   local starts = 0
-  if wanted then
+  if wanted and not delay then
     local at = mutex and 7 or 10 -- index of tick, then starts and claimer
     local tick = count(known[at])
     -- claimed while the clock was ahead: must not refuse everything until then
@@ -107,6 +111,18 @@ local function attempt(state, token, slots, claim)
     end
   end
 
+  -- A delay counts from the end of the last lease, in whatever slot. While the index has one, no
+  -- slot is free; if its key is gone all the same, it ended by now at the latest.
+  local over, held_until = 0, 0
+  if delay then
+    if mutex then error('TICKSLOT a mutex has no delay', 0) end
+    n, limit = 1, 1
+    held_until = (call('ZREVRANGEBYSCORE', index, '+inf', '1000000', 'WITHSCORES', 'LIMIT', '0', '1')[2] or 0) + 0
+    local ended = held_until > 0 and (held_until + 1) * 1000 or 0
+    over = delay + math.max(ended, count(call('HGET', state, 'released')))
+    if held_until <= now and micros < over then return 'tick_early' .. info .. ' ' .. int(over) end
+  end
+
   -- 4. A slot that looks free: the lowest released one, then expired ones, then new ones.
   local slot, s
   if mutex then
@@ -117,6 +133,11 @@ local function attempt(state, token, slots, claim)
     s = {state = state, version = version, base = base, index = index, n = n, limit = limit}
     slot = choose(s)
     if not slot then return full(s, info) end
+    if held_until > now then
+      call('HSET', state, 'released', micros_text)
+      forget(state, version)
+      return 'tick_early' .. info .. ' ' .. int(micros + delay)
+    end
   end
 
   -- 5. Do other hosts use the other form of the keys?

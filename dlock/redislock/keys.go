@@ -76,6 +76,9 @@ func (s *Store) form() string {
 	return "plain"
 }
 
+// CheckDelay implements dlock.Delayer.
+func (s *Store) CheckDelay() error { return s.Check() }
+
 // CheckAlso implements dlock.MultiLocker. On a Cluster one step reaches the keys of one hash slot
 // only. The names are in one if the Prefix has a hash tag.
 func (s *Store) CheckAlso(name string, also ...string) error {

@@ -221,7 +221,11 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		return dlock.Grant{}, err
 	}
 	claim := ""
-	if t := req.Tick; t != nil {
+	switch t := req.Tick; {
+	case t == nil:
+	case t.Delay > 0:
+		claim = fmt.Sprintf("after %d %d", (t.Delay+time.Microsecond-1)/time.Microsecond, t.Schedule)
+	default:
 		missed := int64(0)
 		if !t.MissedAt.IsZero() {
 			missed = t.MissedAt.UnixMicro()

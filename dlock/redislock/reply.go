@@ -76,6 +76,8 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 	case dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld:
 	case dlock.ReasonTickTaken:
 		no.Holder = parseClaimer(text)
+	case dlock.ReasonTickEarly:
+		no.ExpiresIn = max(time.Microsecond, microseconds(w.number()-now))
 	case dlock.ReasonPaused:
 		w.paused(no, now, text)
 	case dlock.ReasonFull, dlock.ReasonQuarantine:

@@ -30,6 +30,9 @@ const (
 var errAlso = fmt.Errorf("redlock: %w: a quorum takes one lock at a time: use redislock, or a store on a table, such "+
 	"as sqllock.Postgres", dlock.ErrFault)
 
+var errDelay = fmt.Errorf("redlock: %w: a quorum does not remember when a lease ended, so it keeps no delay: use "+
+	"redislock, or a store on a table, such as sqllock.Postgres", dlock.ErrFault)
+
 // TryAcquire implements dlock.DistributedLock, within the limits in the package comment. A Tick.Max
 // above dlock.MaxSlots is an error.
 func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
@@ -44,6 +47,9 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	if err := s.checkKey(req.Name); err != nil {
 		return dlock.Grant{}, err
+	}
+	if req.Tick != nil && req.Tick.Delay > 0 {
+		return dlock.Grant{}, errDelay
 	}
 	if req.Tick != nil {
 		if req.Tick.Max > dlock.MaxSlots {

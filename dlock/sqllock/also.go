@@ -11,7 +11,9 @@ import (
 
 var (
 	errOneOnly = errors.New("sqllock: SQLServer is experimental, and takes one lock at a time: use another database")
-	errEnded   = fmt.Errorf("sqllock: %w: of the leases of one request some have ended: release the others",
+	errNoDelay = errors.New("sqllock: SQLServer is experimental, and keeps no delay between leases: use another " +
+		"database")
+	errEnded = fmt.Errorf("sqllock: %w: of the leases of one request some have ended: release the others",
 		dlock.ErrFault)
 )
 
@@ -28,6 +30,17 @@ func (s *Store) CheckAlso(name string, also ...string) error {
 		if _, err := s.resource(n, 1); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// CheckDelay implements dlock.Delayer. All databases but SQL Server keep a delay.
+func (s *Store) CheckDelay() error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if !s.db.TakesSeveral() {
+		return errNoDelay
 	}
 	return nil
 }

@@ -152,7 +152,14 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	holder := dlock.Holder{Host: storable(req.Holder.Host), PID: req.Holder.PID, ID: storable(req.Holder.ID)}
 	c := dialect.AcquireParams{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL),
 		Holder: holder, Wait: dialect.LockWait(ctx), Also: also}
-	if req.Tick != nil {
+	switch {
+	case req.Tick == nil:
+	case req.Tick.Delay > 0:
+		if err := s.CheckDelay(); err != nil {
+			return dlock.Grant{}, err
+		}
+		c.Delay, c.Schedule = micros(req.Tick.Delay), req.Tick.Schedule
+	default:
 		at := req.Tick.At.UnixMicro()
 		c.Tick, c.Max, c.Schedule = &at, min(req.Tick.Max, 1<<31-1), req.Tick.Schedule
 		if !req.Tick.MissedAt.IsZero() {
@@ -195,6 +202,9 @@ func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 	case dlock.ReasonTickTaken:
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots,
 			Holder: v.Holder, Info: info}
+	case dlock.ReasonTickEarly:
+		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots,
+			ExpiresIn: duration(v.ExpiresIn), Info: info}
 	case dlock.ReasonPaused:
 		return dlock.Grant{}, &dlock.NotAcquiredError{
 			Name: req.Name, Reason: reason, Slots: req.Slots, ExpiresIn: duration(v.ExpiresIn),

@@ -18,7 +18,7 @@ type Database interface {
 	// Acquire takes a slot, a start of a tick if there is one, and a slot of each of params.Also if
 	// TakesSeveral, in one transaction.
 	Acquire(ctx context.Context, params AcquireParams) (AcquireResult, error)
-	// TakesSeveral reports whether Acquire takes slots of further semaphores.
+	// TakesSeveral reports whether Acquire takes slots of further semaphores, and keeps a Delay.
 	TakesSeveral() bool
 	// Extend and Release take a JSON list of Grant and return a JSON list of Answer.
 	Extend(ctx context.Context, ttl int64, grants string) (answers string, err error)
@@ -59,6 +59,7 @@ type AcquireParams struct {
 	Max      int
 	MissedAt *int64 // when the tick came due, if it was missed
 	Schedule int64  // of the tick
+	Delay    int64  // since the last lease ended: see dlock.Tick.Delay. Tick is nil then; 0: none
 	Holder   dlock.Holder
 	Wait     int64 // milliseconds: the longest wait for a lock in the database, see LockWait
 	Also     []Lock

@@ -187,6 +187,14 @@ func OrNull(s string) *string {
 	return &s
 }
 
+// DelayOrNull returns nil for a request without a delay.
+func DelayOrNull(c AcquireParams) *int64 {
+	if c.Delay == 0 {
+		return nil
+	}
+	return &c.Delay
+}
+
 // AsJSON returns a list as JSON in which only characters that need it are escaped: a database
 // without an encoding cannot tell which character an escape stands for.
 func AsJSON(list any) string {

@@ -23,7 +23,8 @@ CREATE PROCEDURE {acquire}(
 	p_ahead BIGINT,            -- microseconds that a tick may be ahead of the clock
 	p_host VARBINARY(1020), p_pid BIGINT, p_tag VARBINARY(1020),
 	p_wait BIGINT,             -- milliseconds to wait for a lock
-	p_also LONGTEXT CHARACTER SET utf8mb4 -- the further semaphores: [[name in hex, slots], ...], or NULL
+	p_also LONGTEXT CHARACTER SET utf8mb4, -- the further semaphores: [[name in hex, slots], ...], or NULL
+	p_delay BIGINT             -- since the last lease ended, microseconds, or NULL; p_tick is NULL then
 )
 MODIFIES SQL DATA
 SQL SECURITY INVOKER
@@ -38,7 +39,7 @@ BEGIN
 	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present,
 		v_free, v_row, v_passed INT;
 	DECLARE v_tick, v_schedule, v_version, v_clock_us, v_fence, v_again_fence, v_pid, v_tick_pid BIGINT;
-	DECLARE v_clock, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
+	DECLARE v_clock, v_over, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
 	DECLARE v_previous_expired BOOLEAN;
 	DECLARE v_host, v_tag, v_tick_host, v_tick_tag VARBINARY(1020);
 	DECLARE v_pause_origin, v_limit_origin BLOB;
@@ -151,6 +152,9 @@ BEGIN
 		-- leases found held were held at the same moment.
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock),
 			v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
+		IF p_delay IS NOT NULL THEN -- it has no instant to compare with others
+			SET p_tick = v_clock_us, v_tick = NULL;
+		END IF;
 
 		-- 2. The same request again, because its reply was lost. The lease is extended even if it
 		-- was revoked: the caller trusts it for p_ttl from this request on, and its first heartbeat
@@ -230,17 +234,27 @@ BEGIN
 		END IF;
 
 		-- 4. A limit counts the leases of every slot: after it was lowered there may be more than
-		-- it allows.
-		IF v_limit > 0 THEN
+		-- it allows. With a delay no lease may be held, and it counts from the end of the last.
+		IF v_limit > 0 OR p_delay IS NOT NULL THEN
 			SELECT COUNT(*) INTO v_held FROM {table} FORCE INDEX (ends) WHERE resource_name = p_resource AND slot >= 0
 				AND expires_at > v_clock;
-			IF v_held >= v_limit THEN
+			IF v_held >= IF(p_delay IS NULL, v_limit, 1) THEN
 				SELECT acquired_at, expires_at, COALESCE(host_name, ''), COALESCE(process_id, 0),
 					COALESCE(process_tag, '')
 				INTO v_acquired, v_expires, v_host, v_pid, v_tag FROM {table} FORCE INDEX (ends)
 				WHERE resource_name = p_resource AND slot >= 0 AND expires_at > v_clock
 					ORDER BY expires_at, slot LIMIT 1;
 				SET v_reason = 'full';
+				LEAVE attempt;
+			END IF;
+		END IF;
+
+		IF p_delay IS NOT NULL THEN
+			SELECT MAX(GREATEST(COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)))
+				+ INTERVAL p_delay MICROSECOND INTO v_over
+			FROM {table} WHERE resource_name = p_resource AND slot >= 0;
+			IF v_over > v_clock THEN
+				SET v_reason = 'tick_early';
 				LEAVE attempt;
 			END IF;
 		END IF;
@@ -447,6 +461,7 @@ BEGIN
 		CASE
 			WHEN v_reason IN ('full', 'limit_full') THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires)
 			WHEN v_reason = 'paused' AND v_paused > v_clock THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_paused)
+			WHEN v_reason = 'tick_early' THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_over)
 			ELSE 0
 		END,
 		v_reason = 'ok' AND v_previous_expired, COALESCE(v_version, 0), GREATEST(0, COALESCE(v_limit, 0)),

@@ -75,7 +75,7 @@ func New(d dialect.Pool, t dialect.Table) *DB {
 	for _, part := range parts {
 		m.names[part] = m.file(part)
 	}
-	m.queries.acquire = dialect.Fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.queries.acquire = dialect.Fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
 	m.queries.extend = dialect.Fill("CALL {extend}(?, ?, ?)", m.names)
 	m.queries.release = dialect.Fill("CALL {release}(?, ?)", m.names)
 	m.queries.cleanup = dialect.Fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
@@ -115,6 +115,7 @@ func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.Ac
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule,
 		dlock.MaxTickAhead.Microseconds(),
 		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, dialect.LongestWait), alsoJSON(c.Also),
+		dialect.DelayOrNull(c),
 	}, v.ColumnsOfAll()...)
 	return v, err
 }

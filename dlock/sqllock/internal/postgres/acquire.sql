@@ -24,6 +24,7 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	p_host text, p_pid bigint, p_tag text,
 	p_wait bigint,        -- ms to wait for a lock
 	p_also text DEFAULT NULL, -- the further semaphores: [[name, slots], …]
+	p_delay bigint DEFAULT NULL, -- since the last lease ended, µs, or null; p_tick is null then
 	OUT o_reason text,   -- ok, or the reason
 	OUT o_slot integer, OUT o_fence bigint,
 	OUT o_declared integer,
@@ -52,6 +53,7 @@ DECLARE
 	v_leases record;
 	v_clock timestamptz;
 	v_clock_us bigint;
+	v_over timestamptz;         -- when the delay is over
 	v_ended boolean;
 	v_locked boolean := false;  -- the name, by this transaction
 	v_skipped boolean := false; -- the slots that have ended, because others have their rows locked
@@ -131,6 +133,10 @@ BEGIN
 			ORDER BY l.resource_name, l.expires_at LIMIT 1) AS first ON true;
 		v_clock := clock_timestamp();
 		v_clock_us := extract(epoch FROM v_clock) * 1000000;
+		IF p_delay IS NOT NULL THEN -- it has no instant to compare with others
+			p_tick := v_clock_us;
+			v_seen.tick := NULL;
+		END IF;
 		o_declared := coalesce(v_seen.slots, 0);
 		o_success := CASE WHEN v_seen.succeeded_at IS NULL THEN 0
 			ELSE greatest(1, extract(epoch FROM v_clock - v_seen.succeeded_at) * 1000000) END;
@@ -223,6 +229,10 @@ BEGIN
 		END IF;
 		IF o_reason IS NOT NULL THEN RETURN; END IF;
 
+		IF p_delay IS NOT NULL THEN -- no lease may be held, in whatever slot
+			v_seen.slot_limit := 1;
+		END IF;
+
 		-- 5. Find a free slot: one that has ended, a new one, or one whose row is missing.
 		v_ended := coalesce(v_seen.expires_at <= v_clock, false);
 		v_free := CASE
@@ -263,6 +273,15 @@ BEGIN
 			RETURN;
 		END IF;
 		v_ended := v_ended AND NOT v_skipped;
+		IF p_delay IS NOT NULL THEN -- counted from the end of the last lease, in whatever slot
+			SELECT max(greatest(l.expires_at, l.released_at)) + p_delay * interval '1 microsecond' INTO v_over
+			FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0;
+			IF v_over > v_clock THEN
+				o_reason := 'tick_early';
+				o_ends := ceil(extract(epoch FROM v_over - v_clock) * 1000000);
+				RETURN;
+			END IF;
+		END IF;
 
 		-- 6. The further semaphores: the first that has no free slot refuses the request.
 		IF v_others > 0 THEN
@@ -381,6 +400,8 @@ BEGIN
 					AND v_seen.overrides_version IS NOT DISTINCT FROM -- no override was set meanwhile
 						(SELECT h.overrides_version FROM {table} AS h
 							WHERE h.resource_name = p_resource AND h.slot = -1)
+					AND (p_delay IS NULL OR greatest(l.expires_at, l.released_at) -- a lease may have come and gone
+						+ p_delay * interval '1 microsecond' <= v_clock)
 				RETURNING l.slot, l.fence INTO o_slot, o_fence;
 			ELSE
 				INSERT INTO {table} AS l (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name,

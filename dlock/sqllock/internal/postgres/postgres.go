@@ -74,7 +74,8 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 	}
 	p.queries.acquire = dialect.Fill(
 		"SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
-			" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint, $14::text)", p.names)
+			" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint, $14::text,"+
+			" $15::bigint)", p.names)
 	p.queries.extend = dialect.Fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
 	p.queries.release = dialect.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
 	p.queries.list = dialect.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
@@ -105,7 +106,7 @@ func (p *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.Ac
 	err = p.QueryRow(ctx, p.queries.acquire, []any{
 		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule, dlock.MaxTickAhead.Microseconds(),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID,
-		c.Wait, alsoJSON(c.Also),
+		c.Wait, alsoJSON(c.Also), dialect.DelayOrNull(c),
 	}, v.ColumnsOfAll()...)
 	return v, err
 }

@@ -31,7 +31,7 @@ type snapshot struct {
 	left    int64         // when the first lease ends of those that are held
 	since   int64         // when that one began
 	holder  dlock.Holder  // who has it
-	held    int           // leases of all slots, if there is a limit override
+	held    int           // leases of all slots, if there is a limit override or a delay
 	last    sql.Null[int] // the highest slot that has a row
 	present int           // rows in the window
 	again   bool          // the token has a slot
@@ -91,8 +91,10 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 		v.Reason = string(dlock.ReasonTickFirst)
 	case c.MissedAt != nil && *c.MissedAt < l.lastHeld: // a host held a lease then, so the tick was not missed
 		v.Reason = string(dlock.ReasonTickHeld)
-	case l.limit.V > 0 && l.held >= l.limit.V: // of all slots: after the limit was lowered there may be more
+	case l.limit.V > 0 && l.held >= l.limit.V, c.Delay > 0 && l.held > 0: // of all slots: after the limit was lowered there may be more
 		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
+	case c.Delay > 0 && l.now <= l.lastHeld+c.Delay: // the clock is coarse
+		v.Reason, v.ExpiresIn = string(dlock.ReasonTickEarly), l.lastHeld+c.Delay+1-l.now
 	case !l.first.Valid: // no slot was ever granted
 	case l.ends < l.now:
 		free = l.first.V
@@ -162,7 +164,8 @@ func (s *DB) looks(c dialect.AcquireParams, in window, read func(args []any) (sn
 	list := make([]snapshot, 0, 1+len(c.Also))
 	for i := range cap(list) {
 		p := partOf(c, i)
-		look, err := read([]any{p.Resource, max(p.Slots, 1), p.Token, int(in), windowSize, p.MissedAt != nil})
+		look, err := read([]any{p.Resource, max(p.Slots, 1), p.Token, int(in), windowSize,
+			p.MissedAt != nil || p.Delay > 0, p.Delay > 0})
 		if err := cmp.Or(err, dialect.CheckFormat(look.format)); err != nil {
 			return nil, err
 		}
@@ -175,7 +178,7 @@ func (s *DB) looks(c dialect.AcquireParams, in window, read func(args []any) (sn
 func partOf(c dialect.AcquireParams, i int) dialect.AcquireParams {
 	if i > 0 {
 		l := c.Also[i-1]
-		c.Resource, c.Slots, c.Tick, c.MissedAt = l.Resource, l.Slots, nil, nil
+		c.Resource, c.Slots, c.Tick, c.MissedAt, c.Delay = l.Resource, l.Slots, nil, nil, 0
 	}
 	c.Also = nil
 	return c
@@ -254,6 +257,9 @@ func (s *DB) grant(conn *sql.Conn, look snapshot, c dialect.AcquireParams, free 
 	})
 	if look.again {
 		return one(granted(conn.QueryContext(local, s.queries.regrant, c.Resource, c.Token, roundTTL(c.TTL))))
+	}
+	if c.Delay > 0 {
+		c.Tick = &look.now
 	}
 	v, err := one(granted(conn.QueryContext(local, s.queries.grant, c.Resource, free, c.Token, roundTTL(c.TTL),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID)))

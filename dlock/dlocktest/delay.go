@@ -1,0 +1,275 @@
+package dlocktest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// delays are for ticks that are due a fixed delay after the last lease ended.
+var delays = []promise{
+	{name: "delay/refused by a store that cannot", show: delayUnsupported},
+	{name: "delay/counts from the release", given: needsDelay, show: delayAfterRelease},
+	{name: "delay/counts from the expiry", given: needsDelay, show: delayAfterExpiry},
+	{name: "delay/any lease of the name counts", given: needsDelay, show: delayAfterAnyLease},
+	{name: "delay/instants play no part", given: needsDelay, show: delayWithoutInstants},
+	{name: "delay/token asked again is the same grant", given: needsDelay, show: delayAskedAgain},
+	{name: "delay/limits and pauses", given: needsDelay, show: delayUnderOverrides},
+	{name: "delay/many hosts at once", given: needsDelay, show: delayRace},
+}
+
+func needsDelay(f Features) string {
+	if !f.Delay {
+		return "the store does not state Delay"
+	}
+	return ""
+}
+
+// delayed returns a request that is due a delay after the last lease of the name has ended.
+func (c *check) delayed(name string, delay time.Duration) dlock.Request {
+	req := c.request(name, 1)
+	req.Tick = &dlock.Tick{Delay: delay}
+	return req
+}
+
+// delay is one that a check can wait for.
+func (c *check) delay() time.Duration { return c.h.TTL }
+
+// awaitDelay asks until the store grants the request, which it must not do before earliest.
+func (h *host) awaitDelay(what string, req dlock.Request, earliest time.Time) dlock.Grant {
+	c := h.c
+	tooLate := time.Now().Add(callTimeout)
+	for ask := time.Now(); ; {
+		req.Token = c.request(req.Name, 1).Token
+		a := h.try(req)
+		no, _ := errors.AsType[*dlock.NotAcquiredError](a.err)
+		switch {
+		case a.err == nil && a.got.Before(earliest):
+			c.fatalf("%s: granted at least %v too early", what, earliest.Sub(a.got))
+		case a.err == nil:
+			return a.grant
+		case no == nil || no.Reason != dlock.ReasonTickEarly && no.Reason != dlock.ReasonFull:
+			c.fatalf("%s: %v: must be granted, or refused as %q or %q", what, a.err, dlock.ReasonTickEarly,
+				dlock.ReasonFull)
+		case no.Reason == dlock.ReasonTickEarly && (no.ExpiresIn <= 0 || no.ExpiresIn > req.Tick.Delay+c.h.Slack):
+			c.fatalf("%s: the delay of %v is over in %v: must be more than 0, and no more than the delay", what,
+				req.Tick.Delay, no.ExpiresIn)
+		case a.sent.After(tooLate):
+			c.fatalf("%s: %v: must be granted long ago", what, a.err)
+		}
+		ask = ask.Add(c.step())
+		until(ask)
+	}
+}
+
+// delayUnsupported catches a store that ignores a delay, and so grants at once.
+func delayUnsupported(c *check) {
+	h := c.host()
+	delayer := h.caps().Delayer
+	if c.h.Features.Delay {
+		if delayer == nil {
+			c.fatalf("the store states Delay, and is no dlock.Delayer")
+		}
+		if err := delayer.CheckDelay(); err != nil {
+			c.errorf("CheckDelay: %v: must be nil", err)
+		}
+		for what, change := range map[string]func(*dlock.Request){
+			"a mutex":           func(req *dlock.Request) { req.Slots = 0 },
+			"two slots":         func(req *dlock.Request) { req.Slots = 2 },
+			"a negative delay":  func(req *dlock.Request) { req.Tick.Delay = -time.Second },
+			"too long a delay":  func(req *dlock.Request) { req.Tick.Delay = dlock.MaxDelay + time.Second },
+			"a nanosecond only": func(req *dlock.Request) { req.Tick.Delay = 1 },
+		} {
+			req := c.delayed("x", time.Minute)
+			change(&req)
+			if a := h.try(req); a.err == nil || errors.Is(a.err, dlock.ErrNotAcquired) {
+				c.errorf("a request with %s: %v: must be an error, and no refusal", what, a.err)
+			}
+		}
+		h.mustAcquire(c.delayed("x", dlock.MaxDelay))
+		return
+	}
+	if delayer != nil && delayer.CheckDelay() == nil {
+		c.errorf("the store does not state Delay, and is a dlock.Delayer that finds nothing wrong")
+	}
+	if a := h.try(c.delayed("x", time.Minute)); a.err == nil || errors.Is(a.err, dlock.ErrNotAcquired) {
+		c.errorf("a request with a Delay, which the store does not state: %v: must be an error, and no refusal", a.err)
+	}
+}
+
+// delayAfterRelease catches a store that counts from the start of a lease, or not at all.
+func delayAfterRelease(c *check) {
+	a, b := c.host(), c.host()
+	g := a.mustAcquire(c.delayed("x", time.Hour)).grant // nothing ended before
+	b.mustRefuse(c.delayed("x", time.Microsecond), dlock.ReasonFull)
+	for i := range 2 {
+		time.Sleep(c.delay() / 2) // the run takes a while
+		g.Succeeded = i == 0
+		released := time.Now()
+		c.want("release", a.release(g), dlock.GrantOK)
+		for _, h := range []*host{a, b} {
+			if no := h.mustRefuse(c.delayed("x", time.Hour), dlock.ReasonTickEarly); no.ExpiresIn > time.Hour+c.h.Slack ||
+				no.ExpiresIn < time.Hour-callTimeout {
+				c.errorf("a delay of 1h is over in %v just after it began", no.ExpiresIn)
+			}
+		}
+		g = b.awaitDelay("after a release", c.delayed("x", c.delay()), released.Add(c.delay()))
+	}
+	b.release(g)
+}
+
+// delayAfterExpiry catches a store that forgets a lease that nobody released: the host crashed.
+func delayAfterExpiry(c *check) {
+	a, b := c.host(), c.host()
+	req := c.delayed("x", time.Hour)
+	req.TTL = c.h.TTL
+	held := a.mustAcquire(req)
+	b.awaitDelay("after an expiry", c.delayed("x", c.delay()), held.heldUntil().Add(c.delay()))
+	// Also if the delay is long, and is first asked about when the lease is long over.
+	req = c.delayed("y", time.Hour)
+	req.TTL = c.h.TTL
+	until(a.mustAcquire(req).endedBy(c))
+	b.mustRefuse(c.delayed("y", time.Hour), dlock.ReasonTickEarly)
+	b.mustRefuse(c.delayed("y", time.Hour), dlock.ReasonTickEarly) // the first refusal forgot nothing
+}
+
+// delayAfterAnyLease catches a store that looks at one slot only, or at leases with a delay only.
+func delayAfterAnyLease(c *check) {
+	a, b := c.host(), c.host()
+	for _, slots := range []int{1, 3} {
+		name := nameOf("x", slots)
+		var grants []dlock.Grant
+		for range slots {
+			grants = append(grants, a.mustAcquire(c.request(name, slots)).grant)
+		}
+		for len(grants) > 0 { // the slots of a host with a larger number count as well
+			b.mustRefuse(c.delayed(name, time.Microsecond), dlock.ReasonFull)
+			c.want("release", a.release(grants[0]), dlock.GrantOK)
+			grants = grants[1:]
+		}
+		b.mustRefuse(c.delayed(name, time.Hour), dlock.ReasonTickEarly)
+	}
+	// A lease that expired in a slot that a request with a delay does not need.
+	first := a.mustAcquire(c.request("y", 3)).grant
+	second := a.mustAcquire(c.brief("y", 3))
+	c.want("release", a.release(first), dlock.GrantOK)
+	b.awaitDelay("after an expiry in another slot", c.delayed("y", c.delay()), second.heldUntil().Add(c.delay()))
+	// A lease without a tick may be taken at any time, and its end counts.
+	c.want("release", a.release(a.mustAcquire(c.request("z", 1)).grant), dlock.GrantOK)
+	b.mustRefuse(c.delayed("z", time.Hour), dlock.ReasonTickEarly)
+	g := a.mustAcquire(c.request("z", 1)).grant
+	released := time.Now()
+	c.want("release", a.release(g), dlock.GrantOK)
+	b.awaitDelay("after a lease without a tick", c.delayed("z", c.delay()), released.Add(c.delay()))
+}
+
+// delayWithoutInstants catches a store that compares the ticks of hosts whose clocks differ.
+func delayWithoutInstants(c *check) {
+	a := c.host()
+	end := func(g dlock.Grant) { c.want("release", a.release(g), dlock.GrantOK) }
+	if c.h.Features.AtomicTick {
+		end(a.mustAcquire(c.tick("x", 1, time.Now().Add(dlock.MaxTickAhead/2), 1)).grant)
+	}
+	for _, at := range []time.Time{{}, time.Now().Add(time.Hour), time.Now().Add(-time.Hour)} {
+		req := c.delayed("x", time.Microsecond)
+		req.Tick.At, req.Tick.MissedAt = at, at
+		end(a.awaitDelay("at any instant", req, time.Time{}))
+	}
+	if c.h.Features.AtomicTick { // it is recorded as started now
+		c.pause()
+		a.mustRefuse(c.tick("x", 1, time.Now().Add(-time.Minute), 1), dlock.ReasonTickLate)
+		end(a.mustAcquire(c.tick("x", 1, c.later().Add(c.h.Slack), 1)).grant)
+	}
+}
+
+// delayAskedAgain catches a store that refuses a request whose reply was lost.
+func delayAskedAgain(c *check) {
+	a := c.host()
+	req := c.delayed("x", time.Hour)
+	first := a.mustAcquire(req).grant
+	if again := a.mustAcquire(req).grant; again.Slot != first.Slot || again.Fence != first.Fence {
+		c.errorf("the same request got slot %d, fence %d, and then slot %d, fence %d", first.Slot, first.Fence,
+			again.Slot, again.Fence)
+	}
+	c.want("release", a.release(byToken(req)), dlock.GrantOK)
+	a.mustRefuse(c.delayed("x", time.Hour), dlock.ReasonTickEarly)
+}
+
+// delayUnderOverrides catches a limit that lets a second lease in beside the first.
+func delayUnderOverrides(c *check) {
+	if !c.h.Features.Control {
+		return
+	}
+	a, b := c.host(), c.host()
+	a.limit("x", 3)
+	g := a.mustAcquire(c.delayed("x", time.Hour)).grant
+	other := a.mustAcquire(c.request("x", 1)).grant // as a Trigger takes one
+	b.mustRefuse(c.delayed("x", time.Microsecond), dlock.ReasonFull)
+	c.want("release", a.release(g), dlock.GrantOK)
+	b.mustRefuse(c.delayed("x", time.Microsecond), dlock.ReasonFull)
+	c.want("release", a.release(other), dlock.GrantOK)
+	if no := b.mustRefuse(c.delayed("x", time.Hour), dlock.ReasonTickEarly); no.Info.SlotLimit != 3 {
+		c.errorf("the refusal tells a limit of %d: must be 3", no.Info.SlotLimit)
+	}
+	a.pauseFor("x", time.Hour)
+	b.mustRefuse(c.delayed("x", time.Hour), dlock.ReasonPaused)
+	a.resume("x")
+	b.release(b.awaitDelay("under a limit of 3", c.delayed("x", c.delay()), time.Time{}))
+	a.limit("x", 0)
+	b.mustRefuse(c.delayed("x", time.Microsecond), dlock.ReasonPaused)
+}
+
+// delayRace catches a store that decides about the delay and the slot in two steps.
+func delayRace(c *check) {
+	const hosts, rounds = 5, 4
+	var mu sync.Mutex
+	var ended time.Time // before that, the last lease had not been released
+	var all sync.WaitGroup
+	deadline := time.Now().Add(callTimeout + rounds*2*c.delay())
+	granted := 0
+	for i := range hosts {
+		h := c.host()
+		all.Go(func() {
+			for n := 0; time.Now().Before(deadline); n++ {
+				mu.Lock()
+				done := granted >= rounds
+				mu.Unlock()
+				if done {
+					return
+				}
+				req := c.delayed("x", c.delay())
+				if i == 0 && n%3 == 0 {
+					req.Tick = nil // a lease without a delay comes and goes between
+				}
+				a := h.try(req)
+				if a.err == nil {
+					mu.Lock()
+					if early := ended.Add(c.delay()).Sub(a.got); req.Tick != nil && !ended.IsZero() && early > 0 {
+						c.errorf("granted at least %v too early", early)
+					}
+					if req.Tick != nil {
+						granted++
+					}
+					ended = time.Now()
+					mu.Unlock()
+					h.release(a.grant)
+				} else if r := reason(a.err); r != dlock.ReasonTickEarly && r != dlock.ReasonFull {
+					c.errorf("%v: must be refused as %q or %q", a.err, dlock.ReasonTickEarly, dlock.ReasonFull)
+					return
+				}
+				if i == 0 {
+					time.Sleep(c.delay())
+				} else {
+					time.Sleep(c.step() + time.Duration(i)*time.Millisecond)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if granted == 0 {
+		c.errorf("none of %d hosts was granted anything in %s", hosts, fmt.Sprint(callTimeout))
+	}
+}
