@@ -117,8 +117,8 @@ local function attempt(state, token, slots, claim)
   if delay then
     if mutex then error('TICKSLOT a mutex has no delay', 0) end
     n, limit = 1, 1
-    held_until = (call('ZREVRANGEBYSCORE', index, '+inf', '1000000', 'WITHSCORES', 'LIMIT', '0', '1')[2] or 0) + 0
-    local ended = held_until > 0 and (held_until + 1) * 1000 or 0
+    held_until = (call('ZRANGE', index, '-1', '-1', 'WITHSCORES')[2] or 0) + 0
+    local ended = held_until >= 1000000 and (held_until + 1) * 1000 or 0 -- else all are released
     over = delay + math.max(ended, count(call('HGET', state, 'released')))
     if held_until <= now and micros < over then return 'tick_early' .. info .. ' ' .. int(over) end
   end
