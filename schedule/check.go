@@ -100,7 +100,7 @@ func checkZones(v any) error {
 // common reports whether a schedule is made by this package, so that all hosts have the same ticks.
 func common(s Schedule) bool {
 	switch s := s.(type) {
-	case Interval, crontab, daily, instants:
+	case Interval, FixedDelay, crontab, daily, instants:
 		return true
 	case except:
 		return common(s.schedule)

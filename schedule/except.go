@@ -31,6 +31,9 @@ func (e except) Check() error {
 	} else {
 		faults = append(faults, checkParts(e.schedule)...)
 	}
+	if _, fixed := e.schedule.(FixedDelay); fixed {
+		faults = append(faults, errors.New("Except: an After has no ticks to leave out: use Timer.Blackouts"))
+	}
 	if len(e.blackouts) == 0 {
 		faults = append(faults, errors.New("Except: it has no blackout: give it one, or use the schedule as it is"))
 	}

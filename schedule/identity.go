@@ -27,6 +27,8 @@ func identity(v any) string {
 	switch v := v.(type) {
 	case Interval:
 		return fmt.Sprintf("every %d %t%s", v.period, v.anchored, nanos(v.begin()))
+	case FixedDelay:
+		return fmt.Sprintf("after %d", v.delay)
 	case crontab:
 		return fmt.Sprintf("cron %s in %s", strings.Join(strings.Fields(v.spec), " "), zoneName(v.zone))
 	case daily:

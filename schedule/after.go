@@ -1,0 +1,41 @@
+package schedule
+
+import (
+	"fmt"
+	"time"
+)
+
+// After is due a fixed delay after a run has ended, whatever its outcome: Spring's fixedDelay. The
+// ends of runs are not instants that hosts agree on in advance, so a timer.Scheduler asks the store
+// when it may start: see Timer.Schedule. The delay is a millisecond to 30 days.
+func After(delay time.Duration) FixedDelay { return FixedDelay{delay} }
+
+const (
+	shortestDelay = time.Millisecond
+	longestDelay  = 30 * 24 * time.Hour
+)
+
+// A FixedDelay is the schedule that After makes. It has no instants of its own: Next is the delay
+// after t, and NextTicks has none.
+type FixedDelay struct{ delay time.Duration }
+
+// Delay returns how long after the end of a run the next is due.
+func (f FixedDelay) Delay() time.Duration { return f.delay }
+
+// Next implements Schedule: it returns when the next run is due after one that ended at t.
+func (f FixedDelay) Next(t time.Time) time.Time {
+	if f.delay <= 0 {
+		return time.Time{} // Check says why
+	}
+	return t.Add(f.delay)
+}
+
+// Check implements Checker.
+func (f FixedDelay) Check() error {
+	if f.delay < shortestDelay || f.delay > longestDelay {
+		return fmt.Errorf("After(%v): the delay must be %v to %v", f.delay, shortestDelay, longestDelay)
+	}
+	return nil
+}
+
+func (f FixedDelay) String() string { return fmt.Sprintf("%v after the end of a run", f.delay) }

@@ -1,0 +1,58 @@
+package schedule_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// Fails when a delay that no store can keep is accepted.
+func TestAfterCheck(t *testing.T) {
+	t.Parallel()
+	for delay, want := range map[time.Duration]string{
+		-time.Second: "must be", 0: "must be", time.Microsecond: "must be", time.Millisecond: "",
+		30 * 24 * time.Hour: "", 31 * 24 * time.Hour: "must be",
+	} {
+		faults := schedule.Check(schedule.After(delay))
+		if (want == "") != (len(faults) == 0) || want != "" && !strings.Contains(faults[0].Error(), want) {
+			t.Errorf("After(%v): %v, want %q", delay, faults, want)
+		}
+	}
+	if faults := schedule.Check(schedule.FixedDelay{}); len(faults) != 1 {
+		t.Errorf("the zero FixedDelay: %v, want one fault", faults)
+	}
+}
+
+// Fails when After is refused as an interval that counts from the call.
+func TestAfterIsShared(t *testing.T) {
+	t.Parallel()
+	if err := schedule.CheckShared(schedule.After(time.Minute)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A blackout leaves out ticks, and After has none that are known in advance.
+//
+// Fails when Except takes an After, or finds it faulty without saying why.
+func TestAfterInExcept(t *testing.T) {
+	t.Parallel()
+	faults := schedule.Check(schedule.Except(schedule.After(time.Minute), schedule.Weekdays("", time.Sunday)))
+	if len(faults) != 1 || !strings.Contains(faults[0].Error(), "Timer.Blackouts") {
+		t.Errorf("%v: want one fault that names Timer.Blackouts", faults)
+	}
+}
+
+// Fails when NextTicks makes up instants, or two delays have one identity.
+func TestAfterHasNoTicks(t *testing.T) {
+	t.Parallel()
+	s := schedule.After(time.Minute)
+	if ticks, err := schedule.NextTicks(s, time.Now(), 5); err != nil || len(ticks) != 0 {
+		t.Errorf("%v, %v: want none", ticks, err)
+	}
+	if schedule.Identity(s) == schedule.Identity(schedule.After(time.Hour)) || schedule.IsCalendar(s) ||
+		schedule.Ends(s) {
+		t.Error("an After is neither a calendar nor does it end, and its delay is part of its identity")
+	}
+}
