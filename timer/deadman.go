@@ -105,7 +105,7 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 		return "MaxRuns runs of other timers go on on this host"
 	case ReasonHostFull:
 		return "the runs on this host do not end"
-	case ReasonTickTaken, ReasonTickLate:
+	case ReasonTickTaken, ReasonTickLate, ReasonTickEarly:
 		return "other hosts claim its ticks, and no run of theirs succeeds"
 	case ReasonPaused:
 		return "it is paused"

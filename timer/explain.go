@@ -45,7 +45,7 @@ var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(O
 	string(ReasonTickFirst), string(ReasonTickLate), string(ReasonTickAhead),
 	string(ReasonQuarantine), string(ReasonPaused), string(ReasonStoreDown), string(ReasonStoreSetup),
 	string(ReasonStoreFault), string(ReasonStoreBusy), string(ReasonRejoining), string(ReasonDraining),
-	string(ReasonTickHeld), string(ReasonLimitFull), string(ReasonMaxRuns)}
+	string(ReasonTickHeld), string(ReasonLimitFull), string(ReasonMaxRuns), string(ReasonTickEarly)}
 
 func verdictOf[T Reason | Outcome](v T) verdict {
 	return verdict(max(0, slices.Index(verdicts[:], string(v))))
@@ -193,6 +193,9 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		timer: e.timer, perHost: e.hostLimit(), maxRuns: s.config.MaxRuns}
 	if !x.Tick.IsZero() && (found == nil || several) { // without a mutex, because it asks the schedule
 		w.isTick = isTick(e.timer.Schedule, x.Tick)
+		if _, fixed := e.delay(); fixed { // what else was a tick, it has forgotten
+			w.isTick = x.Tick.UnixMicro() == next || x.Tick.UnixMicro() == due
+		}
 		x.Known = x.Known && w.isTick // an instant between two missed ticks is not a tick
 		if w.isTick {
 			w.left = s.planner.timetable.startsAt(e, x.Tick).Sub(s.planner.now())

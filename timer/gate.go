@@ -46,7 +46,13 @@ func (g *gate) why(e *entry, scheduled bool) (Reason, error) {
 		return ReasonHostFull, nil
 	case g.runner.rejoining(e) || g.runner.limitsRejoining(e):
 		return ReasonRejoining, nil
-	case !scheduled || g.store == nil:
+	case !scheduled:
+		return "", nil
+	}
+	if left := g.planner.early(e); left > 0 {
+		return ReasonTickEarly, &earlyError{left}
+	}
+	if g.store == nil {
 		return "", nil
 	}
 	if full := g.store.views.stillFull(e); full != nil {
@@ -73,7 +79,11 @@ func (g *gate) arriveOne(a *arrival) {
 	if a.missed > 0 {
 		g.ledger.missed(e, a.missed, a.first, time.UnixMicro(a.tick.at))
 	}
-	if !a.later {
+	switch {
+	case a.later:
+	case a.early:
+		g.ledger.cameLate(&e.state.record)
+	default:
 		g.ledger.cameDue(&e.state.record)
 	}
 	if !a.later || a.err != nil {
@@ -126,6 +136,8 @@ func (g *gate) try(e *entry, t dueTick) {
 // that may still succeed.
 func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
 	switch why {
+	case ReasonTickEarly:
+		g.planner.dueIn(e, 0, false)
 	case ReasonHostFull:
 		if runs, overdue := g.runner.counts(e); runs > 0 && overdue == 0 {
 			g.ledger.discount(&e.state.record)

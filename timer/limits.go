@@ -24,6 +24,7 @@ func (e *entry) claim(t dueTick) (tick dlock.Tick, ok bool) {
 		return tick, false
 	}
 	tick = dlock.Tick{At: time.UnixMicro(t.at), Max: e.timer.MaxPerTick, Schedule: e.id}
+	tick.Delay, _ = e.delay()
 	if t.missedAt != 0 {
 		tick.MissedAt = time.UnixMicro(t.missedAt)
 	}

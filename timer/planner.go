@@ -48,6 +48,7 @@ type planner struct {
 	started bool // Run has begun; before that the heap is empty
 	stopped bool // nothing is planned any more
 	heap    tickHeap
+	fixed   fixedDelays
 	dropped int // about how many items of the heap belong to removed timers
 }
 
@@ -66,6 +67,7 @@ type arrival struct {
 	e      *entry
 	tick   dueTick
 	later  bool      // it is tried again, and was counted when it came due
+	early  bool      // it does not count towards AlarmAfter: see fixedDelays.retried
 	missed uint64    // how many ticks before it this host missed,
 	first  time.Time // the first of which was this one
 	skip   Reason    // why it is not tried; "": it is
@@ -76,7 +78,7 @@ func newPlanner(config Config, log *lineLog, g *registry, l *ledger) *planner {
 	return &planner{
 		timetable: &timetable{host: config.Holder, blackouts: config.Blackouts, catchesUp: config.Lock != nil},
 		log:       log, registry: g, ledger: l,
-		createdAt: time.Now(), wake: make(chan struct{}, 1),
+		createdAt: time.Now(), wake: make(chan struct{}, 1), fixed: make(fixedDelays),
 	}
 }
 
@@ -192,8 +194,11 @@ func later(a, b time.Time) time.Time {
 // usesUserCode reports whether a timer's schedule or blackouts may be user code. That may take
 // long, and other timers must not wait for it: these items are dispatched last, one by one.
 func (p *planner) usesUserCode(e *entry) bool {
-	_, interval := e.timer.Schedule.(schedule.Interval)
-	return !interval || len(e.timer.Blackouts) > 0 || len(p.timetable.blackouts) > 0
+	_, ours := e.timer.Schedule.(schedule.Interval)
+	if _, fixed := e.delay(); fixed {
+		ours = true
+	}
+	return !ours || len(e.timer.Blackouts) > 0 || len(p.timetable.blackouts) > 0
 }
 
 // takeDue takes up to dueBatch due items from the heap, or returns the time until one is due.
@@ -212,7 +217,9 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 		case d.again != nil:
 			d.e.later--
 		case d.e.gone.Load():
-			p.dropped--
+			p.dropped = max(0, p.dropped-1)
+			continue
+		case !p.fixed.comesUp(d.item, &p.heap, now):
 			continue
 		}
 		next, due := d.e.clock.read()
@@ -281,6 +288,7 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 	}
 	c := &d.came
 	a = arrival{e: e, tick: dueTick{at: c.last.UnixMicro()}, missed: c.missed, first: c.first, err: c.blackout}
+	a.early = p.fixed.retried(e, a.tick.at)
 	p.setNext(e, a.tick.at, c.next, c.err)
 	switch {
 	case c.blackout != nil:
@@ -391,6 +399,7 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 	case !p.started || p.stopped: // begin asks all schedules when Run starts
 	case !next.tick.IsZero():
 		p.heap.push(item{when: next.due.UnixMicro(), e: e})
+		p.fixed.planned(e, next.due.UnixMicro())
 	case schedule.Ends(e.timer.Schedule):
 		p.finishLater(e)
 	}
@@ -454,6 +463,7 @@ func (p *planner) postpone(wait time.Duration, e *entry, t dueTick) bool {
 func (p *planner) drop(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.fixed.forget(e)
 	e.clock.set(0, time.Time{})
 	if e.later > 0 {
 		for _, t := range p.heap.removeAll(e) {

@@ -27,7 +27,9 @@ const (
 	ReasonTickHeld Reason = "tick_held"
 	// Another host has claimed a later tick: this host's clock is behind, or its process was
 	// stopped.
-	ReasonTickLate   Reason = "tick_late"
+	ReasonTickLate Reason = "tick_late"
+	// With schedule.After: the delay since the last run ended, here or elsewhere, is not over.
+	ReasonTickEarly  Reason = "tick_early"
 	ReasonTickAhead  Reason = "tick_ahead" // this host's clock is more than five seconds ahead of the store's
 	ReasonQuarantine Reason = "quarantine" // the store restarted and waits until old leases have ended
 	ReasonPaused     Reason = "paused"     // somebody paused the timer

@@ -31,7 +31,8 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 		}
 		names[t.Name] = true
 		limits, faults := s.limits.of(t)
-		if err := errors.Join(t.check(s.config.Lock != nil), errors.Join(faults...)); err != nil {
+		if err := errors.Join(t.check(s.config.Lock != nil), errors.Join(faults...),
+			errors.Join(t.checkDelay(s.config.Lock)...)); err != nil {
 			errs = append(errs, err)
 			continue
 		}

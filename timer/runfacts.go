@@ -13,8 +13,8 @@ import (
 const previousWithin = 10 * 366 * 24 * time.Hour
 
 // PreviousTick returns the tick before this one by the timer's schedule, whether it ran or not; the
-// zero time if the run was triggered, or if there was none in the ten years before. It asks the
-// schedule, so it is the same on every host.
+// zero time if the run was triggered, if there was none in the ten years before, or with
+// schedule.After. It asks the schedule, so it is the same on every host.
 func (r *Run) PreviousTick() (tick time.Time) {
 	switch {
 	case r == nil || r.tick == 0:
@@ -22,6 +22,9 @@ func (r *Run) PreviousTick() (tick time.Time) {
 	case r.given != nil:
 		return r.given.PreviousTick
 	case r.entry.timer.Schedule == nil:
+		return time.Time{}
+	}
+	if _, fixed := r.entry.delay(); fixed {
 		return time.Time{}
 	}
 	before := r.Tick().Add(-time.Microsecond)

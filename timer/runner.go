@@ -23,6 +23,7 @@ type runner struct {
 	ledger   *ledger
 	store    *storeWatch  // nil: no store
 	started  atomic.Int64 // runs without a fence
+	ended    func(*entry) // tells that a run of a timer with a fixed delay has ended
 	runHost
 
 	adoptions few
@@ -141,13 +142,17 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 		n.store.views.endDegraded(e)
 	}
 	lease := r.lease.Load()
-	if logged || lease != nil {
+	_, fixed := e.delay()
+	if logged || lease != nil || fixed {
 		d.mu.Unlock()
 		if lease != nil && !abandoned { // once Run no longer waits for it, the slot is left to expire
 			if outcome == OutcomeOK {
 				lease.MarkSucceeded()
 			}
 			n.release(e, lease)
+		}
+		if fixed {
+			n.ended(e)
 		}
 		if logged {
 			n.events.logEnd(r, outcome, took, err)

@@ -94,6 +94,10 @@ func (s *Scheduler) build() {
 		ledger: s.ledger, store: s.store, timetable: s.planner.timetable,
 	}
 	s.planner.gate = s.gate
+	s.runner.ended = func(e *entry) {
+		delay, _ := e.delay()
+		s.planner.dueIn(e, delay, true)
+	}
 	s.registry.line = newLine(s.config)
 	s.registry.line.admit, s.registry.line.tooLate = s.gate.admit, s.gate.tooLate
 }

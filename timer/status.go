@@ -68,7 +68,7 @@ type StoreStatus struct {
 type TimerStatus struct {
 	Name     string
 	Schedule string            // what people are shown; "": it is only triggered
-	Next     time.Time         // the next tick; zero: none
+	Next     time.Time         // the next tick; zero: none. With schedule.After also while a run goes on here
 	Ticks    uint64            // that came due
 	Started  uint64            // ticks that started a run
 	Skipped  map[Reason]uint64 // ticks that did not, by reason
@@ -113,11 +113,15 @@ type TimerStatus struct {
 }
 
 // NextTicks returns the next n ticks, of which Next is the first, or fewer if there are no more.
-// They are those of the schedule: a tick may still be skipped. n is 0 to schedule.MostNextTicks.
+// They are those of the schedule: a tick may still be skipped. With schedule.After only Next is
+// known: when this host asks whether the delay is over. n is 0 to schedule.MostNextTicks.
 // Programs without this Status get the same ticks from schedule.NextTicks.
 func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
 	if t.Next.IsZero() || n <= 0 {
 		return schedule.NextTicks(nil, t.Next, n)
+	}
+	if _, fixed := t.due.(schedule.FixedDelay); fixed {
+		return schedule.NextTicks(schedule.At(t.Next), t.Next.Add(-time.Microsecond), n)
 	}
 	after, err := schedule.NextTicks(t.due, t.Next.Add(-time.Microsecond), n)
 	if err != nil {
@@ -195,7 +199,8 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		CatchUp:     CatchUp{e.timer.CatchUp.Policy, shownTime(e.timer.CatchUp.Window)},
 		MaxAttempts: e.timer.Retry.MaxAttempts, AlarmAfter: shown(e.timer.AlarmAfter),
 	}
-	if next, _ := e.clock.read(); next != 0 {
+	_, fixed := e.delay()
+	if next, _ := e.clock.read(); next != 0 && !(fixed && e.placesTaken() > 0) {
 		t.Next = time.UnixMicro(next)
 	}
 	s.ledger.fill(&e.state.record, &t)

@@ -62,6 +62,9 @@ type timetable struct {
 
 // comeDue asks the schedule and the blackouts about a tick that was to be tried at due.
 func (tt *timetable) comeDue(e *entry, tick, due, now time.Time) (c cameDue) {
+	if delay, fixed := e.delay(); fixed {
+		return tt.comeDueAfter(e, tick, now, delay)
+	}
 	var next time.Time
 	c.first = tick
 	c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, now.Add(-e.spread(tt.host)))
@@ -85,6 +88,9 @@ func (tt *timetable) comeDue(e *entry, tick, due, now time.Time) (c cameDue) {
 func (tt *timetable) first(e *entry, now, after time.Time) (plan, error) {
 	if e.timer.Schedule == nil {
 		return plan{}, nil
+	}
+	if _, fixed := e.delay(); fixed { // at once; the store knows when the last run ended
+		return tt.planned(e, schedule.RoundUp(now.Round(0))), nil
 	}
 	next, err := schedule.Next(e.timer.Schedule, later(now.Add(-e.spread(tt.host)), after))
 	if err != nil {

@@ -1,0 +1,228 @@
+package timer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// A timer with schedule.After is due a delay after its last run in the fleet has ended. The store
+// knows when that was, and refuses claims that come too early; so does the gate, for runs of this
+// host. The planner only decides when to ask: at the instant that the store or the end of a run
+// here tells, and after a while if nothing tells one. So a tick of such a timer is an instant at
+// which this host asks.
+
+const (
+	// A tick that starts nothing is followed by the next after the delay, within these bounds,
+	// unless the store tells when.
+	soonestRetry = time.Second
+	latestRetry  = time.Minute
+)
+
+// fixedDelays are the timers with a fixed delay. Guarded by planner.mu.
+type fixedDelays map[*state]*fixedDelay
+
+// A fixedDelay is what the planner knows of such a timer. The next tick is in the timer's clock, and
+// moves; the heap may have items of it that no longer count.
+type fixedDelay struct {
+	e       *entry
+	wait    time.Duration
+	item    int64     // when the item of the heap that counts comes up, µs
+	ended   time.Time // when a run last ended here; zero: none has since the timer was registered
+	counted int64     // the latest tick that counts towards AlarmAfter, µs
+}
+
+// delay returns the fixed delay of a timer. ok is false if it has none.
+func (e *entry) delay() (d time.Duration, ok bool) {
+	s, ok := e.timer.Schedule.(schedule.FixedDelay)
+	return s.Delay(), ok
+}
+
+// retryIn returns how long after a tick that started nothing the next comes.
+func retryIn(delay time.Duration) time.Duration { return min(max(delay, soonestRetry), latestRetry) }
+
+// planned records that the heap has an item of a timer, if it has a fixed delay.
+func (f fixedDelays) planned(e *entry, when int64) {
+	wait, fixed := e.delay()
+	if !fixed {
+		return
+	}
+	if f[e.state] == nil {
+		f[e.state] = &fixedDelay{}
+	}
+	d := f[e.state]
+	d.e, d.wait, d.item = e, wait, when
+}
+
+// forget drops a removed timer, unless another has taken its place.
+func (f fixedDelays) forget(e *entry) {
+	if d := f[e.state]; d != nil && d.e == e {
+		delete(f, e.state)
+	}
+}
+
+// retried reports whether a tick comes sooner than the delay after one that counts towards
+// AlarmAfter, so that it does not count.
+func (f fixedDelays) retried(e *entry, tick int64) bool {
+	d := f[e.state]
+	if d == nil {
+		return false
+	}
+	if tick-d.counted < d.wait.Microseconds() {
+		return true
+	}
+	d.counted = tick
+	return false
+}
+
+// comesUp reports whether an item of the heap is the next tick of its timer. If it was put off, or
+// a run or an attempt goes on here, the item goes back into the heap.
+func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
+	if _, fixed := it.e.delay(); !fixed {
+		return true
+	}
+	d := f[it.e.state]
+	if d == nil || d.item != it.when || d.e != it.e { // another item counts
+		return false
+	}
+	next, _ := it.e.clock.read()
+	if next <= it.when && it.e.placesTaken() > 0 {
+		again := schedule.RoundUp(now.Add(retryIn(d.wait)))
+		it.e.clock.set(0, again)
+		next = again.UnixMicro()
+	}
+	if next <= it.when {
+		return true
+	}
+	d.item = next
+	heap.push(item{when: next, e: it.e})
+	return false
+}
+
+// left returns how long the delay since the last run here is not over, by a clock that nobody sets.
+func (d *fixedDelay) left() time.Duration {
+	if d.ended.IsZero() {
+		return 0
+	}
+	return max(0, d.wait-time.Since(d.ended))
+}
+
+// early returns how long the delay since the last run here is not over; 0: it is, or the timer has
+// none. The store knows all runs but those without it.
+func (p *planner) early(e *entry) time.Duration {
+	if _, fixed := e.delay(); !fixed {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d := p.fixed[e.state]; d != nil {
+		return d.left()
+	}
+	return 0
+}
+
+// dueIn moves the next tick of a timer with a fixed delay, but not to before the delay is over.
+// ended: a run of it has just ended here, from which the delay counts.
+func (p *planner) dueIn(e *entry, wait time.Duration, ended bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.fixed[e.state]
+	if d == nil {
+		return
+	}
+	if ended {
+		d.ended = time.Now()
+	}
+	if p.stopped || d.e.gone.Load() {
+		return
+	}
+	when := schedule.RoundUp(p.now().Add(max(wait, d.left(), time.Millisecond)))
+	d.e.clock.set(0, when)
+	if when.UnixMicro() < d.item { // else the item of the heap moves when it comes up
+		d.item = when.UnixMicro()
+		p.heap.push(item{when: d.item, e: d.e})
+		p.poke()
+	}
+}
+
+// comeDueAfter is comeDue for a timer with a fixed delay. Its next tick is only when to ask again
+// if nothing tells: an instant that was passed over was no tick.
+func (tt *timetable) comeDueAfter(e *entry, tick, now time.Time, delay time.Duration) (c cameDue) {
+	c.first, c.last, c.due = tick, tick, tick
+	again := now.Add(retryIn(delay))
+	if c.blackout = tt.blackout(e, now); c.blackout != nil {
+		again = later(now.Add(soonestRetry), tt.blackoutEnds(e, now, again))
+	}
+	again = schedule.RoundUp(again)
+	c.next = plan{tick: again, due: again}
+	return c
+}
+
+// blackoutEnds returns when the blackout may end that t is in; otherwise if it does not say.
+func (tt *timetable) blackoutEnds(e *entry, t, otherwise time.Time) time.Time {
+	for _, list := range [...][]schedule.Blackout{e.timer.Blackouts, tt.blackouts} {
+		if until, _, err := schedule.BlackedOut(list, t); err == nil && !until.IsZero() {
+			return until
+		}
+	}
+	return otherwise
+}
+
+// afterAnswer plans when to ask again about a timer with a fixed delay, from a refusal of the store.
+func (a *acquirer) afterAnswer(e *entry, err error) {
+	delay, fixed := e.delay()
+	if !fixed {
+		return
+	}
+	switch no := refusal(err); {
+	case no == nil:
+	case no.Reason == dlock.ReasonTickEarly:
+		a.planner.dueIn(e, min(no.ExpiresIn, delay), false)
+	case no.Reason == dlock.ReasonFull: // the run goes on, so nothing is due before the delay is over
+		a.planner.dueIn(e, max(delay, soonestRetry), false)
+	}
+}
+
+// An earlyError says that the delay since a run of this host is not over.
+type earlyError struct{ left time.Duration }
+
+func (e *earlyError) Error() string {
+	return fmt.Sprintf("the delay since the last run here ended is not over, for another %v",
+		e.left.Round(time.Millisecond))
+}
+
+// checkDelay returns every fault of a timer with a fixed delay.
+func (t Timer) checkDelay(store dlock.DistributedLock) (errs []error) {
+	if _, fixed := t.Schedule.(schedule.FixedDelay); !fixed {
+		return nil
+	}
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("timer %.60q: %s: "+format, append([]any{t.Name, field}, args...)...))
+	}
+	const one = "%d: After counts from the end of the only run, so one may go on at a time: use 1, or another schedule"
+	if t.MaxConcurrency != 0 && t.MaxConcurrency != 1 {
+		fault("MaxConcurrency", one, t.MaxConcurrency)
+	}
+	if t.MaxPerTick != 0 && t.MaxPerTick != 1 {
+		fault("MaxPerTick", one, t.MaxPerTick)
+	}
+	if t.CatchUp != (CatchUp{}) {
+		fault("CatchUp", "with After a late run is not missed, it starts as soon as it can: take it out")
+	}
+	if t.Delay != (Delay{}) {
+		fault("Delay", "After has no instants that could be delayed: use a longer After")
+	}
+	if store == nil || t.LocalOnly {
+		return errs
+	}
+	delayer := dlock.CapabilitiesOf(store).Delayer
+	if delayer == nil {
+		fault("Schedule", "the store (%s) does not know when a run ended, which After needs: use redislock, sqllock "+
+			"or memlock, or set LocalOnly", storeLabel(store))
+	} else if err := guard(delayer.CheckDelay); err != nil {
+		fault("Schedule", "%w; or set LocalOnly", err)
+	}
+	return errs
+}

@@ -1,0 +1,412 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A span is one run, from start to end.
+type span struct{ start, end time.Time }
+
+// spans are the runs of a timer in the fleet, as its handlers saw them.
+type spans struct {
+	mu   sync.Mutex
+	list []span
+}
+
+// handler returns a handler that takes as long as takes says, and fails, panics or succeeds.
+func (s *spans) handler(takes func() time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		start := time.Now()
+		err := sleep(ctx, takes())
+		s.mu.Lock()
+		n := len(s.list)
+		s.list = append(s.list, span{start, time.Now()})
+		s.mu.Unlock()
+		switch {
+		case n%5 == 3:
+			return errors.New("it failed")
+		case n%7 == 5:
+			panic("it panicked")
+		}
+		return err
+	}
+}
+
+func (s *spans) always(d time.Duration) func(context.Context) error {
+	return s.handler(func() time.Duration { return d })
+}
+
+// gaps checks that each run started least to most after the end of the one before.
+func (s *spans) gaps(t *testing.T, least, most time.Duration) (runs int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.SortFunc(s.list, func(a, b span) int { return a.start.Compare(b.start) })
+	for i := 1; i < len(s.list); i++ {
+		if gap := s.list[i].start.Sub(s.list[i-1].end); gap < least || gap > most {
+			t.Errorf("run %d began %v after the end of the one before: must be %v to %v", i, gap, least, most)
+		}
+	}
+	return len(s.list)
+}
+
+func (s *spans) last() span {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.list) == 0 {
+		return span{}
+	}
+	return s.list[len(s.list)-1]
+}
+
+// A callsOf counts the acquires of one name.
+type callsOf struct {
+	*memlock.Store
+	name string
+	mu   sync.Mutex
+	n    int
+}
+
+func (c *callsOf) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if req.Name == c.name {
+		c.mu.Lock()
+		c.n++
+		c.mu.Unlock()
+	}
+	return c.Store.TryAcquire(ctx, req)
+}
+
+// Three hosts, one with a clock that is ahead and one with a clock that is behind, start a run
+// exactly the delay after the end of the last, whoever had that and however it ended.
+//
+// Fails when the store does not get the delay, or when a host does not move its next tick when a run
+// ends or the store tells how long to wait.
+func TestFixedDelayInTheFleet(t *testing.T) {
+	for _, delay := range []time.Duration{200 * time.Millisecond, 10 * time.Second, 10 * time.Minute} {
+		for name, longest := range map[string]time.Duration{"short": delay / 2, "long": 3 * delay} {
+			t.Run(delay.String()+" "+name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					f := newFleet(t)
+					var s spans
+					random := rand.New(rand.NewPCG(1, uint64(delay)))
+					var mu sync.Mutex
+					job := timer.Timer{Name: "job", Schedule: schedule.After(delay), MaxRunTime: 10 * time.Hour,
+						Run: s.handler(func() time.Duration {
+							mu.Lock()
+							defer mu.Unlock()
+							return time.Duration(random.Int64N(int64(longest)))
+						})}
+					counted := make([]*callsOf, 3)
+					for i := range counted {
+						counted[i] = &callsOf{Store: f.store, name: "timer:job"}
+						h := f.startOn(counted[i], timer.Config{}, timer.Timer{Name: "other", Run: nop})
+						timer.SetSkew(h.Scheduler, time.Duration(i-1)*time.Hour)
+						if err := h.Register(job); err != nil {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(100 * (delay + longest))
+					f.ended()
+					runs := s.gaps(t, delay, delay+time.Millisecond)
+					if runs < 100 {
+						t.Errorf("%d runs in 100 times the longest cycle", runs)
+					}
+					for i, c := range counted {
+						// One when it is due, one that is told to wait, and one per delay, at least a
+						// second, of a run elsewhere.
+						per := 2 + int(longest/max(delay, time.Second)) + 1
+						if c.n > per*(runs+1) {
+							t.Errorf("host %d made %d calls for %d runs: at most %d per run", i, c.n, runs, per)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// The lease of a host that crashed ends by itself, and the delay counts from then.
+//
+// Fails when the store forgets a lease that was not released.
+func TestFixedDelayAfterACrash(t *testing.T) {
+	for _, delay := range []time.Duration{20 * time.Second, time.Minute, time.Hour} {
+		t.Run(delay.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				var s, survivors spans
+				const ttl = 15 * time.Second
+				crashed := f.start(timer.Config{TTL: ttl}, timer.Timer{Name: "job", Schedule: schedule.After(delay),
+					OnStoreDown: timer.StoreDownSkip, MaxRunTime: 10 * time.Hour, Run: s.always(3 * delay)})
+				defer f.Stop()
+				defer crashed.Link.Heal()
+				for range 2 {
+					f.start(timer.Config{TTL: ttl}, timer.Timer{Name: "job", Schedule: schedule.After(delay),
+						OnStoreDown: timer.StoreDownSkip, Run: survivors.always(delay)})
+				}
+				time.Sleep(2*delay + ttl) // the store knows a lease that was renewed
+				if crashed.Status().Timers[0].Running == nil {
+					t.Fatal("no run goes on")
+				}
+				cut := time.Now()
+				crashed.Link.Inject(dlocktest.Hang)
+				time.Sleep(delay + 2*ttl + 2*max(delay, time.Second))
+				survivors.mu.Lock()
+				defer survivors.mu.Unlock()
+				list := survivors.list
+				if len(list) == 0 {
+					t.Fatal("the others started nothing")
+				}
+				least, most := cut.Add(ttl-ttl/3-time.Second+delay), cut.Add(ttl+delay+time.Second)
+				if first := list[0].start; first.Before(least) || first.After(most) {
+					t.Errorf("the first run began %v after the crash: must be %v to %v", first.Sub(cut), least.Sub(cut),
+						most.Sub(cut))
+				}
+			})
+		})
+	}
+}
+
+// A host that restarts, or joins, does not begin anew; the first run ever comes at once.
+//
+// Fails when the first tick of a host is not claimed with the delay.
+func TestFixedDelayAcrossRestarts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var s spans
+		job := timer.Timer{Name: "job", Schedule: schedule.After(time.Hour), Run: s.always(time.Minute)}
+		begun := time.Now()
+		for range 50 {
+			f.start(timer.Config{}, job)
+			time.Sleep(7 * time.Minute)
+			f.ended()
+		}
+		if runs := s.gaps(t, time.Hour, time.Hour+7*time.Minute); runs < 5 || !s.list[0].start.Equal(begun) {
+			t.Errorf("%d runs, the first at %v: must be at once, %v", runs, s.list[0].start, begun)
+		}
+	})
+}
+
+// Without the store each host counts from its own runs, and from what it heard before.
+//
+// Fails when a tick during an outage does not wait for the delay after a run of its host, or when
+// hosts do not agree again when the store is back.
+func TestFixedDelayWithoutTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		all := make([]spans, 3)
+		for i := range all {
+			f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: schedule.After(time.Minute),
+				Run: all[i].always(10 * time.Second)})
+		}
+		time.Sleep(10 * time.Minute)
+		for _, h := range f.Hosts {
+			h.Link.Inject(dlocktest.Hang)
+		}
+		time.Sleep(20 * time.Minute)
+		for i, h := range f.Hosts {
+			h.Link.Heal()
+			if n := all[i].gaps(t, time.Minute, time.Hour); n < 10 {
+				t.Errorf("host %d had %d runs in an outage of 20 minutes", i, n)
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		back := time.Now()
+		time.Sleep(time.Hour)
+		f.ended()
+		var fleet spans
+		for i := range all {
+			for _, run := range all[i].list {
+				if run.start.After(back) {
+					fleet.list = append(fleet.list, run)
+				}
+			}
+		}
+		if n := fleet.gaps(t, time.Minute, time.Minute+time.Second); n < 40 {
+			t.Errorf("%d runs in the hour after the outage", n)
+		}
+	})
+}
+
+// The same without any store, and with a clock that jumps: a run never starts too early.
+func TestFixedDelayOnOneHost(t *testing.T) {
+	for _, config := range []timer.Config{{}, {Lock: memlock.New()}} {
+		bubbleNamed(t, config.Lock != nil, func(t *testing.T) {
+			if config.Lock != nil {
+				config.Lock = memlock.New()
+			}
+			var s spans
+			h, err := timer.New(config, timer.Timer{Name: "job", Schedule: schedule.After(time.Minute), LocalOnly: true,
+				Run: s.always(5 * time.Minute)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- h.Run(ctx) }()
+			time.Sleep(time.Hour)
+			if n := s.gaps(t, time.Minute, time.Minute+time.Millisecond); n != 10 {
+				t.Errorf("%d runs of 5 minutes in an hour, must be 10", n)
+			}
+			for _, skew := range []time.Duration{time.Hour, -time.Hour, 0} {
+				timer.SetSkew(h, skew)
+				time.Sleep(time.Hour)
+			}
+			if n := s.gaps(t, time.Minute, time.Minute+15*time.Second); n < 38 {
+				t.Errorf("%d runs of 5 minutes in four hours", n)
+			}
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func bubbleNamed(t *testing.T, store bool, test func(*testing.T)) {
+	t.Helper()
+	name := "no store"
+	if store {
+		name = "local only"
+	}
+	t.Run(name, func(t *testing.T) { bubble(t, test) })
+}
+
+// A triggered run starts at once, and its end counts like any other, also on another host.
+//
+// Fails when the gate keeps a Trigger, or when only claimed runs count.
+func TestFixedDelayAfterATrigger(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var s spans
+		job := timer.Timer{Name: "job", Schedule: schedule.After(time.Hour), Run: s.always(time.Minute)}
+		a := f.start(timer.Config{}, job)
+		f.start(timer.Config{}, job)
+		time.Sleep(30 * time.Minute)
+		if err := a.Trigger(t.Context(), "job"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		ended := s.last().end
+		if ended.Sub(s.list[0].start) < 30*time.Minute {
+			t.Fatal("the triggered run did not start at once")
+		}
+		time.Sleep(time.Hour)
+		f.ended()
+		if next := s.last().start.Sub(ended); next != time.Hour || len(s.list) != 3 {
+			t.Errorf("%d runs, the last %v after the triggered one: must be 3, and 1h", len(s.list), next)
+		}
+	})
+}
+
+// What is due in a blackout or a pause starts when that is over, and does not wait for the delay
+// again.
+func TestFixedDelayWaitsForTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var s spans
+		begun := time.Now()
+		day := begun.Truncate(24 * time.Hour)
+		blackout := schedule.Between(day.Add(time.Hour), day.Add(9*time.Hour))
+		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: schedule.After(2 * time.Hour),
+			Blackouts: []schedule.Blackout{blackout}, Run: s.always(time.Minute)})
+		time.Sleep(10 * time.Hour)
+		if got := s.last().start; len(s.list) != 2 || !got.Equal(day.Add(9*time.Hour)) {
+			t.Errorf("%d runs, the last at %v: must be 2, and when the blackout ends", len(s.list), got)
+		}
+		control := timer.NewControl(f.store)
+		if err := control.Pause(t.Context(), "job", time.Now().Add(3*time.Hour), dlock.Origin{By: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		paused := time.Now()
+		time.Sleep(4 * time.Hour)
+		if late := s.last().start.Sub(paused.Add(3 * time.Hour)); len(s.list) != 3 || late < 0 || late > time.Minute {
+			t.Errorf("%d runs, the last %v after the pause: must be 3, and at most a minute", len(s.list), late)
+		}
+		if n := h.Status().Timers[0].TicksSinceSuccess; n > 2 {
+			t.Errorf("%d ticks without a success in a pause of 3 hours: they are retries of one or two", n)
+		}
+		f.ended()
+	})
+}
+
+// Registration refuses what a fixed delay cannot keep, and says what to do.
+func TestFixedDelayFaults(t *testing.T) {
+	t.Parallel()
+	after := schedule.After(time.Minute)
+	for want, change := range map[string]func(*timer.Timer){
+		"MaxConcurrency: 2":           func(j *timer.Timer) { j.MaxConcurrency = 2 },
+		"MaxConcurrency: -1":          func(j *timer.Timer) { j.MaxConcurrency = timer.NoLimit },
+		"MaxPerTick: 3":               func(j *timer.Timer) { j.MaxPerTick = 3 },
+		"MaxPerTick: -1":              func(j *timer.Timer) { j.MaxPerTick = timer.NoLimit },
+		"CatchUp":                     func(j *timer.Timer) { j.CatchUp.Policy = timer.CatchUpOnce },
+		"Delay":                       func(j *timer.Timer) { j.Delay.Jitter = 0.1 },
+		"Schedule: After(0s)":         func(j *timer.Timer) { j.Schedule = schedule.After(0) },
+		"Schedule: After(800h0m0s)":   func(j *timer.Timer) { j.Schedule = schedule.After(800 * time.Hour) },
+		"Schedule: Except: an After":  func(j *timer.Timer) { j.Schedule = schedule.Except(after, schedule.Dates("", "2026-12-25")) },
+		"Schedule: the store (simple": func(j *timer.Timer) {},
+	} {
+		job := timer.Timer{Name: "job", Schedule: after, Run: nop}
+		change(&job)
+		var store dlock.DistributedLock = memlock.New()
+		if strings.Contains(want, "the store") {
+			store = simpleStore{store}
+		}
+		if _, err := timer.New(timer.Config{Lock: store}, job); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q", err, want)
+		}
+	}
+	job := timer.Timer{Name: "job", Schedule: after, LocalOnly: true, Run: nop, MaxConcurrency: 1, MaxPerTick: 1}
+	if _, err := timer.New(timer.Config{Lock: simpleStore{memlock.New()}}, job); err != nil {
+		t.Error(err)
+	}
+	if schedule.Check(schedule.After(dlock.MaxDelay)) != nil {
+		t.Error("a delay that stores keep is refused")
+	}
+}
+
+// A simpleStore has the three steps of a store, and no more.
+type simpleStore struct{ dlock.DistributedLock }
+
+func (simpleStore) String() string { return "simple" }
+
+// Status knows the next tick only, and none while a run goes on here.
+func TestFixedDelayInStatus(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var s spans
+		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: schedule.After(time.Hour),
+			Run: s.always(time.Minute)})
+		synctest.Wait()
+		st := h.Status().Timers[0]
+		if ticks, err := st.NextTicks(3); err != nil || len(ticks) != 0 || !st.Next.IsZero() ||
+			st.Schedule != "1h0m0s after the end of a run" {
+			t.Errorf("while a run goes on: %v, %v, %v, %q: want no tick", st.Next, ticks, err, st.Schedule)
+		}
+		time.Sleep(2 * time.Minute)
+		st = h.Status().Timers[0]
+		if ticks, err := st.NextTicks(3); err != nil || len(ticks) != 1 || !ticks[0].Equal(st.Next) ||
+			!st.Next.Equal(s.last().end.Add(time.Hour)) {
+			t.Errorf("after it: %v, %v, %v: want one tick an hour after the end", st.Next, ticks, err)
+		}
+		if x, err := h.Explain(t.Context(), "job", time.Time{}); err != nil || !x.Known || x.Result == nil {
+			t.Errorf("%v, %v: want the run", x, err)
+		}
+		if x, err := h.Explain(t.Context(), "job", st.Next); err != nil || !strings.Contains(x.Text, "not due yet") {
+			t.Errorf("%v, %v: want that it is not due yet", x, err)
+		}
+	})
+}
