@@ -180,6 +180,42 @@ func TestFixedDelayAfterACrash(t *testing.T) {
 	}
 }
 
+// Replies that are lost, late or never come, and hosts that are cut off, make runs start later, never
+// earlier: the delay counts from when the handler has returned, or has been told to.
+//
+// Fails when a release that was not answered counts from before it was carried out.
+func TestFixedDelayUnderFaults(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var s spans
+		const delay = 20 * time.Second
+		for range 3 {
+			f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: schedule.After(delay),
+				OnStoreDown: timer.StoreDownSkip, Run: s.always(10 * time.Second)})
+		}
+		random := rand.New(rand.NewPCG(7, 7))
+		faults := []dlocktest.Fault{dlocktest.LostReply, dlocktest.SilentReply, dlocktest.Hang,
+			dlocktest.Late(3 * time.Second), dlocktest.Late(40 * time.Second), dlocktest.Slow(700 * time.Millisecond)}
+		for range 2000 {
+			link := f.Hosts[random.IntN(3)].Link
+			if random.IntN(3) == 0 {
+				link.Heal()
+			} else {
+				link.InjectN(random.IntN(20), faults[random.IntN(len(faults))])
+			}
+			time.Sleep(time.Duration(random.Int64N(int64(15 * time.Second))))
+		}
+		for _, h := range f.Hosts {
+			h.Link.Heal()
+		}
+		time.Sleep(time.Minute)
+		f.ended()
+		if runs := s.gaps(t, delay, time.Hour); runs < 100 {
+			t.Errorf("%d runs in four hours", runs)
+		}
+	})
+}
+
 // A host that restarts, or joins, does not begin anew; the first run ever comes at once.
 //
 // Fails when the first tick of a host is not claimed with the delay.

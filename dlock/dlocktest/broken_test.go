@@ -20,7 +20,8 @@ type mistake struct {
 	mutate func(*mutant)
 }
 
-var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, controlMistakes, alsoMistakes)
+var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, controlMistakes, alsoMistakes,
+	delayMistakes)
 
 // brokenHarness returns a harness of the mutant of that name.
 func brokenHarness(name string, mutate func(*mutant)) Harness {
