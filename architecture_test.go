@@ -206,7 +206,8 @@ var tickParts = []string{"planner", "gate", "acquirer", "runner", "ledger"}
 
 // Which files of timer are a part's. A part's methods stand in no other.
 var tickFiles = map[string]string{
-	"planner.go": "planner", "finished.go": "planner", "gate.go": "gate", "admit.go": "gate", "yield.go": "gate",
+	"planner.go": "planner", "finished.go": "planner", "fixeddelay.go": "planner", "gate.go": "gate",
+	"admit.go": "gate", "yield.go": "gate",
 	"acquire.go": "acquirer", "settle.go": "acquirer", "reacquire.go": "acquirer",
 	"runner.go": "runner", "retry.go": "runner", "cancel.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
 }
@@ -218,6 +219,9 @@ var tickFaces = []string{"Scheduler", "metrics"}
 var tickBackwards = map[string]string{
 	"gate: planner.tryLater": "a host that ran one of the latest ticks waits a moment with this one, and the " +
 		"heap is where ticks wait",
+	"gate: planner.early": "with schedule.After a run here may have ended since the tick came due, and the heap is " +
+		"where the tick waits",
+	"acquirer: planner.dueIn": "with schedule.After the store tells when the next tick is due",
 	"acquirer: planner.postpone": "a tick that a store in quarantine refused is tried again when that is over, and " +
 		"the heap is where ticks wait",
 }

@@ -20,7 +20,8 @@ type DistributedLock interface {
 	// has ended, the store treats the token as a new one, so a caller must not use it again.
 	//
 	// If several reasons to refuse hold, ReasonPaused comes first, then those of the tick, then
-	// ReasonFull, then ReasonTickEarly, then ReasonLimitFull for the first of req.Also that refuses.
+	// ReasonFull, then ReasonTickEarly, then ReasonLimitFull for the first of req.Also that
+	// refuses.
 	TryAcquire(ctx context.Context, req Request) (Grant, error)
 
 	// Extend makes every grant last ttl from now. It returns one Result per grant, in their order.

@@ -45,9 +45,9 @@ type Tick struct {
 	// Delay, if it is set, makes this the claim of a fixed delay. The store refuses it while any
 	// lease of the name is held (ReasonFull), and until Delay has passed since the last one ended
 	// (ReasonTickEarly), by release or expiry, whoever held it and whatever for. All of that is
-	// measured by the store's clock, so At, Max and MissedAt play no part: the store records its own
-	// time as the tick. The request has one slot. At most MaxDelay. Only a Delayer takes it; any
-	// other store must return an error.
+	// measured by the store's clock, so At, Max and MissedAt play no part: the store records its
+	// own time as the tick. The request has one slot. At most MaxDelay. Only a Delayer takes it;
+	// any other store must return an error.
 	Delay time.Duration
 }
 

@@ -88,7 +88,7 @@ func (a *acquirer) attempt(e *entry, t dueTick) {
 	}
 	if x.why != "" {
 		a.ledger.skip(e, t.at, x.why, x.err)
-		a.afterAnswer(e, x.err)
+		a.afterRefusal(e, x.err)
 	}
 	a.log.flush()
 	a.giveBack(e, x.unused)

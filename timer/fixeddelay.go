@@ -24,8 +24,8 @@ const (
 // fixedDelays are the timers with a fixed delay. Guarded by planner.mu.
 type fixedDelays map[*state]*fixedDelay
 
-// A fixedDelay is what the planner knows of such a timer. The next tick is in the timer's clock, and
-// moves; the heap may have items of it that no longer count.
+// A fixedDelay is what the planner knows of such a timer. The next tick is in the timer's clock,
+// and moves; the heap may have items of it that no longer count.
 type fixedDelay struct {
 	e       *entry
 	wait    time.Duration
@@ -109,18 +109,19 @@ func (d *fixedDelay) left() time.Duration {
 	return max(0, d.wait-time.Since(d.ended))
 }
 
-// early returns how long the delay since the last run here is not over; 0: it is, or the timer has
-// none. The store knows all runs but those without it.
-func (p *planner) early(e *entry) time.Duration {
+// early returns how long the delay since the last run here is not over, and moves the next tick to
+// then; 0: it is over, or the timer has none. The store knows all runs but those without it.
+func (p *planner) early(e *entry) (left time.Duration) {
 	if _, fixed := e.delay(); !fixed {
 		return 0
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d := p.fixed[e.state]; d != nil {
-		return d.left()
+	if d := p.fixed[e.state]; d != nil && d.left() > 0 {
+		left = d.left()
+		p.move(d, left)
 	}
-	return 0
+	return left
 }
 
 // dueIn moves the next tick of a timer with a fixed delay, but not to before the delay is over.
@@ -135,6 +136,11 @@ func (p *planner) dueIn(e *entry, wait time.Duration, ended bool) {
 	if ended {
 		d.ended = time.Now()
 	}
+	p.move(d, wait)
+}
+
+// move is called with mu held.
+func (p *planner) move(d *fixedDelay, wait time.Duration) {
 	if p.stopped || d.e.gone.Load() {
 		return
 	}
@@ -168,21 +174,6 @@ func (tt *timetable) blackoutEnds(e *entry, t, otherwise time.Time) time.Time {
 		}
 	}
 	return otherwise
-}
-
-// afterAnswer plans when to ask again about a timer with a fixed delay, from a refusal of the store.
-func (a *acquirer) afterAnswer(e *entry, err error) {
-	delay, fixed := e.delay()
-	if !fixed {
-		return
-	}
-	switch no := refusal(err); {
-	case no == nil:
-	case no.Reason == dlock.ReasonTickEarly:
-		a.planner.dueIn(e, min(no.ExpiresIn, delay), false)
-	case no.Reason == dlock.ReasonFull: // the run goes on, so nothing is due before the delay is over
-		a.planner.dueIn(e, max(delay, soonestRetry), false)
-	}
 }
 
 // An earlyError says that the delay since a run of this host is not over.

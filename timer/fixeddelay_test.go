@@ -93,8 +93,8 @@ func (c *callsOf) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 // Three hosts, one with a clock that is ahead and one with a clock that is behind, start a run
 // exactly the delay after the end of the last, whoever had that and however it ended.
 //
-// Fails when the store does not get the delay, or when a host does not move its next tick when a run
-// ends or the store tells how long to wait.
+// Fails when the store does not get the delay, or when a host does not move its next tick when a
+// run ends or the store tells how long to wait.
 func TestFixedDelayInTheFleet(t *testing.T) {
 	for _, delay := range []time.Duration{200 * time.Millisecond, 10 * time.Second, 10 * time.Minute} {
 		for name, longest := range map[string]time.Duration{"short": delay / 2, "long": 3 * delay} {
@@ -126,8 +126,8 @@ func TestFixedDelayInTheFleet(t *testing.T) {
 						t.Errorf("%d runs in 100 times the longest cycle", runs)
 					}
 					for i, c := range counted {
-						// One when it is due, one that is told to wait, and one per delay, at least a
-						// second, of a run elsewhere.
+						// One when it is due, one that is told to wait, and one per delay, at
+						// least a second, of a run elsewhere.
 						per := 2 + int(longest/max(delay, time.Second)) + 1
 						if c.n > per*(runs+1) {
 							t.Errorf("host %d made %d calls for %d runs: at most %d per run", i, c.n, runs, per)
@@ -180,8 +180,8 @@ func TestFixedDelayAfterACrash(t *testing.T) {
 	}
 }
 
-// Replies that are lost, late or never come, and hosts that are cut off, make runs start later, never
-// earlier: the delay counts from when the handler has returned, or has been told to.
+// Replies that are lost, late or never come, and hosts that are cut off, make runs start later,
+// never earlier: the delay counts from when the handler has returned, or has been told to.
 //
 // Fails when a release that was not answered counts from before it was carried out.
 func TestFixedDelayUnderFaults(t *testing.T) {
@@ -390,15 +390,17 @@ func TestFixedDelayFaults(t *testing.T) {
 	t.Parallel()
 	after := schedule.After(time.Minute)
 	for want, change := range map[string]func(*timer.Timer){
-		"MaxConcurrency: 2":           func(j *timer.Timer) { j.MaxConcurrency = 2 },
-		"MaxConcurrency: -1":          func(j *timer.Timer) { j.MaxConcurrency = timer.NoLimit },
-		"MaxPerTick: 3":               func(j *timer.Timer) { j.MaxPerTick = 3 },
-		"MaxPerTick: -1":              func(j *timer.Timer) { j.MaxPerTick = timer.NoLimit },
-		"CatchUp":                     func(j *timer.Timer) { j.CatchUp.Policy = timer.CatchUpOnce },
-		"Delay":                       func(j *timer.Timer) { j.Delay.Jitter = 0.1 },
-		"Schedule: After(0s)":         func(j *timer.Timer) { j.Schedule = schedule.After(0) },
-		"Schedule: After(800h0m0s)":   func(j *timer.Timer) { j.Schedule = schedule.After(800 * time.Hour) },
-		"Schedule: Except: an After":  func(j *timer.Timer) { j.Schedule = schedule.Except(after, schedule.Dates("", "2026-12-25")) },
+		"MaxConcurrency: 2":         func(j *timer.Timer) { j.MaxConcurrency = 2 },
+		"MaxConcurrency: -1":        func(j *timer.Timer) { j.MaxConcurrency = timer.NoLimit },
+		"MaxPerTick: 3":             func(j *timer.Timer) { j.MaxPerTick = 3 },
+		"MaxPerTick: -1":            func(j *timer.Timer) { j.MaxPerTick = timer.NoLimit },
+		"CatchUp":                   func(j *timer.Timer) { j.CatchUp.Policy = timer.CatchUpOnce },
+		"Delay":                     func(j *timer.Timer) { j.Delay.Jitter = 0.1 },
+		"Schedule: After(0s)":       func(j *timer.Timer) { j.Schedule = schedule.After(0) },
+		"Schedule: After(800h0m0s)": func(j *timer.Timer) { j.Schedule = schedule.After(800 * time.Hour) },
+		"Schedule: Except: an After": func(j *timer.Timer) {
+			j.Schedule = schedule.Except(after, schedule.Dates("", "2026-12-25"))
+		},
 		"Schedule: the store (simple": func(j *timer.Timer) {},
 	} {
 		job := timer.Timer{Name: "job", Schedule: after, Run: nop}

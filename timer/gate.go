@@ -136,8 +136,6 @@ func (g *gate) try(e *entry, t dueTick) {
 // that may still succeed.
 func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
 	switch why {
-	case ReasonTickEarly:
-		g.planner.dueIn(e, 0, false)
 	case ReasonHostFull:
 		if runs, overdue := g.runner.counts(e); runs > 0 && overdue == 0 {
 			g.ledger.discount(&e.state.record)

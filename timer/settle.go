@@ -58,6 +58,21 @@ func (a *acquirer) postpone(e *entry, t dueTick, err error) bool {
 		a.planner.postpone(max(no.ExpiresIn, unknownQuarantine), e, t)
 }
 
+// afterRefusal plans when to ask again about a timer with a fixed delay, if the store tells.
+func (a *acquirer) afterRefusal(e *entry, err error) {
+	delay, fixed := e.delay()
+	if !fixed {
+		return
+	}
+	switch no := refusal(err); {
+	case no == nil:
+	case no.Reason == dlock.ReasonTickEarly:
+		a.planner.dueIn(e, min(no.ExpiresIn, delay), false)
+	case no.Reason == dlock.ReasonFull: // a run goes on, so nothing is due before the delay has passed
+		a.planner.dueIn(e, max(delay, soonestRetry), false)
+	}
+}
+
 // giveBack gives back the place of a run that did not start, and releases its lease if there is
 // one.
 func (a *acquirer) giveBack(e *entry, lease *dlock.Lease) {

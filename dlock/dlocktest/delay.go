@@ -111,8 +111,8 @@ func delayAfterRelease(c *check) {
 		released := time.Now()
 		c.want("release", a.release(g), dlock.GrantOK)
 		for _, h := range []*host{a, b} {
-			if no := h.mustRefuse(c.delayed("x", time.Hour), dlock.ReasonTickEarly); no.ExpiresIn > time.Hour+c.h.Slack ||
-				no.ExpiresIn < time.Hour-callTimeout {
+			no := h.mustRefuse(c.delayed("x", time.Hour), dlock.ReasonTickEarly)
+			if no.ExpiresIn > time.Hour+c.h.Slack || no.ExpiresIn < time.Hour-callTimeout {
 				c.errorf("a delay of 1h is over in %v just after it began", no.ExpiresIn)
 			}
 		}

@@ -34,8 +34,8 @@ type Features struct {
 	// step. It needs Fence. If not stated, the store must not be one, and must not grant a request
 	// with Also.
 	Also bool
-	// Delay: the store is a dlock.Delayer. If not stated, it must not be one that finds nothing wrong,
-	// and must not grant a request with Tick.Delay.
+	// Delay: the store is a dlock.Delayer. If not stated, it must not be one that finds nothing
+	// wrong, and must not grant a request with Tick.Delay.
 	Delay bool
 	// Listing: the store is a dlock.Lister. If not stated, it must not be one.
 	Listing bool

@@ -51,6 +51,13 @@ func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call f
 func TestSQLServerTakesOneLock(t *testing.T) {
 	t.Parallel()
 	s := (&scripted{}).store(t, sqllock.Options{})
+	if err := s.CheckDelay(); err == nil || !strings.Contains(err.Error(), "no delay") {
+		t.Errorf("CheckDelay: %v", err)
+	}
+	if _, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
+		Tick: &dlock.Tick{Delay: time.Hour}}); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+		t.Errorf("a tick with a delay: %v", err)
+	}
 	if err := s.CheckAlso("a", "b"); err == nil || !strings.Contains(err.Error(), "one lock at a time") {
 		t.Errorf("CheckAlso: %v", err)
 	}

@@ -91,7 +91,8 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 		v.Reason = string(dlock.ReasonTickFirst)
 	case c.MissedAt != nil && *c.MissedAt < l.lastHeld: // a host held a lease then, so the tick was not missed
 		v.Reason = string(dlock.ReasonTickHeld)
-	case l.limit.V > 0 && l.held >= l.limit.V, c.Delay > 0 && l.held > 0: // of all slots: after the limit was lowered there may be more
+	case l.limit.V > 0 && l.held >= l.limit.V, // of all slots: after the limit was lowered there may be more
+		c.Delay > 0 && l.held > 0:
 		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
 	case c.Delay > 0 && l.now <= l.lastHeld+c.Delay: // the clock is coarse
 		v.Reason, v.ExpiresIn = string(dlock.ReasonTickEarly), l.lastHeld+c.Delay+1-l.now
