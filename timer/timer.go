@@ -66,13 +66,15 @@ type Timer struct {
 
 	// Schedule says when the timer is due. Nil: only when Trigger is called. With schedule.After
 	// that is a delay after the last run in the fleet has ended (also a triggered one), or its
-	// lease has, if it was lost; at once if the store knows of none. A store must be a dlock.Delayer, and
-	// MaxConcurrency 1. No run starts earlier by its schedule, except without the store
-	// (StoreDownRunLocal), when each host counts from its own runs, or if the store loses its data.
-	// What starts nothing is tried again when the store says or the blackout ends; else after the
-	// delay, but after a second at least and a minute at most. A timer with an At, or
-	// an Except of one, is removed ten minutes after its last instant at the earliest, and when its
-	// runs have ended; Trigger, Remove and Explain return ErrUnknown then. Default nil.
+	// lease has, if it was lost; at once if the store knows of none. A store must be a
+	// dlock.Delayer, and MaxConcurrency 1. No run starts earlier by its schedule, except without
+	// the store (StoreDownRunLocal), when each host counts from its own runs, or if the store loses
+	// its data. What starts nothing is tried again when the store says or the blackout ends; else
+	// after the delay, but after a second at least and a minute at most.
+	//
+	// A timer with an At, or an Except of one, is removed ten minutes after its last instant at the
+	// earliest, and when its runs have ended; Trigger, Remove and Explain return ErrUnknown then.
+	// Default nil.
 	Schedule schedule.Schedule
 
 	// MaxConcurrency is how many runs may go on at once in the fleet. Hosts with different numbers,
