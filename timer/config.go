@@ -158,6 +158,7 @@ func (t Timer) check(fleet bool) error {
 	}
 	claims := fleet && !t.LocalOnly && t.MaxPerTick != NoLimit && !(t.MaxPerTick == 0 && t.MaxConcurrency == NoLimit)
 	t.checkSchedule(claims, fault)
+	t.checkRunOnStart(fleet && !t.LocalOnly, claims, fault)
 	limit := func(field string, value int) bool {
 		switch {
 		case value == NoLimit || value >= 0 && value <= maxLimit:

@@ -67,7 +67,7 @@ func (v *events) close() (stuck string) {
 // runInfo returns a run as hooks see it.
 func (v *events) runInfo(r *Run) RunInfo {
 	return RunInfo{Timer: r.Timer(), Tick: r.Tick(), Slot: r.Slot(), Fence: r.Fence(), Holder: v.holder,
-		StartedAt: r.startedAt, Attempt: r.Attempt(), Degraded: r.Degraded()}
+		StartedAt: r.startedAt, Attempt: r.Attempt(), Degraded: r.Degraded(), OnStart: r.onStart}
 }
 
 // line returns the attributes that every line about a run begins with, and more. docs/hooks.md has
@@ -79,6 +79,9 @@ func (i RunInfo) line(more ...any) []any {
 		args = append(args, "tick", i.Tick)
 	}
 	args = append(args, "slot", i.Slot, "fence", int64(i.Fence), "holder", i.Holder.String(), "attempt", i.Attempt)
+	if i.OnStart {
+		args = append(args, "on_start", true)
+	}
 	return append(args, more...)
 }
 

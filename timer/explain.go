@@ -31,9 +31,27 @@ type decision struct {
 	extent   time.Duration
 	slot     int32 // of a run that has ended
 	attempts int16
-	ran      bool
+	cause    cause
 	verdict  verdict
 }
+
+// A cause is what started the run that a decision is about.
+type cause uint8
+
+const (
+	causeNone    cause = iota // no run started
+	causeUsual                // the schedule, or a Trigger
+	causeOnStart              // RunOnStart
+)
+
+func causeOf(r *Run) cause {
+	if r.onStart {
+		return causeOnStart
+	}
+	return causeUsual
+}
+
+func (c *decision) ran() bool { return c.cause != causeNone }
 
 // A verdict is a Reason or an Outcome. 0: the run goes on, or the reason is one that only the store
 // knows, and is in its error.
@@ -60,12 +78,12 @@ func (v verdict) reason(err error) Reason {
 
 // isOf reports whether the decision is the start of a run.
 func (c *decision) isOf(r *Run) bool {
-	return c.ran && c.verdict == 0 && c.tick == r.tick && c.when == r.startedAt.UnixNano()
+	return c.ran() && c.verdict == 0 && c.tick == r.tick && c.when == r.startedAt.UnixNano()
 }
 
 // through returns the last instant that the decision covers, in µs.
 func (c *decision) through() int64 {
-	if c.ran {
+	if c.ran() {
 		return c.tick
 	}
 	return c.tick + c.extent.Microseconds()
@@ -73,11 +91,11 @@ func (c *decision) through() int64 {
 
 // result returns how the run ended; nil: it has not, or there was none.
 func (c *decision) result(err error) *RunResult {
-	if !c.ran || c.verdict == 0 {
+	if !c.ran() || c.verdict == 0 {
 		return nil
 	}
 	r := &RunResult{StartedAt: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(verdicts[c.verdict]),
-		Attempts: int(c.attempts), Err: err}
+		Attempts: int(c.attempts), Err: err, OnStart: c.cause == causeOnStart}
 	if c.tick != 0 {
 		r.Tick = time.UnixMicro(c.tick).UTC()
 	}
@@ -181,16 +199,16 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	if !x.Tick.IsZero() {
 		found, x.Slot, why = decided(s.ledger, e, x.Tick.UnixMicro())
 	}
-	switch {
-	case found == nil:
-	case !found.ran:
-		x.Known, x.Reason, x.Err = true, found.verdict.reason(why), why
-	default:
-		x.Known, x.Result = true, found.result(why)
-	}
-	several := found != nil && found.through() != found.tick
 	w := wording{next: next, said: decidedAt(found), due: due, window: e.catchUpWindow(), shared: e.shared(),
 		timer: e.timer, perHost: e.hostLimit(), maxRuns: s.config.MaxRuns}
+	switch {
+	case found == nil:
+	case !found.ran():
+		x.Known, x.Reason, x.Err = true, found.verdict.reason(why), why
+	default:
+		x.Known, x.Result, w.onStart = true, found.result(why), found.cause == causeOnStart
+	}
+	several := found != nil && found.through() != found.tick
 	if !x.Tick.IsZero() && (found == nil || several) { // without a mutex, because it asks the schedule
 		w.isTick = isTick(e.timer.Schedule, x.Tick)
 		if _, fixed := e.delay(); fixed { // what else was a tick, it has forgotten
@@ -223,7 +241,7 @@ func decided(l *ledger, e *entry, tick int64) (found *decision, slot int, why er
 			found, why = &copied, err
 		}
 	})
-	if found == nil || !found.ran {
+	if found == nil || !found.ran() {
 		return found, -1, why
 	}
 	slot = int(found.slot)
@@ -259,6 +277,7 @@ type wording struct {
 	maxRuns int
 	isTick  bool
 	shared  bool
+	onStart bool // RunOnStart started its run
 }
 
 func (x *Explanation) words(w wording) string {
@@ -268,7 +287,7 @@ func (x *Explanation) words(w wording) string {
 		text += x.here(w)
 	case x.Tick.IsZero():
 		return fmt.Sprintf("%s: no tick has come due on this host yet", x.Timer)
-	case !w.isTick:
+	case !w.isTick && at != w.due: // RunOnStartEachHost makes the instant of a start due
 		return text + "not a tick of its schedule"
 	case w.next != 0 && at >= w.next && w.left > 0:
 		return text + fmt.Sprintf("not due yet on %s, for another %v", x.Host, w.left.Round(time.Millisecond))
@@ -304,6 +323,9 @@ func (x *Explanation) here(w wording) string {
 	slot := "without a slot of the store's" // it started and ended during an outage
 	if x.Slot >= 0 {
 		slot = fmt.Sprintf("in slot %d", x.Slot)
+	}
+	if w.onStart {
+		slot += ", because of RunOnStart"
 	}
 	if x.Result == nil {
 		return fmt.Sprintf("runs here, on %s, %s", x.Host, slot)

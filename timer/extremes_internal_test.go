@@ -44,7 +44,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				found <- s.planner.timetable.lastDue(s.registry.get("a"), now)
+				found <- s.planner.timetable.lastDue(s.registry.get("a"), now, timeOf(window))
 			}()
 			select {
 			case got := <-found:

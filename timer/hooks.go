@@ -62,6 +62,7 @@ type RunInfo struct {
 	StartedAt time.Time
 	Attempt   int  // how often the handler has been called
 	Degraded  bool // it goes on without the store, see Run.Degraded
+	OnStart   bool // Timer.RunOnStart started it
 }
 
 // AttemptInfo is a failed attempt of a run that is retried.

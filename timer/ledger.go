@@ -166,7 +166,7 @@ func (l *ledger) began(r *record, run *Run) {
 		r.started++
 		r.deadman.discount() // until it has ended, or is overdue
 		r.ranLast = r.ticks
-		r.history.add(decision{tick: run.tick, ran: true, when: run.startedAt.UnixNano()}, nil)
+		r.history.add(decision{tick: run.tick, cause: causeOf(run), when: run.startedAt.UnixNano()}, nil)
 	}
 	if !l.metered {
 		return
@@ -192,7 +192,8 @@ func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration,
 		r.deadman.count()
 	}
 	r.last = decision{
-		tick: run.tick, ran: true, when: run.startedAt.UnixNano(), extent: took, verdict: verdictOf(outcome),
+		tick: run.tick, cause: causeOf(run), when: run.startedAt.UnixNano(), extent: took,
+		verdict:  verdictOf(outcome),
 		attempts: int16(min(run.Attempt(), math.MaxInt16)), slot: int32(run.Slot()),
 	}
 	r.lastErr = err

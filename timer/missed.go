@@ -57,20 +57,25 @@ func (p CatchUpPolicy) String() string {
 // lastMissed returns the tick to be run if no host claimed it, which the store decides; the zero
 // dueTick: none.
 func (tt *timetable) lastMissed(e *entry, now time.Time) dueTick {
-	last := tt.lastDue(e, now)
+	if !tt.claimsMissed(e) {
+		return dueTick{}
+	}
+	last := tt.lastDue(e, now, e.catchUpWindow())
 	if last.IsZero() {
 		return dueTick{}
 	}
 	return dueTick{at: last.UnixMicro(), missedAt: tt.startsAt(e, last).UnixMicro()}
 }
 
-// lastDue returns the latest tick that this host would have tried by now, if CatchUp allows to run
-// it; else the zero time.
-func (tt *timetable) lastDue(e *entry, now time.Time) time.Time {
-	window := e.catchUpWindow()
-	if e.timer.Schedule == nil || window == 0 || !tt.catchesUp || e.timer.LocalOnly || e.timer.MaxPerTick == unlimited {
-		return time.Time{}
-	}
+// claimsMissed reports whether the store knows which ticks of a timer were missed, and one of them
+// may run.
+func (tt *timetable) claimsMissed(e *entry) bool {
+	return e.timer.Schedule != nil && e.catchUpWindow() > 0 && tt.catchesUp && !e.local && e.timer.MaxPerTick != unlimited
+}
+
+// lastDue returns the latest tick that this host would have tried by now, if it is no older than
+// window; else the zero time.
+func (tt *timetable) lastDue(e *entry, now time.Time, window time.Duration) time.Time {
 	reached := now.Add(-e.spread(tt.host))
 	last := schedule.Latest(e.timer.Schedule, reached, window)
 	if last.IsZero() || !tt.startsAt(e, last).After(now) {

@@ -351,7 +351,7 @@ func (p *planner) begin(entries []*entry) {
 	now := p.now()
 	for _, e := range entries {
 		next, err := p.timetable.first(e, now, time.Time{})
-		next.missed = p.timetable.lastMissed(e, now)
+		next.atOnce = p.timetable.atOnce(e, now)
 		p.mu.Lock()
 		p.setNext(e, 0, next, err)
 		p.mu.Unlock()
@@ -376,11 +376,11 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 	if e.gone.Load() || err != nil {
 		next = plan{}
 	}
-	if next.missed.at != 0 && p.started && !p.stopped && due == 0 {
-		if _, before := e.clock.read(); before == 0 { // nothing came due before, not even a last tick
-			due = next.missed.at
+	if next.atOnce.at != 0 && p.started && !p.stopped && due == 0 {
+		if _, before := e.clock.read(); before == 0 { // nothing came due before, not even this
+			due = next.atOnce.at
 			p.ledger.cameLate(&e.state.record)
-			p.push(p.now(), e, next.missed)
+			p.push(p.now(), e, next.atOnce)
 		}
 	}
 	e.clock.set(due, next.tick)

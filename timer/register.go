@@ -46,7 +46,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 		e := newEntry(t, s.config.Lock != nil)
 		e.shares = newShares(limits)
 		first, err := s.planner.timetable.first(e, now, time.Time{})
-		first.missed = s.planner.timetable.lastMissed(e, now)
+		first.atOnce = s.planner.timetable.atOnce(e, now)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err))
 			continue

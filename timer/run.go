@@ -28,6 +28,7 @@ type Run struct {
 	place     int32 // on this host; set before the handler is called, and constant from then on
 	local     bool  // it needs no store
 	caughtUp  bool  // its tick was missed
+	onStart   bool  // RunOnStart started it
 
 	// Guarded by state.mu.
 	over     bool        // the handler has returned
@@ -67,7 +68,7 @@ func (r *Run) Timer() string {
 }
 
 // Tick returns the scheduled instant, the same on every host; the zero time if the run was
-// triggered.
+// triggered. With RunOnStartEachHost it is the instant at which this host started.
 func (r *Run) Tick() (tick time.Time) {
 	if r != nil && r.tick != 0 {
 		tick = time.UnixMicro(r.tick).UTC()

@@ -51,6 +51,9 @@ func (r *Run) LastSuccessAt() time.Time {
 // on time, or was triggered.
 func (r *Run) CaughtUp() bool { return r != nil && r.caughtUp }
 
+// OnStart reports whether Timer.RunOnStart started the run.
+func (r *Run) OnStart() bool { return r != nil && r.onStart }
+
 // TriggeredBy returns who triggered the run through a Control. ok is false if nobody did: the run
 // has a Tick, or Scheduler.Trigger started it.
 func (r *Run) TriggeredBy() (by dlock.Origin, ok bool) {
@@ -76,6 +79,7 @@ type RunSpec struct {
 	PreviousTick  time.Time // used if there is a Tick
 	LastSuccessAt time.Time
 	CaughtUp      bool
+	OnStart       bool
 	TriggeredBy   dlock.Origin // zero: not through a Control
 	Slot          int          // -1: it has none, and is Degraded
 	Fence         dlock.Fence
@@ -94,7 +98,7 @@ func ContextWithRun(ctx context.Context, info RunSpec) context.Context {
 	r := &Run{
 		entry:     &entry{timer: Timer{Name: info.Timer, MaxRunTime: maxRunTime}, state: &state{}},
 		host:      &runHost{holder: info.Holder, base: ctx},
-		startedAt: time.Now(), given: &info, caughtUp: info.CaughtUp, local: true,
+		startedAt: time.Now(), given: &info, caughtUp: info.CaughtUp, onStart: info.OnStart, local: true,
 		place: int32(info.Slot), firstSlot: int32(info.Slot), number: int64(info.Fence),
 	}
 	if !info.Tick.IsZero() {

@@ -66,7 +66,8 @@ func (n *runner) runAll(starts []start) {
 }
 
 func (n *runner) newRun(e *entry, t dueTick, local bool) *Run {
-	r := &Run{entry: e, host: &n.runHost, tick: t.at, caughtUp: t.missedAt != 0, startedAt: time.Now(), local: local}
+	r := &Run{entry: e, host: &n.runHost, tick: t.at, caughtUp: t.missedAt != 0, onStart: t.onStart,
+		startedAt: time.Now(), local: local}
 	r.ctx.run = r
 	r.attempt.Store(1)
 	return r

@@ -89,6 +89,7 @@ type TimerStatus struct {
 	// The settings, with defaults filled in; NoLimit: none.
 	MaxRunTime  time.Duration
 	CatchUp     CatchUp
+	RunOnStart  RunOnStartPolicy
 	OnStoreDown StoreDownPolicy
 	LocalOnly   bool
 	MaxAttempts int // of Retry
@@ -141,6 +142,7 @@ type RunStatus struct {
 	ID          string       // what CancelRun takes
 	Tick        time.Time    // zero: triggered
 	CaughtUp    bool         // the tick was missed, see CatchUp
+	OnStart     bool         // RunOnStart started it
 	TriggeredBy dlock.Origin // zero: not through a Control
 	Slot        int          // -1: it goes on without one
 	Fence       dlock.Fence
@@ -154,6 +156,7 @@ type RunStatus struct {
 // RunResult is a run that has ended.
 type RunResult struct {
 	Tick      time.Time
+	OnStart   bool // RunOnStart started it
 	StartedAt time.Time
 	Took      time.Duration // waits between attempts included
 	Outcome   Outcome
@@ -196,7 +199,7 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		MaxConcurrency: shown(e.limit()), MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit()),
 		Limits: slices.Clone(e.timer.Limits), MaxRunTime: shownTime(e.timer.MaxRunTime),
 		OnStoreDown: e.timer.OnStoreDown, LocalOnly: e.timer.LocalOnly,
-		CatchUp:     CatchUp{e.timer.CatchUp.Policy, shownTime(e.timer.CatchUp.Window)},
+		CatchUp: CatchUp{e.timer.CatchUp.Policy, shownTime(e.timer.CatchUp.Window)}, RunOnStart: e.timer.RunOnStart,
 		MaxAttempts: e.timer.Retry.MaxAttempts, AlarmAfter: shown(e.timer.AlarmAfter),
 	}
 	_, fixed := e.delay()
@@ -216,7 +219,7 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		}
 		by, _ := r.TriggeredBy()
 		t.Running = append(t.Running, RunStatus{
-			ID: r.ID(), Tick: r.Tick(), CaughtUp: r.caughtUp, TriggeredBy: by, Slot: r.Slot(), Fence: r.Fence(),
+			ID: r.ID(), Tick: r.Tick(), CaughtUp: r.caughtUp, OnStart: r.onStart, TriggeredBy: by, Slot: r.Slot(), Fence: r.Fence(),
 			StartedAt: r.startedAt, Attempt: max(r.Attempt(), 1),
 			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.startedAt) > r.entry.timer.MaxRunTime,
 		})

@@ -131,6 +131,7 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		LimitOverride     int               `json:"limit_override,omitempty"`
 		MaxRunTime        jsonSeconds       `json:"max_run_time_seconds"`
 		CatchUp           catchUp           `json:"catch_up"`
+		RunOnStart        string            `json:"run_on_start"`
 		OnStoreDown       string            `json:"on_store_down"`
 		LocalOnly         bool              `json:"local_only"`
 		MaxAttempts       int               `json:"max_attempts"`
@@ -147,6 +148,7 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		EffectiveLimit: effective, LimitElsewhere: t.LimitElsewhere, LimitOverride: t.LimitOverride,
 		MaxRunTime:  jsonSeconds(t.MaxRunTime),
 		CatchUp:     catchUp{t.CatchUp.Policy.String(), jsonSeconds(t.CatchUp.Window)},
+		RunOnStart:  t.RunOnStart.String(),
 		OnStoreDown: t.OnStoreDown.String(), LocalOnly: t.LocalOnly, MaxAttempts: t.MaxAttempts,
 		AlarmAfter: jsonLimit(t.AlarmAfter), Paused: t.Paused, StoreFault: t.StoreFault, Removed: t.Removed,
 		ScheduleError: t.ScheduleError,
@@ -171,6 +173,7 @@ func (r RunStatus) MarshalJSON() ([]byte, error) {
 		ID          string        `json:"id"`
 		Tick        time.Time     `json:"tick,omitzero"`
 		CaughtUp    bool          `json:"caught_up,omitempty"`
+		OnStart     bool          `json:"on_start,omitempty"`
 		TriggeredBy *dlock.Origin `json:"triggered_by,omitempty"`
 		Slot        *int          `json:"slot,omitempty"`
 		Fence       dlock.Fence   `json:"fence,omitempty"`
@@ -179,7 +182,7 @@ func (r RunStatus) MarshalJSON() ([]byte, error) {
 		Degraded    bool          `json:"degraded"`
 		Valid       bool          `json:"valid"`
 		Overdue     bool          `json:"overdue"`
-	}{r.ID, r.Tick.UTC(), r.CaughtUp, originOf(r.TriggeredBy), slot, r.Fence, r.StartedAt.UTC(), r.Attempt, r.Degraded,
+	}{r.ID, r.Tick.UTC(), r.CaughtUp, r.OnStart, originOf(r.TriggeredBy), slot, r.Fence, r.StartedAt.UTC(), r.Attempt, r.Degraded,
 		r.Valid, r.Overdue})
 }
 
@@ -191,10 +194,11 @@ func (r RunResult) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(struct {
 		Tick      time.Time   `json:"tick,omitzero"`
+		OnStart   bool        `json:"on_start,omitempty"`
 		StartedAt time.Time   `json:"started_at"`
 		Took      jsonSeconds `json:"took_seconds"`
 		Outcome   Outcome     `json:"outcome"`
 		Attempts  int         `json:"attempts"`
 		Err       string      `json:"err,omitempty"`
-	}{r.Tick.UTC(), r.StartedAt.UTC(), jsonSeconds(r.Took), r.Outcome, r.Attempts, text})
+	}{r.Tick.UTC(), r.OnStart, r.StartedAt.UTC(), jsonSeconds(r.Took), r.Outcome, r.Attempts, text})
 }

@@ -16,11 +16,12 @@ type dueTick struct {
 	at       int64 // µs
 	missedAt int64 // µs, when it came due, if this host missed it; else 0
 	yielded  bool  // it has already yielded to other hosts
+	onStart  bool  // it is that of RunOnStart
 }
 
 // abandoned returns why a waiting tick is skipped when the host drains or the timer is removed.
 func (t dueTick) abandoned() Reason {
-	if t.missedAt != 0 || t.yielded {
+	if t.missedAt != 0 || t.yielded || t.onStart {
 		return ReasonDraining
 	}
 	return ReasonQuarantine
@@ -28,7 +29,7 @@ func (t dueTick) abandoned() Reason {
 
 // overtaken returns why a waiting tick is skipped when a later one has come due.
 func (t dueTick) overtaken() Reason {
-	if t.missedAt != 0 || t.yielded {
+	if t.missedAt != 0 || t.yielded || t.onStart {
 		return ReasonMissed
 	}
 	return ReasonQuarantine
@@ -38,7 +39,7 @@ func (t dueTick) overtaken() Reason {
 type plan struct {
 	tick   time.Time // zero: nothing
 	due    time.Time // when this host tries it, Delay included
-	missed dueTick   // a tick from before this host started, to be run if no host claimed it; zero: none
+	atOnce dueTick   // a tick to be tried when this host starts: of RunOnStart, or missed; zero: none
 }
 
 // A cameDue has the ticks of a timer that have come due.
@@ -140,7 +141,7 @@ func (tt *timetable) askAgain(e *entry, due, now time.Time) (plan, error) {
 	}
 	next, err := tt.first(e, now, due)
 	if err == nil && due.IsZero() {
-		next.missed = tt.lastMissed(e, now)
+		next.atOnce = tt.atOnce(e, now)
 	}
 	return next, err
 }

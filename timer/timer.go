@@ -123,6 +123,10 @@ type Timer struct {
 	// the first host to claim a tick runs it, often the same one, whose clock is slightly ahead.
 	LeastRecentFirst bool
 
+	// RunOnStart says whether the timer also runs when Run begins on a host, without waiting for its
+	// Schedule. Default RunOnStartNever.
+	RunOnStart RunOnStartPolicy
+
 	// OnStoreDown decides what happens while the store does not answer. It does not apply if the
 	// store answers that it is not set up right (dlock.ErrSetup) or that a key of this timer has a
 	// fault (dlock.ErrFault): then ticks are skipped. Default StoreDownRunLocal.

@@ -1,0 +1,89 @@
+package timer
+
+import (
+	"time"
+)
+
+// A RunOnStartPolicy says whether a timer also runs when Run begins on a host, or when it is
+// registered while Run is running, without waiting for its Schedule.
+//
+// Such a run starts at once: Delay does not move it. It is refused as any tick is: by MaxPerHost,
+// MaxConcurrency, Limits, MaxRuns, a pause, or a blackout, after which it is not made up for. While
+// a store that restarted is in quarantine, it waits, unless the next tick is due before that ends.
+// OnFull and OnStoreDown apply. Run.OnStart tells the handler. It takes the place of a missed tick
+// (CatchUp).
+type RunOnStartPolicy uint8
+
+const (
+	// RunOnStartNever waits for the Schedule.
+	RunOnStartNever RunOnStartPolicy = iota
+
+	// RunOnStartOnce runs the Schedule's latest tick, once in the fleet, if no host has claimed it,
+	// nor a later one, however old it is. So a timer that is new runs on the first host at once; a
+	// restart, a rolling deploy, or a crash during the run does not run it again before its next
+	// tick. It does not run if the Schedule has no tick yet, such as an At of instants to come.
+	//
+	// A run after each deploy, once in the fleet, is Control.Trigger. A store may forget the claim
+	// of a tick after 40 days (redislock, sqllock), and a start after that runs it again; redlock
+	// refuses ticks that are older than half an hour. While the store is down, StoreDownRunLocal
+	// runs it on every host that starts.
+	//
+	// It requires a Schedule and a MaxPerTick other than NoLimit. Without a store, or with
+	// LocalOnly, it is RunOnStartEachHost.
+	RunOnStartOnce
+
+	// RunOnStartEachHost runs the timer on every host that starts, also if it ran a moment ago, and
+	// also after a crash during such a run. MaxPerTick does not apply, and MaxConcurrency does: to
+	// have hosts that start together run one after the other, set OnFull to FullWait. The Tick of
+	// the run is the instant of the start.
+	RunOnStartEachHost
+)
+
+func (p RunOnStartPolicy) String() string {
+	switch p {
+	case RunOnStartNever:
+		return "never"
+	case RunOnStartOnce:
+		return "once"
+	case RunOnStartEachHost:
+		return "each_host"
+	default:
+		return "unknown"
+	}
+}
+
+// checkRunOnStart returns the faults of RunOnStart. shared: the timer uses the store. claims: hosts
+// claim its ticks.
+func (t Timer) checkRunOnStart(shared, claims bool, fault func(string, string, ...any)) {
+	switch {
+	case t.RunOnStart > RunOnStartEachHost:
+		fault("RunOnStart", "%d is not a policy: use timer.RunOnStartNever, timer.RunOnStartOnce or "+
+			"timer.RunOnStartEachHost", t.RunOnStart)
+	case t.RunOnStart != RunOnStartOnce || !shared:
+	case t.Schedule == nil:
+		fault("RunOnStart", "RunOnStartOnce runs the latest tick, and a timer without a Schedule has none: set one, "+
+			"or use timer.RunOnStartEachHost")
+	case !claims:
+		fault("RunOnStart", "RunOnStartOnce claims a tick, which MaxPerTick: NoLimit does not: set MaxPerTick, or use "+
+			"timer.RunOnStartEachHost")
+	}
+}
+
+// atOnce returns the tick to be tried when this host, or the timer, starts: that of RunOnStart, or
+// else a missed one; the zero dueTick: none.
+func (tt *timetable) atOnce(e *entry, now time.Time) dueTick {
+	if e.timer.RunOnStart == RunOnStartNever {
+		return tt.lastMissed(e, now)
+	}
+	at := now
+	if e.claimsStart() {
+		// Hosts agree on it. It is not a tick that Delay still holds back, which has yet to run.
+		if at = tt.lastDue(e, now, previousWithin); at.IsZero() {
+			return dueTick{}
+		}
+	}
+	return dueTick{at: at.UnixMicro(), onStart: true}
+}
+
+// claimsStart reports whether the run at the start of a host claims a tick.
+func (e *entry) claimsStart() bool { return e.timer.RunOnStart == RunOnStartOnce && !e.local }
