@@ -18,6 +18,7 @@ type acquirer struct {
 	log      *lineLog
 	registry *registry
 	limits   *limits
+	waits    *fullWaits
 	planner  *planner // where postponed ticks wait
 	runner   *runner
 	ledger   *ledger
@@ -87,11 +88,18 @@ func (a *acquirer) attempt(e *entry, t dueTick) {
 		return
 	}
 	if x.why != "" {
-		a.ledger.skip(e, t.at, x.why, x.err)
+		a.turnAway(e, t, x)
 		a.afterRefusal(e, x.err)
 	}
 	a.log.flush()
 	a.giveBack(e, x.unused)
+}
+
+// turnAway skips a tick that starts no run, or lets it wait for one to end.
+func (a *acquirer) turnAway(e *entry, t dueTick, x settlement) {
+	if !a.waits.enter(e, t, x.why, x.err) {
+		a.ledger.skip(e, t.at, x.why, x.err)
+	}
 }
 
 // acquire makes one call to the store. The zero dueTick claims no tick.

@@ -24,6 +24,11 @@ func (g *gate) admit(e *entry, t dueTick) {
 		g.registry.giveUp(e) // last, because Run may return then
 		return
 	}
+	g.proceed(e, t)
+}
+
+// proceed starts the run of a tick that has a place, or asks the store for it.
+func (g *gate) proceed(e *entry, t dueTick) {
 	if e.shared() {
 		g.acquirer.submit(e, t)
 		return
@@ -35,6 +40,48 @@ func (g *gate) admit(e *entry, t dueTick) {
 		return
 	}
 	g.runner.carryOut(g.runner.startRun(e, t, nil, nil, false))
+}
+
+// tryWaiting tries a tick that waited for a run to end, because that has ended, or perhaps one has
+// elsewhere. It runs in a goroutine of its own.
+func (g *gate) tryWaiting(w *fullWait) {
+	e, t := w.e, w.tick
+	defer g.log.flush()
+	if _, due := e.clock.read(); due != t.at || time.Since(t.waitsSince) >= g.waits.most {
+		g.ledger.skip(e, t.at, w.why, w.err)
+		return
+	}
+	if g.store != nil && e.shared() {
+		if paused := g.store.overrides.paused(e); paused != nil {
+			g.ledger.skip(e, t.at, ReasonPaused, paused)
+			return
+		}
+	}
+	g.ledger.triedAgain(&e.state.record)
+	why, err := g.stillMay(e, t)
+	if why == "" {
+		why, err = g.why(e, true)
+	}
+	if why == "" {
+		var waits bool
+		if why, waits = g.enterOrWait(e, t); waits {
+			return
+		}
+	}
+	if why != "" {
+		g.turnAway(e, t, why, err)
+		return
+	}
+	g.proceed(e, t)
+}
+
+// enterOrWait takes a place for a tick, which waits in line if MaxRuns places are taken.
+func (g *gate) enterOrWait(e *entry, t dueTick) (why Reason, waits bool) {
+	why, waits, earlier := g.registry.enterOrWait(e, e.hostLimit(), t)
+	if earlier.at != 0 {
+		g.ledger.skip(e, earlier.at, ReasonMaxRuns, nil)
+	}
+	return why, waits
 }
 
 // stillMay returns why a tick that has waited may not start any more; "": it may.

@@ -56,7 +56,8 @@ type Config struct {
 	// MaxRunsWait.
 	OnMaxRuns MaxRunsPolicy
 
-	// MaxWait is how long they wait in line, with MaxRunsWait. Default 1 h.
+	// MaxWait is how long they wait in line, with MaxRunsWait, and how long a tick waits with
+	// FullWait. Default 1 h.
 	MaxWait time.Duration
 
 	// TTL is how long the slot of a dead host stays taken. Leases are renewed every third of it. At
@@ -221,6 +222,9 @@ func (t Timer) check(fleet bool) error {
 		fault("Delay.ByHost",
 			"it makes hosts start a tick at different times, so that the first ones take it: set MaxPerTick to "+
 				"timer.NoLimit, or use ByTimer")
+	}
+	if t.OnFull > FullWait {
+		fault("OnFull", "%d is not a policy: use timer.FullSkip or timer.FullWait", t.OnFull)
 	}
 	if t.OnStoreDown > StoreDownSkip {
 		fault("OnStoreDown", "%d is not a policy: use timer.StoreDownRunLocal or timer.StoreDownSkip", t.OnStoreDown)

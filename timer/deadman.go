@@ -23,14 +23,23 @@ const DefaultAlarmAfter = 5
 // their MaxRunTime. It is part of the ledger's record.
 type deadman struct {
 	ticks   int32     // that came due since the latest success
-	later   int32     // ticks about which the store's next answer decides; not included in ticks
+	later   int16     // ticks about which the store's next answer decides; not included in ticks
+	counted bool      // ticks includes the tick that came due last
 	success time.Time // the latest, here or elsewhere; zero: none known
 	reason  Reason    // why the latest tick started nothing here; "": it started a run
 }
 
 // succeeded records a success, here or elsewhere.
 func (d *deadman) succeeded(at time.Time) {
-	d.ticks, d.success, d.later = 0, at, 0
+	d.ticks, d.success, d.later, d.counted = 0, at, 0, false
+}
+
+// due counts a tick that has come due, or that has waited and is tried again.
+func (d *deadman) due() {
+	if !d.counted {
+		d.count()
+	}
+	d.counted = true
 }
 
 // count counts a tick. Counts saturate: a timer that is due every millisecond reaches the maximum
@@ -39,14 +48,21 @@ func (d *deadman) count() { d.ticks = plus(d.ticks, 1) }
 
 func plus(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
-// discount takes back one count: the tick's run may still succeed, or another host got the tick and
-// counts it.
-func (d *deadman) discount() { d.ticks = max(0, d.ticks-1) }
+// discount takes back the count of the tick that came due last, once: its run may still succeed, or
+// another host got the tick and counts it. A tick that waits is refused many times.
+func (d *deadman) discount() {
+	if d.counted {
+		d.ticks = max(0, d.ticks-1)
+	}
+	d.counted = false
+}
 
 // putOff lets the store's next answer decide about a tick: it has the latest success.
 func (d *deadman) putOff() {
+	if d.counted {
+		d.later = int16(min(int(d.later)+1, math.MaxInt16))
+	}
 	d.discount()
-	d.later = plus(d.later, 1)
 }
 
 // heard records the age of the latest success, from an answer of the store; 0: the answer has none.
@@ -63,7 +79,7 @@ func (d *deadman) heard(age, interval time.Duration) {
 // settle counts the ticks that were put off, if the store reports successes.
 func (d *deadman) settle(tells bool) {
 	if tells {
-		d.ticks = plus(d.ticks, d.later)
+		d.ticks = plus(d.ticks, int32(d.later))
 	}
 	d.later = 0
 }

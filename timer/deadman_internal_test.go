@@ -21,7 +21,8 @@ func TestTicksWithoutSuccessSaturate(t *testing.T) {
 	}{
 		"count":   {deadman{ticks: math.MaxInt32}, (*deadman).count},
 		"settled": {deadman{ticks: math.MaxInt32 - 1, later: 2}, func(q *deadman) { q.settle(true) }},
-		"putOff":  {deadman{ticks: 1, later: math.MaxInt32}, func(q *deadman) { q.putOff(); q.settle(true) }},
+		"putOff": {deadman{ticks: 1, counted: true, later: math.MaxInt16},
+			func(q *deadman) { q.putOff(); q.settle(true) }},
 	} {
 		q := c.before
 		c.happens(&q)

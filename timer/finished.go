@@ -19,7 +19,7 @@ func (p *planner) finishLater(e *entry) {
 // finish removes a timer whose schedule has no tick left, unless a run goes on, or a tick is to be
 // tried again: then it looks again later. Called with mu held.
 func (p *planner) finish(e *entry) {
-	if e.later > 0 || !p.registry.retire(e) {
+	if e.later > 0 || !p.waits.of(e).IsZero() || !p.registry.retire(e) {
 		p.finishLater(e)
 		return
 	}

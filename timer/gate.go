@@ -18,6 +18,7 @@ type gate struct {
 	log      *lineLog
 	registry *registry
 	limits   *limits
+	waits    *fullWaits
 	planner  *planner // for ticks that yield to other hosts
 	acquirer *acquirer
 	runner   *runner
@@ -98,6 +99,9 @@ func (g *gate) arriveOne(a *arrival) {
 
 // try checks a tick and hands it to the acquirer or the runner, or skips it.
 func (g *gate) try(e *entry, t dueTick) {
+	if w := g.waits.withdraw(e); w != nil {
+		g.ledger.skip(e, w.tick.at, w.why, w.err)
+	}
 	if g.acquirer.overtake(e, t) {
 		return
 	}
@@ -112,7 +116,7 @@ func (g *gate) try(e *entry, t dueTick) {
 	if g.yield(e, t) {
 		return
 	}
-	why, waits := g.registry.enterOrWait(e, e.hostLimit(), t)
+	why, waits := g.enterOrWait(e, t)
 	if waits {
 		return
 	}
@@ -132,8 +136,8 @@ func (g *gate) try(e *entry, t dueTick) {
 	g.starts = append(g.starts, start{e: e, tick: t})
 }
 
-// turnAway skips a tick that failed a check. It does not count towards AlarmAfter if runs go on
-// that may still succeed.
+// turnAway skips a tick that failed a check, or lets it wait for a run to end. It does not count
+// towards AlarmAfter if runs go on that may still succeed.
 func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
 	switch why {
 	case ReasonHostFull:
@@ -147,7 +151,9 @@ func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
 			g.ledger.putOff(&e.state.record)
 		}
 	}
-	g.ledger.skip(e, t.at, why, err)
+	if !g.waits.enter(e, t, why, err) {
+		g.ledger.skip(e, t.at, why, err)
+	}
 }
 
 // blackedOut handles the answer of the blackouts about a tick. A tick in a blackout does not count

@@ -81,8 +81,16 @@ func (l *ledger) cameDue(r *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ticks++
-	r.deadman.count()
-	r.deadman.reason = ""
+	r.deadman.counted, r.deadman.reason = false, ""
+	r.deadman.due()
+}
+
+// triedAgain lets the outcome of another try decide whether a tick that has waited counts towards
+// AlarmAfter.
+func (l *ledger) triedAgain(r *record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deadman.due()
 }
 
 // cameLate counts a tick that came due before this host started. It does not count towards

@@ -86,20 +86,27 @@ func (l *line) release(e *entry) {
 	}
 }
 
-// enterOrWait is enter for a tick, which waits in line if MaxRuns places are taken.
-func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, waits bool) {
+// enterOrWait is enter for a tick, which waits in line if MaxRuns places are taken. earlier is a
+// tick of the timer whose place in line it has taken; the zero dueTick: none.
+func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, waits bool, earlier dueTick) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	why = g.tryEnter(e, limit)
 	if why != ReasonMaxRuns || g.line.wait == 0 {
-		return why, false
+		return why, false, earlier
+	}
+	// One of the two has waited for a run to end until now (FullWait).
+	if other, waited := g.line.queue.ticks[e]; waited && other.at > t.at {
+		return why, false, earlier
+	} else if waited {
+		earlier, _ = g.line.queue.takeOut(e)
 	}
 	until := time.Now().Add(g.line.wait)
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
 	g.line.queue.enqueue(e, t)
 	g.line.queue.ticks[e] = waitingTick{t, until}
 	g.line.watch(until, g.endWaits)
-	return "", true
+	return "", true, earlier
 }
 
 // watch has endWaits called when a wait has lasted too long.

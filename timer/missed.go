@@ -57,7 +57,7 @@ func (p CatchUpPolicy) String() string {
 // lastMissed returns the tick to be run if no host claimed it, which the store decides; the zero
 // dueTick: none.
 func (tt *timetable) lastMissed(e *entry, now time.Time) dueTick {
-	if !tt.claimsMissed(e) {
+	if !e.claimsMissed() {
 		return dueTick{}
 	}
 	last := tt.lastDue(e, now, e.catchUpWindow())
@@ -69,8 +69,8 @@ func (tt *timetable) lastMissed(e *entry, now time.Time) dueTick {
 
 // claimsMissed reports whether the store knows which ticks of a timer were missed, and one of them
 // may run.
-func (tt *timetable) claimsMissed(e *entry) bool {
-	return e.timer.Schedule != nil && e.catchUpWindow() > 0 && tt.catchesUp && !e.local && e.timer.MaxPerTick != unlimited
+func (e *entry) claimsMissed() bool {
+	return e.timer.Schedule != nil && e.catchUpWindow() > 0 && !e.local && e.timer.MaxPerTick != unlimited
 }
 
 // lastDue returns the latest tick that this host would have tried by now, if it is no older than

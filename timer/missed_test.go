@@ -307,7 +307,7 @@ func TestMissedBySleeping(t *testing.T) {
 
 // Without a store a host that starts knows no earlier ticks, and runs no missed one.
 //
-// Fails when lastDue does not look at catchesUp.
+// Fails when claimsMissed lets a local timer claim.
 func TestNothingIsMissedWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -27,6 +27,7 @@ type planner struct {
 	timetable *timetable
 	log       *lineLog
 	registry  *registry
+	waits     *fullWaits
 	ledger    *ledger
 	gate      *gate
 
@@ -74,10 +75,10 @@ type arrival struct {
 	err    error     // the blackout it falls into, or nil
 }
 
-func newPlanner(config Config, log *lineLog, g *registry, l *ledger) *planner {
+func newPlanner(config Config, log *lineLog, g *registry, f *fullWaits, l *ledger) *planner {
 	return &planner{
-		timetable: &timetable{host: config.Holder, blackouts: config.Blackouts, catchesUp: config.Lock != nil},
-		log:       log, registry: g, ledger: l,
+		timetable: &timetable{host: config.Holder, blackouts: config.Blackouts},
+		log:       log, registry: g, waits: f, ledger: l,
 		createdAt: time.Now(), wake: make(chan struct{}, 1), fixed: make(fixedDelays),
 	}
 }

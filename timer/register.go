@@ -90,6 +90,9 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if t, waited := s.registry.withdraw(e); waited {
 		s.ledger.skip(e, t.at, ReasonDraining, nil)
 	}
+	if w := s.waits.withdraw(e); w != nil {
+		s.ledger.skip(e, w.tick.at, ReasonDraining, nil)
+	}
 	s.runner.endWaits(e)
 	s.log.flush()
 	callers := 0

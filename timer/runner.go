@@ -20,6 +20,7 @@ type runner struct {
 	events   *events
 	registry *registry
 	limits   *limits
+	waits    *fullWaits
 	ledger   *ledger
 	store    *storeWatch  // nil: no store
 	started  atomic.Int64 // runs without a fence
@@ -168,6 +169,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	n.countReleased(e, r)
 	n.limits.leave(e)
 	n.registry.leave(e)
+	n.waits.runEnded(e)
 	d.mu.Unlock()
 	n.log.flush()
 }

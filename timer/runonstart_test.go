@@ -133,7 +133,6 @@ func TestRunOnStartEachHost(t *testing.T) {
 // tick, or when the gate lets it through.
 func TestRunOnStartIsRefused(t *testing.T) {
 	night := []schedule.Blackout{schedule.DailyWindow("00:00", "00:20", "UTC")}
-	full := smtp(1)
 	for _, c := range []struct {
 		name   string
 		job    timer.Timer
@@ -155,8 +154,9 @@ func TestRunOnStartIsRefused(t *testing.T) {
 		{name: "while a run goes on", reason: timer.ReasonFull, before: func(t *testing.T, f *virtualFleet) {
 			trigger(t, f.Hosts[0], "job")
 		}},
-		{name: "while a limit is full", config: full, job: timer.Timer{Limits: []string{"smtp"}},
-			reason: timer.ReasonLimitFull, before: func(t *testing.T, f *virtualFleet) { trigger(t, f.Hosts[0], "mail") }},
+		{name: "while a limit is full", config: smtp(1), job: timer.Timer{Limits: []string{"smtp"}},
+			before: func(t *testing.T, f *virtualFleet) { trigger(t, f.Hosts[0], "mail") },
+			reason: timer.ReasonLimitFull},
 		{name: "while the store is down", fault: down, want: 1},
 		{name: "while the store is down, with StoreDownSkip", fault: down,
 			job: timer.Timer{OnStoreDown: timer.StoreDownSkip}, reason: timer.ReasonStoreDown},
@@ -222,8 +222,8 @@ func TestRunOnStartInQuarantine(t *testing.T) {
 				f := newFleet(t)
 				time.Sleep(5 * time.Second)
 				store := &quarantine{DistributedLock: f.store, until: time.Now().Add(31 * time.Second)}
-				h := f.startOn(store, timer.Config{}, timer.Timer{Name: "job", Schedule: schedule.Every(c.every).Offset(0),
-					RunOnStart: policy, Run: f.handler(0)})
+				h := f.startOn(store, timer.Config{}, timer.Timer{Name: "job",
+					Schedule: schedule.Every(c.every).Offset(0), RunOnStart: policy, Run: f.handler(0)})
 				time.Sleep(32 * time.Second)
 				st, _ := h.Status().Timer("job")
 				if st.Started != 1 || st.Last == nil || st.Last.OnStart != c.waits ||

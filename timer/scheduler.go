@@ -17,6 +17,7 @@ type Scheduler struct {
 	metrics  *metrics       // nil: none
 	registry *registry
 	limits   *limits
+	waits    *fullWaits
 
 	// The path of a tick, in one direction.
 	planner  *planner
@@ -82,16 +83,18 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 
 // build creates the parts and connects them.
 func (s *Scheduler) build() {
-	s.runner = &runner{log: s.log, events: s.events, registry: s.registry, limits: s.limits, ledger: s.ledger,
-		store: s.store, runHost: runHost{holder: s.config.Holder}}
-	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger)
+	s.waits = newFullWaits(s.config, s.registry)
+	s.runner = &runner{log: s.log, events: s.events, registry: s.registry, limits: s.limits, waits: s.waits,
+		ledger: s.ledger,
+		store:  s.store, runHost: runHost{holder: s.config.Holder}}
+	s.planner = newPlanner(s.config, s.log, s.registry, s.waits, s.ledger)
 	s.acquirer = &acquirer{
-		log: s.log, registry: s.registry, limits: s.limits, planner: s.planner, runner: s.runner, ledger: s.ledger,
-		store: s.store, session: s.session,
+		log: s.log, registry: s.registry, limits: s.limits, waits: s.waits, planner: s.planner,
+		runner: s.runner, ledger: s.ledger, store: s.store, session: s.session,
 	}
 	s.gate = &gate{
-		log: s.log, registry: s.registry, limits: s.limits, planner: s.planner, acquirer: s.acquirer, runner: s.runner,
-		ledger: s.ledger, store: s.store, timetable: s.planner.timetable,
+		log: s.log, registry: s.registry, limits: s.limits, waits: s.waits, planner: s.planner,
+		acquirer: s.acquirer, runner: s.runner, ledger: s.ledger, store: s.store, timetable: s.planner.timetable,
 	}
 	s.planner.gate = s.gate
 	s.runner.ended = func(e *entry) {
@@ -99,5 +102,6 @@ func (s *Scheduler) build() {
 		s.planner.dueIn(e, delay, true)
 	}
 	s.registry.line = newLine(s.config)
+	s.waits.try = s.gate.tryWaiting
 	s.registry.line.admit, s.registry.line.tooLate = s.gate.admit, s.gate.tooLate
 }

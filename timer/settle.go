@@ -46,7 +46,7 @@ func (a *acquirer) withoutStore(e *entry, t dueTick, why error, degraded bool) {
 		go func() { a.runner.carryOut(a.runner.startRun(e, t, nil, nil, true)) }()
 		return
 	}
-	a.ledger.skip(e, t.at, x.why, x.err)
+	a.turnAway(e, t, x)
 	a.registry.leave(e)
 }
 

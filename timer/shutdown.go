@@ -94,7 +94,7 @@ func (s *Scheduler) start(base context.Context) error {
 func (s *Scheduler) drain() <-chan struct{} {
 	s.registry.setPhase(draining)
 	s.acquirer.close()
-	for _, l := range s.registry.closeLine() {
+	for _, l := range append(s.registry.closeLine(), s.waits.close()...) {
 		s.ledger.skip(l.e, l.tick.at, ReasonDraining, nil)
 	}
 	s.planner.stop()

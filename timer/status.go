@@ -64,7 +64,7 @@ type StoreStatus struct {
 }
 
 // TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + those being tried
-// at this moment.
+// at this moment or waiting.
 type TimerStatus struct {
 	Name     string
 	Schedule string            // what people are shown; "": it is only triggered
@@ -75,6 +75,8 @@ type TimerStatus struct {
 	Running  []RunStatus       // by start
 	Last     *RunResult        // the run that ended last; nil: none
 	Degraded bool              // it runs, or would run, without the store
+	// The tick that waits for a run to end, see FullWait; zero: none.
+	WaitingTick time.Time
 
 	LastRunAt time.Time // when the run that began last on this host began; zero: none did
 	// When a run last succeeded on any host, as far as this one knows; zero: it knows of none.
@@ -90,6 +92,7 @@ type TimerStatus struct {
 	MaxRunTime  time.Duration
 	CatchUp     CatchUp
 	RunOnStart  RunOnStartPolicy
+	OnFull      FullPolicy
 	OnStoreDown StoreDownPolicy
 	LocalOnly   bool
 	MaxAttempts int // of Retry
@@ -200,6 +203,7 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		Limits: slices.Clone(e.timer.Limits), MaxRunTime: shownTime(e.timer.MaxRunTime),
 		OnStoreDown: e.timer.OnStoreDown, LocalOnly: e.timer.LocalOnly,
 		CatchUp: CatchUp{e.timer.CatchUp.Policy, shownTime(e.timer.CatchUp.Window)}, RunOnStart: e.timer.RunOnStart,
+		OnFull: e.timer.OnFull, WaitingTick: s.waits.of(e),
 		MaxAttempts: e.timer.Retry.MaxAttempts, AlarmAfter: shown(e.timer.AlarmAfter),
 	}
 	_, fixed := e.delay()
@@ -219,8 +223,8 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		}
 		by, _ := r.TriggeredBy()
 		t.Running = append(t.Running, RunStatus{
-			ID: r.ID(), Tick: r.Tick(), CaughtUp: r.caughtUp, OnStart: r.onStart, TriggeredBy: by, Slot: r.Slot(), Fence: r.Fence(),
-			StartedAt: r.startedAt, Attempt: max(r.Attempt(), 1),
+			ID: r.ID(), Tick: r.Tick(), CaughtUp: r.caughtUp, OnStart: r.onStart, TriggeredBy: by,
+			Slot: r.Slot(), Fence: r.Fence(), StartedAt: r.startedAt, Attempt: max(r.Attempt(), 1),
 			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.startedAt) > r.entry.timer.MaxRunTime,
 		})
 	}

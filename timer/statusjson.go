@@ -118,6 +118,7 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		Skipped           map[Reason]uint64 `json:"skipped"`
 		Running           []RunStatus       `json:"running"`
 		Last              *RunResult        `json:"last,omitempty"`
+		WaitingTick       time.Time         `json:"waiting_tick,omitzero"`
 		LastRunAt         time.Time         `json:"last_run_at,omitzero"`
 		LastSuccessAt     time.Time         `json:"last_success_at,omitzero"`
 		TicksSinceSuccess int               `json:"ticks_since_success"`
@@ -132,6 +133,7 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		MaxRunTime        jsonSeconds       `json:"max_run_time_seconds"`
 		CatchUp           catchUp           `json:"catch_up"`
 		RunOnStart        string            `json:"run_on_start"`
+		OnFull            string            `json:"on_full"`
 		OnStoreDown       string            `json:"on_store_down"`
 		LocalOnly         bool              `json:"local_only"`
 		MaxAttempts       int               `json:"max_attempts"`
@@ -142,13 +144,14 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		ScheduleError     string            `json:"schedule_error,omitempty"`
 	}{
 		Name: t.Name, Schedule: t.Schedule, Next: t.Next.UTC(), Ticks: t.Ticks, Started: t.Started, Skipped: skipped,
-		Running: some(t.Running), Last: t.Last, LastRunAt: t.LastRunAt.UTC(), LastSuccessAt: t.LastSuccessAt.UTC(),
+		Running: some(t.Running), Last: t.Last, WaitingTick: t.WaitingTick.UTC(),
+		LastRunAt: t.LastRunAt.UTC(), LastSuccessAt: t.LastSuccessAt.UTC(),
 		TicksSinceSuccess: t.TicksSinceSuccess, Degraded: t.Degraded, MaxConcurrency: jsonLimit(t.MaxConcurrency),
 		MaxPerTick: jsonLimit(t.MaxPerTick), MaxPerHost: jsonLimit(t.MaxPerHost), Limits: t.Limits,
 		EffectiveLimit: effective, LimitElsewhere: t.LimitElsewhere, LimitOverride: t.LimitOverride,
-		MaxRunTime:  jsonSeconds(t.MaxRunTime),
-		CatchUp:     catchUp{t.CatchUp.Policy.String(), jsonSeconds(t.CatchUp.Window)},
-		RunOnStart:  t.RunOnStart.String(),
+		MaxRunTime: jsonSeconds(t.MaxRunTime),
+		CatchUp:    catchUp{t.CatchUp.Policy.String(), jsonSeconds(t.CatchUp.Window)},
+		RunOnStart: t.RunOnStart.String(), OnFull: t.OnFull.String(),
 		OnStoreDown: t.OnStoreDown.String(), LocalOnly: t.LocalOnly, MaxAttempts: t.MaxAttempts,
 		AlarmAfter: jsonLimit(t.AlarmAfter), Paused: t.Paused, StoreFault: t.StoreFault, Removed: t.Removed,
 		ScheduleError: t.ScheduleError,
@@ -182,8 +185,8 @@ func (r RunStatus) MarshalJSON() ([]byte, error) {
 		Degraded    bool          `json:"degraded"`
 		Valid       bool          `json:"valid"`
 		Overdue     bool          `json:"overdue"`
-	}{r.ID, r.Tick.UTC(), r.CaughtUp, r.OnStart, originOf(r.TriggeredBy), slot, r.Fence, r.StartedAt.UTC(), r.Attempt, r.Degraded,
-		r.Valid, r.Overdue})
+	}{r.ID, r.Tick.UTC(), r.CaughtUp, r.OnStart, originOf(r.TriggeredBy), slot, r.Fence, r.StartedAt.UTC(), r.Attempt,
+		r.Degraded, r.Valid, r.Overdue})
 }
 
 // MarshalJSON implements json.Marshaler, as Status does.

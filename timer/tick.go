@@ -17,6 +17,8 @@ type dueTick struct {
 	missedAt int64 // µs, when it came due, if this host missed it; else 0
 	yielded  bool  // it has already yielded to other hosts
 	onStart  bool  // it is that of RunOnStart
+	// Since when it waits for a run to end (FullWait); zero: it has not waited.
+	waitsSince time.Time
 }
 
 // abandoned returns why a waiting tick is skipped when the host drains or the timer is removed.
@@ -58,7 +60,6 @@ type cameDue struct {
 type timetable struct {
 	host      dlock.Holder
 	blackouts []schedule.Blackout // of all timers
-	catchesUp bool                // there is a store, which knows which ticks were missed
 }
 
 // comeDue asks the schedule and the blackouts about a tick that was to be tried at due.

@@ -123,9 +123,12 @@ type Timer struct {
 	// the first host to claim a tick runs it, often the same one, whose clock is slightly ahead.
 	LeastRecentFirst bool
 
-	// RunOnStart says whether the timer also runs when Run begins on a host, without waiting for its
-	// Schedule. Default RunOnStartNever.
+	// RunOnStart says whether the timer also runs when Run begins on a host, without waiting for
+	// its Schedule. Default RunOnStartNever.
 	RunOnStart RunOnStartPolicy
+
+	// OnFull decides about ticks that find the timer's limits full. Default FullSkip.
+	OnFull FullPolicy
 
 	// OnStoreDown decides what happens while the store does not answer. It does not apply if the
 	// store answers that it is not set up right (dlock.ErrSetup) or that a key of this timer has a

@@ -1,0 +1,214 @@
+package timer
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A FullPolicy is what happens to a tick that finds as many runs going on as its timer may have.
+type FullPolicy uint8
+
+const (
+	// FullSkip skips the tick (ReasonHostFull, ReasonFull, ReasonLimitFull).
+	FullSkip FullPolicy = iota
+
+	// FullWait lets the tick wait until a run ends, and then start, under the same limits: of
+	// MaxPerHost, of MaxConcurrency, and of Limits. Of each timer one tick waits at most: a later
+	// one takes the place of the earlier, which is skipped as FullSkip does. So does the tick when
+	// it has waited for Config.MaxWait. It also ends with a pause or a blackout, and when the host
+	// drains or the timer is removed. A Trigger does not wait.
+	//
+	// A tick is claimed when its run starts, not while it waits: hosts wait for the same tick, and
+	// it has MaxPerTick runs as ever.
+	//
+	// When a run of the timer ends on this host, the tick is tried at once. That a slot is free
+	// elsewhere, a host learns only by asking the store: after pauses of half the time that the
+	// tick has waited, at least StoreTimeout/4 and at most TTL/3 (5 s), of which a random part of
+	// up to half is left out. So a run starts up to TTL/3 later than it could, and a tick that
+	// waits costs each host one call in up to TTL/3; none while MaxPerHost runs go on there.
+	FullWait
+)
+
+func (p FullPolicy) String() string {
+	switch p {
+	case FullSkip:
+		return "skip"
+	case FullWait:
+		return "wait"
+	default:
+		return "unknown"
+	}
+}
+
+// fullWaits has the ticks that wait for a run to end (FullWait), at most one of each timer.
+type fullWaits struct {
+	registry          *registry
+	most              time.Duration // how long a tick may wait
+	shortest, longest time.Duration // pauses between two tries
+
+	// The gate's, set when the parts are connected: tries a tick that was taken out, in a goroutine
+	// of its own.
+	try func(*fullWait)
+
+	n atomic.Int32 // how many wait; written with mu held
+
+	// mu guards ticks. docs/architecture.md has the order of mutexes.
+	mu    sync.Mutex
+	ticks map[*entry]*fullWait
+}
+
+// A fullWait is a tick that waits for a run to end.
+type fullWait struct {
+	e     *entry
+	tick  dueTick
+	why   Reason // as it was last refused
+	err   error
+	timer *time.Timer // when it is tried again, if no run ends before
+}
+
+func newFullWaits(config Config, g *registry) *fullWaits {
+	return &fullWaits{registry: g, most: config.MaxWait, shortest: config.StoreTimeout / 4, longest: config.TTL / 3,
+		ticks: make(map[*entry]*fullWait)}
+}
+
+// pause returns how long to wait for the next try of a tick that has waited for so long.
+func (f *fullWaits) pause(waited time.Duration) time.Duration {
+	pause := min(max(waited/2, f.shortest), f.longest)
+	return min(pause-rand.N(pause/2+1), f.most-waited)
+}
+
+// enter lets a tick wait until a run ends, if its timer says so. It reports false if the tick is to
+// be skipped: also if a later one has come due, or it has waited for too long.
+func (f *fullWaits) enter(e *entry, t dueTick, why Reason, err error) bool {
+	if e.timer.OnFull != FullWait || why != ReasonHostFull && why != ReasonFull && why != ReasonLimitFull {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if t.waitsSince.IsZero() {
+		t.waitsSince = now
+	}
+	waited := now.Sub(t.waitsSince)
+	// Remove and drain take out what waits after they have made mayStart false.
+	if _, due := e.clock.read(); !f.registry.mayStart(e) || due != t.at || waited >= f.most {
+		return false
+	}
+	t.yielded = false // this wait may be long, so the blackouts have to be asked again
+	pause := f.pause(waited)
+	if why == ReasonHostFull && e.placesTaken() < e.hostLimit() {
+		pause = 0 // a run has ended since it was refused
+	}
+	w := &fullWait{e: e, tick: t, why: why, err: err}
+	f.ticks[e] = w
+	f.n.Add(1)
+	w.timer = time.AfterFunc(pause, func() { f.retry(w) })
+	return true
+}
+
+// retry tries a tick whose pause is over, unless it was taken out meanwhile.
+func (f *fullWaits) retry(w *fullWait) {
+	f.mu.Lock()
+	mine := f.ticks[w.e] == w && f.claim(w)
+	f.mu.Unlock()
+	if mine {
+		f.tryNow(w)
+	}
+}
+
+// claim takes out a tick that is to be tried now, for which Run waits until tryNow has returned. It
+// reports false if nothing may start any more: then drain takes the tick out. Called with mu held.
+func (f *fullWaits) claim(w *fullWait) bool {
+	if !f.registry.join() {
+		return false
+	}
+	f.takeOut(w)
+	return true
+}
+
+func (f *fullWaits) tryNow(w *fullWait) {
+	defer f.registry.done()
+	f.try(w)
+}
+
+// takeOut is called with mu held.
+func (f *fullWaits) takeOut(w *fullWait) {
+	w.timer.Stop()
+	delete(f.ticks, w.e)
+	f.n.Add(-1)
+}
+
+// withdraw takes out the tick of a timer; nil: none waits.
+func (f *fullWaits) withdraw(e *entry) *fullWait {
+	if f.n.Load() == 0 {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.ticks[e]
+	if w != nil {
+		f.takeOut(w)
+	}
+	return w
+}
+
+// close takes out all ticks, when the host drains.
+func (f *fullWaits) close() (left []queuedTick) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for e, w := range f.ticks {
+		f.takeOut(w)
+		left = append(left, queuedTick{e, w.tick})
+	}
+	return left
+}
+
+// of returns the tick of a timer that waits; the zero time: none does.
+func (f *fullWaits) of(e *entry) time.Time {
+	if f.n.Load() == 0 {
+		return time.Time{}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w := f.ticks[e]; w != nil {
+		return time.UnixMicro(w.tick.at).UTC()
+	}
+	return time.Time{}
+}
+
+// runEnded tries the tick that has waited longest for a run like this one to end. Only one: what is
+// free now is one place.
+func (f *fullWaits) runEnded(e *entry) {
+	if f.n.Load() == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w := f.longestFor(e); w != nil && f.claim(w) {
+		go f.tryNow(w)
+	}
+}
+
+// longestFor returns, of the ticks that a run of e may have been in the way of, the one that has
+// waited longest; nil: there is none. Called with mu held.
+func (f *fullWaits) longestFor(e *entry) (longest *fullWait) {
+	longest = f.ticks[e]
+	if e.gone.Load() {
+		if heir := f.registry.get(e.timer.Name); heir != nil && heir.state == e.state {
+			longest = f.ticks[heir]
+		}
+	}
+	if len(e.limits()) == 0 {
+		return longest
+	}
+	for _, w := range f.ticks {
+		if w.why == ReasonLimitFull && (longest == nil || w.tick.waitsSince.Before(longest.tick.waitsSince)) &&
+			slices.ContainsFunc(w.e.limits(), func(l *sharedLimit) bool { return slices.Contains(e.limits(), l) }) {
+			longest = w
+		}
+	}
+	return longest
+}

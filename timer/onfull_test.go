@@ -1,0 +1,441 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A timer that is due every minute and takes 61 seconds runs back to back, and not every second
+// minute: on one host without a pause, with and without a store; in a fleet no later than TTL/3
+// after the run in the way has ended. Each tick runs once, and never two at a time.
+//
+// Fails when runEnded wakes nothing, or when a refusal of the store does not wait.
+func TestFullWaitRunsBackToBack(t *testing.T) {
+	for _, c := range []struct {
+		hosts int
+		local bool
+		most  time.Duration // between two runs
+	}{{1, true, 0}, {1, false, 0}, {5, false, 5 * time.Second}} {
+		t.Run(fmt.Sprintf("%d hosts, local %v", c.hosts, c.local), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				var ended atomic.Int64
+				var longest, begun atomic.Int64
+				job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Minute).Offset(0), OnFull: timer.FullWait,
+					LocalOnly: c.local, Run: func(ctx context.Context) error {
+						defer f.watch.enter(ctx)()
+						if before := ended.Load(); before != 0 {
+							longest.Store(max(longest.Load(), int64(time.Since(time.UnixMicro(before)))))
+						}
+						begun.Add(1)
+						err := sleep(ctx, 61*time.Second)
+						ended.Store(time.Now().UnixMicro())
+						return err
+					}}
+				for range c.hosts {
+					f.start(timer.Config{}, job)
+				}
+				time.Sleep(2 * time.Hour)
+				if n := begun.Load(); n < 110 {
+					t.Errorf("%d runs in two hours", n)
+				}
+				if gap := time.Duration(longest.Load()); gap > c.most {
+					t.Errorf("%v between two runs", gap)
+				}
+				if _, most := f.watch.ticks("job"); most != 1 || f.watch.peak["job"] != 1 {
+					t.Errorf("a tick ran %d times, %d runs at once", most, f.watch.peak["job"])
+				}
+				f.ended()
+				f.watch.check(t)
+			})
+		})
+	}
+}
+
+// Of each timer one tick waits, the latest: the earlier ones are skipped, as without FullWait.
+// Status shows which one waits. Nothing waits for longer than MaxWait.
+//
+// Fails when try leaves the earlier tick waiting, or nothing ends the wait.
+func TestFullWaitOneTickWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{MaxWait: 90 * time.Second},
+			timer.Timer{Name: "often", Schedule: schedule.Every(10 * time.Second).Offset(0), OnFull: timer.FullWait,
+				Run: f.handler(5*time.Minute + 3*time.Second)},
+			timer.Timer{Name: "rare", Schedule: tenMinutes, OnFull: timer.FullWait, Run: f.handler(12 * time.Minute)})
+		time.Sleep(4*time.Minute + 5*time.Second)
+		often, _ := h.Status().Timer("often")
+		if now := time.Now().Truncate(10 * time.Second); !often.WaitingTick.Equal(now) || often.Started != 1 ||
+			often.Skipped[timer.ReasonHostFull] != often.Ticks-2 {
+			t.Errorf("%+v at %v", often, now)
+		}
+		time.Sleep(75 * time.Second) // 5:20; its run has ended at 5:13
+		if often, _ = h.Status().Timer("often"); often.Started != 2 || len(often.Running) != 1 ||
+			often.Running[0].Tick.Minute() != 5 || often.Running[0].Tick.Second() != 10 {
+			t.Errorf("%+v", often)
+		}
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(21*time.Minute + 20*time.Second)))
+		if rare, _ := h.Status().Timer("rare"); rare.WaitingTick.Minute() != 20 {
+			t.Errorf("%+v", rare)
+		}
+		time.Sleep(20 * time.Second)
+		rare, _ := h.Status().Timer("rare")
+		if !rare.WaitingTick.IsZero() || rare.Skipped[timer.ReasonHostFull] != 1 || len(rare.Running) != 1 {
+			t.Errorf("%+v", rare)
+		}
+		x, err := h.Explain(t.Context(), "rare", rare.Running[0].Tick.Add(10*time.Minute))
+		if err != nil || x.Reason != timer.ReasonHostFull {
+			t.Errorf("%+v, %v", x, err)
+		}
+		f.ended()
+	})
+}
+
+// A tick that waits ends with a pause, with a blackout, when its timer is removed, and when its
+// host drains, and is accounted for.
+//
+// Fails when tryWaiting does not ask for pauses, or for blackouts; when Remove or drain forgets it.
+func TestFullWaitEnds(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		job    timer.Timer
+		end    func(t *testing.T, h *host)
+		reason timer.Reason
+	}{
+		{"pause", timer.Timer{}, func(t *testing.T, h *host) {
+			if err := h.Control().Pause(t.Context(), "job", time.Now().Add(time.Hour), ann); err != nil {
+				t.Fatal(err)
+			}
+		}, timer.ReasonPaused},
+		{"blackout", timer.Timer{Blackouts: []schedule.Blackout{schedule.DailyWindow("00:12", "00:19", "UTC")}},
+			func(*testing.T, *host) { time.Sleep(2 * time.Minute) }, timer.ReasonBlackout},
+		{"removed", timer.Timer{}, func(t *testing.T, h *host) {
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			_ = h.Remove(ctx, "job") // a run may go on
+		}, timer.ReasonDraining},
+		{"draining", timer.Timer{}, func(t *testing.T, h *host) { h.Stopped(t) }, timer.ReasonDraining},
+	} {
+		for _, local := range []bool{false, true} { // the run in the way goes on on this host
+			t.Run(fmt.Sprint(c.name, local), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					f := newFleet(t)
+					job := c.job
+					job.Name, job.Schedule, job.OnFull = "job", tenMinutes, timer.FullWait
+					job.Run = f.handler(15 * time.Minute)
+					h := f.start(timer.Config{}, job)
+					other := f.start(timer.Config{}, timer.Timer{Name: "job", Run: f.handler(15 * time.Minute)})
+					if !local {
+						time.Sleep(9 * time.Minute)
+						trigger(t, other, "job")
+					}
+					time.Sleep(time.Until(time.Date(2000, 1, 1, 0, 10, 1, 0, time.UTC)))
+					if local {
+						time.Sleep(10 * time.Minute)
+						if c.reason == timer.ReasonBlackout {
+							job.Blackouts[0] = schedule.DailyWindow("00:22", "00:29", "UTC")
+						}
+					}
+					if st, _ := h.Status().Timer("job"); st.WaitingTick.IsZero() {
+						t.Fatalf("%+v", st)
+					}
+					c.end(t, h)
+					time.Sleep(15 * time.Second)
+					if st, ok := h.Status().Timer("job"); ok &&
+						(!st.WaitingTick.IsZero() || st.Skipped[c.reason] != 1) {
+						t.Errorf("%+v", st)
+					}
+					f.Stop()
+				})
+			})
+		}
+	}
+}
+
+// callsOfJob counts the acquires of a timer.
+type callsOfJob struct {
+	dlock.DistributedLock
+	n *atomic.Int64
+}
+
+func (c *callsOfJob) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if req.Name == "timer:job" {
+		c.n.Add(1)
+	}
+	return c.DistributedLock.TryAcquire(ctx, req)
+}
+
+// A tick that waits costs each host at most one call in a sixth of the TTL, and none while the run
+// in the way goes on there. What a MaxConcurrency of several and shared limits have free is found
+// as soon.
+//
+// Fails when the pauses do not grow, or when host_full asks the store.
+func TestFullWaitCosts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var calls [3]atomic.Int64
+		job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Hour).Offset(0), OnFull: timer.FullWait,
+			MaxRunTime: 3 * time.Hour, Run: f.handler(2 * time.Hour)}
+		for i := range calls {
+			f.startOn(&callsOfJob{f.store, &calls[i]}, timer.Config{}, job)
+		}
+		time.Sleep(90 * time.Minute) // it runs since 01:00; all others had it taken
+		for i := range calls {
+			calls[i].Store(0)
+		}
+		time.Sleep(75 * time.Minute) // 02:45; the tick of 02:00 waits until 03:00
+		holders := 0
+		for i := range calls {
+			n := calls[i].Load()
+			if st, _ := f.Hosts[i].Status().Timer("job"); len(st.Running) == 1 {
+				if holders++; n != 0 {
+					t.Errorf("the host that runs it made %d calls", n)
+				}
+			} else if n < 45*60/5 || n > 2*45*60/5+10 {
+				t.Errorf("%d calls in 45 minutes", n)
+			}
+		}
+		if holders != 1 {
+			t.Errorf("%d hosts run it", holders)
+		}
+		f.ended()
+	})
+}
+
+// Shared limits: a tick that finds one full waits for it, and the limit holds, with and without a
+// store.
+//
+// Fails when a limit that is full does not make a tick wait.
+func TestFullWaitForALimit(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		t.Run(fmt.Sprint("local ", local), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				watch := &limitWatch{}
+				config := smtp(2)
+				config.Logger = slog.New(slog.DiscardHandler)
+				if !local {
+					config.Lock = memlock.New()
+				}
+				h, err := timer.New(config, mailers(20, timer.Timer{Schedule: tenMinutes, OnFull: timer.FullWait,
+					Run: watch.handler(fixed(10 * time.Second))})...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- h.Run(ctx) }()
+				time.Sleep(time.Until(time.Now().Truncate(10 * time.Minute).Add(10*time.Minute + 101*time.Second)))
+				valid, most, begun := watch.seen()
+				if most != 2 || begun != 20 || !local && valid != 2 {
+					t.Errorf("%d of 20 ran, %d at once", begun, most)
+				}
+				for _, st := range h.Status().Timers {
+					if st.Started != 1 || len(st.Skipped) != 0 {
+						t.Errorf("%+v", st)
+					}
+				}
+				stop()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// When a run ends, the tick of another timer that waits for a limit of both starts at once; of
+// several the one that has waited longest.
+//
+// Fails when longestFor looks at the timer's own tick only, or takes any.
+func TestFullWaitForALimitOfAnotherTimer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var mu sync.Mutex
+		var order []string
+		list := mailers(5, timer.Timer{OnFull: timer.FullWait, Run: func(ctx context.Context) error {
+			r, _ := timer.RunFromContext(ctx)
+			mu.Lock()
+			order = append(order, fmt.Sprint(r.Timer(), " at ", time.Now().Format("4:05")))
+			mu.Unlock()
+			return sleep(ctx, 61*time.Second)
+		}})
+		var want []string
+		for i := range list {
+			list[i].Schedule = schedule.At(time.Now().Add(time.Duration(len(list)-i) * 10 * time.Second))
+			want = append([]string{fmt.Sprintf("mail-%d at %s", i,
+				time.Now().Add(10*time.Second+time.Duration(len(list)-1-i)*61*time.Second).Format("4:05"))}, want...)
+		}
+		f.start(smtp(1), list...)
+		time.Sleep(6 * time.Minute)
+		if !slices.Equal(order, want) {
+			t.Errorf("%v, want %v", order, want)
+		}
+		f.ended()
+	})
+}
+
+// A tick that waits and then runs counts once towards AlarmAfter, however often it was refused.
+//
+// Fails when discount takes more than the latest tick back.
+func TestFullWaitCountsTicksOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var runs atomic.Int64
+		job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Minute).Offset(0), OnFull: timer.FullWait,
+			Run: func(ctx context.Context) error {
+				_ = sleep(ctx, 61*time.Second)
+				if runs.Add(1) > 2 {
+					return errors.New("no luck")
+				}
+				return nil
+			}}
+		f.start(timer.Config{}, job)
+		f.start(timer.Config{}, job)
+		time.Sleep(13*time.Minute + 30*time.Second)
+		failed := int(runs.Load()) - 2
+		for _, h := range f.Hosts {
+			st := h.Status().Timers[0]
+			if n := st.TicksSinceSuccess; n < failed || n > failed+1 || h.TimersSucceed() == nil {
+				t.Errorf("after %d failures: %+v", failed, st)
+			}
+		}
+		f.ended()
+	})
+}
+
+// Whatever goes wrong, each tick is accounted for, no tick runs twice while the store answers, and
+// no goroutine is left: runs of any length, timers that come and go, Triggers, MaxRuns, shared
+// limits, a store that is slow.
+//
+// Fails when enter takes a tick that was overtaken.
+func TestFullWaitUnderChaos(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 16))
+				f := newFleet(t)
+				takes := func(ctx context.Context) error {
+					r, _ := timer.RunFromContext(ctx)
+					defer f.watch.enter(ctx)()
+					return sleep(ctx, time.Duration(1+r.Tick().Unix()*7919%3700)*time.Millisecond)
+				}
+				var list []timer.Timer
+				for i := range 6 {
+					list = append(list, timer.Timer{Name: fmt.Sprint("t", i), Schedule: schedule.Every(time.Second),
+						OnFull: timer.FullWait, MaxConcurrency: 1 + i%3, MaxPerTick: 1 + i%2, MaxPerHost: 1,
+						OnStoreDown: timer.StoreDownSkip, RunOnStart: timer.RunOnStartPolicy(i % 3),
+						LeastRecentFirst: i%2 == 0, Run: takes})
+					if i >= 4 {
+						list[i].Limits = []string{"smtp"}
+					}
+				}
+				config := timer.Config{Limits: smtp(1).Limits, MaxRuns: 3 + int(seed%3), MaxWait: 5 * time.Second}
+				for range 3 {
+					f.start(config, list...)
+				}
+				for range 200 {
+					h := f.Hosts[random.IntN(len(f.Hosts))]
+					name := fmt.Sprint("t", random.IntN(6))
+					switch random.IntN(7) {
+					case 0:
+						ctx, stop := context.WithTimeout(t.Context(), time.Second)
+						go func() { defer stop(); _ = h.Trigger(ctx, name) }()
+					case 1:
+						h.Link.Inject(dlocktest.Slow(time.Duration(random.IntN(700)) * time.Millisecond))
+					case 2:
+						h.Link.Heal()
+					case 3:
+						ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
+						_ = h.Remove(ctx, name)
+						stop()
+						_ = h.Register(list[int(name[1]-'0')])
+					}
+					time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+				}
+				for _, h := range f.Hosts {
+					h.Link.Heal()
+				}
+				synctest.Wait()
+				f.Stop()
+				for _, h := range f.Hosts {
+					h.Accounted(t)
+				}
+				for i := range 6 {
+					name := fmt.Sprint("t", i)
+					delete(f.watch.starts[name], time.Time{}) // Triggers
+					_, most := f.watch.ticks(name)
+					if policy := timer.RunOnStartPolicy(i % 3); most > 1+i%2 && policy != timer.RunOnStartEachHost {
+						t.Errorf("%s: a tick ran %d times", name, most)
+					}
+				}
+				f.watch.check(t)
+			})
+		})
+	}
+}
+
+// While the store is down, OnStoreDown decides about a tick that waits when it is tried again.
+//
+// Fails when tryWaiting does not ask the store watch, or a wait ends with the outage.
+func TestFullWaitWhileTheStoreIsDown(t *testing.T) {
+	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
+		t.Run(policy.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				job := timer.Timer{Name: "job", OnFull: timer.FullWait, OnStoreDown: policy,
+					Run: f.handler(15 * time.Minute)}
+				other := f.start(timer.Config{}, job)
+				job.Schedule = tenMinutes
+				h := f.start(timer.Config{}, job)
+				time.Sleep(9 * time.Minute)
+				trigger(t, other, "job")
+				time.Sleep(2 * time.Minute) // the tick of 00:10 waits
+				h.Link.Inject(down)
+				time.Sleep(10 * time.Second)
+				st, _ := h.Status().Timer("job")
+				runs := policy == timer.StoreDownRunLocal
+				if !st.WaitingTick.IsZero() || (len(st.Running) == 1) != runs ||
+					(st.Skipped[timer.ReasonStoreDown] == 1) == runs {
+					t.Errorf("%+v", st)
+				}
+				h.Link.Heal()
+				f.ended()
+			})
+		})
+	}
+}
+
+// With RunOnStartEachHost and FullWait, hosts that start together run one after the other.
+//
+// Fails when enter takes a start for overtaken.
+func TestFullWaitOneHostAfterTheOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		for range 5 {
+			f.start(timer.Config{}, timer.Timer{Name: "warm up", RunOnStart: timer.RunOnStartEachHost,
+				OnFull: timer.FullWait, Run: f.handler(10 * time.Second)})
+		}
+		time.Sleep(5 * 15 * time.Second)
+		if n, _ := f.runs("warm up"); n != 5 || f.watch.peak["warm up"] != 1 {
+			t.Errorf("%d runs, %d at once", n, f.watch.peak["warm up"])
+		}
+		if skipped := f.ended(); len(skipped) != 0 {
+			t.Errorf("skipped %v", skipped)
+		}
+	})
+}
