@@ -206,14 +206,16 @@ var tickParts = []string{"planner", "gate", "acquirer", "runner", "ledger"}
 
 // Which files of timer are a part's. A part's methods stand in no other.
 var tickFiles = map[string]string{
-	"planner.go": "planner", "finished.go": "planner", "fixeddelay.go": "planner", "gate.go": "gate",
-	"admit.go": "gate", "yield.go": "gate",
+	"planner.go": "planner", "finished.go": "planner", "fixeddelay.go": "planner", "replace.go": "planner",
+	"gate.go": "gate", "admit.go": "gate", "yield.go": "gate",
 	"acquire.go": "acquirer", "settle.go": "acquirer", "reacquire.go": "acquirer",
 	"runner.go": "runner", "retry.go": "runner", "cancel.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
 }
 
 // The face of timer wires the parts, and what it shows to users it may take from any of them.
-var tickFaces = []string{"Scheduler", "metrics"}
+var tickFaces = []string{"Scheduler", "registrar", "metrics"}
+
+const carried = "a tick of a timer that was replaced meanwhile is tried for its successor, from the heap"
 
 // Calls to a part before the caller's, each with its reason.
 var tickBackwards = map[string]string{
@@ -222,6 +224,8 @@ var tickBackwards = map[string]string{
 	"gate: planner.early": "with schedule.After a run here may have ended since the tick came due, and the heap is " +
 		"where the tick waits",
 	"acquirer: planner.dueIn": "with schedule.After the store tells when the next tick is due",
+	"gate: planner.carry":     carried,
+	"acquirer: planner.carry": carried,
 	"acquirer: planner.postpone": "a tick that a store in quarantine refused is tried again when that is over, and " +
 		"the heap is where ticks wait",
 }

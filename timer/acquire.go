@@ -56,9 +56,9 @@ func (a *acquirer) submit(e *entry, t dueTick) {
 	}
 	a.mu.Lock()
 	switch {
-	case a.closed:
+	case a.closed || e.gone():
 		a.mu.Unlock()
-		a.drop(e, t, ReasonDraining)
+		a.passOn(e, t)
 	case a.queue.has(e): // another was queued while this one was taken out, or waited for a place
 		earlier := t
 		if queued := a.queue.ticks[e]; queued.at < t.at {
@@ -226,14 +226,27 @@ func (a *acquirer) takeNext() (*entry, dueTick) {
 	return e, t
 }
 
-// withdraw removes the tick and the triggers of a removed timer from the queue.
+// withdraw removes the tick and the triggers of a timer that was removed or replaced from the
+// queue.
 func (a *acquirer) withdraw(e *entry) {
 	a.mu.Lock()
 	t, waited := a.queue.takeOut(e)
 	a.queue.dismiss(e)
 	a.mu.Unlock()
 	if waited {
+		a.passOn(e, t)
+	}
+}
+
+// passOn lets the timer that has replaced e try a tick, or else drops it.
+func (a *acquirer) passOn(e *entry, t dueTick) {
+	if h := e.heir(); h == nil || h == e {
 		a.drop(e, t, ReasonDraining)
+		return
+	}
+	a.registry.leave(e) // first, because the tick takes a place again
+	if !a.planner.carry(e, t) {
+		a.ledger.skip(e, t.at, ReasonDraining, nil)
 	}
 }
 

@@ -136,7 +136,7 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 func (s *Scheduler) TimersSucceed() error {
 	var errs []error
 	for _, e := range s.registry.all() {
-		if e.gone.Load() { // it need not run any more, but its runs should end
+		if e.removed() { // it need not run any more, but its runs should end
 			if _, n := s.runner.counts(e); n > 0 {
 				errs = append(errs,
 					fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their "+

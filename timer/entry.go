@@ -12,21 +12,26 @@ type entry struct {
 	timer    Timer
 	lockName string
 	clock    clock
-	places   int         // taken by this timer; the registry's, like state.places
-	gone     atomic.Bool // it was removed; set by the registry
-	open     bool        // the code does not set MaxPerHost
-	local    bool        // LocalOnly, or there is no store
-	id       int64       // of the schedule
+	places   int   // taken by this timer; the registry's, like state.places
+	id       int64 // of the schedule
 	state    *state
 	shares   *shares // of Timer.Limits; nil: it has none
 
-	askPause       time.Duration // the planner's: the pause before a failed schedule is asked again; 0: it works
-	later          int32         // the planner's: ticks in the heap that are tried after they were due
-	blackoutFailed bool          // the gate's: its blackouts failed when they were last asked
+	// Set by the registry; nil: the timer is registered. The entry that Update has put in its
+	// place, or the entry itself: the timer was removed.
+	successor atomic.Pointer[entry]
+
+	// The planner's: the pause before a failed schedule is asked again; 0: it works; planning: it
+	// is being asked.
+	askPause       time.Duration
+	later          int32 // the planner's: ticks in the heap that are tried after they were due
+	open           bool  // the code does not set MaxPerHost
+	local          bool  // LocalOnly, or there is no store
+	blackoutFailed bool  // the gate's: its blackouts failed when they were last asked
 }
 
-// state is what this host knows of a timer. A timer that takes the name of a removed one whose runs
-// go on takes over its state.
+// state is what this host knows of a timer. It outlives an entry that Update replaces, and passes
+// to a timer that takes the name of a removed one whose runs go on.
 type state struct {
 	record   record   // the ledger's
 	view     view     // of views
@@ -53,9 +58,35 @@ func newEntry(t Timer, hasStore bool) *entry {
 // timer.
 func (e *entry) placesTaken() int { return int(e.state.places.Load()) }
 
+// gone reports whether the entry was removed or replaced: nothing new starts in its name.
+func (e *entry) gone() bool { return e.successor.Load() != nil }
+
+// latest returns the entry that Update has put in this one's place last, or the entry itself.
+func (e *entry) latest() *entry {
+	for {
+		next := e.successor.Load()
+		if next == nil || next == e {
+			return e
+		}
+		e = next
+	}
+}
+
+// removed reports whether the timer was removed, perhaps after this entry was replaced.
+func (e *entry) removed() bool { return e.latest().gone() }
+
+// heir returns the entry that goes on with the ticks of this one: itself, or what has replaced it
+// with the same schedule; nil: the timer was removed, or has another schedule now.
+func (e *entry) heir() *entry {
+	if h := e.latest(); !h.gone() && h.id == e.id {
+		return h
+	}
+	return nil
+}
+
 // isOver reports whether the timer was removed and the last of its runs has ended, perhaps since
 // the caller got it from the registry.
-func (e *entry) isOver() bool { return e.gone.Load() && e.placesTaken() == 0 }
+func (e *entry) isOver() bool { return e.removed() && e.placesTaken() == 0 }
 
 // A clock has the latest and the next tick of a timer. The planner sets it, and every part may read
 // it.

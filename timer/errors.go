@@ -22,6 +22,8 @@ var (
 	// ErrUnknown is returned for a name that is not registered on this host.
 	ErrUnknown = errors.New("timer: no timer of that name")
 
+	errShuttingDown = errors.New("timer: the scheduler is shutting down: nothing can be registered any more")
+
 	errNilContext = errors.New("timer: the context is nil: use context.Background()")
 	errGoexit     = errors.New("the handler called runtime.Goexit")
 )

@@ -141,7 +141,7 @@ func (p *planner) dueIn(e *entry, wait time.Duration, ended bool) {
 
 // move is called with mu held.
 func (p *planner) move(d *fixedDelay, wait time.Duration) {
-	if p.stopped || d.e.gone.Load() {
+	if p.stopped || d.e.gone() {
 		return
 	}
 	when := schedule.RoundUp(p.now().Add(max(wait, d.left(), time.Millisecond)))

@@ -136,10 +136,14 @@ func (g *gate) try(e *entry, t dueTick) {
 	g.starts = append(g.starts, start{e: e, tick: t})
 }
 
-// turnAway skips a tick that failed a check, or lets it wait for a run to end. It does not count
-// towards AlarmAfter if runs go on that may still succeed.
+// turnAway skips a tick that failed a check, lets it wait for a run to end, or passes it on if its
+// timer was replaced. It does not count towards AlarmAfter if runs go on that may still succeed.
 func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
 	switch why {
+	case ReasonDraining:
+		if g.planner.carry(e, t) {
+			return
+		}
 	case ReasonHostFull:
 		if runs, overdue := g.runner.counts(e); runs > 0 && overdue == 0 {
 			g.ledger.discount(&e.state.record)

@@ -1,6 +1,9 @@
 package timer
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // An item is something to do at an instant. Items are values, so the heap of a hundred thousand
 // timers is one slice.
@@ -83,6 +86,15 @@ func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
 	*h = s
 	s.order()
 	return again
+}
+
+// removeGone removes the items of timers that were removed or replaced. Ticks of a replaced timer
+// that are to be tried again stay: its successor goes on with them.
+func (h *tickHeap) removeGone() {
+	*h = slices.DeleteFunc(*h, func(it item) bool {
+		return it.e.gone() && (it.again == nil || it.e.removed())
+	})
+	h.order()
 }
 
 // order restores the heap property from any order.

@@ -12,7 +12,7 @@ import (
 
 // limit returns the MaxConcurrency in force.
 func (e *entry) limit() int {
-	if limit := e.state.override.limit.Load(); limit > 0 {
+	if limit := e.state.override.limit.Load(); limit > 0 && !e.local {
 		return int(limit)
 	}
 	return e.timer.MaxConcurrency

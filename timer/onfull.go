@@ -196,7 +196,7 @@ func (f *fullWaits) runEnded(e *entry) {
 // waited longest; nil: there is none. Called with mu held.
 func (f *fullWaits) longestFor(e *entry) (longest *fullWait) {
 	longest = f.ticks[e]
-	if e.gone.Load() {
+	if e.gone() {
 		if heir := f.registry.get(e.timer.Name); heir != nil && heir.state == e.state {
 			longest = f.ticks[heir]
 		}

@@ -29,7 +29,7 @@ func TestTimerThatEndsWhileTheyAreListed(t *testing.T) {
 	}
 	s.registry.enter(e, 1)
 	r := s.runner.startRun(e, dueTick{}, nil, nil, false)
-	s.registry.remove("a")
+	s.registry.remove("a", nil)
 	if inStatus, inScrape := shown(); !inStatus || !inScrape {
 		t.Errorf("its run goes on: in Status %t, in a scrape %t", inStatus, inScrape)
 	}

@@ -194,7 +194,7 @@ func (o *overrides) update(e *entry, now dlock.ControlState) *dlock.Trigger {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	x := &e.state.override
-	if e.gone.Load() || x.outdated(now.Version) {
+	if e.removed() || x.outdated(now.Version) {
 		return nil
 	}
 	limit := 0
@@ -228,6 +228,9 @@ func (o *overrides) update(e *entry, now dlock.ControlState) *dlock.Trigger {
 
 // fill adds a timer's override to its status.
 func (o *overrides) fill(e *entry, t *TimerStatus) {
+	if e.local { // Update has made it LocalOnly
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	x := &e.state.override

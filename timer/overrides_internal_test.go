@@ -98,7 +98,7 @@ func TestTriggerIsTakenOnce(t *testing.T) {
 	o.registry.leave(e)
 	is("the same, now with a place", 3*time.Second, 0, false)
 	is("a later one", 4*time.Second, 0, true)
-	o.registry.remove("a")
+	o.registry.remove("a", nil)
 	is("the timer was removed", 5*time.Second, 0, false)
 }
 

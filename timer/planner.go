@@ -50,7 +50,7 @@ type planner struct {
 	stopped bool // nothing is planned any more
 	heap    tickHeap
 	fixed   fixedDelays
-	dropped int // about how many items of the heap belong to removed timers
+	dropped int // about how many items of the heap belong to timers that were removed or replaced
 }
 
 // A dueItem is a due item of the heap, with the answers of the schedule and the blackouts.
@@ -217,7 +217,7 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 		switch {
 		case d.again != nil:
 			d.e.later--
-		case d.e.gone.Load():
+		case d.e.gone():
 			p.dropped = max(0, p.dropped-1)
 			continue
 		case !p.fixed.comesUp(d.item, &p.heap, now):
@@ -274,14 +274,17 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 	e := d.e
 	switch {
 	case d.again != nil:
+		if h := e.heir(); h != nil {
+			e = h
+		}
 		a = arrival{e: e, tick: *d.again, later: true, err: d.err}
-		if _, due := e.clock.read(); e.gone.Load() || due != a.tick.at {
+		if _, due := e.clock.read(); e.gone() || due != a.tick.at {
 			a.skip, a.err = a.tick.overtaken(), nil
 		} else if a.err != nil {
 			a.skip = ReasonBlackout
 		}
 		return a, true
-	case e.gone.Load():
+	case e.gone():
 		return a, false
 	case d.tick.IsZero():
 		p.setNext(e, 0, d.retry, d.err)
@@ -321,6 +324,9 @@ func (p *planner) replan(now time.Time) {
 	}
 	after := make(map[*entry]time.Time)
 	for _, e := range p.registry.registered() {
+		if e.askPause == planning {
+			continue // by proceed, which looks at the clock once more
+		}
 		after[e] = time.Time{}
 		if _, at := e.clock.read(); at != 0 {
 			if due := time.UnixMicro(at); due.Sub(now) < e.clock.interval() {
@@ -374,7 +380,7 @@ func (p *planner) add(entries []*entry, firsts []plan) {
 // setNext sets the next tick of a timer and, if due is not 0, the latest that came due. Called with
 // mu held.
 func (p *planner) setNext(e *entry, due int64, next plan, err error) {
-	if e.gone.Load() || err != nil {
+	if e.gone() || err != nil {
 		next = plan{}
 	}
 	if next.atOnce.at != 0 && p.started && !p.stopped && due == 0 {
@@ -386,7 +392,7 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 	}
 	e.clock.set(due, next.tick)
 	switch {
-	case e.gone.Load():
+	case e.gone():
 		return
 	case err != nil:
 		p.scheduleFailed(e, err)
@@ -435,7 +441,7 @@ func (p *planner) push(when time.Time, e *entry, t dueTick) {
 func (p *planner) tryLater(wait time.Duration, e *entry, t dueTick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopped || e.gone.Load() {
+	if e = e.heir(); p.stopped || e == nil {
 		return false
 	}
 	p.push(p.now().Add(wait), e, t)
@@ -448,9 +454,12 @@ func (p *planner) tryLater(wait time.Duration, e *entry, t dueTick) bool {
 func (p *planner) postpone(wait time.Duration, e *entry, t dueTick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if e = e.heir(); p.stopped || e == nil {
+		return false
+	}
 	when := p.now().Add(wait).Add(time.Millisecond)
 	next, due := e.clock.read()
-	if p.stopped || e.gone.Load() || due != t.at || next != 0 && next <= when.UnixMicro() {
+	if due != t.at || next != 0 && next <= when.UnixMicro() {
 		return false
 	}
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
@@ -459,26 +468,13 @@ func (p *planner) postpone(wait time.Duration, e *entry, t dueTick) bool {
 	return true
 }
 
-// drop removes a removed timer's ticks from the heap. The item of its next tick stays, because
-// finding it would take long, until it is due or half of the heap consists of such items.
+// drop removes a removed timer's ticks from the heap.
 func (p *planner) drop(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fixed.forget(e)
 	e.clock.set(0, time.Time{})
-	if e.later > 0 {
-		for _, t := range p.heap.removeAll(e) {
-			e.later--
-			p.ledger.skip(e, t.at, t.abandoned(), nil)
-		}
-	} else if e.timer.Schedule != nil {
-		p.dropped++
-	}
-	if p.dropped > len(p.heap)/2 {
-		p.dropped = 0
-		p.heap = slices.DeleteFunc(p.heap, func(it item) bool { return it.e.gone.Load() })
-		p.heap.order()
-	}
+	p.forget(e)
 }
 
 // stop empties the heap. Ticks that wait for another try are skipped.

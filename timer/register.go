@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // Register adds timers, also while the scheduler runs. It adds all or, if one has a fault, none;
@@ -14,7 +13,7 @@ import (
 func (s *Scheduler) Register(timers ...Timer) error {
 	entries, err := s.register(timers)
 	if err == nil {
-		s.logRegistered(entries)
+		logRegistered(s.log, entries, s.session != nil)
 	}
 	return err
 }
@@ -24,31 +23,15 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 	entries = make([]*entry, 0, len(timers))
 	firsts := make([]plan, 0, len(timers))
 	names := make(map[string]bool, len(timers))
-	now, middleware := s.planner.now(), s.config.Middleware
+	now, g := s.planner.now(), newRegistrar(s)
 	for _, t := range timers {
 		if names[t.Name] && t.Name != "" {
 			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
 		}
 		names[t.Name] = true
-		limits, faults := s.limits.of(t)
-		if err := errors.Join(t.check(s.config.Lock != nil), errors.Join(faults...),
-			errors.Join(t.checkDelay(s.config.Lock)...)); err != nil {
+		e, first, err := g.prepare(t, now)
+		if err != nil {
 			errs = append(errs, err)
-			continue
-		}
-		run, err := wrap(t.Run, middleware)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("timer %.60q: %w", t.Name, err))
-			middleware = nil // it would say the same of every timer
-			continue
-		}
-		t.Run = run
-		e := newEntry(t, s.config.Lock != nil)
-		e.shares = newShares(limits)
-		first, err := s.planner.timetable.first(e, now, time.Time{})
-		first.atOnce = s.planner.timetable.atOnce(e, now)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err))
 			continue
 		}
 		entries, firsts = append(entries, e), append(firsts, first)
@@ -81,22 +64,12 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
 	}
-	e := s.registry.remove(name)
-	if e == nil {
-		return fmt.Errorf("%w: %q", ErrUnknown, name)
+	e, err := newRegistrar(s).remove(name, nil)
+	if err != nil {
+		return err
 	}
-	s.planner.drop(e)
-	s.acquirer.withdraw(e)
-	if t, waited := s.registry.withdraw(e); waited {
-		s.ledger.skip(e, t.at, ReasonDraining, nil)
-	}
-	if w := s.waits.withdraw(e); w != nil {
-		s.ledger.skip(e, w.tick.at, ReasonDraining, nil)
-	}
-	s.runner.endWaits(e)
-	s.log.flush()
 	callers := 0
-	if r, ok := RunFromContext(ctx); ok && r.entry == e && !s.runner.isOver(r) {
+	if r, ok := RunFromContext(ctx); ok && r.entry.latest() == e && !s.runner.isOver(r) {
 		callers = 1
 	}
 	if err := s.registry.await(ctx, e, callers); err != nil {

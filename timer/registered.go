@@ -18,27 +18,32 @@ import (
 const fewTimers = 20
 
 // logRegistered logs the limits of new timers, defaults filled in. Called without a mutex held.
-func (s *Scheduler) logRegistered(entries []*entry) {
+func logRegistered(log *lineLog, entries []*entry, hasStore bool) {
 	entries = slices.SortedFunc(slices.Values(entries), func(a, b *entry) int {
 		return strings.Compare(a.timer.Name,
 			b.timer.Name)
 	})
 	level := slog.LevelInfo
 	if len(entries) > fewTimers {
-		logTogether(s.log, entries, s.session != nil)
+		logTogether(log, entries, hasStore)
 		level = slog.LevelDebug
 	}
-	if !s.log.Enabled(context.Background(), level) {
+	if !log.Enabled(context.Background(), level) {
 		return
 	}
 	for _, e := range entries {
-		due := "none"
-		if e.timer.Schedule != nil {
-			due = schedule.Describe(e.timer.Schedule)
-		}
-		s.log.Log(context.Background(), level, "timer: registered",
-			append([]any{"timer", e.timer.Name, "schedule", due}, resolvedOf(e.timer, s.session != nil).args()...)...)
+		logSettings(log, level, "timer: registered", e, hasStore)
 	}
+}
+
+// logSettings logs the limits of one timer.
+func logSettings(log *lineLog, level slog.Level, text string, e *entry, hasStore bool) {
+	due := "none"
+	if e.timer.Schedule != nil {
+		due = schedule.Describe(e.timer.Schedule)
+	}
+	log.Log(context.Background(), level, text,
+		append([]any{"timer", e.timer.Name, "schedule", due}, resolvedOf(e.timer, hasStore).args()...)...)
 }
 
 // logTogether logs how many timers have the same limits, the most frequent first.

@@ -61,8 +61,8 @@ func (g *registry) starting() bool {
 	return p == running || p == leaving
 }
 
-// mayStart reports whether runs of a timer may start.
-func (g *registry) mayStart(e *entry) bool { return g.starting() && !e.gone.Load() }
+// mayStart reports whether ticks and triggers of an entry may be tried.
+func (g *registry) mayStart(e *entry) bool { return g.starting() && !e.gone() }
 
 func (g *registry) setPhase(p phase) {
 	g.mu.Lock()
@@ -90,7 +90,7 @@ func (g *registry) add(entries []*entry, names map[string]bool) (heirs []*entry,
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p := g.current(); p == draining || p == stopped {
-		errs = append(errs, errors.New("timer: the scheduler is shutting down: nothing can be registered any more"))
+		errs = append(errs, errShuttingDown)
 	}
 	for name := range names {
 		if g.entries[name] != nil {
@@ -144,16 +144,17 @@ func (g *registry) all() []*entry {
 	return slices.AppendSeq(list, maps.Values(g.parting))
 }
 
-// remove removes a timer, of which nothing starts any more; nil: there is none of that name.
-func (g *registry) remove(name string) *entry {
+// remove removes a timer, of which nothing starts any more; nil: there is none of that name. If
+// mine is not nil, it has to be mine, or what has replaced that.
+func (g *registry) remove(name string, mine *entry) *entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e := g.entries[name]
-	if e == nil {
+	if e == nil || mine != nil && mine.latest() != e {
 		return nil
 	}
 	delete(g.entries, name)
-	e.gone.Store(true)
+	e.successor.Store(e)
 	if e.state.places.Load() > 0 {
 		g.parting[name] = e
 	}
@@ -170,7 +171,7 @@ func (g *registry) retire(e *entry) bool {
 	if g.entries[e.timer.Name] == e {
 		delete(g.entries, e.timer.Name)
 	}
-	e.gone.Store(true)
+	e.successor.Store(e)
 	return true
 }
 
@@ -223,6 +224,7 @@ func (g *registry) tryEnter(e *entry, limit int) Reason {
 func (g *registry) leave(e *entry) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	e = e.latest() // to which replace has moved the places
 	e.places--
 	g.places--
 	if left := e.state.places.Add(-1); left == 0 && len(g.parting) > 0 {
@@ -230,7 +232,7 @@ func (g *registry) leave(e *entry) {
 			delete(g.parting, e.timer.Name)
 		}
 	}
-	if e.gone.Load() {
+	if e.gone() {
 		if r := g.removals[e]; r != nil && e.places <= r.callers {
 			delete(g.removals, e)
 			close(r.done)

@@ -50,7 +50,7 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	if why := g.enter(e, 1); why != "" {
 		t.Fatal(why)
 	}
-	if g.remove("a") != e || g.get("a") != nil || g.named("a") != e {
+	if g.remove("a", nil) != e || g.get("a") != nil || g.named("a") != e {
 		t.Error("a timer that was removed is not found as long as a place of it is taken")
 	}
 	over, cancel := context.WithCancel(t.Context())

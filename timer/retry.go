@@ -224,7 +224,7 @@ func (n *runner) waitToRetry(e *entry, r *Run, until time.Time) bool {
 
 // mayRetry reports whether a run may wait for another attempt.
 func (n *runner) mayRetry(e *entry, r *Run) bool {
-	return n.registry.mayStart(e) && r.ctx.cause() == nil
+	return n.registry.starting() && !e.removed() && r.ctx.cause() == nil
 }
 
 // endWaits wakes the runs of a timer that wait for another attempt, so that they end if no attempt

@@ -28,7 +28,7 @@ type Scheduler struct {
 
 	store *storeWatch // not on the path; nil: no store
 
-	registering sync.Mutex // held while Register adds timers and while Run begins: one after the other
+	registering sync.Mutex // held while timers are added or replaced, and while Run begins: one after the other
 }
 
 // New checks the configuration and the timers, and returns all faults at once, each with the timer,
@@ -77,7 +77,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 					err)
 		}
 	}
-	s.logRegistered(entries)
+	logRegistered(s.log, entries, s.session != nil)
 	return s, nil
 }
 

@@ -30,7 +30,7 @@ func (a *acquirer) settle(e *entry, t dueTick, lease *dlock.Lease, err error, de
 			return settlement{postponed: true}
 		}
 		return settlement{why: reasonOf(err), err: err}
-	case !a.registry.mayStart(e): // since the store was called; a tick that was claimed is spent
+	case !a.registry.starting() || e.removed(): // since the store was called; a tick that was claimed is spent
 		return settlement{why: ReasonDraining, unused: lease}
 	}
 	if full := a.limits.enter(e, lease != nil); full != nil {

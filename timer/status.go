@@ -198,7 +198,7 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		return t, false
 	}
 	t = TimerStatus{
-		Name: e.timer.Name, Schedule: text, due: e.timer.Schedule, Removed: e.gone.Load(),
+		Name: e.timer.Name, Schedule: text, due: e.timer.Schedule, Removed: e.removed(),
 		MaxConcurrency: shown(e.limit()), MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit()),
 		Limits: slices.Clone(e.timer.Limits), MaxRunTime: shownTime(e.timer.MaxRunTime),
 		OnStoreDown: e.timer.OnStoreDown, LocalOnly: e.timer.LocalOnly,

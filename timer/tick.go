@@ -19,11 +19,13 @@ type dueTick struct {
 	onStart  bool  // it is that of RunOnStart
 	// Since when it waits for a run to end (FullWait); zero: it has not waited.
 	waitsSince time.Time
+	carried    bool // it came due for a timer that Update has replaced since
 }
 
-// abandoned returns why a waiting tick is skipped when the host drains or the timer is removed.
+// abandoned returns why a waiting tick is skipped when the host drains, or the timer is removed or
+// gets another schedule.
 func (t dueTick) abandoned() Reason {
-	if t.missedAt != 0 || t.yielded || t.onStart {
+	if t.missedAt != 0 || t.yielded || t.onStart || t.carried {
 		return ReasonDraining
 	}
 	return ReasonQuarantine
@@ -31,7 +33,7 @@ func (t dueTick) abandoned() Reason {
 
 // overtaken returns why a waiting tick is skipped when a later one has come due.
 func (t dueTick) overtaken() Reason {
-	if t.missedAt != 0 || t.yielded || t.onStart {
+	if t.missedAt != 0 || t.yielded || t.onStart || t.carried {
 		return ReasonMissed
 	}
 	return ReasonQuarantine

@@ -44,11 +44,11 @@ func (s *Scheduler) trigger(ctx context.Context, name string, by *dlock.Origin) 
 		}
 	}
 	switch {
-	case e.gone.Load():
+	case e.gone():
 		if why == "" {
 			s.registry.leave(e)
 		}
-		return fmt.Errorf("%w: %q", ErrUnknown, name)
+		return s.trigger(ctx, name, by) // Update has replaced it, or it is unknown now
 	case why == ReasonMaxRuns && !s.registry.starting():
 		return refuse(ReasonDraining, nil)
 	case why == ReasonMaxRuns && ctx.Err() != nil:
@@ -71,7 +71,9 @@ func (s *Scheduler) trigger(ctx context.Context, name string, by *dlock.Origin) 
 		return nil
 	case x.why == ReasonRejoining:
 		return refuse(x.why, nil)
-	case e.gone.Load():
+	case !ok && e.gone():
+		return s.trigger(ctx, name, by)
+	case e.removed():
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
 	case !s.registry.starting():
 		return refuse(ReasonDraining, nil)
@@ -102,8 +104,11 @@ func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
 			"timer", name, "by", t.By, "note", t.Note)
 		return
 	}
-	if !s.acquirer.awaitTurn(s.runner.base, e) {
-		return // another host may run it
+	for !s.acquirer.awaitTurn(s.runner.base, e) {
+		if !e.gone() || e.removed() {
+			return // another host may run it
+		}
+		e = e.latest()
 	}
 	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.runner.base,
 		dlock.Tick{At: t.At, Max: 1})

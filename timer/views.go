@@ -141,7 +141,7 @@ func (v *views) fallback(e *entry) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	w := &e.state.view
-	return e.timer.OnStoreDown == StoreDownRunLocal && (w.down || w.degraded > 0)
+	return e.timer.OnStoreDown == StoreDownRunLocal && (w.down && !e.local || w.degraded > 0)
 }
 
 // fill adds a timer's view to its status.

@@ -1,0 +1,158 @@
+package timer
+
+import (
+	"fmt"
+	"time"
+)
+
+// planning is the askPause of an entry whose first tick is being looked for, because Update has put
+// it in the place of another.
+const planning = -1
+
+// takeOver puts e in the place of the timer of its name, which it returns, and takes over its state
+// and its places. If mine is not nil, that timer has to be mine, or what has replaced it.
+func (e *entry) takeOver(g *registry, mine *entry) (old *entry, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.current(); p == draining || p == stopped {
+		return nil, errShuttingDown
+	}
+	old = g.entries[e.timer.Name]
+	if old == nil || mine != nil && mine.latest() != old {
+		return nil, fmt.Errorf("%w: %q", ErrUnknown, e.timer.Name)
+	}
+	e.state, e.places = old.state, old.places
+	old.places = 0
+	g.entries[e.timer.Name] = e
+	old.successor.Store(e)
+	return old, nil
+}
+
+// replace puts e in the place of the timer of its name, which it returns. If both have the same
+// schedule, e goes on with the ticks: those that have come due and wait in the heap, and the next
+// one. Otherwise those that wait are skipped. See takeOver for mine.
+func (p *planner) replace(mine, e *entry) (old *entry, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old, err = e.takeOver(p.registry, mine); err != nil {
+		return nil, err
+	}
+	e.clock.takeOver(&old.clock, e.id == old.id)
+	if _, fixed := e.delay(); !fixed {
+		delete(p.fixed, e.state)
+	}
+	if p.started {
+		e.askPause = planning // otherwise begin asks its schedule
+	}
+	if e.id != old.id {
+		p.forget(old)
+		return old, nil
+	}
+	if old.later > 0 {
+		for i := range p.heap {
+			if it := &p.heap[i]; it.e == old && it.again != nil {
+				it.e = e
+			}
+		}
+		e.later, old.later = old.later, 0
+	}
+	p.dropNext(old)
+	return old, nil
+}
+
+// takeOver sets the clock of a timer that replaces another: the latest tick that came due, which
+// must not be tried twice, and the next one if the schedule is the same.
+func (c *clock) takeOver(old *clock, sameSchedule bool) {
+	next, due := old.read()
+	if !sameSchedule {
+		next = 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next, c.due = next, due
+}
+
+// proceed plans the first tick of an entry that has replaced another. It asks the schedule, so it
+// is called without a mutex.
+func (p *planner) proceed(old, e *entry) {
+	for again := true; again; {
+		now := p.now()
+		next, err := p.timetable.proceed(old, e, now)
+		p.mu.Lock()
+		if again = p.now().Before(now); !again && (e.askPause == planning || !p.started) {
+			e.askPause = 0
+			p.setNext(e, 0, next, err)
+		}
+		p.mu.Unlock()
+	}
+	p.poke()
+}
+
+// proceed returns the first tick of a timer that has replaced another.
+func (tt *timetable) proceed(old, e *entry, now time.Time) (plan, error) {
+	next, due := e.clock.read()
+	if tick := time.UnixMicro(next); next != 0 && !tick.After(now) {
+		// It has come due, and its delay is not over, or this host has not come to it yet.
+		when := tt.startsAt(e, tick)
+		if was := tt.startsAt(old, tick); was.After(when) { // so it is not as late as it seems
+			when = later(when, earlier(was, now))
+		}
+		return plan{tick: tick, due: when}, nil
+	}
+	var after time.Time
+	if due != 0 {
+		after = time.UnixMicro(due)
+	}
+	first, err := tt.first(e, now, after)
+	if err == nil && e.id == old.id {
+		first.atOnce = tt.lastMissed(e, now)
+	}
+	return first, err
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// carry lets the entry that goes on with a timer's ticks try one that the timer, which Update has
+// replaced, tries no more. It reports false if there is none.
+func (p *planner) carry(e *entry, t dueTick) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := e.heir()
+	if p.stopped || h == nil || h == e {
+		return false
+	}
+	t.carried, t.yielded = true, false // its blackouts may be others
+	p.push(p.now(), h, t)
+	p.poke()
+	return true
+}
+
+// forget removes a timer's ticks from the heap, and skips those that were to be tried again. Called
+// with mu held.
+func (p *planner) forget(e *entry) {
+	if e.later == 0 {
+		p.dropNext(e)
+		return
+	}
+	for _, t := range p.heap.removeAll(e) {
+		e.later--
+		p.ledger.skip(e, t.at, t.abandoned(), nil)
+	}
+}
+
+// dropNext leaves the item of a timer's next tick in the heap, because finding it would take long,
+// until it is due or half of the heap consists of such items. Called with mu held.
+func (p *planner) dropNext(e *entry) {
+	if e.timer.Schedule != nil {
+		p.dropped++
+	}
+	if p.dropped > len(p.heap)/2 {
+		p.dropped = 0
+		p.heap.removeGone()
+	}
+}

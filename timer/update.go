@@ -1,0 +1,117 @@
+package timer
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Update replaces the timer of that name, without waiting for its runs. It returns ErrUnknown if
+// none is registered, or every fault of the new timer; the old one goes on then.
+//
+// Runs that go on are left alone: they keep the handler, MaxRunTime and Retry that they began with,
+// and count towards the limits of the new timer. So does a tick, or a Trigger, for which the store
+// is being asked. Everything that starts later has the new settings: a tick that waits (in line
+// because of MaxRuns or of 64 calls to the store, for LeastRecentFirst, or for the end of a
+// quarantine) is tried with them, and so is one whose Delay is not over. A Trigger that waits goes
+// to the end of its line.
+//
+// If the new timer has the same schedule, it goes on with the ticks: none is lost, and none tried
+// twice. With another schedule, it begins now: ticks of the old one that wait are skipped
+// (ReasonDraining, or ReasonQuarantine), and none counts as missed. Schedules of your own are told
+// apart as for CatchUp.
+//
+// What Status, Explain and the metrics count goes on, and so do a pause and other overrides. Other
+// hosts have the old settings until they are updated, as in a rolling deploy: together, hosts with
+// different limits never exceed the largest. A run of an outage that holds other Limits than the
+// new timer gets no slot when the store is back: it goes on without one until it ends.
+func (s *Scheduler) Update(timer Timer) error {
+	e, err := newRegistrar(s).replace(timer, nil)
+	if err != nil {
+		return err
+	}
+	logSettings(s.log, slog.LevelInfo, "timer: updated", e, s.session != nil)
+	return nil
+}
+
+// A registrar adds, replaces and removes the timers of a Scheduler. One serves one call: the
+// fault of a middleware is reported once.
+type registrar struct {
+	*Scheduler
+	middleware []Middleware
+}
+
+func newRegistrar(s *Scheduler) *registrar { return &registrar{s, s.config.Middleware} }
+
+// prepare returns the entry of a timer, with its first tick, or every fault of the timer.
+func (g *registrar) prepare(t Timer, now time.Time) (e *entry, first plan, err error) {
+	limits, faults := g.limits.of(t)
+	if err := errors.Join(t.check(g.config.Lock != nil), errors.Join(faults...),
+		errors.Join(t.checkDelay(g.config.Lock)...)); err != nil {
+		return nil, first, err
+	}
+	run, err := wrap(t.Run, g.middleware)
+	if err != nil {
+		g.middleware = nil // it would say the same of every timer
+		return nil, first, fmt.Errorf("timer %.60q: %w", t.Name, err)
+	}
+	t.Run = run
+	e = newEntry(t, g.config.Lock != nil)
+	e.shares = newShares(limits)
+	first, err = g.planner.timetable.first(e, now, time.Time{})
+	first.atOnce = g.planner.timetable.atOnce(e, now)
+	if err != nil {
+		return nil, first, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err)
+	}
+	return e, first, nil
+}
+
+// replace puts a timer in the place of the one of its name, which has to be mine, or what has
+// replaced that, if mine is not nil.
+func (g *registrar) replace(t Timer, mine *entry) (*entry, error) {
+	e, _, err := g.prepare(t, g.planner.now())
+	if err != nil {
+		if g.registry.get(t.Name) == nil && t.Name != "" {
+			err = errors.Join(fmt.Errorf("%w: %q", ErrUnknown, t.Name), err)
+		}
+		return nil, err
+	}
+	g.registering.Lock()
+	old, err := g.planner.replace(mine, e)
+	g.registering.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	g.withdraw(old)
+	if g.store != nil {
+		g.store.views.startOver(e) // what it says of limits was about the old ones
+	}
+	g.planner.proceed(old, e)
+	g.log.flush()
+	return e, nil
+}
+
+// remove removes a timer, which has to be mine, or what has replaced that, if mine is not nil.
+func (g *registrar) remove(name string, mine *entry) (*entry, error) {
+	e := g.registry.remove(name, mine)
+	if e == nil {
+		return nil, fmt.Errorf("%w: %q", ErrUnknown, name)
+	}
+	g.planner.drop(e)
+	g.withdraw(e)
+	g.runner.endWaits(e)
+	g.log.flush()
+	return e, nil
+}
+
+// withdraw ends what waits of a timer that was removed or replaced: its successor tries the ticks.
+func (g *registrar) withdraw(e *entry) {
+	g.acquirer.withdraw(e)
+	if t, waited := g.registry.withdraw(e); waited && !g.planner.carry(e, t) {
+		g.ledger.skip(e, t.at, ReasonDraining, nil)
+	}
+	if w := g.waits.withdraw(e); w != nil && !g.planner.carry(e, w.tick) {
+		g.ledger.skip(e, w.tick.at, ReasonDraining, nil)
+	}
+}
