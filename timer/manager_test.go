@@ -1,0 +1,418 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A tenantRow is a row of the table that the tests play.
+type tenantRow struct {
+	id, cron, url string
+}
+
+// A table is read by a Manager.
+type table struct {
+	mu   sync.Mutex
+	rows []tenantRow
+	fail func(context.Context) error // what Rows does before it answers; nil: nothing
+	made map[string]int              // calls of Timer, by name
+	ran  versions
+}
+
+func (tb *table) set(rows ...tenantRow) {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	tb.rows = rows
+}
+
+func (tb *table) failing(fail func(context.Context) error) {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	tb.fail = fail
+}
+
+func (tb *table) manager(f *virtualFleet, h *host) *timer.Manager[tenantRow] {
+	tb.made = map[string]int{}
+	return &timer.Manager[tenantRow]{
+		Scheduler: h.Scheduler,
+		Rows: func(ctx context.Context) ([]tenantRow, error) {
+			tb.mu.Lock()
+			rows, fail := tb.rows, tb.fail
+			tb.mu.Unlock()
+			if fail != nil {
+				if err := fail(ctx); err != nil {
+					return nil, err
+				}
+			}
+			return rows, nil
+		},
+		Name: func(r tenantRow) string {
+			if r.id == "nameless" {
+				panic("it has no name")
+			}
+			return "sync:" + r.id
+		},
+		Timer: func(r tenantRow) (timer.Timer, error) {
+			tb.made["sync:"+r.id]++
+			switch r.url {
+			case "panics":
+				panic("no such protocol")
+			case "fails":
+				return timer.Timer{}, errors.New("no such host")
+			}
+			return timer.Timer{Schedule: schedule.Cron(r.cron, ""),
+				Run: tb.ran.handler(f, r.id+" "+r.url, 90*time.Second)}, nil
+		},
+	}
+}
+
+// sync carries out a round, and reports whether its error has the text; "": there is none.
+func (tb *table) sync(t *testing.T, m *timer.Manager[tenantRow], want ...string) {
+	t.Helper()
+	err := m.Sync(t.Context())
+	if (err == nil) != (len(want) == 0) {
+		t.Errorf("Sync returned %v, want %q", err, want)
+	}
+	for _, text := range want {
+		if err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("%v: does not say %q", err, text)
+		}
+	}
+	if told := m.Err(); fmt.Sprint(told) != fmt.Sprint(err) {
+		t.Errorf("Err returns %v after %v", told, err)
+	}
+}
+
+func timersOf(h *host) (names []string) {
+	for _, st := range h.Status().Timers {
+		if !st.Removed {
+			names = append(names, st.Name)
+		}
+	}
+	return names
+}
+
+const everyMinute = "* * * * *"
+
+// Rows come, change and go while their runs go on: no round waits for a run, and what a row had
+// before finishes what it has begun. A timer that the code has registered is not touched.
+//
+// Fails when a row's timer is removed and registered instead of updated (its counts are lost), or
+// a round removes what is not its own.
+func TestManagerFollowsTheRows(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "sync:code", Schedule: schedule.Every(time.Minute), Run: nop})
+		tb := &table{}
+		m := tb.manager(f, h)
+		tb.set(tenantRow{"a", everyMinute, "one"}, tenantRow{"b", everyMinute, "one"})
+		tb.sync(t, m)
+		time.Sleep(100 * time.Second) // each has a run that goes on
+		before, _ := h.Status().Timer("sync:a")
+		tb.set(tenantRow{"a", everyMinute, "two"}, tenantRow{"c", everyMinute, "one"}, tenantRow{"code", everyMinute, "x"})
+		began := time.Now()
+		tb.sync(t, m, `timer "sync:code": Name: it is registered already`)
+		if time.Since(began) != 0 {
+			t.Errorf("the round took %v", time.Since(began))
+		}
+		if after, _ := h.Status().Timer("sync:a"); after.Ticks != before.Ticks || len(after.Running) != 1 {
+			t.Errorf("before %+v, after %+v", before, after)
+		}
+		if names := fmt.Sprint(timersOf(h)); names != "[sync:a sync:c sync:code]" {
+			t.Error(names)
+		}
+		tb.set(tenantRow{"a", everyMinute, "two"}, tenantRow{"b", everyMinute, "three"}) // while its runs go on
+		tb.sync(t, m)
+		time.Sleep(10 * time.Minute)
+		for version, want := range map[string]int{"a one": 1, "a two": 5, "b one": 1, "b three": 5, "c one": 0} {
+			if n := tb.ran.of(version); n < want-1 || n > want+1 {
+				t.Errorf("%s ran %d times, want about %d", version, n, want)
+			}
+		}
+		tb.set()
+		tb.sync(t, m)
+		if names := fmt.Sprint(timersOf(h)); names != "[sync:code]" {
+			t.Error(names)
+		}
+		f.Stop()
+		if err := m.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "shutting down") {
+			t.Error(err)
+		}
+		h.Accounted(t)
+	})
+}
+
+// A row whose Timer panics or fails, or has a fault, and a second row with the same name spoil no
+// other. The timer that a row had goes on. Each fault is logged once, and told again by each round.
+//
+// Fails when one fault ends a round, or removes a timer.
+func TestManagerFaultsSpoilNoOtherRow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var log logText
+		h := f.start(timer.Config{Logger: textLogger(&log)})
+		tb := &table{}
+		m := tb.manager(f, h)
+		tb.set(tenantRow{"a", everyMinute, "one"}, tenantRow{"b", everyMinute, "one"}, tenantRow{"c", everyMinute, "one"})
+		tb.sync(t, m)
+		tb.set(
+			tenantRow{"a", everyMinute, "panics"}, tenantRow{"b", everyMinute, "fails"}, tenantRow{"c", "61 * * * *", "two"},
+			tenantRow{"new", "", "one"}, tenantRow{"nameless", "", ""}, tenantRow{"", everyMinute, "one"},
+			tenantRow{"twice", everyMinute, "one"}, tenantRow{"good", everyMinute, "one"},
+			tenantRow{"twice", everyMinute, "two"})
+		for range 3 {
+			tb.sync(t, m, `timer "sync:a": Manager.Timer panicked: no such protocol`, `timer "sync:b": no such host`,
+				`timer "sync:c": Schedule`, `timer "sync:new": Schedule`, "row 4 of a Manager: its Name",
+				`timer "sync:twice": several rows have this name`)
+		}
+		want := "[sync: sync:a sync:b sync:c sync:good sync:twice]"
+		if names := fmt.Sprint(timersOf(h)); names != want {
+			t.Errorf("%s, want %s", names, want)
+		}
+		if tb.made["sync:good"] != 1 || tb.made["sync:a"] != 4 || tb.made["sync:twice"] != 1 {
+			t.Errorf("made %v", tb.made)
+		}
+		tb.set(tenantRow{"twice", everyMinute, "two"}, tenantRow{"twice", everyMinute, "one"}) // in another order
+		tb.sync(t, m, "several rows")
+		if tb.made["sync:twice"] != 1 {
+			t.Error("the timer of two rows changes with their order")
+		}
+		time.Sleep(10 * time.Minute)
+		if tb.ran.of("twice one") == 0 || tb.ran.of("twice two") != 0 {
+			t.Errorf("ran %v", tb.ran.runs)
+		}
+		tb.set(tenantRow{"twice", everyMinute, "two"})
+		tb.sync(t, m)
+		for text, n := range map[string]int{"has a fault; the timer stays": 5, "without a name": 1, "has no fault any more": 1} {
+			if told := strings.Count(log.String(), text); told != n {
+				t.Errorf("%q was logged %d times, want %d:\n%s", text, told, n, log.String())
+			}
+		}
+		f.Stop()
+	})
+}
+
+// A set that cannot be read (an error, a panic, runtime.Goexit, a call that hangs) changes nothing,
+// and rounds do not pile up behind one that hangs. An empty set is a set.
+//
+// Fails when an answer that came too late is applied, or a round begins beside one that hangs.
+func TestManagerKeepsWhatItCannotRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var log logText
+		h := f.start(timer.Config{Logger: textLogger(&log)})
+		tb := &table{}
+		m := tb.manager(f, h)
+		m.Timeout = time.Second
+		tb.set(tenantRow{"a", everyMinute, "one"})
+		tb.sync(t, m)
+		tb.set()
+		for text, fail := range map[string]func(context.Context) error{
+			"no connection":               func(context.Context) error { return errors.New("no connection") },
+			"Rows panicked: out of paper": func(context.Context) error { panic("out of paper") },
+			"runtime.Goexit":              func(context.Context) error { runtime.Goexit(); return nil },
+			"no answer within 1s":         func(ctx context.Context) error { <-ctx.Done(); return nil },
+			"row":                         func(ctx context.Context) error { return m.Sync(ctx) }, // it would wait for itself
+		} {
+			tb.failing(fail)
+			tb.sync(t, m, text, "so its timers stay as they are")
+		}
+		hangs := make(chan struct{})
+		var calls atomic.Int64
+		tb.failing(func(context.Context) error { calls.Add(1); <-hangs; return nil })
+		began := time.Now()
+		for range 3 {
+			tb.sync(t, m, "no answer within 1s")
+		}
+		if calls.Load() != 1 || time.Since(began) > 10*time.Second {
+			t.Errorf("%d calls, %v", calls.Load(), time.Since(began))
+		}
+		tb.failing(nil)
+		close(hangs)
+		synctest.Wait()
+		if len(timersOf(h)) != 1 {
+			t.Error("an answer that came too late was applied")
+		}
+		if n := strings.Count(log.String(), "were not read;"); n != 1 {
+			t.Errorf("it was logged %d times that the rows were not read:\n%s", n, log.String())
+		}
+		tb.sync(t, m)
+		if n := strings.Count(log.String(), "were read again"); n != 1 || len(timersOf(h)) != 0 {
+			t.Errorf("logged %d times; %v", n, timersOf(h))
+		}
+		f.Stop()
+	})
+}
+
+// Run reads the set at once and then with every interval, sooner while that fails, and ends with
+// its context or the Scheduler. It names a call that does not return.
+//
+// Fails when Run outlives the Scheduler, or a round comes late.
+func TestManagerRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{})
+		tb := &table{}
+		m := tb.manager(f, h)
+		ended := make(chan error, 1)
+		go func() { ended <- m.Run(t.Context()) }()
+		tb.set(tenantRow{"a", everyMinute, "one"})
+		synctest.Wait()
+		f.Run(t.Context(), h)
+		tb.set(tenantRow{"b", everyMinute, "one"})
+		time.Sleep(time.Minute)
+		if names := fmt.Sprint(timersOf(h)); names != "[sync:b]" {
+			t.Error(names)
+		}
+		tb.failing(func(context.Context) error { return errors.New("no connection") })
+		tb.set()
+		time.Sleep(time.Minute)
+		tb.failing(nil)
+		time.Sleep(6 * time.Second)
+		if names := timersOf(h); len(names) != 0 {
+			t.Error(names)
+		}
+		// It comes back when somebody else has removed it, but not when its instants are over.
+		at := time.Now().Add(2 * time.Minute)
+		m.Timer = func(r tenantRow) (timer.Timer, error) {
+			return timer.Timer{Schedule: schedule.At(at), Run: f.handler(0)}, nil
+		}
+		tb.set(tenantRow{"once", "", ""})
+		time.Sleep(time.Minute)
+		if err := h.Remove(t.Context(), "sync:once"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if names := fmt.Sprint(timersOf(h)); names != "[sync:once]" {
+			t.Error(names)
+		}
+		time.Sleep(time.Hour)
+		if ran, most := f.watch.ticks("sync:once"); ran != 1 || most != 1 || len(timersOf(h)) != 0 {
+			t.Errorf("it ran %d times; there are %v", ran, timersOf(h))
+		}
+		f.Stop()
+		time.Sleep(time.Minute)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Changes of a thousand rows, by rounds beside each other, while timers run and the code calls the
+// Scheduler for the same names.
+//
+// Fails when a round and another call leave a timer half replaced.
+func TestManagerInAHurry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{MaxRuns: 50})
+		var version atomic.Int64
+		m := &timer.Manager[string]{Scheduler: h.Scheduler,
+			Rows: func(context.Context) (rows []string, err error) {
+				v := version.Add(1)
+				for i := range int64(100) {
+					if (i+v)%7 != 0 {
+						rows = append(rows, fmt.Sprintf("%d %d", i, (i+v)/5))
+					}
+				}
+				return rows, nil
+			},
+			Name: func(row string) string { name, _, _ := strings.Cut(row, " "); return name },
+			Timer: func(row string) (timer.Timer, error) {
+				return timer.Timer{Schedule: schedule.Every(time.Second), Run: f.handler(2 * time.Second)}, nil
+			}}
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				for range testkit.Rounds(t, 50, 500) {
+					if err := m.Sync(t.Context()); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(300 * time.Millisecond)
+				}
+			})
+		}
+		for i := range 100 {
+			all.Go(func() {
+				for n := range 20 {
+					time.Sleep(777 * time.Millisecond)
+					name := fmt.Sprint(i)
+					switch n % 3 {
+					case 0:
+						_ = h.Trigger(t.Context(), name)
+					case 1:
+						_ = h.Update(timer.Timer{Name: name, Schedule: schedule.Every(time.Minute), Run: nop})
+					default:
+						ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+						_ = h.Remove(ctx, name)
+						cancel()
+					}
+				}
+			})
+		}
+		all.Wait()
+		if err := m.Sync(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := len(timersOf(h)); n < 80 || n > 90 {
+			t.Errorf("%d timers", n)
+		}
+		f.Stop()
+		f.watch.check(t)
+		if len(h.Status().Timers) > 90 {
+			t.Errorf("%d timers are left", len(h.Status().Timers))
+		}
+		h.Accounted(t)
+	})
+}
+
+// A call that does not return when Run's context has ended is an error of Run, which does not wait
+// for it.
+//
+// Fails when Run waits for it, or is silent about it.
+func TestManagerNamesACallThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{})
+		tb := &table{}
+		m := tb.manager(f, h)
+		release := make(chan struct{})
+		tb.failing(func(context.Context) error { <-release; return nil })
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		began := time.Now()
+		if err := m.Run(ctx); err == nil || time.Since(began) != time.Second+timer.CancelGrace {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		close(release)
+		f.Stop()
+	})
+}
+
+// Every fault of a Manager's settings comes at once.
+//
+// Fails when a field is not checked.
+func TestManagerChecksItsSettings(t *testing.T) {
+	t.Parallel()
+	bad := &timer.Manager[int]{SyncInterval: -1, Timeout: -1}
+	for _, err := range []error{bad.Run(t.Context()), bad.Sync(t.Context())} {
+		for _, field := range []string{"Scheduler", "Rows", "Name", "Timer", "SyncInterval", "Timeout"} {
+			if err == nil || !strings.Contains(err.Error(), "Manager."+field+": ") {
+				t.Errorf("%v: does not name %s", err, field)
+			}
+		}
+	}
+}
