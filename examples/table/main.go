@@ -1,0 +1,66 @@
+// Command table runs the timers that stand in timers.db, and follows the table while it changes:
+// sqlite3 timers.db "INSERT INTO timers VALUES ('a', '*/5 * * * * *', 'UTC', 'https://a.example')".
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+	_ "modernc.org/sqlite" // any other driver works
+)
+
+type row struct{ name, cron, zone, url string }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	db, err := sql.Open("sqlite", "timers.db")
+	if err == nil {
+		err = run(ctx, db)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, db *sql.DB) error {
+	store := sqllock.SQLite(db, sqllock.Options{})
+	defer store.Close()
+	timers, err := timer.New(timer.Config{Lock: store})
+	_, errTable := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS timers (name TEXT, cron TEXT, zone TEXT, url TEXT)")
+	if err := errors.Join(err, errTable, store.Migrate(ctx)); err != nil {
+		return err
+	}
+	manager := &timer.Manager[row]{
+		Scheduler: timers,
+		Rows: func(ctx context.Context) (list []row, err error) {
+			found, err := db.QueryContext(ctx, "SELECT name, cron, zone, url FROM timers")
+			if err != nil {
+				return nil, err
+			}
+			defer found.Close()
+			for found.Next() {
+				var r row
+				err = errors.Join(err, found.Scan(&r.name, &r.cron, &r.zone, &r.url))
+				list = append(list, r)
+			}
+			return list, errors.Join(err, found.Err())
+		},
+		Name: func(r row) string { return r.name },
+		Timer: func(r row) (timer.Timer, error) {
+			call := func(context.Context) error { log.Println("calling", r.url); return nil }
+			return timer.Timer{Schedule: schedule.Cron(r.cron, r.zone), Run: call}, nil
+		},
+		SyncInterval: time.Second,
+	}
+	go manager.Run(ctx)
+	return timers.Run(ctx)
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"log"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+// A text is what the program logs.
+type text struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (x *text) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.Write(p)
+}
+
+// times counts what was logged since it was last asked to forget.
+func (x *text) times(what string) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return strings.Count(x.b.String(), what)
+}
+
+func (x *text) forget() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.b.Reset()
+}
+
+// Rows that are added, changed, deleted and added again are followed while the program runs; a row
+// with a fault spoils no other.
+//
+// Fails when a change of a row is not noticed, or a fault ends the program.
+func TestTable(t *testing.T) {
+	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "timers.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(4)
+	var told text
+	log.SetOutput(&told)
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&told, nil)))
+	defer slog.SetDefault(before)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, db) }()
+	change := func(statement string) {
+		t.Helper()
+		told.forget()
+		testkit.Eventually(t, 30*time.Second, statement, func() error { _, err := db.Exec(statement); return err })
+	}
+	calls := func(url string) {
+		t.Helper()
+		testkit.Eventually(t, time.Minute, url+" is called", func() bool { return told.times("calling "+url) > 1 })
+	}
+	change(`INSERT INTO timers VALUES ('a', '* * * * * *', '', 'fast'), ('b', '* * * * * *', 'Europe/Berlin', 'slow'),
+		('bad', '61 * * * *', '', 'never')`)
+	calls("fast")
+	calls("slow")
+	if n := told.times("has a fault"); n != 1 {
+		t.Errorf("the bad row was logged %d times", n)
+	}
+	change(`UPDATE timers SET url = 'slower' WHERE name = 'b'`)
+	calls("slower")
+	calls("fast")
+	change(`DELETE FROM timers WHERE name = 'a'`)
+	testkit.Eventually(t, time.Minute, "a is removed", func() bool { return told.times("removed=1") == 1 })
+	told.forget()
+	calls("slower")
+	calls("slower") // three seconds in which the other would have been called
+	if n := told.times("fast"); n > 1 {
+		t.Errorf("what was deleted was called %d times", n)
+	}
+	change(`INSERT INTO timers VALUES ('a', '* * * * * *', '', 'again')`)
+	calls("again")
+	if told.times("never") > 0 {
+		t.Error("the bad row ran")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	fmt.Fprintln(t.Output(), told.b.String())
+}

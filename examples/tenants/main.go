@@ -1,0 +1,53 @@
+// Command tenants makes a report for each of 1,000 tenants, every minute, and never more than ten
+// at once in all copies that share REDIS_URL, such as redis://localhost:6379/0.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+type tenant struct{ id, cron, zone string } // a row of your table of tenants
+
+func main() {
+	options, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil {
+		log.Fatal("set REDIS_URL to something like redis://localhost:6379/0")
+	}
+	rows := make([]tenant, 1000)
+	for i := range rows {
+		rows[i] = tenant{fmt.Sprint("tenant-", i), "* * * * *", "Europe/Berlin"}
+	}
+	store := redislock.New(redis.NewClient(options), redislock.Options{Prefix: "tenants:"})
+	log.Fatal(run(context.Background(), store, rows, func(t tenant) { log.Println("report of", t.id) }))
+}
+
+func run(ctx context.Context, store dlock.DistributedLock, rows []tenant, report func(tenant)) error {
+	timers, err := timer.New(timer.Config{
+		Lock:    store,
+		Limits:  []timer.Limit{{Name: "reports", Size: 10}}, // in the fleet: what is above it is skipped
+		MaxRuns: 5,                                          // on this host: what is above it waits in line
+	})
+	if err != nil {
+		return err
+	}
+	go (&timer.Manager[tenant]{
+		Scheduler: timers,
+		Rows:      func(context.Context) ([]tenant, error) { return rows, nil },
+		Name:      func(t tenant) string { return "report:" + t.id },
+		Timer: func(t tenant) (timer.Timer, error) {
+			work := func(context.Context) error { report(t); return nil }
+			return timer.Timer{Schedule: schedule.Cron(t.cron, t.zone), Limits: []string{"reports"}, Run: work}, nil
+		},
+	}).Run(ctx)
+	return timers.Run(ctx)
+}
