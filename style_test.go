@@ -169,7 +169,7 @@ func TestInstantsAndDurationsAreToldApart(t *testing.T) {
 	names := map[string]*regexp.Regexp{
 		"Time": regexp.MustCompile(`(At|Until|Next|Tick)$`),
 		"Duration": regexp.MustCompile(`(In|For|Age|Took|TTL|Timeout|Delay|Wait|Window|Retention|Slack|` +
-			`Lateness|RunTime)$|^By[A-Z]`), // timer.Delay has ByTimer and ByHost
+			`Lateness|RunTime|Interval)$|^By[A-Z]`), // timer.Delay has ByTimer and ByHost
 	}
 	seen := 0
 	check := func(path, name string, typ ast.Expr) {

@@ -54,6 +54,11 @@
 // and any type with a Next method is a schedule. CatchUp decides about ticks that came due while no
 // host was running, Retry about runs that fail. Delay moves the start of a tick, not the tick.
 //
+// # Timers that come, change and go
+//
+// Register, Update and Remove do that one by one while the scheduler runs. A [Manager] does it for
+// a set that is read again and again, such as a table with a row for each tenant.
+//
 // # Control and overrides
 //
 // A Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and cancels

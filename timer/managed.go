@@ -40,10 +40,10 @@ type answer[Row comparable] struct {
 
 // ask reads the rows, and makes timers of those that need it.
 func (m *Manager[Row]) ask(ctx context.Context, to chan<- answer[Row]) {
-	a := answer[Row]{err: newRoundError(errors.New("Rows, or a Timer, called runtime.Goexit"))}
+	a := answer[Row]{err: newRoundError(errors.New("its Rows, or a Timer, called runtime.Goexit"))}
 	defer func() {
 		if p := recover(); p != nil {
-			a = answer[Row]{err: newRoundError(fmt.Errorf("Rows panicked: %v", p))}
+			a = answer[Row]{err: newRoundError(fmt.Errorf("its Rows panicked: %v", p))}
 		}
 		to <- a
 	}()
@@ -216,8 +216,8 @@ func (m *Manager[Row]) logFaults(nameless []error) {
 			m.Scheduler.log.laterFew(&m.few, slog.LevelInfo, "timer: the row of a timer has no fault any more",
 				"timer", name)
 		default:
-			m.Scheduler.log.laterFew(&m.few, slog.LevelWarn, "timer: the row of a timer has a fault; the timer stays as "+
-				"it is", "timer", name, "err", now)
+			m.Scheduler.log.laterFew(&m.few, slog.LevelWarn, "timer: the row of a timer has a fault; the timer stays "+
+				"as it is", "timer", name, "err", now)
 		}
 		t.told = now
 	}

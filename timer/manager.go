@@ -59,8 +59,8 @@ type Manager[Row comparable] struct {
 	// ten times as soon. Default 1 min.
 	SyncInterval time.Duration
 
-	// Timeout bounds a round's calls of Rows, Name and Timer together. A round does not begin before
-	// those of the one before have returned. Default 10 s.
+	// Timeout bounds a round's calls of Rows, Name and Timer together. A round does not begin
+	// before those of the one before have returned. Default 10 s.
 	Timeout time.Duration
 
 	mu     sync.Mutex    // guards the next three
@@ -272,7 +272,8 @@ func (m *Manager[Row]) faults(nameless []error) error {
 	}
 	if len(errs) > manyFaults {
 		slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		errs = append(errs[:manyFaults:manyFaults], fmt.Errorf("timer: %d more rows have a fault", len(errs)-manyFaults))
+		left := len(errs) - manyFaults
+		errs = append(errs[:manyFaults:manyFaults], fmt.Errorf("timer: %d more rows have a fault", left))
 		return errors.Join(errs...)
 	}
 	return sorted(errs)

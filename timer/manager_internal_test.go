@@ -100,8 +100,7 @@ func managing(t *testing.T, n int) (*Scheduler, *Manager[int]) {
 // The clock is set back while Update asks the schedule of a new timer: the timer is planned once,
 // by the new time.
 //
-// Fails when replan plans a timer that proceed is about to plan (its ticks come due early), or
-// proceed keeps what it has asked by the old time.
+// Fails when proceed keeps what it has asked by the old time.
 func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute).Offset(0), Run: nothing})
 	if err != nil {

@@ -122,7 +122,8 @@ func TestManagerFollowsTheRows(t *testing.T) {
 		tb.sync(t, m)
 		time.Sleep(100 * time.Second) // each has a run that goes on
 		before, _ := h.Status().Timer("sync:a")
-		tb.set(tenantRow{"a", everyMinute, "two"}, tenantRow{"c", everyMinute, "one"}, tenantRow{"code", everyMinute, "x"})
+		tb.set(tenantRow{"a", everyMinute, "two"}, tenantRow{"c", everyMinute, "one"},
+			tenantRow{"code", everyMinute, "x"})
 		began := time.Now()
 		tb.sync(t, m, `timer "sync:code": Name: it is registered already`)
 		if time.Since(began) != 0 {
@@ -166,10 +167,12 @@ func TestManagerFaultsSpoilNoOtherRow(t *testing.T) {
 		h := f.start(timer.Config{Logger: textLogger(&log)})
 		tb := &table{}
 		m := tb.manager(f, h)
-		tb.set(tenantRow{"a", everyMinute, "one"}, tenantRow{"b", everyMinute, "one"}, tenantRow{"c", everyMinute, "one"})
+		tb.set(tenantRow{"a", everyMinute, "one"}, tenantRow{"b", everyMinute, "one"},
+			tenantRow{"c", everyMinute, "one"})
 		tb.sync(t, m)
 		tb.set(
-			tenantRow{"a", everyMinute, "panics"}, tenantRow{"b", everyMinute, "fails"}, tenantRow{"c", "61 * * * *", "two"},
+			tenantRow{"a", everyMinute, "panics"}, tenantRow{"b", everyMinute, "fails"},
+			tenantRow{"c", "61 * * * *", "two"},
 			tenantRow{"new", "", "one"}, tenantRow{"nameless", "", ""}, tenantRow{"", everyMinute, "one"},
 			tenantRow{"twice", everyMinute, "one"}, tenantRow{"good", everyMinute, "one"},
 			tenantRow{"twice", everyMinute, "two"})
@@ -196,7 +199,8 @@ func TestManagerFaultsSpoilNoOtherRow(t *testing.T) {
 		}
 		tb.set(tenantRow{"twice", everyMinute, "two"})
 		tb.sync(t, m)
-		for text, n := range map[string]int{"has a fault; the timer stays": 5, "without a name": 1, "has no fault any more": 1} {
+		for text, n := range map[string]int{"has a fault; the timer stays": 5, "without a name": 1,
+			"has no fault any more": 1} {
 			if told := strings.Count(log.String(), text); told != n {
 				t.Errorf("%q was logged %d times, want %d:\n%s", text, told, n, log.String())
 			}
@@ -225,7 +229,8 @@ func TestManagerKeepsWhatItCannotRead(t *testing.T) {
 			"Rows panicked: out of paper": func(context.Context) error { panic("out of paper") },
 			"runtime.Goexit":              func(context.Context) error { runtime.Goexit(); return nil },
 			"no answer within 1s":         func(ctx context.Context) error { <-ctx.Done(); return nil },
-			"row":                         func(ctx context.Context) error { return m.Sync(ctx) }, // it would wait for itself
+			// It would wait for itself.
+			"row": func(ctx context.Context) error { return m.Sync(ctx) },
 		} {
 			tb.failing(fail)
 			tb.sync(t, m, text, "so its timers stay as they are")

@@ -325,7 +325,7 @@ func (p *planner) replan(now time.Time) {
 	after := make(map[*entry]time.Time)
 	for _, e := range p.registry.registered() {
 		if e.askPause == planning {
-			continue // by proceed, which looks at the clock once more
+			continue // proceed is about to plan it, by the new time; planned twice, it would run early
 		}
 		after[e] = time.Time{}
 		if _, at := e.clock.read(); at != 0 {

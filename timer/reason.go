@@ -42,9 +42,10 @@ const (
 	ReasonStoreFault Reason = "store_fault"
 	// This host had 64 calls to the store in flight until the next tick came due: the store is
 	// slow, or too many ticks are due at once.
-	ReasonStoreBusy  Reason = "store_busy"
-	ReasonRejoining  Reason = "rejoining"   // the store is back, and runs of the outage here wait for slots
-	ReasonDraining   Reason = "draining"    // the host is shutting down
+	ReasonStoreBusy Reason = "store_busy"
+	ReasonRejoining Reason = "rejoining" // the store is back, and runs of the outage here wait for slots
+	// The host is shutting down, or the timer was removed, or Update has given it another schedule.
+	ReasonDraining   Reason = "draining"
 	ReasonNotRunning Reason = "not_running" // Trigger before Run, or after it
 )
 

@@ -180,7 +180,8 @@ func TestUpdateKeepsEveryTick(t *testing.T) {
 				begin := time.Now()
 				updated, stop := context.WithCancel(t.Context())
 				var all sync.WaitGroup
-				for _, pause := range []time.Duration{time.Minute, 20 * time.Second, 7 * time.Second, 131 * time.Millisecond} {
+				for _, pause := range []time.Duration{time.Minute, 20 * time.Second, 7 * time.Second,
+					131 * time.Millisecond} {
 					all.Go(func() {
 						time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
 						for updated.Err() == nil {
@@ -213,112 +214,6 @@ func TestUpdateKeepsEveryTick(t *testing.T) {
 }
 
 func ownMinutely(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) }
-
-// A tick that waits in line, for its turn to call the store or for the end of a quarantine is
-// carried out by the new timer. So is a Trigger. A tick for which the store is being asked counts
-// as under way.
-//
-// Fails when the new timer does not take over what waits of the old one.
-func TestUpdateTakesOverWhatWaits(t *testing.T) {
-	minutely := schedule.Every(time.Minute).Offset(0)
-	t.Run("in line", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			f := newFleet(t)
-			var ran versions
-			release := make(chan struct{})
-			h := f.start(timer.Config{MaxRuns: 1},
-				timer.Timer{Name: "busy", Run: func(context.Context) error { <-release; return nil }},
-				timer.Timer{Name: "a", Schedule: minutely, Run: ran.handler(f, "old", 0)},
-				timer.Timer{Name: "other", Schedule: minutely, Run: ran.handler(f, "other schedule", 0)})
-			if err := h.Trigger(t.Context(), "busy"); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
-			triggered := make(chan error, 1)
-			go func() { triggered <- h.Trigger(t.Context(), "a") }()
-			synctest.Wait()
-			for _, tm := range []timer.Timer{
-				{Name: "a", MaxConcurrency: 2, Schedule: minutely, Run: ran.handler(f, "new", 0)},
-				{Name: "other", Schedule: schedule.Every(time.Hour), Run: ran.handler(f, "other schedule", 0)},
-			} {
-				if err := h.Update(tm); err != nil {
-					t.Fatal(err)
-				}
-			}
-			synctest.Wait()
-			if n := h.Status().Waiting; n != 2 {
-				t.Errorf("%d wait, want a tick and a Trigger", n)
-			}
-			close(release)
-			if err := <-triggered; err != nil {
-				t.Error(err)
-			}
-			time.Sleep(time.Second)
-			if ran.of("new") != 2 || ran.of("old") != 0 || ran.of("other schedule") != 0 {
-				t.Errorf("ran %v, want the tick and the Trigger with the new handler", ran.runs)
-			}
-			f.Stop()
-			if _, skipped := h.Accounted(t); skipped[timer.ReasonDraining] != 1 || len(skipped) != 1 {
-				t.Errorf("skipped %v, want the tick of the schedule that was changed", skipped)
-			}
-		})
-	})
-	t.Run("for the store", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			f := newFleet(t)
-			var ran versions
-			timers := many(200, minutely, f.handler(0))
-			for i := range timers {
-				timers[i].Run = ran.handler(f, "old", 0)
-			}
-			h := f.start(timer.Config{}, timers...)
-			h.Link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.OpAcquire)
-			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 100*time.Millisecond)))
-			triggered := make(chan error, 1)
-			go func() { triggered <- h.Trigger(t.Context(), "199") }()
-			synctest.Wait()
-			for _, tm := range timers {
-				tm.Run, tm.MaxConcurrency, tm.MaxPerTick = ran.handler(f, "new", 0), 3, 1
-				if err := h.Update(tm); err != nil {
-					t.Fatal(err)
-				}
-			}
-			time.Sleep(30 * time.Second)
-			if err := <-triggered; err != nil {
-				t.Error(err)
-			}
-			if ran.of("old") != 64 || ran.of("new") != 200-64+1 {
-				t.Errorf("ran %v, want 64 ticks whose calls were under way, and 136 and a Trigger", ran.runs)
-			}
-			f.Stop()
-			if _, skipped := h.Accounted(t); len(skipped) != 0 {
-				t.Errorf("skipped %v", skipped)
-			}
-		})
-	})
-	t.Run("for the end of a quarantine", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			f := newFleet(t)
-			var ran versions
-			h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely, Run: ran.handler(f, "old", 0)})
-			h.Link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Name: "timer:a", Slots: 1,
-				Reason: dlock.ReasonQuarantine, ExpiresIn: 20 * time.Second}), dlocktest.OpAcquire)
-			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 10*time.Second)))
-			h.Link.Heal()
-			if err := h.Update(timer.Timer{Name: "a", Schedule: minutely, Run: ran.handler(f, "new", 0)}); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(30 * time.Second)
-			if ran.of("old") != 0 || ran.of("new") != 1 {
-				t.Errorf("ran %v, want the tick that waited", ran.runs)
-			}
-			f.Stop()
-			if _, skipped := h.Accounted(t); len(skipped) != 0 {
-				t.Errorf("skipped %v", skipped)
-			}
-		})
-	})
-}
 
 // Hosts that are updated one after the other, up and down, together never have more valid runs than
 // the largest MaxConcurrency, as in a rolling deploy, and no tick starts more than MaxPerTick runs.
@@ -406,8 +301,8 @@ func TestUpdateKeepsOverridesAndCounts(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		st, _ = h.Status().Timer("a")
-		if ran, _ := f.watch.ticks("a"); ran != 10 || st.Paused != nil || st.LimitOverride != 0 || st.MaxConcurrency != 1 ||
-			h.TimersSucceed() != nil {
+		if ran, _ := f.watch.ticks("a"); ran != 10 || st.Paused != nil || st.LimitOverride != 0 ||
+			st.MaxConcurrency != 1 || h.TimersSucceed() != nil {
 			t.Errorf("%d runs: %+v", ran, st)
 		}
 		f.Stop()
@@ -425,8 +320,8 @@ func TestUpdateToAnotherSchedule(t *testing.T) {
 		day := time.Now().Truncate(24 * time.Hour).Add(24 * time.Hour)
 		sleepUntil(day.Add(-time.Hour))
 		at := func(clock string) timer.Timer {
-			return timer.Timer{Name: "a", Schedule: schedule.Daily(clock, ""), MaxConcurrency: 2, MaxPerTick: timer.NoLimit,
-				Run: f.handler(0)}
+			return timer.Timer{Name: "a", Schedule: schedule.Daily(clock, ""), MaxConcurrency: 2,
+				MaxPerTick: timer.NoLimit, Run: f.handler(0)}
 		}
 		h := f.start(timer.Config{}, at("02:00"))
 		sleepUntil(day.Add(14*time.Hour + 30*time.Minute))
@@ -511,7 +406,8 @@ func TestUpdateAnyTime(t *testing.T) {
 		if err := h.Update(self); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, 2*time.Minute, "it has removed itself", func() bool { return len(h.Status().Timers) == 0 })
+		testkit.Eventually(t, 2*time.Minute, "it has removed itself",
+			func() bool { return len(h.Status().Timers) == 0 })
 		if err := h.Register(timer.Timer{Name: "a", Schedule: schedule.At(time.Now().Add(time.Second)),
 			Run: f.handler(0)}); err != nil {
 			t.Fatal(err)

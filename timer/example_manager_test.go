@@ -1,0 +1,53 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A Manager makes a timer of each row of a table, and follows the table: here, one tenant comes,
+// one changes and one goes.
+func ExampleManager() {
+	timers, err := timer.New(timer.Config{Lock: memlock.New()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	type tenant struct {
+		id    string
+		every time.Duration
+	}
+	table := []tenant{{"acme", time.Hour}, {"globex", time.Hour}}
+	manager := &timer.Manager[tenant]{
+		Scheduler: timers,
+		Rows:      func(context.Context) ([]tenant, error) { return table, nil }, // a query, in your service
+		Name:      func(t tenant) string { return "sync:" + t.id },
+		Timer: func(t tenant) (timer.Timer, error) {
+			return timer.Timer{
+				Schedule: schedule.Every(t.every),
+				Run:      func(context.Context) error { return nil },
+			}, nil
+		},
+	}
+	show := func() {
+		fmt.Println("synced:", manager.Sync(context.Background())) // manager.Run does so every minute
+		for _, t := range timers.Status().Timers {
+			fmt.Println(t.Name, t.Schedule)
+		}
+	}
+	show()
+	table = []tenant{{"acme", time.Minute}, {"initech", time.Hour}}
+	show()
+	// Output:
+	// synced: <nil>
+	// sync:acme every 1h0m0s
+	// sync:globex every 1h0m0s
+	// synced: <nil>
+	// sync:acme every 1m0s
+	// sync:initech every 1h0m0s
+}

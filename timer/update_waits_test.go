@@ -1,0 +1,119 @@
+package timer_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A tick that waits in line, for its turn to call the store or for the end of a quarantine is
+// carried out by the new timer. So is a Trigger. A tick for which the store is being asked counts
+// as under way.
+//
+// Fails when the new timer does not take over what waits of the old one.
+func TestUpdateTakesOverWhatWaits(t *testing.T) {
+	minutely := schedule.Every(time.Minute).Offset(0)
+	t.Run("in line", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			f := newFleet(t)
+			var ran versions
+			release := make(chan struct{})
+			h := f.start(timer.Config{MaxRuns: 1},
+				timer.Timer{Name: "busy", Run: func(context.Context) error { <-release; return nil }},
+				timer.Timer{Name: "a", Schedule: minutely, Run: ran.handler(f, "old", 0)},
+				timer.Timer{Name: "other", Schedule: minutely, Run: ran.handler(f, "other schedule", 0)})
+			if err := h.Trigger(t.Context(), "busy"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
+			triggered := make(chan error, 1)
+			go func() { triggered <- h.Trigger(t.Context(), "a") }()
+			synctest.Wait()
+			for _, tm := range []timer.Timer{
+				{Name: "a", MaxConcurrency: 2, Schedule: minutely, Run: ran.handler(f, "new", 0)},
+				{Name: "other", Schedule: schedule.Every(time.Hour), Run: ran.handler(f, "other schedule", 0)},
+			} {
+				if err := h.Update(tm); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			if n := h.Status().Waiting; n != 2 {
+				t.Errorf("%d wait, want a tick and a Trigger", n)
+			}
+			close(release)
+			if err := <-triggered; err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+			if ran.of("new") != 2 || ran.of("old") != 0 || ran.of("other schedule") != 0 {
+				t.Errorf("ran %v, want the tick and the Trigger with the new handler", ran.runs)
+			}
+			f.Stop()
+			if _, skipped := h.Accounted(t); skipped[timer.ReasonDraining] != 1 || len(skipped) != 1 {
+				t.Errorf("skipped %v, want the tick of the schedule that was changed", skipped)
+			}
+		})
+	})
+	t.Run("for the store", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			f := newFleet(t)
+			var ran versions
+			timers := many(200, minutely, f.handler(0))
+			for i := range timers {
+				timers[i].Run = ran.handler(f, "old", 0)
+			}
+			h := f.start(timer.Config{}, timers...)
+			h.Link.Inject(dlocktest.Slow(200*time.Millisecond), dlocktest.OpAcquire)
+			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 100*time.Millisecond)))
+			triggered := make(chan error, 1)
+			go func() { triggered <- h.Trigger(t.Context(), "199") }()
+			synctest.Wait()
+			for _, tm := range timers {
+				tm.Run, tm.MaxConcurrency, tm.MaxPerTick = ran.handler(f, "new", 0), 3, 1
+				if err := h.Update(tm); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(30 * time.Second)
+			if err := <-triggered; err != nil {
+				t.Error(err)
+			}
+			if ran.of("old") != 64 || ran.of("new") != 200-64+1 {
+				t.Errorf("ran %v, want 64 ticks whose calls were under way, and 136 and a Trigger", ran.runs)
+			}
+			f.Stop()
+			if _, skipped := h.Accounted(t); len(skipped) != 0 {
+				t.Errorf("skipped %v", skipped)
+			}
+		})
+	})
+	t.Run("for the end of a quarantine", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			f := newFleet(t)
+			var ran versions
+			h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely, Run: ran.handler(f, "old", 0)})
+			h.Link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Name: "timer:a", Slots: 1,
+				Reason: dlock.ReasonQuarantine, ExpiresIn: 20 * time.Second}), dlocktest.OpAcquire)
+			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 10*time.Second)))
+			h.Link.Heal()
+			if err := h.Update(timer.Timer{Name: "a", Schedule: minutely, Run: ran.handler(f, "new", 0)}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(30 * time.Second)
+			if ran.of("old") != 0 || ran.of("new") != 1 {
+				t.Errorf("ran %v, want the tick that waited", ran.runs)
+			}
+			f.Stop()
+			if _, skipped := h.Accounted(t); len(skipped) != 0 {
+				t.Errorf("skipped %v", skipped)
+			}
+		})
+	})
+}
