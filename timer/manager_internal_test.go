@@ -26,7 +26,7 @@ func TestManagerRoundAllocates(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		if allocs > 20 || made != 0 || len(before) != 1000 {
+		if allocs > 20 && !raceDetector || made != 0 || len(before) != 1000 {
 			t.Errorf("%v allocations in a round, and %d timers made, of %d", allocs, made, len(before))
 		}
 	})
