@@ -20,6 +20,20 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
+// peakOf returns the most runs of a timer at once.
+func (w *watcher) peakOf(name string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.peak[name]
+}
+
+// forgetTriggers lets ticks leave out the runs without a tick.
+func (w *watcher) forgetTriggers(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.starts[name], time.Time{})
+}
+
 // A timer that is due every minute and takes 61 seconds runs back to back, and not every second
 // minute: on one host without a pause, with and without a store; in a fleet no later than TTL/3
 // after the run in the way has ended. Each tick runs once, and never two at a time.
@@ -57,8 +71,8 @@ func TestFullWaitRunsBackToBack(t *testing.T) {
 				if gap := time.Duration(longest.Load()); gap > c.most {
 					t.Errorf("%v between two runs", gap)
 				}
-				if _, most := f.watch.ticks("job"); most != 1 || f.watch.peak["job"] != 1 {
-					t.Errorf("a tick ran %d times, %d runs at once", most, f.watch.peak["job"])
+				if _, most := f.watch.ticks("job"); most != 1 || f.watch.peakOf("job") != 1 {
+					t.Errorf("a tick ran %d times, %d runs at once", most, f.watch.peakOf("job"))
 				}
 				f.ended()
 				f.watch.check(t)
@@ -138,6 +152,9 @@ func TestFullWaitEnds(t *testing.T) {
 					job := c.job
 					job.Name, job.Schedule, job.OnFull = "job", tenMinutes, timer.FullWait
 					job.Run = f.handler(15 * time.Minute)
+					if local && c.reason == timer.ReasonBlackout { // its tick waits from 00:20 on
+						job.Blackouts = []schedule.Blackout{schedule.DailyWindow("00:22", "00:29", "UTC")}
+					}
 					h := f.start(timer.Config{}, job)
 					other := f.start(timer.Config{}, timer.Timer{Name: "job", Run: f.handler(15 * time.Minute)})
 					if !local {
@@ -147,9 +164,6 @@ func TestFullWaitEnds(t *testing.T) {
 					time.Sleep(time.Until(time.Date(2000, 1, 1, 0, 10, 1, 0, time.UTC)))
 					if local {
 						time.Sleep(10 * time.Minute)
-						if c.reason == timer.ReasonBlackout {
-							job.Blackouts[0] = schedule.DailyWindow("00:22", "00:29", "UTC")
-						}
 					}
 					if st, _ := h.Status().Timer("job"); st.WaitingTick.IsZero() {
 						t.Fatalf("%+v", st)
@@ -282,10 +296,12 @@ func TestFullWaitForALimitOfAnotherTimer(t *testing.T) {
 		}
 		f.start(smtp(1), list...)
 		time.Sleep(6 * time.Minute)
+		f.ended()
+		mu.Lock()
+		defer mu.Unlock()
 		if !slices.Equal(order, want) {
 			t.Errorf("%v, want %v", order, want)
 		}
-		f.ended()
 	})
 }
 
@@ -377,7 +393,7 @@ func TestFullWaitUnderChaos(t *testing.T) {
 				}
 				for i := range 6 {
 					name := fmt.Sprint("t", i)
-					delete(f.watch.starts[name], time.Time{}) // Triggers
+					f.watch.forgetTriggers(name)
 					_, most := f.watch.ticks(name)
 					if policy := timer.RunOnStartPolicy(i % 3); most > 1+i%2 && policy != timer.RunOnStartEachHost {
 						t.Errorf("%s: a tick ran %d times", name, most)
@@ -431,8 +447,8 @@ func TestFullWaitOneHostAfterTheOther(t *testing.T) {
 				OnFull: timer.FullWait, Run: f.handler(10 * time.Second)})
 		}
 		time.Sleep(5 * 15 * time.Second)
-		if n, _ := f.runs("warm up"); n != 5 || f.watch.peak["warm up"] != 1 {
-			t.Errorf("%d runs, %d at once", n, f.watch.peak["warm up"])
+		if n, _ := f.runs("warm up"); n != 5 || f.watch.peakOf("warm up") != 1 {
+			t.Errorf("%d runs, %d at once", n, f.watch.peakOf("warm up"))
 		}
 		if skipped := f.ended(); len(skipped) != 0 {
 			t.Errorf("skipped %v", skipped)

@@ -144,7 +144,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 		n.store.views.endDegraded(e)
 	}
 	lease := r.lease.Load()
-	_, fixed := e.delay()
+	_, fixed := e.latest().delay() // as Update may have set it since
 	if logged || lease != nil || fixed {
 		d.mu.Unlock()
 		if lease != nil && !abandoned { // once Run no longer waits for it, the slot is left to expire

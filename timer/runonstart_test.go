@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,17 +174,17 @@ func TestRunOnStartIsRefused(t *testing.T) {
 					if c.before != nil {
 						c.before(t, f)
 					}
-					ran := 0
+					var ran atomic.Int64
 					job := c.job
 					job.Name, job.Schedule, job.RunOnStart = "job", tenMinutes, policy
-					job.Run = func(context.Context) error { ran++; return nil }
+					job.Run = func(context.Context) error { ran.Add(1); return nil }
 					if slices.Contains(job.Blackouts, nil) {
 						job.Blackouts = []schedule.Blackout{panicsOnceAsked()}
 					}
 					h := f.startNow(c.fault, c.config, job)
 					time.Sleep(4 * time.Minute) // the next tick is due a minute later
-					if ran != c.want {
-						t.Errorf("%d runs, want %d", ran, c.want)
+					if n := ran.Load(); int(n) != c.want {
+						t.Errorf("%d runs, want %d", n, c.want)
 					}
 					started, skipped := h.Accounted(t)
 					if int(started) != c.want || c.reason != "" && skipped[c.reason] != 1 || len(skipped)+c.want != 1 {

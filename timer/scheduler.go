@@ -98,7 +98,7 @@ func (s *Scheduler) build() {
 	}
 	s.planner.gate = s.gate
 	s.runner.ended = func(e *entry) {
-		delay, _ := e.delay()
+		delay, _ := e.latest().delay()
 		s.planner.dueIn(e, delay, true)
 	}
 	s.registry.line = newLine(s.config)
