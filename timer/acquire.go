@@ -124,7 +124,7 @@ func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lea
 
 // trigger acquires a slot for a run without a tick, and starts the run. ok is false if its turn did
 // not come.
-func (a *acquirer) trigger(ctx context.Context, e *entry, by *dlock.Origin) (x settlement, ok bool) {
+func (a *acquirer) trigger(ctx context.Context, e *entry, by *triggering) (x settlement, ok bool) {
 	if !a.awaitTurn(ctx, e) {
 		a.registry.leave(e)
 		return x, false

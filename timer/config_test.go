@@ -152,7 +152,7 @@ func FuzzNames(f *testing.F) {
 		go func() { done <- s.Run(ctx) }()
 		<-s.Running()
 		for _, n := range []string{name, "other"} {
-			if err := s.Trigger(ctx, n); err != nil { // neither takes the other's only slot
+			if _, err := s.Trigger(ctx, n, timer.TriggerOptions{}); err != nil { // neither takes the other's only slot
 				t.Errorf("%q: %v", n, err)
 			}
 		}

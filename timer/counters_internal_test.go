@@ -82,7 +82,7 @@ func TestCountersAreCreatedBeforeTheyCount(t *testing.T) {
 		time.Sleep(90 * time.Second)
 		first := time.Now()
 		time.Sleep(time.Hour)
-		if err := s.Trigger(ctx, "a"); err != nil {
+		if _, err := s.Trigger(ctx, "a", TriggerOptions{}); err != nil {
 			t.Error(err)
 		}
 		families, err := reg.Gather()

@@ -66,8 +66,10 @@ func (v *events) close() (stuck string) {
 
 // runInfo returns a run as hooks see it.
 func (v *events) runInfo(r *Run) RunInfo {
-	return RunInfo{Timer: r.Timer(), Tick: r.Tick(), Slot: r.Slot(), Fence: r.Fence(), Holder: v.holder,
-		StartedAt: r.startedAt, Attempt: r.Attempt(), Degraded: r.Degraded(), OnStart: r.onStart}
+	by, _ := r.TriggeredBy()
+	return RunInfo{Timer: r.Timer(), Tick: r.Tick(), OnStart: r.onStart, TriggeredBy: by, PayloadLen: len(r.Payload()),
+		Slot: r.Slot(), Fence: r.Fence(), Holder: v.holder, StartedAt: r.startedAt, Attempt: r.Attempt(),
+		Degraded: r.Degraded()}
 }
 
 // line returns the attributes that every line about a run begins with, and more. docs/hooks.md has
@@ -77,6 +79,12 @@ func (i RunInfo) line(more ...any) []any {
 	args = append(args, "timer", i.Timer)
 	if !i.Tick.IsZero() {
 		args = append(args, "tick", i.Tick)
+	}
+	if i.TriggeredBy != (dlock.Origin{}) {
+		args = append(args, "by", i.TriggeredBy.By, "note", i.TriggeredBy.Note)
+	}
+	if i.PayloadLen > 0 {
+		args = append(args, "payload_bytes", i.PayloadLen)
 	}
 	args = append(args, "slot", i.Slot, "fence", int64(i.Fence), "holder", i.Holder.String(), "attempt", i.Attempt)
 	if i.OnStart {

@@ -40,7 +40,8 @@ func ExampleTimer_blackouts() {
 		reminders, _ = timers.Status().Timer("send-reminders")
 	}
 	fmt.Println("started:", reminders.Started)
-	fmt.Println("trigger:", timers.Trigger(context.Background(), "send-reminders"))
+	_, err = timers.Trigger(context.Background(), "send-reminders", timer.TriggerOptions{})
+	fmt.Println("trigger:", err)
 	fmt.Println("triggered:", <-runs)
 	// Output:
 	// started: 0

@@ -29,7 +29,8 @@ func ExampleScheduler_CancelRun() {
 		return
 	}
 	stop := start(timers)
-	fmt.Println("triggered:", timers.Trigger(context.Background(), "import"))
+	_, err = timers.Trigger(context.Background(), "import", timer.TriggerOptions{})
+	fmt.Println("triggered:", err)
 
 	imports, _ := timers.Status().Timer("import")
 	err = timers.CancelRun("import", imports.Running[0].ID, dlock.Origin{By: "ann", Note: "the wrong file"})

@@ -74,7 +74,8 @@ func ExampleMiddleware() {
 		return
 	}
 	stop := start(timers)
-	fmt.Println(timers.Trigger(context.Background(), "report"))
+	_, err = timers.Trigger(context.Background(), "report", timer.TriggerOptions{})
+	fmt.Println(err)
 	for {
 		if st, _ := timers.Status().Timer("report"); st.Last != nil {
 			break // it has ended

@@ -30,8 +30,9 @@ func ExampleLimit() {
 	stop := start(a, b)
 	defer stop()
 
-	fmt.Println("a:", a.Trigger(context.Background(), "invoices"))
-	err := b.Trigger(context.Background(), "newsletter")
+	_, err := a.Trigger(context.Background(), "invoices", timer.TriggerOptions{})
+	fmt.Println("a:", err)
+	_, err = b.Trigger(context.Background(), "newsletter", timer.TriggerOptions{})
 	if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
 		fmt.Println("b:", refused.Reason)
 	}

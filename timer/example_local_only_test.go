@@ -35,8 +35,10 @@ func ExampleTimer_localOnly() {
 	stop := start(a, b)
 	defer stop()
 
-	fmt.Println("a:", a.Trigger(context.Background(), "trim-local-disk"), <-valid)
-	fmt.Println("b:", b.Trigger(context.Background(), "trim-local-disk"), <-valid) // at the same time
+	_, err := a.Trigger(context.Background(), "trim-local-disk", timer.TriggerOptions{})
+	fmt.Println("a:", err, <-valid)
+	_, err = b.Trigger(context.Background(), "trim-local-disk", timer.TriggerOptions{})
+	fmt.Println("b:", err, <-valid) // at the same time
 	close(release)
 	// Output:
 	// a: <nil> true

@@ -30,7 +30,7 @@ func ExampleTimer_maxConcurrency() {
 	defer stop()
 
 	for _, timers := range []*timer.Scheduler{a, b, a, b} {
-		err := timers.Trigger(context.Background(), "resize-images")
+		_, err := timers.Trigger(context.Background(), "resize-images", timer.TriggerOptions{})
 		if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
 			fmt.Println("refused:", refused.Reason)
 		} else {

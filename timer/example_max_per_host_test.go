@@ -29,12 +29,14 @@ func ExampleTimer_maxPerHost() {
 	stop := start(a, b)
 	defer stop()
 
-	fmt.Println("a:", a.Trigger(context.Background(), "transcode-video"))
-	err := a.Trigger(context.Background(), "transcode-video")
+	_, err := a.Trigger(context.Background(), "transcode-video", timer.TriggerOptions{})
+	fmt.Println("a:", err)
+	_, err = a.Trigger(context.Background(), "transcode-video", timer.TriggerOptions{})
 	if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
 		fmt.Println("a:", refused.Reason)
 	}
-	fmt.Println("b:", b.Trigger(context.Background(), "transcode-video"))
+	_, err = b.Trigger(context.Background(), "transcode-video", timer.TriggerOptions{})
+	fmt.Println("b:", err)
 	close(release)
 	// Output:
 	// a: <nil>

@@ -27,7 +27,8 @@ func ExampleTimer_maxRunTime() {
 		return
 	}
 	stop := start(timers)
-	fmt.Println("started:", timers.Trigger(context.Background(), "call-slow-service") == nil)
+	_, err = timers.Trigger(context.Background(), "call-slow-service", timer.TriggerOptions{})
+	fmt.Println("started:", err == nil)
 	fmt.Println("too long:", errors.Is(<-ended, timer.ErrMaxRunTime))
 	stop()
 

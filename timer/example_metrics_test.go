@@ -26,7 +26,8 @@ func ExampleConfig_registerer() {
 		return
 	}
 	defer start(timers)()
-	fmt.Println("triggered:", timers.Trigger(context.Background(), "process-orders"))
+	_, err = timers.Trigger(context.Background(), "process-orders", timer.TriggerOptions{})
+	fmt.Println("triggered:", err)
 	for job, _ := timers.Status().Timer("process-orders"); job.Last == nil; job,
 		_ = timers.Status().Timer("process-orders") {
 		time.Sleep(time.Millisecond) // until it has ended

@@ -33,15 +33,17 @@ func ExampleStoreDownPolicy() {
 	stop := start(timers)
 	defer stop()
 
-	fmt.Println("refresh-cache:", timers.Trigger(context.Background(), "refresh-cache"))
+	_, err = timers.Trigger(context.Background(), "refresh-cache", timer.TriggerOptions{})
+	fmt.Println("refresh-cache:", err)
 	fmt.Println("refresh-cache:", <-ran)
-	err = timers.Trigger(context.Background(), "charge-cards")
+	_, err = timers.Trigger(context.Background(), "charge-cards", timer.TriggerOptions{})
 	if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
 		fmt.Println("charge-cards:", refused.Reason)
 	}
 
 	store.Heal()
-	fmt.Println("charge-cards:", timers.Trigger(context.Background(), "charge-cards"))
+	_, err = timers.Trigger(context.Background(), "charge-cards", timer.TriggerOptions{})
+	fmt.Println("charge-cards:", err)
 	fmt.Println("charge-cards:", <-ran)
 	// Output:
 	// refresh-cache: <nil>

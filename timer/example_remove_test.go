@@ -26,10 +26,12 @@ func ExampleScheduler_Remove() {
 	stop := start(timers)
 	defer stop()
 
-	fmt.Println("triggered:", timers.Trigger(context.Background(), "sync:acme"))
+	_, err = timers.Trigger(context.Background(), "sync:acme", timer.TriggerOptions{})
+	fmt.Println("triggered:", err)
 	close(release)
 	fmt.Println("removed:", timers.Remove(context.Background(), "sync:acme"))
-	fmt.Println("triggered:", timers.Trigger(context.Background(), "sync:acme"))
+	_, err = timers.Trigger(context.Background(), "sync:acme", timer.TriggerOptions{})
+	fmt.Println("triggered:", err)
 	// Output:
 	// triggered: <nil>
 	// the run has finished

@@ -37,7 +37,7 @@ func ExampleRetry() {
 	}
 	stop := start(timers)
 	for _, name := range []string{"call-service", "ship-order"} {
-		if err := timers.Trigger(context.Background(), name); err != nil {
+		if _, err := timers.Trigger(context.Background(), name, timer.TriggerOptions{}); err != nil {
 			fmt.Println(err)
 		}
 		for {

@@ -23,7 +23,8 @@ func ExampleScheduler_Running() {
 	go func() { done <- timers.Run(ctx) }()
 
 	<-timers.Running()
-	fmt.Println(timers.Trigger(ctx, "import"))
+	_, err = timers.Trigger(ctx, "import", timer.TriggerOptions{})
+	fmt.Println(err)
 
 	stop()
 	fmt.Println(<-done)

@@ -25,7 +25,8 @@ func ExampleScheduler_Status() {
 		return
 	}
 	stop := start(timers)
-	fmt.Println("triggered:", timers.Trigger(context.Background(), "process-orders"))
+	_, err = timers.Trigger(context.Background(), "process-orders", timer.TriggerOptions{})
+	fmt.Println("triggered:", err)
 	<-started
 
 	status := timers.Status()

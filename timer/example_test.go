@@ -75,7 +75,8 @@ func ExampleRunFromContext() {
 	}
 	stop := start(timers)
 	defer stop()
-	fmt.Println(timers.Trigger(context.Background(), "charge-cards"))
+	_, err = timers.Trigger(context.Background(), "charge-cards", timer.TriggerOptions{})
+	fmt.Println(err)
 	fmt.Println(<-done)
 	// Output:
 	// <nil>
@@ -95,8 +96,9 @@ func ExampleScheduler_Trigger() {
 	}
 	stop := start(timers)
 	defer stop()
-	fmt.Println(timers.Trigger(context.Background(), "rebuild-index"))
-	err = timers.Trigger(context.Background(), "rebuild-index")
+	_, err = timers.Trigger(context.Background(), "rebuild-index", timer.TriggerOptions{})
+	fmt.Println(err)
+	_, err = timers.Trigger(context.Background(), "rebuild-index", timer.TriggerOptions{})
 	if refused, ok := errors.AsType[*timer.RefusedError](err); ok {
 		fmt.Println("refused:", refused.Reason)
 	}

@@ -28,7 +28,8 @@ func ExampleScheduler_Update() {
 	stop := start(timers)
 	defer stop()
 
-	fmt.Println("triggered:", timers.Trigger(context.Background(), "sync:acme"))
+	_, err = timers.Trigger(context.Background(), "sync:acme", timer.TriggerOptions{})
+	fmt.Println("triggered:", err)
 	again := make(chan struct{})
 	fmt.Println("updated:", timers.Update(timer.Timer{
 		Name:           "sync:acme",
@@ -39,7 +40,8 @@ func ExampleScheduler_Update() {
 			return nil
 		},
 	}))
-	fmt.Println("triggered:", timers.Trigger(context.Background(), "sync:acme"))
+	_, err = timers.Trigger(context.Background(), "sync:acme", timer.TriggerOptions{})
+	fmt.Println("triggered:", err)
 	<-again
 	close(release)
 	<-ended

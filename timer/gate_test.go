@@ -332,7 +332,7 @@ func TestTriggerBeforeAndAfterRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Trigger(t.Context(), "a"); !refused(err, timer.ReasonNotRunning) {
+		if _, err := s.Trigger(t.Context(), "a", timer.TriggerOptions{}); !refused(err, timer.ReasonNotRunning) {
 			t.Errorf("before Run: %v", err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -340,7 +340,7 @@ func TestTriggerBeforeAndAfterRun(t *testing.T) {
 		if err := s.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		if err := s.Trigger(t.Context(), "a"); !refused(err, timer.ReasonNotRunning) {
+		if _, err := s.Trigger(t.Context(), "a", timer.TriggerOptions{}); !refused(err, timer.ReasonNotRunning) {
 			t.Errorf("after Run: %v", err)
 		}
 	})

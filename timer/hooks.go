@@ -54,15 +54,19 @@ type Hooks struct {
 
 // RunInfo is a run as a hook sees it.
 type RunInfo struct {
-	Timer     string
-	Tick      time.Time    // zero: it was triggered
-	Slot      int          // see Run.Slot
-	Fence     dlock.Fence  // see Run.Fence
-	Holder    dlock.Holder // this host
-	StartedAt time.Time
-	Attempt   int  // how often the handler has been called
-	Degraded  bool // it goes on without the store, see Run.Degraded
-	OnStart   bool // Timer.RunOnStart started it
+	Timer   string
+	Tick    time.Time // zero: it was triggered
+	OnStart bool      // Timer.RunOnStart started it
+	// Of a triggered run, who triggered it, if that was said, and the length of its payload in
+	// bytes.
+	TriggeredBy dlock.Origin
+	PayloadLen  int
+	Slot        int          // see Run.Slot
+	Fence       dlock.Fence  // see Run.Fence
+	Holder      dlock.Holder // this host
+	StartedAt   time.Time
+	Attempt     int  // how often the handler has been called
+	Degraded    bool // it goes on without the store, see Run.Degraded
 }
 
 // AttemptInfo is a failed attempt of a run that is retried.

@@ -19,10 +19,10 @@ type Run struct {
 	lease     atomic.Pointer[dlock.Lease] // its latest; nil: it never had one
 	ctx       runContext                  // of the handler; ends with MaxRunTime, the lease, or draining
 	startedAt time.Time
-	by        *dlock.Origin // who triggered it through a Control, else nil
-	given     *RunSpec      // what ContextWithRun was given; nil: it is a run of a Scheduler
-	firstSlot int32         // that it began with; -1: it began without a slot in the store
-	number    int64         // the fence that it began with, or else its number on this host
+	trigger   *triggering // nil: it has a tick
+	given     *RunSpec    // what ContextWithRun was given; nil: it is a run of a Scheduler
+	firstSlot int32       // that it began with; -1: it began without a slot in the store
+	number    int64       // the fence that it began with, or else its number on this host
 	degraded  atomic.Bool
 	attempt   atomic.Int32
 	place     int32 // on this host; set before the handler is called, and constant from then on

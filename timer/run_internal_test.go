@@ -26,7 +26,7 @@ func TestRunsThatAreOverAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.Trigger(t.Context(), "a"); err != nil {
+		if _, err := s.Trigger(t.Context(), "a", TriggerOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		<-began

@@ -42,6 +42,11 @@ func (c *runContext) Value(key any) any {
 	if _, ok := key.(runKey); ok {
 		return c.run
 	}
+	if t := c.run.trigger; t != nil && t.values != nil {
+		if value := t.values.Value(key); value != nil {
+			return value
+		}
+	}
 	return c.context().Value(key)
 }
 

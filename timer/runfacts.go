@@ -54,13 +54,13 @@ func (r *Run) CaughtUp() bool { return r != nil && r.caughtUp }
 // OnStart reports whether Timer.RunOnStart started the run.
 func (r *Run) OnStart() bool { return r != nil && r.onStart }
 
-// TriggeredBy returns who triggered the run through a Control. ok is false if nobody did: the run
-// has a Tick, or Scheduler.Trigger started it.
+// TriggeredBy returns who triggered the run. ok is false if the run has a Tick, or if
+// Scheduler.Trigger was not told who triggers it.
 func (r *Run) TriggeredBy() (by dlock.Origin, ok bool) {
-	if r == nil || r.by == nil {
+	if r == nil || r.trigger == nil {
 		return by, false
 	}
-	return *r.by, true
+	return r.trigger.by, r.trigger.by != dlock.Origin{}
 }
 
 // Holder returns this host, as operators see it: Config.Holder.
@@ -80,7 +80,8 @@ type RunSpec struct {
 	LastSuccessAt time.Time
 	CaughtUp      bool
 	OnStart       bool
-	TriggeredBy   dlock.Origin // zero: not through a Control
+	TriggeredBy   dlock.Origin // zero: not said
+	Payload       []byte       // with or without a Tick
 	Slot          int          // -1: it has none, and is Degraded
 	Fence         dlock.Fence
 	Degraded      bool
@@ -104,9 +105,7 @@ func ContextWithRun(ctx context.Context, info RunSpec) context.Context {
 	if !info.Tick.IsZero() {
 		r.tick = info.Tick.UnixMicro()
 	}
-	if info.TriggeredBy != (dlock.Origin{}) {
-		r.by = &info.TriggeredBy
-	}
+	r.trigger = newTriggering(TriggerOptions{Payload: info.Payload, By: info.TriggeredBy}, nil)
 	r.degraded.Store(info.Degraded || info.Slot < 0)
 	r.attempt.Store(int32(max(info.Attempt, 1)))
 	r.ctx.run = r

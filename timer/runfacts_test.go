@@ -188,8 +188,8 @@ func TestNoRun(t *testing.T) {
 func TestContextWithRun(t *testing.T) {
 	tick := time.Date(2026, 7, 1, 2, 30, 0, 0, time.UTC)
 	info := timer.RunSpec{Timer: "a", Tick: tick, PreviousTick: tick.Add(-time.Hour),
-		LastSuccessAt: tick.Add(-time.Minute), CaughtUp: true, TriggeredBy: ann, Slot: 2, Fence: 17, Attempt: 3,
-		Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}}
+		LastSuccessAt: tick.Add(-time.Minute), CaughtUp: true, TriggeredBy: ann, Payload: []byte("p"), Slot: 2,
+		Fence: 17, Attempt: 3, Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}}
 	type key struct{}
 	ctx, lose := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 	defer lose(nil)
@@ -200,9 +200,9 @@ func TestContextWithRun(t *testing.T) {
 	}
 	by, triggered := r.TriggeredBy()
 	got := timer.RunSpec{Timer: r.Timer(), Tick: r.Tick(), PreviousTick: r.PreviousTick(),
-		LastSuccessAt: r.LastSuccessAt(), CaughtUp: r.CaughtUp(), TriggeredBy: by, Slot: r.Slot(), Fence: r.Fence(),
-		Attempt: r.Attempt(), Holder: r.Holder()}
-	if got != info || !triggered || r.ID() != "2-17" || !r.Valid() || r.Degraded() || ctx.Value(key{}) != "value" ||
+		LastSuccessAt: r.LastSuccessAt(), CaughtUp: r.CaughtUp(), TriggeredBy: by, Payload: r.Payload(), Slot: r.Slot(),
+		Fence: r.Fence(), Attempt: r.Attempt(), Holder: r.Holder()}
+	if !reflect.DeepEqual(got, info) || !triggered || r.ID() != "2-17" || !r.Valid() || r.Degraded() || ctx.Value(key{}) != "value" ||
 		ctx.Err() != nil {
 		t.Errorf("%+v, %v, %v, %v; want %+v", got, triggered, r.ID(), ctx.Err(), info)
 	}
@@ -280,7 +280,7 @@ func TestRunning(t *testing.T) {
 		if err := <-done; !errors.Is(err, dlock.ErrSetup) {
 			t.Error(err)
 		}
-		if err := s.Trigger(t.Context(), "a"); !refused(err, timer.ReasonNotRunning) ||
+		if _, err := s.Trigger(t.Context(), "a", timer.TriggerOptions{}); !refused(err, timer.ReasonNotRunning) ||
 			!strings.Contains(err.Error(), "not_running") {
 			t.Error(err)
 		}

@@ -41,10 +41,10 @@ type runHost struct {
 }
 
 // startRun returns a started run, which the caller carries out. The run takes over the caller's
-// place. The zero dueTick: it was triggered; by a Control, if by is not nil.
-func (n *runner) startRun(e *entry, t dueTick, by *dlock.Origin, lease *dlock.Lease, degraded bool) *Run {
+// place. The zero dueTick: it was triggered.
+func (n *runner) startRun(e *entry, t dueTick, by *triggering, lease *dlock.Lease, degraded bool) *Run {
 	r := n.newRun(e, t, lease == nil && !degraded)
-	r.by = by
+	r.trigger = by
 	n.begin(e, r, lease)
 	n.log.flush()
 	return r
@@ -80,9 +80,13 @@ func (n *runner) carryOut(r *Run) {
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
 	err, panicked := errGoexit, false
 	defer func() {
-		outcome := outcomeOf(r.ctx.cause(), err, panicked)
+		cause := r.ctx.cause()
+		outcome := outcomeOf(cause, err, panicked)
 		r.ctx.end()
 		n.finish(e, r, outcome, unmarked(err))
+		if r.trigger != nil {
+			r.trigger.handle.end(outcome, cause, unmarked(err))
+		}
 	}()
 	for retry := true; retry; retry = n.again(e, r, err) {
 		err, panicked = errGoexit, false
@@ -123,9 +127,12 @@ func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 func (n *runner) number(r *Run, lease *dlock.Lease) {
 	if lease != nil && lease.Fence() != 0 {
 		r.firstSlot, r.number = int32(lease.Slot()), int64(lease.Fence())
-		return
+	} else {
+		r.firstSlot, r.number = -1, n.started.Add(1)
 	}
-	r.firstSlot, r.number = -1, n.started.Add(1)
+	if r.trigger != nil {
+		r.trigger.handle.timer, r.trigger.handle.id = r.Timer(), r.ID()
+	}
 }
 
 // finish releases the slot of a run, records the outcome, and gives back its place.
@@ -277,9 +284,21 @@ func (n *runner) giveUp() (stuck []string) {
 		for range runs {
 			stuck = append(stuck, e.timer.Name)
 		}
+		n.giveUpWaits(e)
 	}
 	slices.Sort(stuck)
 	return stuck
+}
+
+// giveUpWaits ends the waits for the results of runs that have not ended.
+func (n *runner) giveUpWaits(e *entry) {
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
+	for _, r := range e.state.runs {
+		if r != nil && r.trigger != nil {
+			r.trigger.handle.end(OutcomeDraining, ErrDraining, nil)
+		}
+	}
 }
 
 // release logs an error at Debug only: a lost lease was logged when it was lost, and a release that

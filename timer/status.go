@@ -146,7 +146,8 @@ type RunStatus struct {
 	Tick        time.Time    // zero: triggered
 	CaughtUp    bool         // the tick was missed, see CatchUp
 	OnStart     bool         // RunOnStart started it
-	TriggeredBy dlock.Origin // zero: not through a Control
+	TriggeredBy dlock.Origin // zero: not said
+	PayloadLen  int          // bytes
 	Slot        int          // -1: it goes on without one
 	Fence       dlock.Fence
 	StartedAt   time.Time
@@ -224,7 +225,8 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		by, _ := r.TriggeredBy()
 		t.Running = append(t.Running, RunStatus{
 			ID: r.ID(), Tick: r.Tick(), CaughtUp: r.caughtUp, OnStart: r.onStart, TriggeredBy: by,
-			Slot: r.Slot(), Fence: r.Fence(), StartedAt: r.startedAt, Attempt: max(r.Attempt(), 1),
+			PayloadLen: len(r.Payload()), Slot: r.Slot(), Fence: r.Fence(), StartedAt: r.startedAt,
+			Attempt:  max(r.Attempt(), 1),
 			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.startedAt) > r.entry.timer.MaxRunTime,
 		})
 	}

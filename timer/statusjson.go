@@ -178,6 +178,7 @@ func (r RunStatus) MarshalJSON() ([]byte, error) {
 		CaughtUp    bool          `json:"caught_up,omitempty"`
 		OnStart     bool          `json:"on_start,omitempty"`
 		TriggeredBy *dlock.Origin `json:"triggered_by,omitempty"`
+		PayloadLen  int           `json:"payload_bytes,omitempty"`
 		Slot        *int          `json:"slot,omitempty"`
 		Fence       dlock.Fence   `json:"fence,omitempty"`
 		StartedAt   time.Time     `json:"started_at"`
@@ -185,8 +186,8 @@ func (r RunStatus) MarshalJSON() ([]byte, error) {
 		Degraded    bool          `json:"degraded"`
 		Valid       bool          `json:"valid"`
 		Overdue     bool          `json:"overdue"`
-	}{r.ID, r.Tick.UTC(), r.CaughtUp, r.OnStart, originOf(r.TriggeredBy), slot, r.Fence, r.StartedAt.UTC(), r.Attempt,
-		r.Degraded, r.Valid, r.Overdue})
+	}{r.ID, r.Tick.UTC(), r.CaughtUp, r.OnStart, originOf(r.TriggeredBy), r.PayloadLen, slot, r.Fence,
+		r.StartedAt.UTC(), r.Attempt, r.Degraded, r.Valid, r.Overdue})
 }
 
 // MarshalJSON implements json.Marshaler, as Status does.

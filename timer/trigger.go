@@ -7,23 +7,37 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Trigger starts a run now, and returns nil once it has started and Status shows it. Otherwise it
-// returns a *RefusedError with the reason, ErrUnknown, or the cause of ctx. It is refused before
-// Run has begun: wait for Running. MaxConcurrency, MaxPerHost, Limits, MaxRuns and pauses apply;
-// the schedule, blackouts and MaxPerTick do not. If MaxRuns runs go on, OnMaxRuns decides. If the
-// store does not answer, OnStoreDown applies; but Trigger calls the store even while its breaker is
-// open. A set-up fault (ReasonStoreSetup) or a fault of a key (ReasonStoreFault) refuses the run.
-// If 64 calls to the store are in flight, Trigger waits for its turn until ctx ends. The run does
-// not end with ctx.
-func (s *Scheduler) Trigger(ctx context.Context, name string) error {
+// Trigger starts a run on this host now, or refuses it: it never keeps a trigger for later, as
+// Control.Trigger does for the fleet. It returns once the run has started and Status shows it;
+// TriggeredRun.Wait returns what comes of it. Otherwise it returns a *RefusedError with the reason,
+// ErrUnknown, ErrPayloadTooLong, or the cause of ctx.
+//
+// Any registered timer may be triggered at any time between Running and the drain: its schedule,
+// blackouts and MaxPerTick do not matter. What decides is whether there is room: MaxConcurrency,
+// MaxPerHost, Limits, MaxRuns and pauses apply. Two things make Trigger wait, until ctx ends: if
+// MaxRuns runs go on, OnMaxRuns decides; and if 64 calls to the store are in flight, it waits for
+// its turn. If the store does not answer, OnStoreDown applies; but Trigger calls the store even
+// while its breaker is open. A set-up fault (ReasonStoreSetup) or a fault of a key
+// (ReasonStoreFault) refuses the run.
+//
+// The context of the run has the values of ctx, such as a trace or a user, and those of Run's
+// context where ctx has none. It does not end with ctx.
+func (s *Scheduler) Trigger(ctx context.Context, name string, options TriggerOptions) (*TriggeredRun, error) {
 	if ctx == nil {
-		return errNilContext
+		return nil, errNilContext
 	}
-	return s.trigger(ctx, name, nil)
+	if err := options.check(); err != nil {
+		return nil, fmt.Errorf("timer %q: not triggered: %w", name, err)
+	}
+	t := newTriggering(options, context.WithoutCancel(ctx))
+	if err := s.trigger(ctx, name, t); err != nil {
+		return nil, err
+	}
+	return t.handle, nil
 }
 
-// trigger is Trigger. by is who asked for the run through a Control; nil: nobody did.
-func (s *Scheduler) trigger(ctx context.Context, name string, by *dlock.Origin) error {
+// trigger starts a run, or returns why it does not.
+func (s *Scheduler) trigger(ctx context.Context, name string, by *triggering) error {
 	refuse := func(reason Reason, err error) error {
 		return &RefusedError{Timer: name, Reason: reason, Err: err}
 	}
@@ -122,7 +136,7 @@ func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
 		return
 	}
 	defer func() { _ = claim.Release(s.runner.base) }() // if the store does not answer, it expires with its TTL
-	if err := s.trigger(s.runner.base, name, &t.Origin); err != nil {
+	if err := s.trigger(s.runner.base, name, newTriggering(TriggerOptions{By: t.Origin}, nil)); err != nil {
 		s.log.Warn("timer: a run that was triggered did not start",
 			"timer", name, "by", t.By, "note", t.Note, "err", err)
 		return

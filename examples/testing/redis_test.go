@@ -39,7 +39,7 @@ func TestARunHoldsItsSlotInRedis(t *testing.T) {
 	}})
 	<-host.Running() // from now on, Trigger starts runs
 
-	if err := host.Trigger(t.Context(), sendInvoices); err != nil {
+	if _, err := host.Trigger(t.Context(), sendInvoices, timer.TriggerOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	<-began
@@ -48,7 +48,7 @@ func TestARunHoldsItsSlotInRedis(t *testing.T) {
 		t.Errorf("%s expires in %v, want more than nothing and at most %v", key, ttl, dlock.DefaultTTL)
 	}
 	// A second run is refused, and the error says why.
-	err := host.Trigger(t.Context(), sendInvoices)
+	_, err := host.Trigger(t.Context(), sendInvoices, timer.TriggerOptions{})
 	if refused, ok := errors.AsType[*timer.RefusedError](err); !ok || refused.Reason != timer.ReasonHostFull {
 		t.Errorf("a second run: %v, want it refused: %s", err, timer.ReasonHostFull)
 	}
@@ -74,14 +74,14 @@ func TestSlotOfADeadHostComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	err := host.Trigger(t.Context(), sendInvoices)
+	_, err := host.Trigger(t.Context(), sendInvoices, timer.TriggerOptions{})
 	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
 	if !ok || no.Reason != dlock.ReasonFull || no.Holder != dead {
 		t.Fatalf("got %v, want it to be held by %v", err, dead)
 	}
 
 	mini.FastForward(dlock.DefaultTTL) // ages every lease in the server, including those in use
-	if err := host.Trigger(t.Context(), sendInvoices); err != nil {
+	if _, err := host.Trigger(t.Context(), sendInvoices, timer.TriggerOptions{}); err != nil {
 		t.Fatalf("after a TTL: %v", err)
 	}
 	<-began

@@ -193,7 +193,7 @@ func Child(store dlock.DistributedLock, in io.Reader, out io.Writer) error {
 	for orders := bufio.NewScanner(in); orders.Scan(); {
 		switch orders.Text() {
 		case "run":
-			if err := s.Trigger(ctx, endless); err != nil {
+			if _, err := s.Trigger(ctx, endless, timer.TriggerOptions{}); err != nil {
 				tell(event{What: failed, Timer: endless, At: time.Now(), Cause: err.Error()})
 			}
 		case "return":

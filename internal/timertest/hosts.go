@@ -40,6 +40,12 @@ type Host[Link dlock.DistributedLock] struct {
 	told  *told
 }
 
+// Trigger starts a run that is given nothing, and whose result nobody waits for.
+func (h *Host[Link]) Trigger(ctx context.Context, name string) error {
+	_, err := h.Scheduler.Trigger(ctx, name, timer.TriggerOptions{})
+	return err
+}
+
 // NewHost makes a host that does not run yet. It logs nothing unless config says where to.
 func (f *Fleet[Link]) NewHost(link Link, config timer.Config, timers ...timer.Timer) *Host[Link] {
 	f.t.Helper()

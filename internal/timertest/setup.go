@@ -78,7 +78,7 @@ func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, re
 		now.Skipped[timer.ReasonStoreSetup] < before.Skipped[timer.ReasonStoreSetup]+19 {
 		t.Errorf("before %+v, after twenty ticks %+v", before, now)
 	}
-	if err := s.Trigger(ctx, "a"); !errors.Is(err, dlock.ErrSetup) {
+	if _, err := s.Trigger(ctx, "a", timer.TriggerOptions{}); !errors.Is(err, dlock.ErrSetup) {
 		t.Errorf("Trigger returned %v", err)
 	}
 	repair()
