@@ -19,6 +19,9 @@ type Controller interface {
 	// previous one. An update without parts only increases Info.Version.
 	Update(ctx context.Context, name string, update Update) error
 
+	// Value returns the text that an Update has set under a name. No other answer carries it.
+	Value(ctx context.Context, name string) (ValueState, error)
+
 	// Inspect returns the overrides of each name, in the order of the names, and the latest tick
 	// claimed. An error means that nothing is known about any of them.
 	Inspect(ctx context.Context, names ...string) ([]ControlState, error)
@@ -31,6 +34,10 @@ type Controller interface {
 
 // ErrNotHeld is returned by Controller.Revoke when the lease that is meant is not held.
 var ErrNotHeld = errors.New("not held")
+
+// ErrChanged is returned by Controller.Update when the name has another version than Value.Version.
+// Nothing was changed then.
+var ErrChanged = errors.New("it was changed meanwhile")
 
 // MaxOriginLen is the longest Origin.By and Origin.Note, in bytes.
 const MaxOriginLen = 256
@@ -76,6 +83,7 @@ type Update struct {
 	Limit      *Limit  // grant so many slots, whatever requests declare
 	ResetLimit *Origin // let requests decide again
 	Trigger    *Origin // ask for one run now; the store notes the time
+	Value      *Value  // keep a text; with Version set, the whole update is made only if that is still right
 }
 
 // A Pause makes the store refuse a name (ReasonPaused).
@@ -123,6 +131,9 @@ func (u Update) Validate() error {
 	}
 	if u.Trigger != nil {
 		errs = append(errs, u.Trigger.Validate())
+	}
+	if u.Value != nil {
+		errs = append(errs, u.Value.validate())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("dlock: invalid update: %w", err)

@@ -188,6 +188,42 @@ var controlMistakes = []mistake{
 			return g, err
 		}
 	}},
+	{"a value is set whatever its version", []string{"value/on no other", "value/one of two"}, func(m *mutant) {
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+			if v := change.Value; v != nil && change.Validate() == nil {
+				is, err := m.Store.Value(ctx, name)
+				if err != nil {
+					return err
+				}
+				change.Value = &dlock.Value{Text: v.Text, Version: is.Version}
+			}
+			return m.Store.Update(ctx, name, change)
+		}
+	}},
+	{"a long value is cut", []string{"value/kept"}, func(m *mutant) {
+		m.value = func(ctx context.Context, name string) (dlock.ValueState, error) {
+			v, err := m.Store.Value(ctx, name)
+			v.Text = v.Text[:min(len(v.Text), 65_535)]
+			return v, err
+		}
+	}},
+	{"a value is lost with another update", []string{"value/on no other"}, func(m *mutant) {
+		lost := make(map[string]bool)
+		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+			err := m.Store.Update(ctx, name, change)
+			if err == nil {
+				lost[name] = change.Value == nil
+			}
+			return err
+		}
+		m.value = func(ctx context.Context, name string) (dlock.ValueState, error) {
+			v, err := m.Store.Value(ctx, name)
+			if lost[name] {
+				v.Text = ""
+			}
+			return v, err
+		}
+	}},
 	{"revoke frees the slot", []string{"revoke/the slot stays", "revoke/the holder is told"}, func(m *mutant) {
 		granted := m.remember()
 		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {

@@ -23,6 +23,7 @@ type mutant struct {
 	list    func(context.Context, string, int) ([]dlock.LeaseInfo, error)
 	update  func(context.Context, string, dlock.Update) error
 	inspect func(context.Context, []string) ([]dlock.ControlState, error)
+	value   func(context.Context, string) (dlock.ValueState, error)
 	revoke  func(context.Context, string, int, dlock.Fence, dlock.Origin) error
 }
 
@@ -38,6 +39,13 @@ func (m *mutant) Inspect(ctx context.Context, names ...string) ([]dlock.ControlS
 		return m.inspect(ctx, names)
 	}
 	return m.Store.Inspect(ctx, names...)
+}
+
+func (m *mutant) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+	if m.value != nil {
+		return m.value(ctx, name)
+	}
+	return m.Store.Value(ctx, name)
 }
 
 func (m *mutant) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {

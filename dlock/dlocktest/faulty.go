@@ -20,7 +20,7 @@ const (
 	OpAcquire Op = iota // TryAcquire
 	OpExtend
 	OpRelease
-	OpControl // Update, Inspect and Revoke of a dlock.Controller
+	OpControl // Update, Value, Inspect and Revoke of a dlock.Controller
 )
 
 func (o Op) String() string {
@@ -258,6 +258,17 @@ func (f *Faulty) Inspect(ctx context.Context, names ...string) ([]dlock.ControlS
 	return f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
 		return c.Inspect(ctx, names...)
 	})
+}
+
+// Value implements dlock.Controller. If the store is none, it returns errors.ErrUnsupported.
+func (f *Faulty) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+	c := f.caps.Controller
+	if c == nil {
+		return dlock.ValueState{}, fmt.Errorf("control: %w", errors.ErrUnsupported)
+	}
+	return call(ctx, f, OpControl, func(ctx context.Context) (dlock.ValueState, error) {
+		return c.Value(ctx, name)
+	}, nil, nil)
 }
 
 // Revoke implements dlock.Controller. If the store is none, it returns errors.ErrUnsupported.

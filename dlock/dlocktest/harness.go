@@ -158,6 +158,7 @@ var promises = join(
 	successes,
 	abandoning,
 	controlling,
+	keeping,
 	jointly,
 	delays,
 	missing,

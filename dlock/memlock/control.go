@@ -16,6 +16,7 @@ type overrides struct {
 	limit   *dlock.Limit
 	trigger dlock.Origin
 	at      time.Time // of the trigger
+	value   string
 }
 
 // slots returns the limit of the override, or 0 if there is none or it is 0.
@@ -51,6 +52,12 @@ func (s *Store) Update(ctx context.Context, name string, update dlock.Update) er
 	defer s.mu.Unlock()
 	now := time.Now()
 	o := &s.entry(key{name: name}).overrides
+	if v := update.Value; v != nil {
+		if v.Version != o.version {
+			return dlock.ErrChanged
+		}
+		o.value = v.Text
+	}
 	o.version = max(o.version+1, now.UnixMicro())
 	switch p := update.Pause; {
 	case p != nil:
@@ -113,6 +120,20 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 		}
 	}
 	return list, nil
+}
+
+// Value implements dlock.Controller.
+func (s *Store) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+	if err := checkControl(ctx, name, nil); err != nil {
+		return dlock.ValueState{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.names[key{name: name}]
+	if e == nil || e.overrides.version == 0 {
+		return dlock.ValueState{}, nil
+	}
+	return dlock.ValueState{Text: e.overrides.value, Version: e.overrides.version, Clock: time.Now()}, nil
 }
 
 // Revoke implements dlock.Controller.

@@ -35,11 +35,17 @@ func (s *Store) Update(ctx context.Context, name string, update dlock.Update) er
 	if update.Trigger != nil {
 		trigger = originJSON(*update.Trigger)
 	}
+	value, ifVersion := "", ""
+	if v := update.Value; v != nil {
+		value, ifVersion = v.Text, strconv.FormatInt(v.Version, 10)
+	}
 	version, err := updateScript.Run(ctx, s.client, []string{k.state}, pause, pauseOrigin, limit, limitOrigin, trigger,
-		k.other, s.form()).Result()
+		k.other, s.form(), value, ifVersion).Result()
 	switch {
 	case err != nil:
 		return s.failed(ctx, err)
+	case update.Value != nil && version == int64(0):
+		return dlock.ErrChanged
 	case number(version) <= 0:
 		return errAnswer
 	}
@@ -76,6 +82,18 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 		return nil, list[0].Err
 	}
 	return list, nil
+}
+
+// Value implements dlock.Controller.
+func (s *Store) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+	if err := s.checkControl(name, nil); err != nil {
+		return dlock.ValueState{}, err
+	}
+	answer, err := inspectScript.Run(ctx, s.client, []string{s.keys(name, false).state}, "value").Result()
+	if err != nil {
+		return dlock.ValueState{}, s.failed(ctx, err)
+	}
+	return parseValueState(answer)
 }
 
 // Revoke implements dlock.Controller. The origin is stored in the lease's own key and expires with

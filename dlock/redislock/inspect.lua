@@ -1,11 +1,13 @@
 -- Inspect: the overrides of a semaphore, and which of its ticks was claimed last.
 --
 -- KEYS[1] state: see acquire.lua and update.lua
+-- ARGV[1] 'value': with the value
 --
--- Returns {now µs, version, until µs, pause, limit, limit_order, trigger, at µs, tick µs, claimer},
--- each '' if there is none
+-- Returns {now µs, version, until µs, pause, limit, limit_order, trigger, at µs, tick µs, claimer,
+-- value}, each '' if there is none
 
 local fields = {'version', 'until', 'pause', 'limit', 'limit_order', 'trigger', 'at', 'tick', 'claimer'}
+if ARGV[1] == 'value' then fields[#fields + 1] = 'value' end
 local values = redis.pcall('HMGET', KEYS[1], unpack(fields))
 if values.err then
   return redis.error_reply(no_state(KEYS[1], values.err))

@@ -243,6 +243,23 @@ func parseControlState(name string, a []any) (dlock.ControlState, error) {
 	return o, nil
 }
 
+// parseValueState parses the answer of inspect.lua with a value.
+func parseValueState(answer any) (dlock.ValueState, error) {
+	a, _ := answer.([]any)
+	if len(a) != 11 {
+		return dlock.ValueState{}, fmt.Errorf("%w: %d values", errAnswer, len(a))
+	}
+	text, isText := a[10].(string)
+	v := dlock.ValueState{Text: text, Version: max(0, number(a[1]))}
+	if !isText || number(a[0]) <= 0 {
+		return dlock.ValueState{}, errAnswer
+	}
+	if v.Version > 0 {
+		v.Clock = time.UnixMicro(number(a[0]))
+	}
+	return v, nil
+}
+
 // parseOrigin parses who made a change, and why.
 func parseOrigin(v any) (o dlock.Origin, err error) {
 	text, _ := v.(string)

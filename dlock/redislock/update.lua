@@ -2,14 +2,15 @@
 --
 -- KEYS[1] state   see acquire.lua. Its overrides: version, until (µs: end of the pause, or of a
 --         limit of 0; kept after it), pause (JSON), limit (-1: as requests declare), limit_order
---         (JSON), trigger (JSON), at (µs: of the trigger). After the first update it does not
---         expire
+--         (JSON), trigger (JSON), at (µs: of the trigger), value. After the first update it does
+--         not expire
 -- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its origin
 -- ARGV[3] limit   ARGV[4] its origin
 -- ARGV[5] trigger
 -- ARGV[6] other   ARGV[7] form: see acquire.lua
+-- ARGV[8] value   ARGV[9] the version that the state has to have; '': no value
 --
--- Returns the version
+-- Returns the version; 0: it is not ARGV[9], so nothing was changed
 
 local state = KEYS[1]
 local time = redis.call('TIME')
@@ -25,6 +26,7 @@ if type(theirs) == 'table' and ARGV[7] == 'plain' then return theirs end -- see 
 if type(theirs) == 'string' and theirs ~= ARGV[7] then
   return redis.error_reply(other_form(ARGV[6]))
 end
+if ARGV[9] ~= '' and count(known[1]) ~= tonumber(ARGV[9]) then return 0 end
 local version = int(math.max(count(known[1]) + 1, micros))
 local changes = {'version', version}
 local function change(field, value)
@@ -52,6 +54,9 @@ end
 if ARGV[5] ~= '' then
   change('trigger', ARGV[5])
   change('at', version) -- later than the last trigger even if the clock was set back
+end
+if ARGV[9] ~= '' then
+  change('value', ARGV[8])
 end
 redis.call('HSET', state, unpack(changes))
 redis.call('PERSIST', state)

@@ -62,10 +62,46 @@ func (s *Store) Update(ctx context.Context, name string, c dlock.Update) error {
 	if c.Trigger != nil {
 		row.Trigger = originText(*c.Trigger)
 	}
-	if err := s.db.Update(ctx, row); err != nil {
+	if v := c.Value; v != nil {
+		row.Value, row.IfVersion = v.Text, &v.Version
+	}
+	done, err := s.db.Update(ctx, row)
+	switch {
+	case err != nil:
 		return explain(err)
+	case !done:
+		return dlock.ErrChanged
 	}
 	return nil
+}
+
+// Value implements dlock.Controller.
+func (s *Store) Value(ctx context.Context, name string) (v dlock.ValueState, err error) {
+	resource, err := s.controlled(ctx, name, nil)
+	if err != nil {
+		return v, err
+	}
+	rows, err := s.inspect(ctx, []string{resource}, true)
+	if err != nil {
+		return v, err
+	}
+	for _, r := range rows {
+		if r.Resource == resource && r.Version > 0 {
+			v = dlock.ValueState{Text: r.Value, Version: r.Version, Clock: time.UnixMicro(r.Clock)}
+		}
+	}
+	return v, nil
+}
+
+func (s *Store) inspect(ctx context.Context, resources []string, values bool) (rows []dialect.Control, err error) {
+	answer, err := s.db.Inspect(ctx, dialect.AsJSON(resources), values)
+	if err != nil {
+		return nil, explain(err)
+	}
+	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
+		return nil, fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+	}
+	return rows, nil
 }
 
 // controlled returns the resource_name under which the overrides of a name are stored, which is
@@ -101,13 +137,9 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 			return nil, err
 		}
 	}
-	answer, err := s.db.Inspect(ctx, dialect.AsJSON(resources))
+	rows, err := s.inspect(ctx, resources, false)
 	if err != nil {
-		return nil, explain(err)
-	}
-	var rows []dialect.Control
-	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
-		return nil, fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+		return nil, err
 	}
 	known := make(map[string]dialect.Control, len(rows))
 	for _, r := range rows {

@@ -19,7 +19,7 @@ import (
 // overrideColumns are the columns of overrides.
 var overrideColumns = []string{
 	"revoked", "overrides_version", "paused_until", "pause_origin", "slot_limit", "limit_origin", "triggered_at",
-	"trigger_origin",
+	"trigger_origin", "kept_value",
 }
 
 // Fails when one of them is not checked.

@@ -331,7 +331,7 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 		t.Error(err)
 	}
 	for _, statement := range []string{
-		"SELECT " + s.FunctionName("update") + "('a:slot:', NULL, NULL, 1, '{}', NULL, 10000)",
+		"SELECT " + s.FunctionName("update") + "('a:slot:', NULL, NULL, 1, '{}', NULL, NULL, NULL, 10000)",
 		strings.Replace(acquireAsT(s), "'t'", "'first'", 1),
 	} {
 		if _, err := tx.Exec(t.Context(), statement); err != nil {

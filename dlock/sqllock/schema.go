@@ -41,7 +41,7 @@ func (s *Store) Verify(ctx context.Context) error {
 // checkFormat returns an error if a later version has changed the format of the table. It returns
 // nil if there is no table.
 func (s *Store) checkFormat(ctx context.Context) error {
-	answer, err := s.db.Inspect(ctx, `[""]`)
+	answer, err := s.db.Inspect(ctx, `[""]`, false)
 	if err != nil {
 		return nil // verify says what is wrong
 	}

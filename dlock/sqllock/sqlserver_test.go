@@ -223,7 +223,8 @@ func TestSQLServerStatements(t *testing.T) {
 		}
 	})
 	t.Run("overrides", func(t *testing.T) {
-		s := (&scripted{}).will(int64(1)).will(int64(1)).
+		s := (&scripted{}).will(int64(1)).will(int64(1)).will(int64(1)).will(int64(0)).
+			will(`[{"n":"73686F703A613A736C6F743A","version":8,"clock":9,"value":"kept"}]`).
 			will(`[{"n":"73686F703A613A736C6F743A","version":3,"left":2000000,"paused":"{\"by\":\"ann\"}","limited":"","at":42,` +
 				`"ago":1000,"trigger":"me","tick":7,"host":"h","pid":1,"id":"i"},` +
 				`{"n":"73686F703A623A736C6F743A","version":4,"left":0,"paused":"","limit":0,"limited":"{\"by\":\"bob\"}",` +
@@ -252,6 +253,17 @@ func TestSQLServerStatements(t *testing.T) {
 		}
 		sent("trigger", "shop:a:slot:", "<nil>", "<nil>", "<nil>", "<nil>",
 			`{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`)
+		if err := store.Update(ctx, "a", dlock.Update{Value: &dlock.Value{Text: "kept", Version: 7}}); err != nil {
+			t.Error(err)
+		}
+		sent("value", "shop:a:slot:", "<nil>", "<nil>", "<nil>", "<nil>", "<nil>")
+		if err := store.Update(ctx, "a", dlock.Update{Value: &dlock.Value{Version: 7}}); !errors.Is(err, dlock.ErrChanged) {
+			t.Errorf("another version: %v", err)
+		}
+		v, err := store.Value(ctx, "a")
+		if err != nil || v != (dlock.ValueState{Text: "kept", Version: 8, Clock: time.UnixMicro(9)}) {
+			t.Errorf("%+v, %v", v, err)
+		}
 		o, err := store.Inspect(ctx, "none", "a", "b")
 		if err != nil || o[0] != (dlock.ControlState{Name: "none"}) || o[1].Version != 3 || o[2].Version != 4 {
 			t.Fatalf("%+v, %v", o, err)

@@ -26,11 +26,12 @@ type Database interface {
 	// List returns the leases that have not ended, as a JSON list of Lease.
 	List(ctx context.Context, resource string) (held string, err error)
 
-	// Update changes the overrides of a name in one transaction.
-	Update(ctx context.Context, u Update) error
+	// Update changes the overrides of a name in one transaction. It returns false, and changes
+	// nothing, if the name has another version than Update.IfVersion.
+	Update(ctx context.Context, u Update) (done bool, err error)
 	// Inspect takes a JSON list of resources, and returns a JSON list of Control for those it
-	// knows.
-	Inspect(ctx context.Context, resources string) (answers string, err error)
+	// knows, if asked to with their values.
+	Inspect(ctx context.Context, resources string, values bool) (answers string, err error)
 	// Revoke marks the lease of a slot unless it is marked. It returns false if no lease with that
 	// fence is held.
 	Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error)
@@ -181,6 +182,9 @@ type Update struct {
 	Limit    *int   // slots; -1: as requests declare; nil: as it is
 	Limited  string
 	Trigger  string // ask for a run; "": do not
+	// The value, which is set if IfVersion is the version of the name; nil: it stays.
+	Value     string
+	IfVersion *int64
 }
 
 // Control is what a database knows of a name. Times are in microseconds.
@@ -198,6 +202,8 @@ type Control struct {
 	Host      string `json:"host"` // who claimed it last
 	PID       int    `json:"pid"`
 	ID        string `json:"id"`
+	Clock     int64  `json:"clock"` // the server's, since 1970
+	Value     string `json:"value"` // "" if Inspect was not asked for values
 }
 
 // Row is the primary key of a row. The zero Row is before all others, because resource_name is

@@ -63,6 +63,7 @@ const (
 	KindTime               // an instant
 	KindText               // part of a holder
 	KindOrigin             // an origin, as JSON
+	KindValue              // up to dlock.MaxValueLen of ASCII
 )
 
 // columns are those of the table.
@@ -77,6 +78,7 @@ var columns = []struct {
 	{"succeeded_at", KindTime}, {"overrides_version", KindBig},
 	{"paused_until", KindTime}, {"pause_origin", KindOrigin}, {"slot_limit", KindInt}, {"limit_origin", KindOrigin},
 	{"triggered_at", KindBig}, {"trigger_origin", KindOrigin},
+	{"kept_value", KindValue},
 }
 
 // Columns returns the columns of the table with the types of a database.

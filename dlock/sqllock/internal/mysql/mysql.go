@@ -79,7 +79,7 @@ func New(d dialect.Pool, t dialect.Table) *DB {
 	m.queries.extend = dialect.Fill("CALL {extend}(?, ?, ?)", m.names)
 	m.queries.release = dialect.Fill("CALL {release}(?, ?)", m.names)
 	m.queries.cleanup = dialect.Fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
-	m.queries.update = dialect.Fill("CALL {update}(?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.queries.update = dialect.Fill("CALL {update}(?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
 	m.queries.revoke = dialect.Fill("CALL {revoke}(?, ?, ?, ?, ?)", m.names)
 	m.queries.list, m.queries.inspect, m.queries.verify = m.file("list"), m.file("inspect"), m.file("verify")
 	return m
@@ -222,25 +222,25 @@ func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.R
 }
 
 // Update implements dialect.Database.
-func (m *DB) Update(ctx context.Context, c dialect.Update) error {
-	var done int
-	return m.call(ctx, m.queries.update, []any{
+func (m *DB) Update(ctx context.Context, c dialect.Update) (done bool, err error) {
+	err = m.call(ctx, m.queries.update, []any{
 		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited),
-		dialect.OrNull(c.Trigger), min(dialect.LockWait(ctx), dialect.LongestWait),
+		dialect.OrNull(c.Trigger), []byte(c.Value), c.IfVersion, min(dialect.LockWait(ctx), dialect.LongestWait),
 	}, &done)
+	return done, err
 }
 
 // Inspect implements dialect.Database.
-func (m *DB) Inspect(ctx context.Context, resources string) (string, error) {
+func (m *DB) Inspect(ctx context.Context, resources string, values bool) (string, error) {
 	names, err := dialect.HexNames(resources)
 	if err != nil {
 		return "", err
 	}
 	known := []dialect.Control{}
-	err = m.read(ctx, m.queries.inspect, []any{names}, func(rows *sql.Rows) error {
+	err = m.read(ctx, m.queries.inspect, []any{values, names}, func(rows *sql.Rows) error {
 		var o dialect.Control
 		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.Paused, &o.Limit, &o.Limited, &o.At, &o.Age,
-			&o.Trigger, &o.Tick, &o.Host, &o.PID, &o.ID)
+			&o.Trigger, &o.Tick, &o.Host, &o.PID, &o.ID, &o.Clock, &o.Value)
 		known = append(known, o)
 		return err
 	})
@@ -305,6 +305,7 @@ var wantedColumns = dialect.Columns(map[dialect.Kind]string{
 	dialect.KindName: "varbinary(544)", dialect.KindToken: "varbinary(64)", dialect.KindInt: "int",
 	dialect.KindBig:  "bigint",
 	dialect.KindTime: "datetime(6)", dialect.KindText: "varchar(255) utf8mb4", dialect.KindOrigin: "text utf8mb4",
+	dialect.KindValue: "mediumtext utf8mb4",
 })
 
 // indexes are those that the procedures name, and their columns.

@@ -6,6 +6,8 @@ CREATE PROCEDURE {update}(
 	p_limit INT,          -- slots; -1: as grants declare
 	p_limit_origin BLOB,
 	p_trigger_origin BLOB, -- ask for a run
+	p_value MEDIUMBLOB,
+	p_if_version BIGINT,   -- set the value, and all else, if the name has this version; NULL: do not set it
 	p_wait BIGINT         -- milliseconds to wait for a lock
 )
 MODIFIES SQL DATA
@@ -14,6 +16,8 @@ BEGIN
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
 	DECLARE v_clock DATETIME(6);
 	DECLARE v_clock_us BIGINT;
+	DECLARE v_version BIGINT;
+	DECLARE v_done INT;
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
@@ -26,6 +30,9 @@ BEGIN
 			ON DUPLICATE KEY UPDATE overrides_version = overrides_version;
 		SET v_clock = UTC_TIMESTAMP(6),
 			v_clock_us = TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', v_clock);
+		SELECT COALESCE(overrides_version, 0) INTO v_version FROM {table} FORCE INDEX (PRIMARY)
+		WHERE resource_name = p_resource AND slot = -1 FOR UPDATE;
+		SET v_done = p_if_version IS NULL OR p_if_version = v_version;
 		-- MySQL assigns from left to right, and later expressions see the new values.
 		UPDATE {table} FORCE INDEX (PRIMARY) SET
 			overrides_version = GREATEST(COALESCE(overrides_version, 0) + 1, v_clock_us),
@@ -46,12 +53,13 @@ BEGIN
 			limit_origin = IF(p_limit IS NULL, limit_origin, CONVERT(p_limit_origin USING utf8mb4)),
 			triggered_at = IF(p_trigger_origin IS NULL, triggered_at,
 				GREATEST(v_clock_us, COALESCE(triggered_at + 1, 0))),
-			trigger_origin = IF(p_trigger_origin IS NULL, trigger_origin, CONVERT(p_trigger_origin USING utf8mb4))
-		WHERE resource_name = p_resource AND slot = -1;
+			trigger_origin = IF(p_trigger_origin IS NULL, trigger_origin, CONVERT(p_trigger_origin USING utf8mb4)),
+			kept_value = IF(p_if_version IS NULL, kept_value, CONVERT(p_value USING utf8mb4))
+		WHERE resource_name = p_resource AND slot = -1 AND v_done;
 		COMMIT AND NO CHAIN NO RELEASE;
 		LEAVE attempt;
 	END; END LOOP;
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
-	SELECT 1;
+	SELECT v_done;
 END

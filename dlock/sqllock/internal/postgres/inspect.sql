@@ -1,5 +1,5 @@
 -- Returns the overrides of those names that the table knows.
-CREATE OR REPLACE FUNCTION {inspect}(p_resources text, p_wait bigint, OUT o_answers text)
+CREATE OR REPLACE FUNCTION {inspect}(p_resources text, p_values boolean, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
 {settings}
 AS $tickslot$
@@ -15,7 +15,9 @@ BEGIN
 		'ago', coalesce((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - h.triggered_at, 0),
 		'trigger', coalesce(h.trigger_origin, ''),
 		'tick', h.tick, 'host', coalesce(h.host_name, ''), 'pid', coalesce(h.process_id, 0),
-		'id', coalesce(h.process_tag, '')
+		'id', coalesce(h.process_tag, ''),
+		'clock', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+		'value', CASE WHEN p_values THEN coalesce(h.kept_value, '') ELSE '' END
 	)), '[]')::text
 	INTO o_answers FROM {table} AS h
 	WHERE h.slot = -1 AND h.resource_name IN (SELECT json_array_elements_text(p_resources::json));

@@ -80,8 +80,9 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 	p.queries.release = dialect.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
 	p.queries.list = dialect.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
 	p.queries.update = dialect.Fill(
-		"SELECT {update}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::bigint)", p.names)
-	p.queries.inspect = dialect.Fill("SELECT {inspect}($1::text, $2::bigint)", p.names)
+		"SELECT {update}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::text, $8::bigint,"+
+			" $9::bigint)", p.names)
+	p.queries.inspect = dialect.Fill("SELECT {inspect}($1::text, $2::boolean, $3::bigint)", p.names)
 	p.queries.revoke = dialect.Fill("SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
 	p.queries.cleanup = dialect.Fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
 	p.queries.verify, p.queries.audit, p.queries.privileges, p.queries.vacuum = p.file("verify"), p.file("audit"),
@@ -146,17 +147,18 @@ func (p *DB) List(ctx context.Context, resource string) (held string, err error)
 }
 
 // Update implements dialect.Database.
-func (p *DB) Update(ctx context.Context, c dialect.Update) error {
+func (p *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
 	var version int64
-	return p.QueryRow(ctx, p.queries.update, []any{
+	err := p.QueryRow(ctx, p.queries.update, []any{
 		c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger),
-		dialect.LockWait(ctx),
+		c.Value, c.IfVersion, dialect.LockWait(ctx),
 	}, &version)
+	return version != 0, err
 }
 
 // Inspect implements dialect.Database.
-func (p *DB) Inspect(ctx context.Context, resources string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.queries.inspect, []any{resources, dialect.LockWait(ctx)}, &answers)
+func (p *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
+	err = p.QueryRow(ctx, p.queries.inspect, []any{resources, values, dialect.LockWait(ctx)}, &answers)
 	return answers, err
 }
 
@@ -202,6 +204,7 @@ func (p *DB) Migrate(ctx context.Context) error {
 var wantedColumns = dialect.Columns(map[dialect.Kind]string{
 	dialect.KindName: "text", dialect.KindToken: "text", dialect.KindInt: "int4", dialect.KindBig: "int8",
 	dialect.KindTime: "timestamptz", dialect.KindText: "text", dialect.KindOrigin: "text",
+	dialect.KindValue: "text",
 })
 
 // Verify implements dialect.Database.

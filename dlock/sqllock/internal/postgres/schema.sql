@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	limit_origin  text,
 	triggered_at  bigint,                      --          and when one run was asked for, in µs since 1970
 	trigger_origin text,
+	kept_value     text,                       --          what Controller.Value returns
 	PRIMARY KEY (resource_name, slot)
 );
 

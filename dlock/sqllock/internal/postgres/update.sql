@@ -1,4 +1,5 @@
--- Changes the overrides of a name, and returns the new version. NULL leaves a value as it is.
+-- Changes the overrides of a name, and returns the new version, or 0 if that is not p_if_version.
+-- NULL leaves a value as it is.
 CREATE OR REPLACE FUNCTION {update}(
 	p_resource text,
 	p_pause bigint,       -- µs from now; 0: resume
@@ -6,6 +7,8 @@ CREATE OR REPLACE FUNCTION {update}(
 	p_limit integer,      -- slots; -1: as grants declare
 	p_limit_origin text,
 	p_trigger_origin text, -- ask for a run
+	p_value text,
+	p_if_version bigint,  -- set the value, and all else, if the name has this version; NULL: do not set it
 	p_wait bigint,        -- ms to wait for a lock
 	OUT o_version bigint
 )
@@ -28,15 +31,20 @@ BEGIN
 		PERFORM FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0
 			ORDER BY l.resource_name, l.slot FOR UPDATE;
 	END IF;
+	o_version := 0;
+	IF p_if_version > 0 AND NOT EXISTS (SELECT FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1) THEN
+		RETURN;
+	END IF;
 	v_clock := clock_timestamp();
 	v_clock_us := extract(epoch FROM v_clock) * 1000000;
 	INSERT INTO {table} AS head (resource_name, slot, overrides_version, paused_until, pause_origin, slot_limit,
-		limit_origin, triggered_at, trigger_origin)
+		limit_origin, triggered_at, trigger_origin, kept_value)
 	VALUES (p_resource, -1, v_clock_us,
 		CASE WHEN p_pause > 0 THEN v_clock + p_pause * interval '1 microsecond' END,
 		CASE WHEN p_pause > 0 THEN p_pause_origin END,
 		CASE WHEN p_limit >= 0 THEN p_limit END, p_limit_origin,
-		CASE WHEN p_trigger_origin IS NOT NULL THEN v_clock_us END, p_trigger_origin)
+		CASE WHEN p_trigger_origin IS NOT NULL THEN v_clock_us END, p_trigger_origin,
+		CASE WHEN p_if_version IS NOT NULL THEN p_value END)
 	ON CONFLICT (resource_name, slot) DO UPDATE SET
 		overrides_version = greatest(head.overrides_version + 1, v_clock_us),
 		paused_until = CASE
@@ -54,7 +62,10 @@ BEGIN
 		limit_origin = coalesce(p_limit_origin, head.limit_origin),
 		triggered_at = CASE WHEN p_trigger_origin IS NULL THEN head.triggered_at
 			ELSE greatest(EXCLUDED.triggered_at, head.triggered_at + 1) END,
-		trigger_origin = coalesce(p_trigger_origin, head.trigger_origin)
+		trigger_origin = coalesce(p_trigger_origin, head.trigger_origin),
+		kept_value = CASE WHEN p_if_version IS NULL THEN head.kept_value ELSE p_value END
+	WHERE p_if_version IS NULL OR coalesce(head.overrides_version, 0) = p_if_version
 	RETURNING head.overrides_version INTO o_version;
+	o_version := coalesce(o_version, 0); -- another has changed it
 END
 $tickslot$;

@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	limit_origin  TEXT,
 	triggered_at  INTEGER,                     --          and when one run was asked for
 	trigger_origin TEXT,
+	kept_value     TEXT,                       --          what Controller.Value returns
 	PRIMARY KEY (resource_name, slot)
 ) STRICT, WITHOUT ROWID;
 

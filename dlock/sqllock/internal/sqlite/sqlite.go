@@ -162,20 +162,20 @@ func (s *DB) List(ctx context.Context, resource string) (held string, err error)
 }
 
 // Update implements dialect.Database.
-func (s *DB) Update(ctx context.Context, c dialect.Update) error {
+func (s *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
 	if c.Pause != nil {
 		left := roundTTL(*c.Pause)
 		c.Pause = &left
 	}
-	_, err := s.change(ctx, s.queries.update, c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit,
-		dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger))
-	return err
+	rows, err := s.change(ctx, s.queries.update, c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit,
+		dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), c.Value, c.IfVersion)
+	return rows > 0, err
 }
 
 // Inspect implements dialect.Database.
-func (s *DB) Inspect(ctx context.Context, resources string) (answers string, err error) {
+func (s *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
 	return inTime(ctx, func(ctx context.Context) (string, error) {
-		return read(ctx, s.file, s.queries.inspect, []any{resources}, func(answers *string) []any {
+		return read(ctx, s.file, s.queries.inspect, []any{resources, values}, func(answers *string) []any {
 			return []any{answers}
 		})
 	})
@@ -253,6 +253,7 @@ func (s *DB) Migrate(ctx context.Context) error {
 var wantedColumns = dialect.Columns(map[dialect.Kind]string{
 	dialect.KindName: "TEXT", dialect.KindToken: "TEXT", dialect.KindInt: "INTEGER", dialect.KindBig: "INTEGER",
 	dialect.KindTime: "INTEGER", dialect.KindText: "TEXT", dialect.KindOrigin: "TEXT",
+	dialect.KindValue: "TEXT",
 })
 
 // Verify implements dialect.Database.

@@ -1,10 +1,12 @@
 -- Changes the overrides of name ?1: a pause for ?2 (0: resume) by the origin ?3, a limit of ?4
--- slots (-1: as declared) by the origin ?5, a run by the origin ?6. NULL leaves a value as it is. A
--- pause ends when the clock shows more than paused_until, as a lease does.
+-- slots (-1: as declared) by the origin ?5, a run by the origin ?6. NULL leaves a value as it is. If
+-- ?8 is not NULL, kept_value becomes ?7, provided that the name has version ?8: otherwise nothing is
+-- changed. A pause ends when the clock shows more than paused_until, as a lease does.
 INSERT INTO {table} (resource_name, slot, overrides_version, paused_until, pause_origin, slot_limit, limit_origin,
-	triggered_at, trigger_origin)
-VALUES (?1, -1, {now}, CASE WHEN ?2 > 0 THEN {now} + ?2 END, CASE WHEN ?2 > 0 THEN ?3 END, nullif(?4, -1), ?5,
-	CASE WHEN ?6 IS NOT NULL THEN {now} END, ?6)
+	triggered_at, trigger_origin, kept_value)
+SELECT ?1, -1, {now}, CASE WHEN ?2 > 0 THEN {now} + ?2 END, CASE WHEN ?2 > 0 THEN ?3 END, nullif(?4, -1), ?5,
+	CASE WHEN ?6 IS NOT NULL THEN {now} END, ?6, CASE WHEN ?8 IS NOT NULL THEN ?7 END
+WHERE ?8 IS NULL OR ?8 = coalesce((SELECT overrides_version FROM {table} WHERE resource_name = ?1 AND slot = -1), 0)
 ON CONFLICT (resource_name, slot) DO UPDATE SET
 	overrides_version = max(coalesce(overrides_version, 0) + 1, excluded.overrides_version),
 	paused_until = CASE
@@ -21,4 +23,5 @@ ON CONFLICT (resource_name, slot) DO UPDATE SET
 	limit_origin = coalesce(?5, limit_origin),
 	triggered_at = CASE WHEN ?6 IS NULL THEN triggered_at
 		ELSE max(excluded.triggered_at, coalesce(triggered_at + 1, 0)) END,
-	trigger_origin = coalesce(?6, trigger_origin)
+	trigger_origin = coalesce(?6, trigger_origin),
+	kept_value = CASE WHEN ?8 IS NULL THEN kept_value ELSE ?7 END

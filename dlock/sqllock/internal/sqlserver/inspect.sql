@@ -10,7 +10,8 @@ DECLARE @known nvarchar(max) = (
 		l.triggered_at AS [at], COALESCE(@clock_us - l.triggered_at, 0) AS ago,
 		COALESCE(l.trigger_origin, N'') AS [trigger],
 		l.tick AS tick, COALESCE(l.host_name, N'') AS host, COALESCE(l.process_id, 0) AS pid,
-		COALESCE(l.process_tag, N'') AS id
+		COALESCE(l.process_tag, N'') AS id, @clock_us AS clock,
+		CASE WHEN @p2 = 1 THEN COALESCE(l.kept_value, N'') ELSE N'' END AS [value]
 	FROM {table} AS l JOIN (SELECT DISTINCT CONVERT(varbinary(544), [value], 2) AS n FROM OPENJSON(@names)) AS w
 		ON l.resource_name = w.n
 	WHERE l.slot = -1 FOR JSON PATH);

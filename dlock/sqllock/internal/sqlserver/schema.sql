@@ -30,6 +30,7 @@ CREATE TABLE {table} (
 	limit_origin  nvarchar(4000) NULL,
 	triggered_at  bigint NULL,                 --          and when one run was asked for, in µs since 1970
 	trigger_origin nvarchar(4000) NULL,
+	kept_value     nvarchar(max) NULL,         --          what Controller.Value returns
 	PRIMARY KEY CLUSTERED (resource_name, slot),
 	INDEX ends NONCLUSTERED (resource_name, expires_at, slot), -- finds the slot that ends first
 	INDEX holders NONCLUSTERED (lock_id)                       -- finds the grant of an attempt

@@ -97,21 +97,22 @@ func (m *DB) List(ctx context.Context, resource string) (held string, err error)
 }
 
 // Update implements dialect.Database.
-func (m *DB) Update(ctx context.Context, c dialect.Update) error {
-	wait, done := dialect.LockWait(ctx), 0
-	return m.QueryRow(ctx, m.file("update", wait), []any{
+func (m *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
+	wait, rows := dialect.LockWait(ctx), 0
+	err := m.QueryRow(ctx, m.file("update", wait), []any{
 		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited),
-		dialect.OrNull(c.Trigger), wait,
-	}, &done)
+		dialect.OrNull(c.Trigger), wait, c.Value, c.IfVersion,
+	}, &rows)
+	return rows > 0, err
 }
 
 // Inspect implements dialect.Database.
-func (m *DB) Inspect(ctx context.Context, resources string) (answers string, err error) {
+func (m *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
 	names, err := dialect.HexNames(resources)
 	if err != nil {
 		return "", err
 	}
-	if err := m.QueryRow(ctx, m.file("inspect", 0), []any{names}, &answers); err != nil {
+	if err := m.QueryRow(ctx, m.file("inspect", 0), []any{names, values}, &answers); err != nil {
 		return "", err
 	}
 	var known []dialect.Control
@@ -160,6 +161,7 @@ var wantedColumns = dialect.Columns(map[dialect.Kind]string{
 	dialect.KindName: "varbinary(544)", dialect.KindToken: "varbinary(64)", dialect.KindInt: "int",
 	dialect.KindBig:  "bigint",
 	dialect.KindTime: "datetime2(6)", dialect.KindText: "nvarchar(255)", dialect.KindOrigin: "nvarchar(4000)",
+	dialect.KindValue: "nvarchar(max)",
 })
 
 // Verify implements dialect.Database.

@@ -1,12 +1,14 @@
 -- Changes the overrides of a name: a pause for @p2 µs (0: resume) by the origin @p3, a limit of @p4
 -- slots (-1: as declared) by the origin @p5, one run by the origin @p6. NULL leaves a value as it
--- is.
+-- is. If @p9 is not NULL, kept_value becomes @p8, provided that the name has version @p9: otherwise
+-- nothing is changed.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
 DECLARE @resource varbinary(544) = @p1, @pause bigint = @p2, @pause_origin nvarchar(4000) = @p3, @limit int = @p4,
 	@limit_origin nvarchar(4000) = @p5,
-	@trigger_origin nvarchar(4000) = @p6, @wait int = @p7, @locked int;
+	@trigger_origin nvarchar(4000) = @p6, @wait int = @p7, @locked int, @value nvarchar(max) = @p8,
+	@if_version bigint = @p9, @rows int;
 DECLARE @name nvarchar(255) = N'tickslot ' + CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @resource), 2);
 BEGIN TRANSACTION;
 EXEC @locked = sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOwner = 'Transaction',
@@ -35,7 +37,10 @@ UPDATE {table} SET
 	limit_origin = COALESCE(@limit_origin, limit_origin),
 	triggered_at = CASE WHEN @trigger_origin IS NULL THEN triggered_at
 		WHEN triggered_at >= @clock_us THEN triggered_at + 1 ELSE @clock_us END,
-	trigger_origin = COALESCE(@trigger_origin, trigger_origin)
-WHERE resource_name = @resource AND slot = -1;
+	trigger_origin = COALESCE(@trigger_origin, trigger_origin),
+	kept_value = CASE WHEN @if_version IS NULL THEN kept_value ELSE @value END
+WHERE resource_name = @resource AND slot = -1
+	AND (@if_version IS NULL OR @if_version = COALESCE(overrides_version, 0));
+SET @rows = @@ROWCOUNT;
 COMMIT TRANSACTION;
-SELECT 1;
+SELECT @rows;

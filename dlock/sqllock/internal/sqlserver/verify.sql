@@ -1,6 +1,7 @@
 DECLARE @columns nvarchar(max) = (
 	SELECT c.name, CONCAT(t.name, CASE WHEN t.name IN ('varbinary', 'nvarchar') THEN CONCAT('(',
-		c.max_length / CASE t.name WHEN 'nvarchar' THEN 2 ELSE 1 END, ')')
+		CASE WHEN c.max_length = -1 THEN 'max'
+			ELSE CONVERT(varchar(10), c.max_length / CASE t.name WHEN 'nvarchar' THEN 2 ELSE 1 END) END, ')')
 		WHEN t.name = 'datetime2' THEN CONCAT('(', c.scale, ')') ELSE '' END) AS type
 	FROM sys.columns AS c JOIN sys.types AS t ON t.user_type_id = c.user_type_id
 		WHERE c.object_id = OBJECT_ID(@p1, N'U') FOR JSON PATH);
