@@ -85,14 +85,72 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 	return c.update(ctx, timer, dlock.Update{ResetLimit: &by})
 }
 
-// Trigger makes one host run the timer within a heartbeat: the first that claims the trigger.
-// MaxConcurrency, MaxPerHost, Limits and pauses apply, as in Scheduler.Trigger, which runs the
-// timer on its own host. At most one host tries, once, and logs the result; hosts at their
-// MaxPerHost or MaxRuns log that they do not start it, whatever OnMaxRuns says. If there are two
-// triggers within a heartbeat, the first may be dropped. A trigger that no host has read within a
-// minute expires.
-func (c *Control) Trigger(ctx context.Context, timer string, by dlock.Origin) error {
-	return c.update(ctx, timer, dlock.Update{Trigger: &by})
+// Trigger makes one host run the timer, at most once, as soon as there is room: usually within a
+// heartbeat. It applies what Scheduler.Trigger does, MaxConcurrency, MaxPerHost, MaxRuns, Limits and
+// pauses; but where that refuses, this keeps the trigger in the store, with its payload, until a
+// host has started the run or TriggerOptions.Expiry has passed. Triggers of a timer wait in line, up
+// to MaxPendingTriggers; a further one is refused with ErrTooManyTriggers. One that expires is
+// logged as a warning by one of the hosts that run the timer, and counted in its
+// TimerStatus.ExpiredTriggers.
+//
+// A host takes a trigger before it starts the run. If it dies in between, nobody else runs it, and
+// its expiry is reported. At most once holds as long as the store keeps its data: a failover of
+// Redis that loses the latest writes may lose a trigger, or repeat it.
+//
+// After an error that matches ErrTooManyTriggers or ErrPayloadTooLong, or says that it is not
+// triggered, nothing is kept. After any other it may or may not run.
+func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOptions) error {
+	err := options.check()
+	if (options.By == dlock.Origin{}) {
+		err = errors.Join(err, options.By.Validate())
+	}
+	if d := options.Expiry; d != 0 && (d < minTriggerExpiry || d > MaxTriggerExpiry) {
+		err = errors.Join(err, fmt.Errorf("Expiry %v: use 0 for the default (%v), or %v to %v", d, DefaultTriggerExpiry,
+			minTriggerExpiry, MaxTriggerExpiry))
+	}
+	if err == nil {
+		err = dlock.CheckName(Timer{Name: timer}.lockName())
+	}
+	if err != nil {
+		return fmt.Errorf("timer %q: not triggered: %w", timer, err)
+	}
+	queues, err := c.queues()
+	if err != nil {
+		return err
+	}
+	id := newTriggerID()
+	expired, err := queues.push(ctx, timer, id, options)
+	if err != nil {
+		return fmt.Errorf("timer %q: %w", timer, err)
+	}
+	reportExpired(c.log.Warn, timer, expired)
+	err = c.update(ctx, timer, dlock.Update{Trigger: &options.By})
+	if err == nil {
+		return nil
+	}
+	if gone, _ := queues.withdraw(context.WithoutCancel(ctx), timer, id); gone {
+		return fmt.Errorf("timer %q: not triggered, because hosts could not be told: %w", timer, err)
+	}
+	return err
+}
+
+// Triggers returns the triggers of a timer that the store keeps, oldest first. They do not show in
+// Inspect.
+func (c *Control) Triggers(ctx context.Context, timer string) ([]PendingTrigger, error) {
+	queues, err := c.queues()
+	if err != nil {
+		return nil, err
+	}
+	q, _, now, err := queues.read(ctx, timer)
+	if err != nil {
+		return nil, fmt.Errorf("timer %q: %w", timer, err)
+	}
+	return q.pending(now), nil
+}
+
+func (c *Control) queues() (queueStore, error) {
+	ctl, err := c.controller()
+	return queueStore{ctl, c.timeout}, err
 }
 
 // CancelRun cancels a run on whichever host it is, at most once; see Scheduler.CancelRun, which
@@ -177,7 +235,7 @@ func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState
 // Known reports whether a host is known to run a timer of that name: it is registered on this one,
 // if the Control is a Scheduler's; or the store knows that a host has claimed a tick of it or was
 // triggered, or holds a slot. So false may also mean that it has not run yet, or that it has no
-// limit for which it would call the store. Known makes up to two calls to the store.
+// limit for which it would call the store. Known makes up to three calls to the store.
 func (c *Control) Known(ctx context.Context, timer string) (bool, error) {
 	if c.registered != nil && c.registered(timer) {
 		return true, nil
@@ -188,20 +246,24 @@ func (c *Control) Known(ctx context.Context, timer string) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
 	defer cancel()
-	states, err := inspect(ctx, ctl, []string{Timer{Name: timer}.lockName(), triggerLock + timer})
+	states, err := inspect(ctx, ctl, []string{Timer{Name: timer}.lockName()})
+	if err == nil {
+		err = states[0].Err
+	}
 	if err != nil {
 		return false, fmt.Errorf("timer %q: %w", timer, err)
 	}
-	for _, state := range states {
-		if state.Err != nil {
-			return false, fmt.Errorf("timer %q: %w", timer, state.Err)
-		}
-		if !state.LastTick.IsZero() {
-			return true, nil
-		}
+	if !states[0].LastTick.IsZero() {
+		return true, nil
 	}
-	held, err := c.held(ctx, timer)
-	return len(held) > 0, err
+	if held, err := c.held(ctx, timer); len(held) > 0 || err != nil {
+		return len(held) > 0, err
+	}
+	triggers, _, _, err := queueStore{ctl, c.timeout}.read(ctx, timer)
+	if err != nil {
+		return false, fmt.Errorf("timer %q: %w", timer, err)
+	}
+	return triggers.Ran, nil
 }
 
 // held returns the leases of a timer's slots.
@@ -240,7 +302,7 @@ func (c *Control) update(ctx context.Context, timer string, change dlock.Update)
 	}
 	if err := guard(func() error { return ctl.Update(ctx, hostsLock, dlock.Update{}) }); err != nil {
 		return fmt.Errorf("timer %q: the store keeps the change, but hosts were not told: limits and pauses count "+
-			"from the next tick on, a trigger may get lost: %w",
+			"from the next tick on: %w",
 			timer, err)
 	}
 	if known, err := c.Known(ctx, timer); err == nil && !known {

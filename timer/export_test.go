@@ -2,7 +2,10 @@ package timer
 
 import (
 	"log/slog"
+	"testing"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // SetSkew puts a host's clock ahead of the others', or back if d is negative: ticks come due by it.
@@ -19,3 +22,15 @@ func Remembered(s *Scheduler, name string) (n int) {
 
 // LogTo makes a Control log to l instead of slog.Default().
 func LogTo(c *Control, l *slog.Logger) { c.log = l }
+
+// TakeTrigger has a host take the oldest trigger of a timer, and do nothing more.
+func TakeTrigger(t *testing.T, store dlock.Controller, timer string, host dlock.Holder) {
+	queues := queueStore{store, time.Second}
+	err := queues.change(t.Context(), timer, func(q *triggerQueue, _ int64) (bool, error) {
+		q.Triggers[0].Taker, q.Triggers[0].Host = "another", host
+		return false, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

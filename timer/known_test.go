@@ -33,7 +33,7 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 		if err := h.Trigger(t.Context(), "holds"); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Control().Trigger(t.Context(), "triggered", ann); err != nil {
+		if err := h.Control().Trigger(t.Context(), "triggered", timer.TriggerOptions{By: ann}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
@@ -51,7 +51,7 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 				},
 				"resume":  func(c *timer.Control) error { return c.Resume(t.Context(), name, ann) },
 				"limit":   func(c *timer.Control) error { return c.SetMaxConcurrency(t.Context(), name, 3, ann) },
-				"trigger": func(c *timer.Control) error { return c.Trigger(t.Context(), name, ann) },
+				"trigger": func(c *timer.Control) error { return c.Trigger(t.Context(), name, timer.TriggerOptions{By: ann}) },
 			}
 			for what, change := range changes {
 				before, beforeHost := log.String(), hostLog.String()

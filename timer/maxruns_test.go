@@ -209,7 +209,7 @@ func TestMaxRunsControlTrigger(t *testing.T) {
 		}
 		roomy := f.start(timer.Config{MaxRuns: 1}, timer.Timer{Name: "a", Run: f.handler(0)})
 		for i := range 5 {
-			if err := full.Control().Trigger(t.Context(), "a", ann); err != nil {
+			if err := full.Control().Trigger(t.Context(), "a", timer.TriggerOptions{By: ann}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(30 * time.Second)

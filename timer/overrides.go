@@ -42,7 +42,7 @@ type override struct {
 	paused      bool
 	until       time.Time // when the pause ends; zero: when somebody ends it
 	by          dlock.Origin
-	triggeredAt time.Time // the latest trigger that was read
+	triggeredAt time.Time // the latest trigger whose queue this host was told to look at
 }
 
 // refusal is the error for a start of a timer that is paused.
@@ -185,17 +185,22 @@ func (o *overrides) markRead(version int64) {
 	o.readVersion = version
 }
 
-// staleTrigger is how old a trigger may be at most when a host reads it.
-const staleTrigger = time.Minute
+// readAgain has the prober read all overrides with its next probe, for timers that were registered
+// since it last did.
+func (o *overrides) readAgain() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.readVersion = 0
+}
 
-// update updates a timer's override from what the prober has read, and returns the trigger that
-// this host is to carry out; nil: none.
-func (o *overrides) update(e *entry, now dlock.ControlState) *dlock.Trigger {
+// update updates a timer's override from what the prober has read. It reports whether somebody has
+// triggered the timer since.
+func (o *overrides) update(e *entry, now dlock.ControlState) (triggered bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	x := &e.state.override
 	if e.removed() || x.outdated(now.Version) {
-		return nil
+		return false
 	}
 	limit := 0
 	if now.Limit != nil {
@@ -212,18 +217,10 @@ func (o *overrides) update(e *entry, now dlock.ControlState) *dlock.Trigger {
 	o.setLimit(e, limit)
 	t := now.Trigger
 	if t == nil || !t.At.After(x.triggeredAt) {
-		return nil
+		return false
 	}
 	x.triggeredAt = t.At
-	switch {
-	case t.Age >= staleTrigger:
-		return nil
-	case e.placesTaken() >= e.hostLimit(): // another host may have room; if none has, this line is the only sign
-		o.log.later(slog.LevelInfo, "timer: a triggered run does not start here: MaxPerHost runs are active",
-			"timer", e.timer.Name, "by", t.By, "note", t.Note)
-		return nil
-	}
-	return t
+	return true
 }
 
 // fill adds a timer's override to its status.
@@ -301,9 +298,8 @@ func (p *prober) readBatch(until <-chan struct{}, entries []*entry) error {
 	for i, o := range list {
 		switch {
 		case o.Err == nil:
-			t := w.overrides.update(entries[i], o)
-			if t != nil && w.registry.join() {
-				go p.trigger(entries[i], *t)
+			if w.overrides.update(entries[i], o) {
+				p.triggers.look(entries[i])
 			}
 			w.log.flush()
 		case errors.Is(o.Err, dlock.ErrFault) && faults < 10:

@@ -167,7 +167,8 @@ func TestLimitReachesTheFleet(t *testing.T) {
 // A trigger of a Control is run once, by one host, within a heartbeat; also for a timer without a
 // schedule.
 //
-// Fails when runTriggered runs without its claim, or when update does not remember the instant.
+// Fails when a host starts a run without having taken the trigger, or when update does not remember
+// the instant.
 func TestTriggerInTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -186,7 +187,7 @@ func TestTriggerInTheFleet(t *testing.T) {
 		}
 		control := f.Hosts[3].Control()
 		for i := range 3 {
-			if err := control.Trigger(t.Context(), "manual", ann); err != nil {
+			if err := control.Trigger(t.Context(), "manual", timer.TriggerOptions{By: ann}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(beat)
@@ -194,9 +195,9 @@ func TestTriggerInTheFleet(t *testing.T) {
 				t.Errorf("%d runs after %d triggers", n, i+1)
 			}
 		}
-		f.start(timer.Config{}, manual) // a host that comes later finds the last one claimed
+		f.start(timer.Config{}, manual) // a host that comes later finds nothing left
 		time.Sleep(time.Hour)
-		f.start(timer.Config{}, manual) // and one that comes much later does not look
+		f.start(timer.Config{}, manual) // nor does one that comes much later
 		time.Sleep(time.Minute)
 		if n := total(); n != 3 {
 			t.Errorf("%d runs after 3 triggers", n)
@@ -380,7 +381,7 @@ func TestControlRefuses(t *testing.T) {
 		"at most 87600h0m0s":           control.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
 		"use 0 to 10000":               control.SetMaxConcurrency(ctx, "x", -1, ann),
 		"10001":                        control.SetMaxConcurrency(ctx, "x", 10_001, ann),
-		"an empty By":                  control.Trigger(ctx, "x", dlock.Origin{Note: "because"}),
+		"an empty By":                  control.Trigger(ctx, "x", timer.TriggerOptions{By: dlock.Origin{Note: "because"}}),
 		"control character":            control.Resume(ctx, "x", dlock.Origin{By: "a\nb"}),
 		"slot 0: timer: no such run":   control.CancelSlot(ctx, "x", 0, ann),
 		"by its slot or on its host":   control.CancelRun(ctx, "x", "h/1/x-1", ann),
@@ -395,34 +396,6 @@ func TestControlRefuses(t *testing.T) {
 	if o, err := control.Inspect(ctx, "x"); err != nil || o.Version != 0 || o.Name != "x" {
 		t.Errorf("updates were kept that were refused: %+v, %v", o, err)
 	}
-}
-
-// A host that crashes between the claim of a trigger and its release does not block the next
-// trigger.
-//
-// Fails when triggerLock has one slot: a trigger within a TTL of the crash is then refused with
-// ReasonFull.
-func TestTriggerAfterTheClaimOfAnotherWasLeft(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "manual", Run: f.handler(time.Second)})
-		time.Sleep(time.Minute)
-		_, err := f.store.TryAcquire(t.Context(), dlock.Request{Name: "tickslot:trigger:manual", Slots: 1,
-			Token: "of-a-host-that-died", TTL: time.Minute,
-			Tick: &dlock.Tick{At: time.Now(), Max: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		if err := h.Control().Trigger(t.Context(), "manual", ann); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(beat)
-		if ran, _ := f.watch.ticks("manual"); ran != 1 {
-			t.Errorf("%d runs after a trigger", ran)
-		}
-		f.Stop()
-	})
 }
 
 // A store one of whose names is spoilt cannot tell the overrides of that one.
@@ -450,7 +423,7 @@ func TestOverridesBesideADamagedKey(t *testing.T) {
 			timer.Timer{Name: "z", Run: f.handler(time.Second)})
 		time.Sleep(time.Minute)
 		for _, name := range []string{"a", "z"} {
-			if err := h.Control().Trigger(t.Context(), name, ann); err != nil {
+			if err := h.Control().Trigger(t.Context(), name, timer.TriggerOptions{By: ann}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -38,11 +38,10 @@ type prober struct {
 	pause     *backoff.ExponentialBackOff
 	countedAt time.Time
 	counts    int // since the start, or since the store last failed
-	// reacquire gets slots for runs that have none; trigger starts a run that was triggered through
-	// a Control. Run sets both, so that the prober does not call the acquirer or the Scheduler
-	// itself.
+	// reacquire gets slots for runs that have none. Run sets it, so that the prober does not call the
+	// acquirer itself.
 	reacquire func(until <-chan struct{})
-	trigger   func(*entry, dlock.Trigger)
+	triggers  *triggers
 	// Receives the store's first answer: nil, or that it is not set up right.
 	first chan error
 }
@@ -140,6 +139,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	p.probeFailing(until)
 	p.reacquire(until)
 	p.readOverrides(until)
+	p.triggers.carryOut()
 	select {
 	case <-until:
 	default:
@@ -229,9 +229,9 @@ func (p *prober) wait() time.Duration {
 		return p.pause.NextBackOff()
 	case b.open: // it answers: a few more answers close the breaker
 		return p.pause.InitialInterval/2 + rand.N(p.pause.InitialInterval)
-	case w.views.degradedRuns() > 0 || len(w.breakers.failing()) > 0:
-		// These runs found no slot, or one of several servers failed: probe as often as a
-		// heartbeat.
+	case w.views.degradedRuns() > 0 || len(w.breakers.failing()) > 0 || p.triggers.any():
+		// These runs found no slot, one of several servers failed, or triggers wait: probe as often
+		// as a heartbeat.
 		return w.ttl/3 - rand.N(w.ttl/12)
 	default:
 		if time.Since(b.changedAt) >= quiet { // if the store comes and goes, the pauses go on growing

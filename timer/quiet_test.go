@@ -239,6 +239,8 @@ func (panickingControl) Update(context.Context, string, dlock.Update) error { pa
 func (panickingControl) Inspect(context.Context, ...string) ([]dlock.ControlState, error) {
 	panic("a driver")
 }
+func (panickingControl) Value(context.Context, string) (dlock.ValueState, error) { panic("a driver") }
+
 func (panickingControl) Revoke(context.Context, string, int, dlock.Fence, dlock.Origin) error {
 	panic("a driver")
 }
@@ -262,7 +264,7 @@ func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 			"Resume":              c.Resume(t.Context(), "a", by),
 			"SetMaxConcurrency":   c.SetMaxConcurrency(t.Context(), "a", 1, by),
 			"ResetMaxConcurrency": c.ResetMaxConcurrency(t.Context(), "a", by),
-			"Trigger":             c.Trigger(t.Context(), "a", by),
+			"Trigger":             c.Trigger(t.Context(), "a", timer.TriggerOptions{By: by}),
 			"CancelRun":           c.CancelRun(t.Context(), "a", "0-1", by),
 			"CancelSlot":          c.CancelSlot(t.Context(), "a", 0, by),
 			"Inspect":             inspectErr,

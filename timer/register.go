@@ -53,6 +53,9 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 		}
 	}
 	s.planner.add(entries, firsts)
+	if s.store != nil {
+		s.store.overrides.readAgain()
+	}
 	return entries, nil
 }
 

@@ -92,7 +92,7 @@ func TestRunTells(t *testing.T) {
 		if !got.tick.IsZero() || !got.previous.IsZero() || got.caughtUp || got.by != (dlock.Origin{}) {
 			t.Errorf("triggered here: %+v", got)
 		}
-		if err := timer.NewControl(f.store).Trigger(t.Context(), "a", ann); err != nil {
+		if err := timer.NewControl(f.store).Trigger(t.Context(), "a", timer.TriggerOptions{By: ann}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(beat)

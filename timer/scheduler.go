@@ -26,7 +26,8 @@ type Scheduler struct {
 	runner   *runner
 	ledger   *ledger
 
-	store *storeWatch // not on the path; nil: no store
+	store    *storeWatch // not on the path; nil: no store
+	triggers *triggers   // not on the path; nil: no store
 
 	registering sync.Mutex // held while timers are added or replaced, and while Run begins: one after the other
 }
@@ -97,6 +98,9 @@ func (s *Scheduler) build() {
 		acquirer: s.acquirer, runner: s.runner, ledger: s.ledger, store: s.store, timetable: s.planner.timetable,
 	}
 	s.planner.gate = s.gate
+	if s.store != nil {
+		s.triggers = s.newTriggers()
+	}
 	s.runner.ended = func(e *entry) {
 		delay, _ := e.latest().delay()
 		s.planner.dueIn(e, delay, true)

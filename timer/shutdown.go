@@ -34,7 +34,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	var err error
 	if s.store != nil {
 		p := newProber(s.store, s.session)
-		p.reacquire, p.trigger = s.acquirer.reacquire, s.runTriggered
+		p.reacquire, p.triggers = s.acquirer.reacquire, s.triggers
 		stopProbing = p.start()
 		err = p.awaitFirstAnswer(ctx)
 	}

@@ -105,6 +105,9 @@ type TimerStatus struct {
 	LimitElsewhere    int          // MaxConcurrency of other hosts if it differs, else 0
 	LimitOverride     int          // the override of MaxConcurrency; 0: none, or it is 0 and the timer is paused
 	Paused            *PauseStatus // nil: it is not
+	// The triggers of a Control that wait in the store, oldest first, as this host last read them.
+	Triggers        []PendingTrigger
+	ExpiredTriggers int // how many triggers this host has found expired, and reported
 	// The fault that the store found at a key of this timer (dlock.ErrFault), because of which it
 	// does not run; "": none.
 	StoreFault string
@@ -217,6 +220,7 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 	if s.store != nil {
 		s.store.views.fill(e, &t)
 		s.store.overrides.fill(e, &t)
+		s.triggers.fill(e, &t)
 	}
 	for _, r := range d.runs {
 		if r == nil {

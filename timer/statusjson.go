@@ -139,6 +139,8 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		MaxAttempts       int               `json:"max_attempts"`
 		AlarmAfter        jsonLimit         `json:"alarm_after"`
 		Paused            *PauseStatus      `json:"paused,omitempty"`
+		Triggers          []PendingTrigger  `json:"triggers,omitempty"`
+		ExpiredTriggers   int               `json:"expired_triggers,omitempty"`
 		StoreFault        string            `json:"store_fault,omitempty"`
 		Removed           bool              `json:"removed"`
 		ScheduleError     string            `json:"schedule_error,omitempty"`
@@ -153,7 +155,8 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		CatchUp:    catchUp{t.CatchUp.Policy.String(), jsonSeconds(t.CatchUp.Window)},
 		RunOnStart: t.RunOnStart.String(), OnFull: t.OnFull.String(),
 		OnStoreDown: t.OnStoreDown.String(), LocalOnly: t.LocalOnly, MaxAttempts: t.MaxAttempts,
-		AlarmAfter: jsonLimit(t.AlarmAfter), Paused: t.Paused, StoreFault: t.StoreFault, Removed: t.Removed,
+		AlarmAfter: jsonLimit(t.AlarmAfter), Paused: t.Paused, Triggers: t.Triggers,
+		ExpiredTriggers: t.ExpiredTriggers, StoreFault: t.StoreFault, Removed: t.Removed,
 		ScheduleError: t.ScheduleError,
 	})
 }
@@ -164,6 +167,21 @@ func (p PauseStatus) MarshalJSON() ([]byte, error) {
 		dlock.Origin
 		Until time.Time `json:"until,omitzero"`
 	}{p.Origin, p.Until.UTC()})
+}
+
+// MarshalJSON implements json.Marshaler, as Status does.
+func (t PendingTrigger) MarshalJSON() ([]byte, error) {
+	takenBy := ""
+	if t.TakenBy != (dlock.Holder{}) {
+		takenBy = t.TakenBy.String()
+	}
+	return json.Marshal(struct {
+		By         dlock.Origin `json:"by"`
+		PayloadLen int          `json:"payload_bytes"`
+		Age        jsonSeconds  `json:"age_seconds"`
+		ExpiresIn  jsonSeconds  `json:"expires_in_seconds"`
+		TakenBy    string       `json:"taken_by,omitempty"`
+	}{t.By, t.PayloadLen, jsonSeconds(t.Age), jsonSeconds(t.ExpiresIn), takenBy})
 }
 
 // MarshalJSON implements json.Marshaler, as Status does.

@@ -46,6 +46,8 @@ func statusForJSON() timer.Status {
 			RunOnStart: timer.RunOnStartOnce, OnFull: timer.FullWait, WaitingTick: at(4),
 			OnStoreDown: timer.StoreDownSkip, LocalOnly: true, MaxAttempts: 4, AlarmAfter: 5, EffectiveLimit: 9,
 			TicksSinceSuccess: 2, LimitElsewhere: 8, LimitOverride: 6,
+			Triggers: []timer.PendingTrigger{{By: ann, PayloadLen: 6, Age: time.Minute, ExpiresIn: 30 * time.Second,
+				TakenBy: dlock.Holder{Host: "web-2", PID: 3, ID: "j1"}}}, ExpiredTriggers: 2,
 			Paused: &timer.PauseStatus{Origin: ann, Until: at(6)}, StoreFault: "a fault", Removed: true,
 			ScheduleError: "it panicked",
 		}, {
@@ -87,7 +89,7 @@ func TestStatusJSON(t *testing.T) {
 func TestStatusJSONHasEveryField(t *testing.T) {
 	st := statusForJSON()
 	all := st.Timers[0]
-	for _, v := range []any{st, st.Store, st.Limits[0], all, all.Running[0], *all.Last, *all.Paused} {
+	for _, v := range []any{st, st.Store, st.Limits[0], all, all.Running[0], *all.Last, *all.Paused, all.Triggers[0]} {
 		typ, exported := reflect.TypeOf(v), 0
 		for f := range typ.Fields() {
 			switch {

@@ -3,8 +3,6 @@ package timer
 import (
 	"context"
 	"fmt"
-
-	"github.com/tickslot/tickslot/dlock"
 )
 
 // Trigger starts a run on this host now, or refuses it: it never keeps a trigger for later, as
@@ -100,46 +98,22 @@ func (s *Scheduler) trigger(ctx context.Context, name string, by *triggering) er
 	return refuse(x.why, x.err)
 }
 
-// triggerLock is a semaphore whose ticks are the triggers of a timer: the host that claims one runs
-// it.
-const triggerLock = "tickslot:trigger:"
-
-// triggerSlots is more than one, so that a claim whose host crashed, or could not release it, does
-// not block the next trigger until it expires.
-const triggerSlots = 100
-
-// runTriggered runs a timer that was triggered through a Control, unless another host claims the
-// trigger.
-func (s *Scheduler) runTriggered(e *entry, t dlock.Trigger) {
-	defer s.registry.done()
-	name := e.timer.Name
-	if _, full := s.registry.inLine(); full { // another host may have room; if none has, this line is the only sign
-		s.log.Info("timer: a triggered run does not start here: MaxRuns runs are active",
-			"timer", name, "by", t.By, "note", t.Note)
-		return
+// newTriggers returns what starts the runs that a Control has triggered.
+func (s *Scheduler) newTriggers() *triggers {
+	return &triggers{
+		log: s.log, registry: s.registry, queues: queueStore{s.store.caps.Controller, s.config.StoreTimeout},
+		base: func() context.Context { return s.runner.base }, holder: s.config.Holder, taker: newTriggerID(),
+		waiting: make(map[string]*waitingTriggers), expired: make(map[string]int),
+		why: func(e *entry) Reason {
+			if s.store.overrides.paused(e) != nil {
+				return ReasonPaused
+			}
+			if _, full := s.registry.inLine(); full {
+				return ReasonMaxRuns
+			}
+			why, _ := s.gate.why(e, true)
+			return why
+		},
+		start: func(ctx context.Context, e *entry, t *triggering) error { return s.trigger(ctx, e.timer.Name, t) },
 	}
-	for !s.acquirer.awaitTurn(s.runner.base, e) {
-		if !e.gone() || e.removed() {
-			return // another host may run it
-		}
-		e = e.latest()
-	}
-	claim, err := s.session.Semaphore(triggerLock+name, triggerSlots).TryAcquireTick(s.runner.base,
-		dlock.Tick{At: t.At, Max: 1})
-	s.acquirer.next()
-	s.log.flush()
-	if err != nil {
-		if r := reasonOf(err); r != ReasonTickTaken && r != ReasonTickLate { // otherwise another host has claimed it
-			s.log.Warn("timer: a run that was triggered could not be claimed",
-				"timer", name, "by", t.By, "note", t.Note, "err", err)
-		}
-		return
-	}
-	defer func() { _ = claim.Release(s.runner.base) }() // if the store does not answer, it expires with its TTL
-	if err := s.trigger(s.runner.base, name, newTriggering(TriggerOptions{By: t.Origin}, nil)); err != nil {
-		s.log.Warn("timer: a run that was triggered did not start",
-			"timer", name, "by", t.By, "note", t.Note, "err", err)
-		return
-	}
-	s.log.Info("timer: triggered", "timer", name, "by", t.By, "note", t.Note)
 }

@@ -1,0 +1,277 @@
+package timer
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// triggerWorkers is how many queues of triggers a host works on at once.
+const triggerWorkers = 8
+
+// triggers start the runs that a Control has triggered, on this host. A host looks at the queue of
+// a timer when the store's overrides say that somebody has triggered it, and then with each probe
+// until the queue is empty.
+//
+// A trigger is taken, by a compare-and-set that is known to have been made, before its run starts,
+// and removed afterwards. So no trigger starts two runs. A host that finds no room after all gives
+// it back. One that dies after it has taken a trigger leaves it to expire, because it may have
+// started the run.
+type triggers struct {
+	log      *lineLog
+	registry *registry
+	queues   queueStore
+	base     func() context.Context
+	holder   dlock.Holder
+	taker    string // of this Scheduler alone
+	// why returns why nothing may start here; "": it may. start is Scheduler.trigger.
+	why   func(*entry) Reason
+	start func(context.Context, *entry, *triggering) error
+
+	mu      sync.Mutex
+	waiting map[string]*waitingTriggers // by timer: those whose queue may not be empty
+	expired map[string]int              // by timer: how many this host has reported
+}
+
+// waitingTriggers are the triggers of one timer, as this host last read them.
+type waitingTriggers struct {
+	timer  string
+	again  bool // somebody has triggered the timer since a worker last began
+	busy   bool // a worker has it, and with it what follows; triggers.mu guards list and readAt, too
+	readAt time.Time
+	list   []PendingTrigger
+
+	version int64           // that was read; 0: none was
+	started map[string]bool // by trigger ID: started here, and perhaps not removed yet
+	told    map[string]bool // by trigger ID: why it waits was logged
+	faulty  bool            // that was logged
+}
+
+// look has the queue of a timer looked at.
+func (q *triggers) look(e *entry) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w := q.waiting[e.timer.Name]
+	if w == nil {
+		w = &waitingTriggers{timer: e.timer.Name, started: make(map[string]bool), told: make(map[string]bool)}
+		q.waiting[e.timer.Name] = w
+	}
+	w.again = true
+}
+
+// any reports whether a queue may not be empty.
+func (q *triggers) any() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting) > 0
+}
+
+// carryOut works on all queues in the background. Run waits for it.
+func (q *triggers) carryOut() {
+	q.mu.Lock()
+	var list []*waitingTriggers
+	for _, w := range q.waiting {
+		if !w.busy {
+			w.busy, w.again = true, false
+			list = append(list, w)
+		}
+	}
+	q.mu.Unlock()
+	var next atomic.Int64
+	for range min(triggerWorkers, len(list)) {
+		if !q.registry.join() {
+			return // draining: nothing starts any more
+		}
+		go func() {
+			defer q.registry.done()
+			for i := next.Add(1); int(i) <= len(list); i = next.Add(1) {
+				q.work(list[i-1])
+			}
+		}()
+	}
+}
+
+// work starts what may start of one queue.
+func (q *triggers) work(w *waitingTriggers) {
+	e := q.registry.get(w.timer)
+	if !q.idle(e, w) {
+		for range 4 * MaxPendingTriggers { // so that hosts which are always faster do not keep it for ever
+			if !q.step(e, w) {
+				break
+			}
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.busy = false
+	if !w.again && (w.version != 0 && len(w.list) == 0 || e == nil && len(w.started) == 0) {
+		delete(q.waiting, w.timer)
+	}
+}
+
+// idle reports whether nothing may start here, none of the triggers has expired, and nobody has
+// changed them. Then they need not be read, with their payloads.
+func (q *triggers) idle(e *entry, w *waitingTriggers) bool {
+	if e == nil || w.version == 0 || len(w.started) > 0 || q.why(e) == "" {
+		return false
+	}
+	for _, t := range w.list {
+		if t.ExpiresIn <= time.Since(w.readAt) {
+			return false
+		}
+	}
+	ctx, cancel := context.WithTimeout(q.base(), q.queues.timeout)
+	defer cancel()
+	state, err := inspect(ctx, q.queues.ctl, []string{queueLock + w.timer})
+	return err != nil || state[0].Err == nil && state[0].Version == w.version
+}
+
+// step makes one change to a queue, or starts one run. It returns false if there is nothing more to
+// do now. e is nil if the timer was removed.
+func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
+	queue, version, now, err := q.queues.read(q.base(), w.timer)
+	if err != nil {
+		if matches(err, dlock.ErrFault) && !w.faulty {
+			w.faulty = true
+			q.log.Warn("timer: the triggers of a timer cannot be read", "timer", w.timer, "err", err)
+		}
+		return false
+	}
+	q.note(w, &queue, version, now)
+	var late []queuedTrigger
+	gone := queue.takeOut(func(t *queuedTrigger) bool {
+		if !w.started[t.ID] && t.expired(now) {
+			late = append(late, *t)
+			return true
+		}
+		return w.started[t.ID]
+	})
+	if len(gone) > 0 {
+		err := q.queues.write(q.base(), w.timer, &queue, version)
+		if err == nil {
+			q.report(w.timer, late)
+		}
+		return err == nil || matches(err, dlock.ErrChanged)
+	}
+	t := queue.next(q.taker)
+	if t == nil || e == nil {
+		return false
+	}
+	if why := q.why(e); why != "" {
+		q.tell(w, t, why, nil)
+		return false
+	}
+	// Also if this host has it already: what it wrote before and got no answer to, such as that it
+	// gives it back, cannot happen after this.
+	t.Taker, t.Host, queue.Ran = q.taker, q.holder, true
+	if err := q.queues.write(q.base(), w.timer, &queue, version); err != nil {
+		return matches(err, dlock.ErrChanged)
+	}
+	if q.startRun(e, w, t) {
+		return true // and removes it
+	}
+	q.giveBack(w, t.ID)
+	return false
+}
+
+// startRun starts the run of a trigger that this host has taken.
+func (q *triggers) startRun(e *entry, w *waitingTriggers, t *queuedTrigger) bool {
+	ctx, cancel := context.WithTimeout(q.base(), 2*q.queues.timeout)
+	defer cancel()
+	err := q.start(ctx, e, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil))
+	if err == nil {
+		w.started[t.ID] = true
+		q.log.Info("timer: triggered", "timer", w.timer, "by", t.By.By, "note", t.By.Note,
+			"payload_bytes", len(t.Payload))
+		return true
+	}
+	why := Reason("")
+	if no, refused := errors.AsType[*RefusedError](err); refused {
+		why = no.Reason
+	}
+	q.tell(w, t, why, err)
+	return false
+}
+
+// giveBack lets other hosts take a trigger whose run did not start here.
+func (q *triggers) giveBack(w *waitingTriggers, id string) {
+	_ = q.queues.change(q.base(), w.timer, func(queue *triggerQueue, now int64) (bool, error) {
+		for i := range queue.Triggers {
+			if t := &queue.Triggers[i]; t.ID == id && t.Taker == q.taker {
+				t.Taker, t.Host = "", dlock.Holder{}
+				return false, nil
+			}
+		}
+		return true, nil
+	}) // after an error this host finds that it has it, and tries again
+}
+
+// note keeps what was read, for Status.
+func (q *triggers) note(w *waitingTriggers, queue *triggerQueue, version, now int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.version, w.readAt, w.list = version, time.Now(), queue.pending(now)
+	for _, ids := range []map[string]bool{w.started, w.told} {
+		maps.DeleteFunc(ids, func(id string, _ bool) bool { return !queue.has(id) })
+	}
+}
+
+// tell logs why a trigger waits, once on each host.
+func (q *triggers) tell(w *waitingTriggers, t *queuedTrigger, why Reason, err error) {
+	if w.told[t.ID] {
+		return
+	}
+	w.told[t.ID] = true
+	args := []any{"timer", w.timer, "by", t.By.By, "note", t.By.Note, "reason", string(why)}
+	if err != nil {
+		args = append(args, "err", err)
+	}
+	q.log.Info("timer: a trigger waits: nothing may start here now", args...)
+}
+
+// report logs triggers that have expired, which this host has removed.
+func (q *triggers) report(timer string, late []queuedTrigger) {
+	if len(late) == 0 {
+		return
+	}
+	q.mu.Lock()
+	q.expired[timer] += len(late)
+	q.mu.Unlock()
+	reportExpired(q.log.Warn, timer, late)
+}
+
+func reportExpired(warn func(string, ...any), timer string, late []queuedTrigger) {
+	for _, t := range late {
+		args := []any{"timer", timer, "by", t.By.By, "note", t.By.Note, "payload_bytes", len(t.Payload),
+			"expiry", time.Duration(t.Until-t.At) * time.Microsecond}
+		if t.Taker == "" {
+			warn("timer: a trigger has expired: no host could start its run", args...)
+		} else {
+			warn("timer: a trigger has expired: a host took it and did not report that its run started, so it may or "+
+				"may not have run", append(args, "taken_by", t.Host.String())...)
+		}
+	}
+}
+
+// fill adds the triggers of a timer to its status.
+func (q *triggers) fill(e *entry, t *TimerStatus) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t.ExpiredTriggers = q.expired[e.timer.Name]
+	w := q.waiting[e.timer.Name]
+	if w == nil {
+		return
+	}
+	t.Triggers = slices.Clone(w.list)
+	since := time.Since(w.readAt)
+	for i := range t.Triggers {
+		t.Triggers[i].Age += since
+		t.Triggers[i].ExpiresIn = max(0, t.Triggers[i].ExpiresIn-since)
+	}
+}

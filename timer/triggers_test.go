@@ -1,0 +1,379 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// payloads collects what runs were given.
+type payloads struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (p *payloads) got() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.list...)
+}
+
+// timer returns one whose runs take d.
+func (p *payloads) timer(name string, d time.Duration) timer.Timer {
+	return timer.Timer{Name: name, OnStoreDown: timer.StoreDownSkip, Run: func(ctx context.Context) error {
+		run, _ := timer.RunFromContext(ctx)
+		p.mu.Lock()
+		p.list = append(p.list, string(run.Payload()))
+		p.mu.Unlock()
+		return sleep(ctx, d)
+	}}
+}
+
+func (p *payloads) are(t *testing.T, when string, want ...string) {
+	t.Helper()
+	if got := p.got(); strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("%s: runs with %.100q, want %.100q", when, got, want)
+	}
+}
+
+func order(t *testing.T, c *timer.Control, name, payload string, expiry time.Duration) {
+	t.Helper()
+	err := c.Trigger(t.Context(), name, timer.TriggerOptions{Payload: []byte(payload), By: ann, Expiry: expiry})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pending(t *testing.T, c *timer.Control, name string, want int) []timer.PendingTrigger {
+	t.Helper()
+	list, err := c.Triggers(t.Context(), name)
+	if err != nil || len(list) != want {
+		t.Fatalf("%d triggers are pending: %+v, %v; want %d", len(list), list, err, want)
+	}
+	return list
+}
+
+// Each trigger of a Control is one run in the fleet, with its payload as it was given, in their
+// order; also if several come before a host has looked.
+//
+// Fails when the latest takes the place of the others, or a payload is not passed on as it is.
+func TestControlTriggersRunOnceEach(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var ran payloads
+		for range 4 {
+			f.start(timer.Config{}, ran.timer("a", time.Second))
+		}
+		time.Sleep(time.Minute + time.Second/2) // between heartbeats
+		control := timer.NewControl(f.store)
+		given := []string{"", "orders", "\xff\x00 not text", strings.Repeat("x", timer.MaxPayloadLen), "é \\ \" '"}
+		for _, payload := range given {
+			order(t, control, "a", payload, 0)
+		}
+		list := pending(t, control, "a", len(given))
+		if first := list[3]; first.By != ann || first.PayloadLen != timer.MaxPayloadLen || first.Age > time.Second ||
+			first.ExpiresIn > timer.DefaultTriggerExpiry || first.ExpiresIn < timer.DefaultTriggerExpiry-time.Second ||
+			first.TakenBy != (dlock.Holder{}) {
+			t.Errorf("%+v", first)
+		}
+		time.Sleep(time.Minute)
+		ran.are(t, "in their order, one after the other", given...)
+		pending(t, control, "a", 0)
+		f.start(timer.Config{}, ran.timer("a", time.Second)) // a host that comes later
+		time.Sleep(time.Hour)
+		ran.are(t, "later", given...)
+		f.Stop()
+	})
+}
+
+// A trigger for which there is no room waits for it: in a pause, while all slots are taken, and
+// until a host registers the timer. It costs no more than a look at each host's heartbeat.
+//
+// Fails when a host that finds no room does not give the trigger back, or stops looking.
+func TestControlTriggerWaitsForRoom(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var ran payloads
+		log := &logText{}
+		a := f.start(timer.Config{Logger: textLogger(log)}, ran.timer("a", 10*time.Minute))
+		b := f.start(timer.Config{}, ran.timer("a", 10*time.Minute))
+		control := timer.NewControl(f.store)
+		timer.LogTo(control, textLogger(&logText{}))
+		if err := control.Pause(t.Context(), "a", time.Now().Add(20*time.Minute), ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		order(t, control, "a", "1", 0)
+		order(t, control, "a", "2", 0)
+		time.Sleep(10 * time.Minute)
+		ran.are(t, "paused")
+		before := a.Link.Calls(dlocktest.OpControl)
+		time.Sleep(time.Minute)
+		if n := a.Link.Calls(dlocktest.OpControl) - before; n > int(time.Minute/beat)+30 {
+			t.Errorf("%d calls in a minute of waiting", n)
+		}
+		for _, h := range []*host{a, b} {
+			if st := must(h.Status().Timer("a")); len(st.Triggers) != 2 || st.Triggers[0].By != ann ||
+				st.Triggers[1].ExpiresIn > 50*time.Minute {
+				t.Errorf("Status has %+v", st.Triggers)
+			}
+		}
+		if n := strings.Count(log.String(), "a trigger waits"); n != 1 {
+			t.Errorf("%d lines say that a trigger waits", n)
+		}
+		time.Sleep(10 * time.Minute)
+		ran.are(t, "the pause is over", "1")
+		if list := pending(t, control, "a", 1); list[0].TakenBy != (dlock.Holder{}) {
+			t.Errorf("a host that finds no room keeps it: %+v", list)
+		}
+		time.Sleep(10 * time.Minute)
+		ran.are(t, "the slot is free again", "1", "2")
+		order(t, control, "new", "3", 0)
+		time.Sleep(time.Minute)
+		if err := b.Register(ran.timer("new", time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		ran.are(t, "registered later", "1", "2", "3")
+		time.Sleep(time.Hour)
+		before = a.Link.Calls(dlocktest.OpControl)
+		time.Sleep(time.Hour)
+		if n := a.Link.Calls(dlocktest.OpControl) - before; n != 0 {
+			t.Errorf("%d calls although nothing is pending", n)
+		}
+		f.Stop()
+	})
+}
+
+// A trigger that nobody could start in time is not run any more. One host says so, once.
+//
+// Fails when an expired trigger is run, is left, or is reported by each host.
+func TestControlTriggerExpires(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var ran payloads
+		log := &logText{}
+		var hosts []*host
+		for range 3 {
+			hosts = append(hosts, f.start(timer.Config{Logger: textLogger(log)}, ran.timer("a", 0)))
+		}
+		control := timer.NewControl(f.store)
+		if err := control.Pause(t.Context(), "a", time.Now().Add(24*time.Hour), ann); err != nil {
+			t.Fatal(err)
+		}
+		order(t, control, "a", "1", time.Minute)
+		order(t, control, "a", "2", 0)
+		time.Sleep(2 * time.Minute)
+		pending(t, control, "a", 1)
+		count := func() (n int) {
+			for _, h := range hosts {
+				n += must(h.Status().Timer("a")).ExpiredTriggers
+			}
+			return n
+		}
+		if n := strings.Count(log.String(), "a trigger has expired"); n != 1 || count() != 1 ||
+			!strings.Contains(log.String(), "payload_bytes=1") || !strings.Contains(log.String(), "by=ann") {
+			t.Errorf("%d lines, Status counts %d: %s", n, count(), log)
+		}
+		time.Sleep(2 * time.Hour)
+		if n := strings.Count(log.String(), "a trigger has expired"); n != 2 || count() != 2 {
+			t.Errorf("%d lines, Status counts %d", n, count())
+		}
+		if err := control.Resume(t.Context(), "a", ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		ran.are(t, "expired")
+		f.Stop()
+	})
+}
+
+// A host that dies between taking a trigger and starting its run: nobody runs it, and its expiry
+// names that host. Later triggers run.
+//
+// Fails when another host takes what is taken, or when what is taken stands in the way of others.
+func TestControlTriggerOfAHostThatDied(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var ran payloads
+		log := &logText{}
+		control := timer.NewControl(f.store)
+		order(t, control, "a", "1", 0)
+		order(t, control, "a", "2", 0)
+		dead := dlock.Holder{Host: "web-7", PID: 1, ID: "x"}
+		timer.TakeTrigger(t, f.store, "a", dead)
+		f.start(timer.Config{Logger: textLogger(log)}, ran.timer("a", 0))
+		time.Sleep(time.Minute)
+		ran.are(t, "one was taken by a host that died", "2")
+		if list := pending(t, control, "a", 1); list[0].TakenBy != dead {
+			t.Errorf("%+v", list)
+		}
+		time.Sleep(2 * time.Hour)
+		ran.are(t, "expired", "2")
+		pending(t, control, "a", 0)
+		if text := log.String(); strings.Count(text, "may or may not have run") != 1 ||
+			!strings.Contains(text, "taken_by=web-7/1/x") {
+			t.Error(text)
+		}
+		f.Stop()
+	})
+}
+
+// A tornStore loses, delays or drops every other write of a value, or its answer.
+type tornStore struct {
+	*memlock.Store
+	writes atomic.Int64
+}
+
+func (s *tornStore) Update(ctx context.Context, name string, update dlock.Update) error {
+	if update.Value == nil {
+		return s.Store.Update(ctx, name, update)
+	}
+	torn := errors.New("connection reset")
+	switch s.writes.Add(1) % 8 {
+	case 1: // the answer is lost
+		_ = s.Store.Update(ctx, name, update)
+		return torn
+	case 3: // the request is
+		return torn
+	case 5: // it arrives late
+		time.AfterFunc(2*time.Second, func() { _ = s.Store.Update(context.Background(), name, update) })
+		return torn
+	case 6: // or much later
+		time.AfterFunc(time.Minute, func() { _ = s.Store.Update(context.Background(), name, update) })
+		return torn
+	}
+	return s.Store.Update(ctx, name, update)
+}
+
+// However the writes of hosts and their answers are lost or late, and although often there is no
+// room, no trigger is run twice, and none is lost: each one that was accepted is run, or its expiry
+// is reported.
+//
+// Fails when a host starts a run after a take that is not known to have been made, or does not
+// recognize what it has taken.
+func TestControlTriggersUnderFaults(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var ran payloads
+		log := &logText{}
+		torn := &tornStore{Store: f.store}
+		for range 3 {
+			work := ran.timer("a", 4*time.Second)
+			work.MaxConcurrency, work.MaxPerHost = 2, 1
+			f.startOn(torn, timer.Config{Logger: textLogger(log)}, work)
+		}
+		control := timer.NewControl(f.store)
+		accepted := 0
+		for i := range 300 {
+			err := control.Trigger(t.Context(), "a", timer.TriggerOptions{Payload: fmt.Append(nil, i), By: ann})
+			switch {
+			case err == nil:
+				accepted++
+			case !errors.Is(err, timer.ErrTooManyTriggers):
+				t.Error(err)
+			}
+			time.Sleep(time.Duration(i%7) * time.Second)
+		}
+		time.Sleep(3 * time.Hour)
+		seen := make(map[string]bool)
+		for _, payload := range ran.got() {
+			if seen[payload] {
+				t.Errorf("%s was run twice", payload)
+			}
+			seen[payload] = true
+		}
+		if expired := strings.Count(log.String(), "a trigger has expired"); len(seen) != accepted || expired != 0 ||
+			accepted < 100 {
+			t.Errorf("of %d triggers %d were run, and %d expired", accepted, len(seen), expired)
+		}
+		if n := torn.writes.Load(); n < 300 {
+			t.Errorf("%d writes", n)
+		}
+		pending(t, control, "a", 0)
+		f.Stop()
+	})
+}
+
+// What a Control refuses does not reach the store.
+func TestControlTriggerChecksItsOptions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		link := dlocktest.NewFaulty(f.store)
+		control := timer.NewControl(link)
+		for name, o := range map[string]timer.TriggerOptions{
+			"a byte too long": {By: ann, Payload: make([]byte, timer.MaxPayloadLen+1)},
+			"by nobody":       {Payload: []byte("x")},
+			"too short":       {By: ann, Expiry: time.Second - 1},
+			"negative":        {By: ann, Expiry: -1},
+			"too long":        {By: ann, Expiry: timer.MaxTriggerExpiry + 1},
+		} {
+			err := control.Trigger(t.Context(), "a", o)
+			if err == nil || errors.Is(err, timer.ErrPayloadTooLong) != (name == "a byte too long") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if n := link.Calls(dlocktest.OpControl); n != 0 {
+			t.Errorf("%d calls to the store", n)
+		}
+		for range timer.MaxPendingTriggers {
+			order(t, control, "a", strings.Repeat("\xff", timer.MaxPayloadLen), time.Minute)
+		}
+		err := control.Trigger(t.Context(), "a", timer.TriggerOptions{By: ann})
+		if !errors.Is(err, timer.ErrTooManyTriggers) {
+			t.Errorf("one too many: %v", err)
+		}
+		pending(t, control, "a", timer.MaxPendingTriggers)
+		time.Sleep(2 * time.Minute) // nobody runs the timer, and nobody has reported them
+		for _, p := range pending(t, control, "a", timer.MaxPendingTriggers) {
+			if p.ExpiresIn != 0 {
+				t.Errorf("%+v", p)
+			}
+		}
+		log := &logText{}
+		timer.LogTo(control, textLogger(log))
+		order(t, control, "a", "", 0)
+		pending(t, control, "a", 1)
+		if n := strings.Count(log.String(), "a trigger has expired"); n != timer.MaxPendingTriggers {
+			t.Errorf("%d lines about what had expired", n)
+		}
+	})
+}
+
+// Ticks cost what they cost while a payload waits: one round trip, which does not carry it.
+func TestPendingTriggersCostTicksNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var ran payloads
+		h := f.start(timer.Config{}, timer.Timer{Name: "ticks", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
+			ran.timer("a", 0))
+		time.Sleep(time.Minute)
+		calls := func() int {
+			before := h.Link.Calls(dlocktest.OpAcquire)
+			time.Sleep(time.Minute)
+			return h.Link.Calls(dlocktest.OpAcquire) - before
+		}
+		quiet := calls()
+		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(time.Hour), ann); err != nil {
+			t.Fatal(err)
+		}
+		order(t, h.Control(), "a", strings.Repeat("x", timer.MaxPayloadLen), 0)
+		time.Sleep(time.Minute)
+		// Only the host's own locks are taken more often: it probes with each heartbeat.
+		if busy := calls(); busy > quiet+int(time.Minute/beat) {
+			t.Errorf("%d acquires in a minute, %d before", busy, quiet)
+		}
+		f.Stop()
+	})
+}
