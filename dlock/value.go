@@ -41,6 +41,6 @@ func (v Value) validate() error {
 type ValueState struct {
 	Text    string // "": none
 	Version int64  // of the name; 0: it was never updated
-	// Clock is the time of the answer by the store's clock; zero if the name was never updated.
-	Clock time.Time
+	// At is the time of the answer by the store's clock; zero if the name was never updated.
+	At time.Time
 }

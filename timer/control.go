@@ -86,11 +86,11 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 }
 
 // Trigger makes one host run the timer, at most once, as soon as there is room: usually within a
-// heartbeat. It applies what Scheduler.Trigger does, MaxConcurrency, MaxPerHost, MaxRuns, Limits and
-// pauses; but where that refuses, this keeps the trigger in the store, with its payload, until a
-// host has started the run or TriggerOptions.Expiry has passed. Triggers of a timer wait in line, up
-// to MaxPendingTriggers; a further one is refused with ErrTooManyTriggers. One that expires is
-// logged as a warning by one of the hosts that run the timer, and counted in its
+// heartbeat. What makes Scheduler.Trigger refuse (MaxConcurrency, MaxPerHost, MaxRuns, Limits, a
+// pause) makes this one wait: the store keeps the trigger, with its payload, until a host has
+// started the run, or TriggerOptions.ExpiresIn has passed. Up to MaxPendingTriggers of a timer
+// wait, and are run in their order; a further one is refused with ErrTooManyTriggers. One that
+// expires is logged as a warning by one of the hosts that run the timer, and counted in its
 // TimerStatus.ExpiredTriggers.
 //
 // A host takes a trigger before it starts the run. If it dies in between, nobody else runs it, and
@@ -104,9 +104,9 @@ func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOpti
 	if (options.By == dlock.Origin{}) {
 		err = errors.Join(err, options.By.Validate())
 	}
-	if d := options.Expiry; d != 0 && (d < minTriggerExpiry || d > MaxTriggerExpiry) {
-		err = errors.Join(err, fmt.Errorf("Expiry %v: use 0 for the default (%v), or %v to %v", d, DefaultTriggerExpiry,
-			minTriggerExpiry, MaxTriggerExpiry))
+	if d := options.ExpiresIn; d != 0 && (d < minTriggerExpiry || d > MaxTriggerExpiry) {
+		err = errors.Join(err, fmt.Errorf("ExpiresIn %v: use 0 for the default (%v), or %v to %v", d,
+			DefaultTriggerExpiry, minTriggerExpiry, MaxTriggerExpiry))
 	}
 	if err == nil {
 		err = dlock.CheckName(Timer{Name: timer}.lockName())

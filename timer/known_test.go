@@ -49,9 +49,11 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 				"pause": func(c *timer.Control) error {
 					return c.Pause(t.Context(), name, time.Now().Add(time.Hour), ann)
 				},
-				"resume":  func(c *timer.Control) error { return c.Resume(t.Context(), name, ann) },
-				"limit":   func(c *timer.Control) error { return c.SetMaxConcurrency(t.Context(), name, 3, ann) },
-				"trigger": func(c *timer.Control) error { return c.Trigger(t.Context(), name, timer.TriggerOptions{By: ann}) },
+				"resume": func(c *timer.Control) error { return c.Resume(t.Context(), name, ann) },
+				"limit":  func(c *timer.Control) error { return c.SetMaxConcurrency(t.Context(), name, 3, ann) },
+				"trigger": func(c *timer.Control) error {
+					return c.Trigger(t.Context(), name, timer.TriggerOptions{By: ann})
+				},
 			}
 			for what, change := range changes {
 				before, beforeHost := log.String(), hostLog.String()

@@ -375,13 +375,14 @@ func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 func TestControlRefuses(t *testing.T) {
 	control := timer.NewControl(memlock.New())
 	ctx := t.Context()
+	byNobody := control.Trigger(ctx, "x", timer.TriggerOptions{By: dlock.Origin{Note: "because"}})
 	for want, err := range map[string]error{
 		"is over":                      control.Pause(ctx, "x", time.Now().Add(-time.Second), ann),
 		"say who":                      control.Pause(ctx, "x", time.Now().Add(time.Hour), dlock.Origin{}),
 		"at most 87600h0m0s":           control.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
 		"use 0 to 10000":               control.SetMaxConcurrency(ctx, "x", -1, ann),
 		"10001":                        control.SetMaxConcurrency(ctx, "x", 10_001, ann),
-		"an empty By":                  control.Trigger(ctx, "x", timer.TriggerOptions{By: dlock.Origin{Note: "because"}}),
+		"an empty By":                  byNobody,
 		"control character":            control.Resume(ctx, "x", dlock.Origin{By: "a\nb"}),
 		"slot 0: timer: no such run":   control.CancelSlot(ctx, "x", 0, ann),
 		"by its slot or on its host":   control.CancelRun(ctx, "x", "h/1/x-1", ann),

@@ -38,8 +38,8 @@ type prober struct {
 	pause     *backoff.ExponentialBackOff
 	countedAt time.Time
 	counts    int // since the start, or since the store last failed
-	// reacquire gets slots for runs that have none. Run sets it, so that the prober does not call the
-	// acquirer itself.
+	// reacquire gets slots for runs that have none. Run sets it, so that the prober does not call
+	// the acquirer itself.
 	reacquire func(until <-chan struct{})
 	triggers  *triggers
 	// Receives the store's first answer: nil, or that it is not set up right.

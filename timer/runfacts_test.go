@@ -173,7 +173,11 @@ func TestNoRun(t *testing.T) {
 		t.Errorf("%d methods", v.NumMethod())
 	}
 	for i := range v.NumMethod() {
-		for _, result := range v.Method(i).Call(nil) {
+		var args []reflect.Value
+		for arg := range v.Method(i).Type().Ins() {
+			args = append(args, reflect.Zero(arg))
+		}
+		for _, result := range v.Method(i).Call(args) {
 			if !result.IsZero() {
 				t.Errorf("%s returns %v", v.Type().Method(i).Name, result)
 			}
@@ -202,8 +206,8 @@ func TestContextWithRun(t *testing.T) {
 	got := timer.RunSpec{Timer: r.Timer(), Tick: r.Tick(), PreviousTick: r.PreviousTick(),
 		LastSuccessAt: r.LastSuccessAt(), CaughtUp: r.CaughtUp(), TriggeredBy: by, Payload: r.Payload(), Slot: r.Slot(),
 		Fence: r.Fence(), Attempt: r.Attempt(), Holder: r.Holder()}
-	if !reflect.DeepEqual(got, info) || !triggered || r.ID() != "2-17" || !r.Valid() || r.Degraded() || ctx.Value(key{}) != "value" ||
-		ctx.Err() != nil {
+	if !reflect.DeepEqual(got, info) || !triggered || r.ID() != "2-17" || !r.Valid() || r.Degraded() ||
+		ctx.Value(key{}) != "value" || ctx.Err() != nil {
 		t.Errorf("%+v, %v, %v, %v; want %+v", got, triggered, r.ID(), ctx.Err(), info)
 	}
 	lose(&dlock.LostError{Name: "timer:a"})

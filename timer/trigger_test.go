@@ -158,7 +158,8 @@ func TestWaitReturnsTheOutcome(t *testing.T) {
 					c.is != nil && !errors.Is(got.err, c.is) {
 					t.Errorf("%s: %+v", name, got)
 				}
-				if p, ok := errors.AsType[*timer.PanicError](got.err); ok != (name == "panics") || ok && p.Value != failure {
+				p, ok := errors.AsType[*timer.PanicError](got.err)
+				if ok != (name == "panics") || ok && p.Value != failure {
 					t.Errorf("%s: %+v", name, got)
 				}
 				if got.result != nil && got.result != "half" {
@@ -178,12 +179,13 @@ func TestWaitEndsWithAStuckHandler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		release := make(chan struct{})
-		h := f.start(timer.Config{DrainTimeout: time.Second}, timer.Timer{Name: "a", Run: func(ctx context.Context) error {
+		stuck := timer.Timer{Name: "a", Run: func(ctx context.Context) error {
 			<-release
 			run, _ := timer.RunFromContext(ctx)
 			run.SetResult("too late")
 			return nil
-		}})
+		}}
+		h := f.start(timer.Config{DrainTimeout: time.Second}, stuck)
 		run := triggerFor(t, h, "a", timer.TriggerOptions{})
 		h.Cancel()
 		<-h.Done()
@@ -213,7 +215,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		result, err := run.Wait(ctx)
-		if _, ok := errors.AsType[*timer.RunError](err); ok || result != nil || !errors.Is(err, context.DeadlineExceeded) {
+		if _, ok := errors.AsType[*timer.RunError](err); ok || result != nil ||
+			!errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, %v", result, err)
 		}
 		var none context.Context
@@ -245,7 +248,8 @@ func TestTriggeredRunHasTheValuesOfItsCaller(t *testing.T) {
 		f := newFleet(t)
 		var caller context.Context
 		run := func(ctx context.Context) error {
-			if ctx.Value(key("trace")) != "t-1" || ctx.Value(key("both")) != "caller" || ctx.Value(key("run")) != "run" {
+			if ctx.Value(key("trace")) != "t-1" || ctx.Value(key("both")) != "caller" ||
+				ctx.Value(key("run")) != "run" {
 				t.Errorf("values %v, %v, %v", ctx.Value(key("trace")), ctx.Value(key("both")), ctx.Value(key("run")))
 			}
 			r, _ := timer.RunFromContext(ctx)
@@ -254,7 +258,8 @@ func TestTriggeredRunHasTheValuesOfItsCaller(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			if caller.Err() == nil || ctx.Err() != nil || context.Cause(ctx) != nil {
-				t.Errorf("the caller's context ended with %v, the run's with %v: %v", caller.Err(), ctx.Err(), context.Cause(ctx))
+				t.Errorf("the caller's context ended with %v, the run's with %v: %v", caller.Err(), ctx.Err(),
+					context.Cause(ctx))
 			}
 			child, cancel := context.WithCancel(ctx)
 			defer cancel()
@@ -268,7 +273,8 @@ func TestTriggeredRunHasTheValuesOfItsCaller(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, stop := context.WithCancel(context.WithValue(context.WithValue(t.Context(), key("run"), "run"), key("both"), "run"))
+		ctx := context.WithValue(context.WithValue(t.Context(), key("run"), "run"), key("both"), "run")
+		ctx, stop := context.WithCancel(ctx)
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
 		<-s.Running()
@@ -305,14 +311,15 @@ func TestPayloadAndResultOutsideATrigger(t *testing.T) {
 	}
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(ctx context.Context) error {
+		ticks := timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(ctx context.Context) error {
 			run, _ := timer.RunFromContext(ctx)
 			run.SetResult(1)
 			if run.Payload() != nil || run.Result() != nil {
 				t.Errorf("a run with a tick has %v, %v", run.Payload(), run.Result())
 			}
 			return nil
-		}})
+		}}
+		h := f.start(timer.Config{}, ticks)
 		time.Sleep(2 * time.Minute)
 		f.Stop(h)
 	})

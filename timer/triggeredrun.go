@@ -28,18 +28,18 @@ type TriggerOptions struct {
 	// requires it; Scheduler.Trigger takes the zero value for nobody in particular.
 	By dlock.Origin
 
-	// Expiry is how long Control.Trigger has the store keep the trigger until a host starts its
+	// ExpiresIn is how long Control.Trigger has the store keep the trigger until a host starts its
 	// run: 1 s to MaxTriggerExpiry. Scheduler.Trigger, which keeps nothing, ignores it. Default:
 	// DefaultTriggerExpiry (1 h).
-	Expiry time.Duration
+	ExpiresIn time.Duration
 }
 
 // check returns what is wrong with the options.
 func (o TriggerOptions) check() error {
 	var errs []error
 	if n := len(o.Payload); n > MaxPayloadLen {
-		errs = append(errs, fmt.Errorf("%w: it has %d bytes, and may have %d: keep the data elsewhere, and pass its key",
-			ErrPayloadTooLong, n, MaxPayloadLen))
+		errs = append(errs, fmt.Errorf("%w: it has %d bytes, and may have %d: keep the data elsewhere, and pass its "+
+			"key", ErrPayloadTooLong, n, MaxPayloadLen))
 	}
 	if o.By != (dlock.Origin{}) {
 		errs = append(errs, o.By.Validate())
@@ -149,7 +149,7 @@ type RunError struct {
 	ID      string // Run.ID
 	Outcome Outcome
 	Err     error // what the handler returned last, or a *PanicError; nil: it returned nil, or has not returned
-	Cause   error // why the context of the run ended before the handler returned; nil: it did not, or that did not decide
+	Cause   error // why the context of the run ended, if that decided the outcome; else nil
 }
 
 func (e *RunError) Error() string {

@@ -16,7 +16,7 @@ import (
 
 const (
 	// DefaultTriggerExpiry and MaxTriggerExpiry are the default and the longest
-	// TriggerOptions.Expiry.
+	// TriggerOptions.ExpiresIn.
 	DefaultTriggerExpiry = time.Hour
 	MaxTriggerExpiry     = 24 * time.Hour
 
@@ -26,8 +26,8 @@ const (
 	MaxPendingTriggers = 8
 )
 
-// ErrTooManyTriggers is returned by Control.Trigger if MaxPendingTriggers triggers of the timer wait
-// for a host.
+// ErrTooManyTriggers is returned by Control.Trigger if MaxPendingTriggers triggers of the timer
+// wait for a host.
 var ErrTooManyTriggers = errors.New("timer: too many triggers are pending")
 
 // A PendingTrigger is a trigger of a Control that is still kept in the store: no host is known to
@@ -154,7 +154,7 @@ func clockOf(v dlock.ValueState) int64 {
 	if v.Version == 0 {
 		return 0
 	}
-	return v.Clock.UnixMicro()
+	return v.At.UnixMicro()
 }
 
 // write replaces a queue that was read with that version. After an error other than
@@ -201,7 +201,7 @@ func (s queueStore) change(ctx context.Context, timer string,
 
 // push adds a trigger, and returns those that it found expired.
 func (s queueStore) push(ctx context.Context, timer, id string, o TriggerOptions) (expired []queuedTrigger, err error) {
-	expiry := o.Expiry
+	expiry := o.ExpiresIn
 	if expiry == 0 {
 		expiry = DefaultTriggerExpiry
 	}
@@ -212,8 +212,8 @@ func (s queueStore) push(ctx context.Context, timer, id string, o TriggerOptions
 		expired = q.takeOut(func(t *queuedTrigger) bool { return t.expired(now) })
 		if len(q.Triggers) >= MaxPendingTriggers {
 			oldest := q.Triggers[0].pending(now)
-			return false, fmt.Errorf("%w: %d, the oldest for %v: try again when a host has started one (Control.Triggers)",
-				ErrTooManyTriggers, MaxPendingTriggers, oldest.Age.Round(time.Second))
+			return false, fmt.Errorf("%w: %d, the oldest for %v: try again when a host has started one (see "+
+				"Control.Triggers)", ErrTooManyTriggers, MaxPendingTriggers, oldest.Age.Round(time.Second))
 		}
 		q.Triggers = append(q.Triggers, queuedTrigger{ID: id, By: o.By, Payload: o.Payload, At: now,
 			Until: now + expiry.Microseconds()})

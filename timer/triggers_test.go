@@ -49,7 +49,7 @@ func (p *payloads) are(t *testing.T, when string, want ...string) {
 
 func order(t *testing.T, c *timer.Control, name, payload string, expiry time.Duration) {
 	t.Helper()
-	err := c.Trigger(t.Context(), name, timer.TriggerOptions{Payload: []byte(payload), By: ann, Expiry: expiry})
+	err := c.Trigger(t.Context(), name, timer.TriggerOptions{Payload: []byte(payload), By: ann, ExpiresIn: expiry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,9 +315,9 @@ func TestControlTriggerChecksItsOptions(t *testing.T) {
 		for name, o := range map[string]timer.TriggerOptions{
 			"a byte too long": {By: ann, Payload: make([]byte, timer.MaxPayloadLen+1)},
 			"by nobody":       {Payload: []byte("x")},
-			"too short":       {By: ann, Expiry: time.Second - 1},
-			"negative":        {By: ann, Expiry: -1},
-			"too long":        {By: ann, Expiry: timer.MaxTriggerExpiry + 1},
+			"too short":       {By: ann, ExpiresIn: time.Second - 1},
+			"negative":        {By: ann, ExpiresIn: -1},
+			"too long":        {By: ann, ExpiresIn: timer.MaxTriggerExpiry + 1},
 		} {
 			err := control.Trigger(t.Context(), "a", o)
 			if err == nil || errors.Is(err, timer.ErrPayloadTooLong) != (name == "a byte too long") {
@@ -356,8 +356,8 @@ func TestPendingTriggersCostTicksNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var ran payloads
-		h := f.start(timer.Config{}, timer.Timer{Name: "ticks", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
-			ran.timer("a", 0))
+		ticks := timer.Timer{Name: "ticks", Schedule: schedule.Every(time.Second), Run: f.handler(0)}
+		h := f.start(timer.Config{}, ticks, ran.timer("a", 0))
 		time.Sleep(time.Minute)
 		calls := func() int {
 			before := h.Link.Calls(dlocktest.OpAcquire)

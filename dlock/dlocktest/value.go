@@ -43,7 +43,7 @@ func (h *host) set(name, text string, version int64) error {
 // valueKept catches a store that cuts a long value, or reads a part of one as something else.
 func valueKept(c *check) {
 	a, b := c.host(), c.host()
-	if v := a.value("x"); v.Text != "" || v.Version != 0 || !v.Clock.IsZero() {
+	if v := a.value("x"); v.Text != "" || v.Version != 0 || !v.At.IsZero() {
 		c.errorf("the value of a name that was never updated: %+v", v)
 	}
 	var printable strings.Builder
@@ -53,8 +53,8 @@ func valueKept(c *check) {
 	longest := strings.Repeat(printable.String(), dlock.MaxValueLen/printable.Len()+1)[:dlock.MaxValueLen]
 	var version int64
 	var clock time.Time
-	for _, text := range []string{"a", printable.String(), `'; DROP TABLE locks; -- "\u0041\n" NULL %s {now} ?1 $1 @p1`, longest,
-		"null", "", "0"} {
+	for _, text := range []string{"a", printable.String(), longest, "null", "", "0",
+		`'; DROP TABLE locks; -- "\u0041\n" NULL %s {now} ?1 $1 @p1`} {
 		if err := a.set("x", text, version); err != nil {
 			c.fatalf("a value of %d bytes with the version that was read: %v", len(text), err)
 		}
@@ -62,10 +62,10 @@ func valueKept(c *check) {
 		if v.Text != text {
 			c.errorf("a value of %d bytes came back as %d bytes, %.100q", len(text), len(v.Text), v.Text)
 		}
-		if v.Version <= version || v.Clock.Before(clock) || v.Clock.IsZero() {
-			c.errorf("version %d at %v after %d at %v: must grow", v.Version, v.Clock, version, clock)
+		if v.Version <= version || v.At.Before(clock) || v.At.IsZero() {
+			c.errorf("version %d at %v after %d at %v: must grow", v.Version, v.At, version, clock)
 		}
-		version, clock = v.Version, v.Clock
+		version, clock = v.Version, v.At
 	}
 	if v := b.value("xx"); v.Text != "" {
 		c.errorf("another name has the value %.100q", v.Text)
@@ -135,8 +135,8 @@ func valueCompared(c *check) {
 		all.Wait()
 		v := hosts[0].value("x")
 		if won.Load() != 1 || v.Version <= version || v.Text == "" {
-			c.errorf("%d of %d writers with one version succeeded; version %d with %q after %d with %q", won.Load(), writers,
-				v.Version, v.Text, version, text)
+			c.errorf("%d of %d writers with one version succeeded; version %d with %q after %d with %q", won.Load(),
+				writers, v.Version, v.Text, version, text)
 		}
 		version, text = v.Version, v.Text
 	}

@@ -133,7 +133,7 @@ func (s *Store) Value(ctx context.Context, name string) (dlock.ValueState, error
 	if e == nil || e.overrides.version == 0 {
 		return dlock.ValueState{}, nil
 	}
-	return dlock.ValueState{Text: e.overrides.value, Version: e.overrides.version, Clock: time.Now()}, nil
+	return dlock.ValueState{Text: e.overrides.value, Version: e.overrides.version, At: time.Now()}, nil
 }
 
 // Revoke implements dlock.Controller.

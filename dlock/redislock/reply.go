@@ -255,7 +255,7 @@ func parseValueState(answer any) (dlock.ValueState, error) {
 		return dlock.ValueState{}, errAnswer
 	}
 	if v.Version > 0 {
-		v.Clock = time.UnixMicro(number(a[0]))
+		v.At = time.UnixMicro(number(a[0]))
 	}
 	return v, nil
 }

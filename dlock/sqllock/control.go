@@ -87,7 +87,7 @@ func (s *Store) Value(ctx context.Context, name string) (v dlock.ValueState, err
 	}
 	for _, r := range rows {
 		if r.Resource == resource && r.Version > 0 {
-			v = dlock.ValueState{Text: r.Value, Version: r.Version, Clock: time.UnixMicro(r.Clock)}
+			v = dlock.ValueState{Text: r.Value, Version: r.Version, At: time.UnixMicro(r.Clock)}
 		}
 	}
 	return v, nil

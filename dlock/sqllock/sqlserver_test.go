@@ -257,11 +257,12 @@ func TestSQLServerStatements(t *testing.T) {
 			t.Error(err)
 		}
 		sent("value", "shop:a:slot:", "<nil>", "<nil>", "<nil>", "<nil>", "<nil>")
-		if err := store.Update(ctx, "a", dlock.Update{Value: &dlock.Value{Version: 7}}); !errors.Is(err, dlock.ErrChanged) {
+		err = store.Update(ctx, "a", dlock.Update{Value: &dlock.Value{Version: 7}})
+		if !errors.Is(err, dlock.ErrChanged) {
 			t.Errorf("another version: %v", err)
 		}
 		v, err := store.Value(ctx, "a")
-		if err != nil || v != (dlock.ValueState{Text: "kept", Version: 8, Clock: time.UnixMicro(9)}) {
+		if err != nil || v != (dlock.ValueState{Text: "kept", Version: 8, At: time.UnixMicro(9)}) {
 			t.Errorf("%+v, %v", v, err)
 		}
 		o, err := store.Inspect(ctx, "none", "a", "b")

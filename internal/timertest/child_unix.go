@@ -39,7 +39,7 @@ const (
 	lost     what = "lost"     // a run of long: its context has ended because of its lease
 	returned what = "returned" // a run
 	beaten   what = "beaten"   // the lease of long was renewed; At is before the request was sent
-	claimed  what = "claimed"  // a trigger was heard of, and who runs it was asked; Cause: why it is not this host
+	looked   what = "looked"   // a trigger was heard of, and looked for; Cause: why that failed
 	released what = "released" // the slot of long; Cause: the outcome
 	status   what = "status"
 	failed   what = "failed" // what was told to do
@@ -119,16 +119,16 @@ type teller struct {
 	tell func(event)
 }
 
-func (l teller) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	g, err := l.link.TryAcquire(ctx, req)
-	if name, ok := strings.CutPrefix(req.Name, "tickslot:trigger:"); ok {
-		e := event{What: claimed, Timer: name, At: time.Now()}
+func (l teller) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+	v, err := l.link.Value(ctx, name)
+	if name, ok := strings.CutPrefix(name, "tickslot:trigger:"); ok {
+		e := event{What: looked, Timer: name, At: time.Now()}
 		if err != nil {
 			e.Cause = err.Error()
 		}
 		l.tell(e)
 	}
-	return g, err
+	return v, err
 }
 
 func (l teller) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {

@@ -152,8 +152,8 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 		return x.Said.Limit == 1 && x.Said.Paused != nil && *x.Said.Paused == ann
 	})
 	s.took["child: pause and limit known"] = s.child.last(status, "").At.Sub(s.resumedAt)
-	s.until("the child has heard of the trigger", func() bool { return s.child.count(claimed, manual) > 0 })
-	s.took["child: trigger heard of"] = s.child.first(claimed, manual).At.Sub(s.resumedAt)
+	s.until("the child has heard of the trigger", func() bool { return s.child.count(looked, manual) > 0 })
+	s.took["child: trigger heard of"] = s.child.first(looked, manual).At.Sub(s.resumedAt)
 
 	if next == nil {
 		next = s.takesOver(beat)

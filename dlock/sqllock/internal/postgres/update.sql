@@ -32,7 +32,8 @@ BEGIN
 			ORDER BY l.resource_name, l.slot FOR UPDATE;
 	END IF;
 	o_version := 0;
-	IF p_if_version > 0 AND NOT EXISTS (SELECT FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1) THEN
+	IF p_if_version > 0
+		AND NOT EXISTS (SELECT FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1) THEN
 		RETURN;
 	END IF;
 	v_clock := clock_timestamp();

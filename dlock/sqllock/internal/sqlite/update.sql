@@ -1,7 +1,7 @@
 -- Changes the overrides of name ?1: a pause for ?2 (0: resume) by the origin ?3, a limit of ?4
--- slots (-1: as declared) by the origin ?5, a run by the origin ?6. NULL leaves a value as it is. If
--- ?8 is not NULL, kept_value becomes ?7, provided that the name has version ?8: otherwise nothing is
--- changed. A pause ends when the clock shows more than paused_until, as a lease does.
+-- slots (-1: as declared) by the origin ?5, a run by the origin ?6. NULL leaves a value as it is.
+-- If ?8 is not NULL, kept_value becomes ?7, provided that the name has version ?8: otherwise
+-- nothing is changed. A pause ends when the clock shows more than paused_until, as a lease does.
 INSERT INTO {table} (resource_name, slot, overrides_version, paused_until, pause_origin, slot_limit, limit_origin,
 	triggered_at, trigger_origin, kept_value)
 SELECT ?1, -1, {now}, CASE WHEN ?2 > 0 THEN {now} + ?2 END, CASE WHEN ?2 > 0 THEN ?3 END, nullif(?4, -1), ?5,
