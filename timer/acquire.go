@@ -113,11 +113,7 @@ func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lea
 	} else {
 		lease, err = sem.TryAcquire(ctx)
 	}
-	if a.store.acquireTime != nil {
-		result := acquireResult(err) // before the record's mutex is locked
-		a.ledger.count(&e.state.record, func(t *tally) { t.acquired(result) })
-		a.store.acquireTime.Observe(time.Since(started).Seconds())
-	}
+	a.store.metrics.acquired(lease, err, time.Since(started))
 	a.limits.heard(e, lease, err)
 	return lease, a.store.recordAcquire(e.lockName, err)
 }

@@ -1,101 +1,98 @@
 package timer
 
 import (
-	"slices"
+	"sync"
 	"time"
-
-	"github.com/tickslot/tickslot/dlock"
 )
 
-// A tally is the part of a record that only the metrics need.
+// A tally has the counts of all timers with one value of the label timer, which only the metrics
+// need. It outlives the timers that leave while others stay: if their counts went, Prometheus would
+// take the smaller sum for a counter that was reset, and report its whole value as an increase.
 type tally struct {
-	lag           histogram // of ticks that started
-	retries       uint64
-	fallbackRuns  uint64
-	took          histogram // of runs that ended with OutcomeOK
-	createdAt     time.Time
-	ran           []ranTally // with another outcome
-	overlongHolds uint64
-	leasesLost    uint64
-	leasesExpired uint64
-	shared        *sharedTally // nil: the store was not called yet
+	label   string
+	classic bool // the histograms have fixed bounds, which every observation passes
+	timers  int  // that count here; guarded by registry.mu
+
+	// mu guards the rest. No other mutex is taken while it is held.
+	mu        sync.Mutex
+	createdAt time.Time
+	started   uint64
+	skipped   map[Reason]uint64
+	triggers  map[string]uint64 // by result
+	runs      map[Outcome]uint64
+	lag       histogram // of ticks that started
+	took      histogram // of runs
+
+	retries, fallbackRuns, overlongHolds, leasesLost uint64
 }
 
-// A ranTally is for runs with one outcome. Most timers have few outcomes.
-type ranTally struct {
-	outcome Outcome
-	took    histogram
+// bounds returns the bounds of a histogram; nil: it is native.
+func (t *tally) bounds(classic []float64) []float64 {
+	if t.classic {
+		return classic
+	}
+	return nil
 }
 
-// A sharedTally is for timers whose limits are in the store.
-type sharedTally struct {
-	acquisitions map[string]uint64 // by result
-	beats        [dlock.GrantLost + 1]uint64
-	held         histogram
+// count calls add with mu held; nothing if there are no metrics.
+func (t *tally) count(add func(*tally)) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	add(t)
+}
+
+func (t *tally) began(r *Run) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.tick != 0 {
+		t.started++
+		lag := max(0, r.startedAt.Sub(time.UnixMicro(r.tick)))
+		t.lag.observe(t.bounds(callBounds), lag.Seconds())
+	}
+	if r.Degraded() {
+		t.fallbackRuns++
+	}
 }
 
 func (t *tally) ended(outcome Outcome, took time.Duration) {
-	if outcome == OutcomeOK {
-		t.took.observe(runBounds, took)
+	if t == nil {
 		return
 	}
-	i := slices.IndexFunc(t.ran, func(r ranTally) bool { return r.outcome == outcome })
-	if i < 0 {
-		i = len(t.ran)
-		t.ran = append(t.ran, ranTally{outcome: outcome})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.runs == nil {
+		t.runs = make(map[Outcome]uint64)
 	}
-	t.ran[i].took.observe(runBounds, took)
+	t.runs[outcome]++
+	t.took.observe(t.bounds(runBounds), took.Seconds())
 }
 
-func (t *tally) ofStore() *sharedTally {
-	if t.shared == nil {
-		t.shared = &sharedTally{acquisitions: make(map[string]uint64)}
+func (t *tally) skip(reason Reason, n uint64) {
+	if t == nil {
+		return
 	}
-	return t.shared
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.skipped == nil {
+		t.skipped = make(map[Reason]uint64)
+	}
+	t.skipped[reason] += n
 }
 
-func (t *tally) acquired(result string) { t.ofStore().acquisitions[result]++ }
-
-// acquireResult returns the result of an acquire, as the metrics name it.
-func acquireResult(err error) string {
-	if no := refusal(err); no != nil {
-		return string(no.Reason)
+func (t *tally) triggered(result string) {
+	if t == nil {
+		return
 	}
-	if err != nil {
-		return "error"
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.triggers == nil {
+		t.triggers = make(map[string]uint64)
 	}
-	return "acquired"
-}
-
-// A histogram counts durations by bounds, in seconds, of which there are at most twelve.
-type histogram struct {
-	sum    float64
-	counts [13]uint64 // up to each bound, and beyond the last
-}
-
-func (h *histogram) observe(bounds []float64, d time.Duration) {
-	seconds := d.Seconds()
-	i := 0
-	for i < len(bounds) && seconds > bounds[i] {
-		i++
-	}
-	h.counts[i]++
-	h.sum += seconds
-}
-
-func (h *histogram) count() (n uint64) {
-	for _, c := range h.counts {
-		n += c
-	}
-	return n
-}
-
-// cumulated returns how many durations were at most each bound.
-func (h *histogram) cumulated(bounds []float64) map[float64]uint64 {
-	upTo, n := make(map[float64]uint64, len(bounds)), uint64(0)
-	for i, bound := range bounds {
-		n += h.counts[i]
-		upTo[bound] = n
-	}
-	return upTo
+	t.triggers[result]++
 }

@@ -184,9 +184,9 @@ func TestOverlongHoldsAreReported(t *testing.T) {
 		lease.StopRenewing() // as if it had been killed
 		time.Sleep(time.Minute)
 		got := values(t, reg)
-		if got["tickslot_leases_expired_total a"] != 1 || got["tickslot_holds_overlong_total a"] != 1 ||
+		if got["tickslot_leases_expired_total memory"] != 1 || got["tickslot_holds_overlong_total a"] != 1 ||
 			got["tickslot_hosts"] != 1 {
-			t.Errorf("expired %v, overlong %v, hosts %v; want 1 of each", got["tickslot_leases_expired_total a"],
+			t.Errorf("expired %v, overlong %v, hosts %v; want 1 of each", got["tickslot_leases_expired_total memory"],
 				got["tickslot_holds_overlong_total a"], got["tickslot_hosts"])
 		}
 		f.Stop()

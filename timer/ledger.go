@@ -11,15 +11,15 @@ import (
 // dead-man's check. It is the last part on the path of a tick, and calls no other part and no user
 // code.
 type ledger struct {
-	metered bool    // keep tallies, because there are metrics; set before anything is counted
-	events  *events // what is counted here is told there, so that nothing is told twice or left out
+	events *events // what is counted here is told there, so that nothing is told twice or left out
 }
 
 // A record is the ledger's data of one timer. A timer that takes the name of a removed one whose
 // runs go on continues its record.
 type record struct {
-	// mu guards the rest. No other mutex is taken while it is held. Each timer has its own: with
-	// one for all, the runs of a busy host would queue for it.
+	// mu guards the rest, apart from tally. No other mutex is taken while it is held, but that of
+	// the tally. Each timer has its own: with one for all, the runs of a busy host would queue for
+	// it.
 	mu sync.Mutex
 
 	ticks   uint64
@@ -31,7 +31,7 @@ type record struct {
 	history history
 	last    decision // the run that ended last; zero: none has
 	lastErr error    // of that run
-	tally   *tally   // nil: nothing was counted yet, or there are no metrics
+	tally   *tally   // set when the timer is registered; nil: there are no metrics
 }
 
 // lastSuccess returns when a run of the timer last succeeded on any host, as far as this one knows.
@@ -48,23 +48,8 @@ func (l *ledger) read(r *record, look func(*record)) {
 	look(r)
 }
 
-// count calls add with mu held, if there are metrics.
-func (l *ledger) count(r *record, add func(*tally)) {
-	if !l.metered {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	add(l.tally(r))
-}
-
-// tally returns a record's tally, which it makes if necessary. Called with the record's mutex held.
-func (l *ledger) tally(r *record) *tally {
-	if r.tally == nil {
-		r.tally = &tally{createdAt: time.Now()}
-	}
-	return r.tally
-}
+// count adds to the counts that only the metrics need; nothing if there are none.
+func (l *ledger) count(r *record, add func(*tally)) { r.tally.count(add) }
 
 // missed counts n ticks that this host was too late for, from first to just before end.
 func (l *ledger) missed(e *entry, n uint64, first, end time.Time) {
@@ -116,9 +101,7 @@ func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uin
 		r.skipped = make(map[Reason]uint64)
 	}
 	r.skipped[reason] += n
-	if l.metered {
-		l.tally(r) // so that the counter's creation time is not later than what it counts
-	}
+	r.tally.skip(reason, n)
 	if reason != ReasonMissed {
 		r.deadman.reason = reason
 	}
@@ -176,16 +159,7 @@ func (l *ledger) began(r *record, run *Run) {
 		r.ranLast = r.ticks
 		r.history.add(decision{tick: run.tick, cause: causeOf(run), when: run.startedAt.UnixNano()}, nil)
 	}
-	if !l.metered {
-		return
-	}
-	t := l.tally(r)
-	if run.tick != 0 {
-		t.lag.observe(callBounds, max(0, run.startedAt.Sub(time.UnixMicro(run.tick))))
-	}
-	if run.Degraded() {
-		t.fallbackRuns++
-	}
+	r.tally.began(run)
 }
 
 // ended counts a run that has ended. overdue: that was counted before.
@@ -210,9 +184,20 @@ func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration,
 			r.history.set(i, r.last, err)
 		}
 	}
-	if l.metered {
-		l.tally(r).ended(outcome, took)
+	r.tally.ended(outcome, took)
+}
+
+// triggered counts a Trigger by what it returned.
+func (l *ledger) triggered(e *entry, err error) {
+	result := "canceled"               // by the caller's context
+	refused, ok := err.(*RefusedError) // not errors.As: what a caller canceled with may be any code
+	switch {
+	case err == nil:
+		result = "started"
+	case ok:
+		result = "refused_" + resultOf(refused.Reason)
 	}
+	e.state.record.tally.triggered(result)
 }
 
 // startOver resets the dead-man's check, for a timer that continues the record of a removed one.

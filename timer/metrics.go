@@ -11,25 +11,24 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// metrics are the Prometheus metrics of a scheduler. Those of timers are computed from the ledger
-// when Prometheus collects them. A hundred thousand timers have millions of series, and keeping
-// each up to date would cost more than everything else in a run. There is no label for the host
-// (Prometheus adds instance), the slot, the run or the fence: their number is not bounded.
+// metrics are the Prometheus metrics of a scheduler. Those of timers are computed from tallies when
+// Prometheus collects them. A hundred thousand timers have a million series, and keeping each up to
+// date would cost more than everything else in a run. There is no label for the host (Prometheus
+// adds instance), the slot, the run or the fence: their number is not bounded.
 type metrics struct {
 	scheduler *Scheduler
+	labeler   labeler
+	classic   bool
 
-	ticks, runs, retries, runDuration, tickLag                        *prometheus.Desc
-	acquisitions, holdTime, beats, leasesLost                         *prometheus.Desc
-	slotsHeld, slotsLimit, slotsElsewhere, bound                      *prometheus.Desc
-	fallbackActive, fallbackRuns, paused, lastSuccess, scheduleFailed *prometheus.Desc
-	overdueRuns, overlongHolds, leasesExpired                         *prometheus.Desc
-	breaker, up, hosts, droppedEvents                                 *prometheus.Desc
-	limitRuns, limitSize, limitElsewhere, waiting                     *prometheus.Desc
+	ticks, runs, retries, runDuration, tickLag, triggers *prometheus.Desc
+	leasesLost, fallbackRuns, overlongHolds              *prometheus.Desc
+	active, slotsHeld, slotsLimit, slotsElsewhere, bound *prometheus.Desc
+	fallbackActive, paused, scheduleFailed, overdueRuns  *prometheus.Desc
+	lastSuccess                                          *prometheus.Desc
+	breaker, up, hosts, droppedEvents, waiting, build    *prometheus.Desc
+	limitRuns, limitSize, limitElsewhere                 *prometheus.Desc
 
-	acquireTime *prometheus.HistogramVec
-	opTime      *prometheus.HistogramVec
-	opErrors    *prometheus.CounterVec
-	build       *prometheus.GaugeVec
+	descs []*prometheus.Desc // all of them
 }
 
 var (
@@ -38,76 +37,79 @@ var (
 )
 
 func newMetrics(s *Scheduler) *metrics {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tickslot", Name: name, Help: help}, labels)
-	}
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tickslot", Name: name, Help: help}, labels)
-	}
-	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "tickslot", Name: name, Help: help,
-			Buckets: callBounds}, labels)
-	}
+	m := &metrics{scheduler: s, labeler: labeler{log: s.log, of: s.config.TimerLabel},
+		classic: s.config.ClassicHistograms}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("tickslot_"+name, help, labels, nil)
+		d := prometheus.NewDesc("tickslot_"+name, help, labels, nil)
+		m.descs = append(m.descs, d)
+		return d
 	}
-	m := &metrics{
-		scheduler: s,
-		ticks: desc("ticks_total", "Ticks that came due: started, missed, or skipped and why.", "timer",
-			"result"),
-		runs:         desc("runs_total", "Runs that ended, by outcome.", "timer", "outcome"),
-		retries:      desc("retries_total", "Attempts after the first of a run.", "timer"),
-		runDuration:  desc("run_duration_seconds", "How long runs took.", "timer", "outcome"),
-		tickLag:      desc("tick_lag_seconds", "How long after their instant ticks started.", "timer"),
-		acquisitions: desc("slot_acquisitions_total", "Attempts to get a slot, by result.", "timer", "result"),
-		acquireTime:  histogram("slot_acquire_duration_seconds", "How long attempts to get a slot took.", "store"),
-		holdTime:     desc("slot_hold_duration_seconds", "How long slots were held.", "timer"),
-		slotsHeld:    desc("slots_held", "Slots that this host holds.", "timer"),
-		slotsLimit:   desc("slots_limit", "Slots that this host thinks the timer has in the fleet.", "timer"),
-		slotsElsewhere: desc("slots_limit_elsewhere",
-			"Slots that other hosts think the timer has, if they disagree; else 0.", "timer"),
-		beats:          desc("heartbeats_total", "Renewals of slots, by result.", "timer", "result"),
-		leasesLost:     desc("leases_lost_total", "Slots that were lost while a run held them.", "timer"),
-		fallbackActive: desc("fallback_active", "1 while the timer runs, or would run, without the store.", "timer"),
-		fallbackRuns:   desc("fallback_runs_total", "Runs that started without the store.", "timer"),
-		bound: desc("effective_limit_bound",
-			"How many runs may go on at once in the fleet at worst: MaxConcurrency, or without the store hosts × "+
-				"MaxPerHost; +Inf: not known.",
-			"timer"),
-		overdueRuns: desc("runs_overdue", "Runs on this host that are past MaxRunTime and ignore their context.",
-			"timer"),
-		overlongHolds: desc("holds_overlong_total",
-			"Runs here, and slots elsewhere as far as refusals tell, that went beyond 1.5 × MaxRunTime.", "timer"),
-		leasesExpired: desc("leases_expired_total",
-			"Slots that this host got after whoever had them let them expire unreleased.", "timer"),
-		hosts: desc("hosts",
-			"Schedulers that were last seen to share the store and compete for its slots, this one included. Not "+
-				"there until they are known."),
-		breaker: desc("store_breaker_open",
-			"1 while ticks do not ask the store because it failed several times in a row.", "store"),
-		up: desc("store_up", "1 if the store answered the last call, and found nothing wrong with itself.",
-			"store"),
-		opTime: histogram("store_operation_duration_seconds", "How long calls to the store took.", "store",
-			"op"),
-		opErrors: counter("store_errors_total", "Calls to the store that failed or were not answered.", "store",
-			"op"),
-		lastSuccess: desc("last_success_timestamp_seconds",
-			"When the timer's last successful run ended, on any host, as far as this one knows.", "timer"),
-		paused: desc("paused", "1 while the timer is paused in the whole fleet, as far as this host has heard.",
-			"timer"),
-		scheduleFailed: desc("schedule_failed",
-			"1 while the timer is not due because its schedule failed when it was asked last.", "timer"),
-		droppedEvents: desc("hook_events_dropped_total",
-			"Events of Config.Hooks that were dropped because a hook was slower than what happened."),
-		limitRuns: desc("limit_runs", "Runs on this host that hold the limit, which several timers share.", "limit"),
-		limitSize: desc("limit_size", "How many runs may hold the limit in the fleet, as this host thinks.", "limit"),
-		limitElsewhere: desc("limit_size_elsewhere",
-			"How many runs may hold the limit as other hosts think, if they disagree; else 0.", "limit"),
-		waiting: desc("runs_waiting", "Ticks and triggers that wait because MaxRuns runs go on on this host."),
-		build:   gauge("build_info", "1, by version of tickslot and Go.", "version", "go_version"),
+	m.ticks = desc("ticks_total", "Ticks that came due: started, missed, or skipped and why.", "timer", "result")
+	m.runs = desc("runs_total", "Runs that ended, by outcome.", "timer", "outcome")
+	m.retries = desc("retries_total", "Attempts after the first of a run.", "timer")
+	m.runDuration = desc("run_duration_seconds", "How long runs took.", "timer")
+	m.tickLag = desc("tick_lag_seconds", "How long after their instant ticks started.", "timer")
+	m.triggers = desc("triggers_total", "Triggers: started, refused and why, or canceled by the caller.", "timer",
+		"result")
+	m.leasesLost = desc("leases_lost_total", "Slots that were lost while a run held them.", "timer")
+	m.fallbackRuns = desc("fallback_runs_total", "Runs that started without the store.", "timer")
+	m.overlongHolds = desc("holds_overlong_total",
+		"Runs here, and slots elsewhere as far as refusals tell, that went beyond 1.5 × MaxRunTime.", "timer")
+	m.active = desc("runs_active", "Runs that go on on this host, with or without a slot.", "timer")
+	m.slotsHeld = desc("slots_held", "Slots that this host holds.", "timer")
+	m.slotsLimit = desc("slots_limit", "Slots that this host thinks the timer has in the fleet.", "timer")
+	m.slotsElsewhere = desc("slots_limit_elsewhere",
+		"Slots that other hosts think the timer has. There only while they disagree.", "timer")
+	m.bound = desc("effective_limit_bound",
+		"How many runs may go on at once in the fleet at worst, without the store hosts × MaxPerHost; +Inf: not "+
+			"known. There only while it is not slots_limit.",
+		"timer")
+	m.fallbackActive = desc("fallback_active",
+		"1 while the timer runs, or would run, without the store. Not there otherwise.", "timer")
+	m.paused = desc("paused",
+		"1 while the timer is paused in the whole fleet, as far as this host has heard. Not there otherwise.", "timer")
+	m.scheduleFailed = desc("schedule_failed",
+		"1 while the timer is not due because its schedule failed when it was asked last. Not there otherwise.",
+		"timer")
+	m.overdueRuns = desc("runs_overdue",
+		"Runs on this host that are past MaxRunTime and ignore their context. There only while there are any.",
+		"timer")
+	m.lastSuccess = desc("last_success_timestamp_seconds",
+		"When the timer's last successful run ended, on any host, as far as this one knows.", "timer")
+	m.breaker = desc("store_breaker_open", "1 while ticks do not ask the store because it failed several times in a row.",
+		"store")
+	m.up = desc("store_up", "1 if the store answered the last call, and found nothing wrong with itself.", "store")
+	m.hosts = desc("hosts",
+		"Schedulers that were last seen to share the store and compete for its slots, this one included. Not "+
+			"there until they are known.")
+	m.droppedEvents = desc("hook_events_dropped_total",
+		"Events of Config.Hooks that were dropped because a hook was slower than what happened.")
+	m.waiting = desc("runs_waiting", "Ticks and triggers that wait because MaxRuns runs go on on this host.")
+	m.limitRuns = desc("limit_runs", "Runs on this host that hold the limit, which several timers share.", "limit")
+	m.limitSize = desc("limit_size", "How many runs may hold the limit in the fleet, as this host thinks.", "limit")
+	m.limitElsewhere = desc("limit_size_elsewhere",
+		"How many runs may hold the limit as other hosts think, if they disagree; else 0.", "limit")
+	m.build = desc("build_info", "1, by version of tickslot and Go.", "version", "go_version")
+	if s.store != nil {
+		s.store.metrics = newStoreMetrics(s.store.label, m.bounds(callBounds), m.bounds(runBounds))
 	}
-	m.build.WithLabelValues(version(), runtime.Version()).Set(1)
 	return m
+}
+
+// bounds returns the bounds of a histogram; nil: it is native.
+func (m *metrics) bounds(classic []float64) []float64 {
+	if m.classic {
+		return classic
+	}
+	return nil
+}
+
+// newTally returns a tally for a new timer; nil if there are no metrics. It calls user code.
+func (m *metrics) newTally(timer string) *tally {
+	if m == nil {
+		return nil
+	}
+	return &tally{label: m.labeler.label(timer), classic: m.classic}
 }
 
 // version returns the version of this module in the program's build.
@@ -127,11 +129,7 @@ func version() string {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.ticks, m.runs, m.retries, m.runDuration, m.tickLag, m.acquisitions,
-		m.holdTime, m.slotsHeld,
-		m.slotsLimit, m.slotsElsewhere, m.beats, m.leasesLost, m.fallbackActive, m.fallbackRuns, m.bound,
-		m.overdueRuns, m.overlongHolds, m.leasesExpired, m.breaker, m.up, m.hosts, m.lastSuccess, m.scheduleFailed,
-		m.paused, m.droppedEvents, m.limitRuns, m.limitSize, m.limitElsewhere, m.waiting} {
+	for _, d := range m.descs {
 		ch <- d
 	}
 	for _, c := range m.kept() {
@@ -141,7 +139,10 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // kept returns the metrics that are kept as Prometheus types.
 func (m *metrics) kept() []prometheus.Collector {
-	return []prometheus.Collector{m.acquireTime, m.opTime, m.opErrors, m.build}
+	if m.scheduler.store == nil {
+		return nil
+	}
+	return m.scheduler.store.metrics.collectors
 }
 
 // Collect implements prometheus.Collector.
@@ -149,121 +150,180 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.kept() {
 		c.Collect(ch)
 	}
+	w := series{classic: m.classic}
+	m.writeHost(&w)
+	w.send(ch)
+	for t, l := range m.levels() {
+		m.writeTally(&w, t, l)
+		m.writeLevels(&w, t.label, l)
+		w.send(ch)
+	}
+}
+
+// writeHost adds the series without a timer.
+func (m *metrics) writeHost(w *series) {
 	s := m.scheduler
-	var written series
+	w.gauge(m.build, 1, version(), runtime.Version())
 	hosts := 1
 	if s.store != nil {
 		hosts = s.store.hostsSeen()
 		if called, up, open := s.store.gauges(); called {
-			written.gauge(m.up, oneIf(up), s.store.label)
-			written.gauge(m.breaker, oneIf(open), s.store.label)
+			w.gauge(m.up, oneIf(up), s.store.label)
+			w.gauge(m.breaker, oneIf(open), s.store.label)
 		}
 	}
 	if hosts > 0 {
-		written.gauge(m.hosts, float64(hosts))
+		w.gauge(m.hosts, float64(hosts))
 	}
-	written.counter(m.droppedEvents, s.events.queue.Dropped())
+	w.counter(m.droppedEvents, s.events.queue.Dropped())
 	waiting, _ := s.registry.inLine()
-	written.gauge(m.waiting, float64(waiting))
+	w.gauge(m.waiting, float64(waiting))
 	for _, l := range s.limits.status() {
-		written.gauge(m.limitRuns, float64(l.Runs), l.Name)
-		written.gauge(m.limitSize, float64(l.Size), l.Name)
-		written.gauge(m.limitElsewhere, float64(l.SizeElsewhere), l.Name)
-	}
-	written.send(ch)
-	for _, e := range s.registry.all() {
-		m.write(&written, e)
-		written.send(ch)
+		w.gauge(m.limitRuns, float64(l.Runs), l.Name)
+		w.gauge(m.limitSize, float64(l.Size), l.Name)
+		w.gauge(m.limitElsewhere, float64(l.SizeElsewhere), l.Name)
 	}
 }
 
-// write adds the series of a timer, unless it is over. A counter that alerts look for exists before
-// it is first incremented: Prometheus sees no increase in a counter that starts at 1. Series with
-// labels of their own exist only once they were counted.
-func (m *metrics) write(w *series, e *entry) {
-	s, name := m.scheduler, e.timer.Name
-	d := e.state
+// levels are the gauges of the timers of one tally.
+type levels struct {
+	// Whether any of them has a schedule, uses the store, may retry.
+	scheduled, shared, retries bool
+
+	active, held, overdue, limit, elsewhere int
+	bound                                   float64
+	fallback, paused, scheduleFailed        int       // timers
+	success                                 time.Time // the earliest of their last successes; zero: none known
+}
+
+// levels returns the gauges of all timers, unless they are over.
+func (m *metrics) levels() map[*tally]*levels {
+	all := make(map[*tally]*levels)
+	for _, e := range m.scheduler.registry.all() {
+		t := e.state.record.tally
+		l := all[t]
+		if l == nil {
+			l = &levels{}
+		}
+		if m.look(e, l) {
+			all[t] = l
+		}
+	}
+	return all
+}
+
+// look adds the gauges of a timer. It reports false if the timer is over.
+func (m *metrics) look(e *entry, l *levels) bool {
+	s, d := m.scheduler, e.state
 	d.mu.Lock() // no run of it begins or ends meanwhile
 	defer d.mu.Unlock()
 	if e.isOver() {
-		return
+		return false
 	}
 	var st TimerStatus // what the views and overrides know
 	if s.store != nil {
 		s.store.views.fill(e, &st)
 		s.store.overrides.fill(e, &st)
 	}
-	s.ledger.read(&d.record, func(r *record) {
-		if r.tally != nil {
-			w.born = r.tally.createdAt
-		}
-		m.writeRecord(w, name, r)
-	})
-	w.gauge(m.bound, boundValue(s.bound(e)), name)
-	w.gauge(m.slotsLimit, float64(min(e.limit(), dlock.MaxSlots)), name)
-	w.gauge(m.slotsElsewhere, float64(st.LimitElsewhere), name)
-	w.gauge(m.slotsHeld, float64(d.count((*Run).holds)), name)
-	w.gauge(m.overdueRuns, float64(d.count((*Run).overdue)), name)
-	w.gauge(m.fallbackActive, oneIf(st.Degraded), name)
-	w.gauge(m.scheduleFailed, oneIf(e.clock.scheduleFault() != ""), name)
-	w.gauge(m.paused, oneIf(st.Paused != nil), name)
+	l.scheduled = l.scheduled || e.timer.Schedule != nil
+	l.shared = l.shared || e.shared()
+	l.retries = l.retries || e.timer.Retry.MaxAttempts > 1
+	l.active += d.count((*Run).any)
+	l.held += d.count((*Run).holds)
+	l.overdue += d.count((*Run).overdue)
+	l.limit += min(e.limit(), dlock.MaxSlots)
+	l.bound += boundValue(s.bound(e))
+	l.elsewhere = max(l.elsewhere, st.LimitElsewhere)
+	l.fallback += intIf(st.Degraded)
+	l.scheduleFailed += intIf(e.clock.scheduleFault() != "")
+	l.paused += intIf(st.Paused != nil)
+	if at := d.record.lastSuccess(); !at.IsZero() && (l.success.IsZero() || at.Before(l.success)) {
+		l.success = at
+	}
+	return true
 }
 
-// writeRecord adds the counters of a record. Called with the record's mutex held.
-func (m *metrics) writeRecord(w *series, name string, r *record) {
-	var t tally
-	if r.tally != nil {
-		t = *r.tally
+// writeLevels adds the gauges of a tally. Those that are 0 while all is well exist only while they
+// are not: they would be a third of all series, and alerts compare them with 0 or 1, which an
+// absent series does not match either.
+func (m *metrics) writeLevels(w *series, label string, l *levels) {
+	w.gauge(m.active, float64(l.active), label)
+	w.gauge(m.slotsLimit, float64(l.limit), label)
+	if l.shared {
+		w.gauge(m.slotsHeld, float64(l.held), label)
 	}
-	w.counter(m.retries, t.retries, name)
-	w.counter(m.leasesLost, t.leasesLost, name)
-	w.counter(m.leasesExpired, t.leasesExpired, name)
-	w.counter(m.overlongHolds, t.overlongHolds, name)
-	w.counter(m.fallbackRuns, t.fallbackRuns, name)
+	if l.bound != float64(l.limit) {
+		w.gauge(m.bound, l.bound, label)
+	}
+	for _, g := range []struct {
+		desc  *prometheus.Desc
+		value int
+	}{{m.slotsElsewhere, l.elsewhere}, {m.overdueRuns, l.overdue}, {m.fallbackActive, l.fallback},
+		{m.scheduleFailed, l.scheduleFailed}, {m.paused, l.paused}} {
+		if g.value != 0 {
+			w.gauge(g.desc, float64(g.value), label)
+		}
+	}
+	if !l.success.IsZero() {
+		w.gauge(m.lastSuccess, float64(l.success.UnixMilli())/1000, label)
+	}
+}
 
-	if r.started > 0 {
-		w.counter(m.ticks, r.started, name, "started")
-		w.histogram(m.tickLag, callBounds, &t.lag, name)
+// countedFromStart are the outcomes that alerts look for: their counters exist, at 0, before the
+// first of their kind. Prometheus sees no increase in a counter that starts at 1.
+var countedFromStart = []Outcome{OutcomeOK, OutcomeFailed, OutcomePanicked, OutcomeTimedOut}
+
+// writeTally adds the counters of a tally. Those that no alert looks for exist once they were
+// counted.
+func (m *metrics) writeTally(w *series, t *tally, l *levels) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w.createdAt = t.createdAt
+	if l.scheduled || t.started > 0 {
+		w.counter(m.ticks, t.started, t.label, "started")
 	}
-	for reason, n := range r.skipped {
-		result := "skipped_" + string(reason)
-		if reason == ReasonMissed {
-			result = "missed"
-		}
-		w.counter(m.ticks, n, name, result)
+	skipped := make(map[string]uint64, len(t.skipped)) // several reasons may have one result
+	for reason, n := range t.skipped {
+		skipped[skipResult(reason)] += n
 	}
-	if t.took.count() > 0 {
-		w.counter(m.runs, t.took.count(), name, string(OutcomeOK))
-		w.histogram(m.runDuration, runBounds, &t.took, name, string(OutcomeOK))
+	w.counters(m.ticks, skipped, t.label)
+	for _, outcome := range countedFromStart {
+		w.counter(m.runs, t.runs[outcome], t.label, string(outcome))
 	}
-	for i := range t.ran {
-		ended := &t.ran[i]
-		w.counter(m.runs, ended.took.count(), name, string(ended.outcome))
-		w.histogram(m.runDuration, runBounds, &ended.took, name, string(ended.outcome))
-	}
-	if !r.deadman.success.IsZero() {
-		w.gauge(m.lastSuccess, float64(r.deadman.success.UnixMilli())/1000, name)
-	}
-	if t.shared == nil {
-		return
-	}
-	for result, n := range t.shared.acquisitions {
-		w.counter(m.acquisitions, n, name, result)
-	}
-	for outcome, n := range t.shared.beats {
-		if n > 0 {
-			w.counter(m.beats, n, name, dlock.GrantOutcome(outcome).String())
+	for _, outcome := range []Outcome{OutcomeLeaseLost, OutcomeCanceled, OutcomeDraining} {
+		if n := t.runs[outcome]; n > 0 {
+			w.counter(m.runs, n, t.label, string(outcome))
 		}
 	}
-	if t.shared.held.count() > 0 {
-		w.histogram(m.holdTime, runBounds, &t.shared.held, name)
+	w.counters(m.triggers, t.triggers, t.label)
+	if l.shared || t.leasesLost > 0 {
+		w.counter(m.leasesLost, t.leasesLost, t.label)
 	}
+	if l.retries || t.retries > 0 {
+		w.counter(m.retries, t.retries, t.label)
+	}
+	if t.overlongHolds > 0 {
+		w.counter(m.overlongHolds, t.overlongHolds, t.label)
+	}
+	if t.fallbackRuns > 0 {
+		w.counter(m.fallbackRuns, t.fallbackRuns, t.label)
+	}
+	w.histogram(m.tickLag, callBounds, &t.lag, t.label)
+	w.histogram(m.runDuration, runBounds, &t.took, t.label)
+}
+
+func skipResult(reason Reason) string {
+	if reason == ReasonMissed {
+		return string(reason)
+	}
+	return "skipped_" + resultOf(reason)
 }
 
 // series are collected while a mutex is held and sent after it is unlocked.
 type series struct {
-	born time.Time // when counting began; zero: it has not
-	list []prometheus.Metric
+	classic   bool
+	createdAt time.Time // when counting began; zero: not known
+	list      []prometheus.Metric
 }
 
 func (w *series) gauge(d *prometheus.Desc, value float64, labels ...string) {
@@ -271,17 +331,33 @@ func (w *series) gauge(d *prometheus.Desc, value float64, labels ...string) {
 }
 
 func (w *series) counter(d *prometheus.Desc, n uint64, labels ...string) {
-	if w.born.IsZero() {
+	if w.createdAt.IsZero() {
 		w.list = append(w.list, prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...))
 		return
 	}
 	w.list = append(w.list, prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, float64(n),
-		w.born, labels...))
+		w.createdAt, labels...))
 }
 
-func (w *series) histogram(d *prometheus.Desc, bounds []float64, h *histogram, labels ...string) {
-	w.list = append(w.list, prometheus.MustNewConstHistogramWithCreatedTimestamp(d, h.count(), h.sum,
-		h.cumulated(bounds), w.born, labels...))
+// counters adds a counter for each result.
+func (w *series) counters(d *prometheus.Desc, byResult map[string]uint64, label string) {
+	for result, n := range byResult {
+		w.counter(d, n, label, result)
+	}
+}
+
+// histogram adds a histogram, unless it is empty.
+func (w *series) histogram(d *prometheus.Desc, bounds []float64, h *histogram, label string) {
+	switch n := h.count(); {
+	case n == 0:
+	case w.classic:
+		w.list = append(w.list, prometheus.MustNewConstHistogramWithCreatedTimestamp(d, n, h.sum, h.classic(bounds),
+			w.createdAt, label))
+	default:
+		buckets, zero := h.native()
+		w.list = append(w.list, prometheus.MustNewConstNativeHistogram(d, n, h.sum, buckets, nil, zero, nativeSchema,
+			nativeZeroThreshold, w.createdAt, label))
+	}
 }
 
 func (w *series) send(ch chan<- prometheus.Metric) {
@@ -301,25 +377,11 @@ func boundValue(bound int) float64 {
 	return float64(bound)
 }
 
-func oneIf(yes bool) float64 {
+func oneIf(yes bool) float64 { return float64(intIf(yes)) }
+
+func intIf(yes bool) int {
 	if yes {
 		return 1
 	}
 	return 0
-}
-
-// opMetrics are those of one operation of the store.
-type opMetrics struct {
-	took   prometheus.Observer
-	failed prometheus.Counter
-}
-
-// ofStore creates the store's own series.
-func (m *metrics) ofStore(w *storeWatch) {
-	w.acquireTime = m.acquireTime.WithLabelValues(w.label)
-	w.ops = make(map[dlock.StoreOp]opMetrics)
-	for _, op := range []dlock.StoreOp{dlock.OpAcquire, dlock.OpExtend, dlock.OpRelease} {
-		w.ops[op] = opMetrics{took: m.opTime.WithLabelValues(w.label, string(op)),
-			failed: m.opErrors.WithLabelValues(w.label, string(op))}
-	}
 }

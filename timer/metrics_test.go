@@ -42,12 +42,17 @@ func TestMetrics(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		for key, want := range map[string]float64{
 			"tickslot_store_up memory": 0, "tickslot_slots_held long": 0,
-			"tickslot_fallback_active ok": 1, "tickslot_fallback_active long": 1, "tickslot_fallback_active skips": 0,
+			"tickslot_fallback_active ok": 1, "tickslot_fallback_active long": 1,
 			"tickslot_store_breaker_open memory": 1, "tickslot_hosts": 2,
-			"tickslot_effective_limit_bound ok": 2, "tickslot_effective_limit_bound skips": 1,
+			"tickslot_effective_limit_bound ok": 2, "tickslot_runs_active long": 1,
 		} {
 			if value, ok := values(t, reg)[key]; !ok || value != want {
 				t.Errorf("%s is %v (there: %v) while the store is down, want %v", key, value, ok, want)
+			}
+		}
+		for _, key := range []string{"tickslot_fallback_active skips", "tickslot_effective_limit_bound skips"} {
+			if value, ok := values(t, reg)[key]; ok {
+				t.Errorf("%s is %v, want none: it does not run without the store", key, value)
 			}
 		}
 		if err := h.Degraded(); err == nil || !strings.Contains(err.Error(), `"ok" runs without the store`) ||
@@ -72,18 +77,17 @@ func TestMetrics(t *testing.T) {
 			"tickslot_ticks_total skipped_store skips":   15,
 			"tickslot_ticks_total skipped_tick_taken ok": 1,
 			"tickslot_runs_total ok ok":                  20, "tickslot_runs_total error errs": 50,
-			"tickslot_run_duration_seconds ok ok": 20, "tickslot_tick_lag_seconds ok": 20,
-			"tickslot_slot_acquisitions_total acquired ok": 5, "tickslot_slot_acquisitions_total error skips": 1,
-			"tickslot_slot_acquire_duration_seconds memory": 100, "tickslot_slot_hold_duration_seconds long": 1,
-			"tickslot_heartbeats_total ok long": 1, "tickslot_heartbeats_total unknown long": 1,
+			"tickslot_run_duration_seconds ok": 20, "tickslot_tick_lag_seconds ok": 20,
+			"tickslot_slot_acquisitions_total acquired memory": 100, "tickslot_slot_acquisitions_total error memory": 1,
+			"tickslot_slot_acquire_duration_seconds memory": 100, "tickslot_slot_hold_duration_seconds memory": 100,
+			"tickslot_heartbeats_total ok memory": 1, "tickslot_heartbeats_total unknown memory": 1,
 			"tickslot_leases_lost_total long": 1,
 			"tickslot_fallback_runs_total ok": 15, "tickslot_store_up memory": 1,
 			"tickslot_store_operation_duration_seconds acquire memory": 100,
 			"tickslot_store_errors_total acquire memory":               6,
 			"tickslot_last_success_timestamp_seconds ok":               946684800, "tickslot_build_info": 1,
-			"tickslot_slots_limit ok":           1,
-			"tickslot_slots_limit_elsewhere ok": 0, "tickslot_leases_expired_total ok": 0,
-			"tickslot_runs_overdue ok": 0, "tickslot_holds_overlong_total ok": 0,
+			"tickslot_slots_limit ok": 1, "tickslot_runs_total panic ok": 0, "tickslot_leases_lost_total ok": 0,
+			"tickslot_leases_expired_total memory": 0, "tickslot_heartbeats_total lost memory": 0,
 		}
 		for key, least := range atLeast {
 			if value, ok := got[key]; !ok || value < least {
@@ -91,9 +95,15 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 		for _, key := range []string{"tickslot_slots_held ok", "tickslot_slots_held long",
-			"tickslot_fallback_active ok", "tickslot_fallback_active long", "tickslot_store_breaker_open memory"} {
+			"tickslot_runs_active ok", "tickslot_runs_active long", "tickslot_store_breaker_open memory"} {
 			if value, ok := got[key]; !ok || value != 0 {
 				t.Errorf("%s is %v (there: %v), want 0 in the end", key, value, ok)
+			}
+		}
+		for _, key := range []string{"tickslot_fallback_active ok", "tickslot_fallback_active long",
+			"tickslot_slots_limit_elsewhere errs", "tickslot_runs_overdue ok", "tickslot_holds_overlong_total ok"} {
+			if value, ok := got[key]; ok {
+				t.Errorf("%s is %v, want none while all is well", key, value)
 			}
 		}
 		for key := range got {

@@ -22,10 +22,8 @@ func TestTimerThatEndsWhileTheyAreListed(t *testing.T) {
 	}
 	e := s.registry.get("a")
 	shown := func() (inStatus, inScrape bool) {
-		var w series
-		s.metrics.write(&w, e)
 		_, inStatus = s.statusOf(e)
-		return inStatus, len(w.list) > 0
+		return inStatus, s.metrics.look(e, &levels{})
 	}
 	s.registry.enter(e, 1)
 	r := s.runner.startRun(e, dueTick{}, nil, nil, false)

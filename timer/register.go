@@ -34,6 +34,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 			errs = append(errs, err)
 			continue
 		}
+		e.state.record.tally = s.metrics.newTally(t.Name)
 		entries, firsts = append(entries, e), append(firsts, first)
 	}
 	if len(errs) > 0 {

@@ -22,10 +22,11 @@ type registry struct {
 	entries  map[string]*entry
 	parting  map[string]*entry   // removed timers whose runs go on
 	removals map[*entry]*removal // callers of Remove that wait for their runs
-	places   int                 // taken by all timers, or reserved
-	line     line                // ticks and triggers that wait for a place
-	active   int                 // places and background calls, which Run waits for
-	idle     chan struct{}       // closed when active is 0; nil if nobody waits
+	labels   labels
+	places   int           // taken by all timers, or reserved
+	line     line          // ticks and triggers that wait for a place
+	active   int           // places and background calls, which Run waits for
+	idle     chan struct{} // closed when active is 0; nil if nobody waits
 }
 
 type phase int32
@@ -50,7 +51,7 @@ type removal struct {
 
 func newRegistry() *registry {
 	return &registry{entries: make(map[string]*entry), parting: make(map[string]*entry),
-		removals: make(map[*entry]*removal), ran: make(chan struct{})}
+		removals: make(map[*entry]*removal), labels: make(labels), ran: make(chan struct{})}
 }
 
 func (g *registry) current() phase { return phase(g.phase.Load()) }
@@ -107,6 +108,8 @@ func (g *registry) add(entries []*entry, names map[string]bool) (heirs []*entry,
 			delete(g.parting, e.timer.Name)
 			e.state = old.state
 			heirs = append(heirs, e)
+		} else {
+			g.labels.join(&e.state.record)
 		}
 		g.entries[e.timer.Name] = e
 	}
@@ -157,6 +160,8 @@ func (g *registry) remove(name string, mine *entry) *entry {
 	e.successor.Store(e)
 	if e.state.places.Load() > 0 {
 		g.parting[name] = e
+	} else {
+		g.labels.part(&e.state.record)
 	}
 	return e
 }
@@ -170,6 +175,7 @@ func (g *registry) retire(e *entry) bool {
 	}
 	if g.entries[e.timer.Name] == e {
 		delete(g.entries, e.timer.Name)
+		g.labels.part(&e.state.record)
 	}
 	e.successor.Store(e)
 	return true
@@ -230,6 +236,7 @@ func (g *registry) leave(e *entry) {
 	if left := e.state.places.Add(-1); left == 0 && len(g.parting) > 0 {
 		if p := g.parting[e.timer.Name]; p != nil && p.state == e.state {
 			delete(g.parting, e.timer.Name)
+			g.labels.part(&p.state.record)
 		}
 	}
 	if e.gone() {

@@ -145,21 +145,27 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 	})
 }
 
-// Without Retry a run has one attempt, and its metric is there.
+// Without Retry a run has one attempt. Of a timer that may retry the metric is there before it
+// does, of another it is not.
 //
-// Fails when the default of MaxAttempts is 2, or when registered leaves the metric out.
+// Fails when the default of MaxAttempts is 2, or when writeTally does not look at retries.
 func TestNoRetryByDefault(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
 		f := newFleet(t)
 		a := &attempts{script: []error{errFlaky}}
-		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a", Run: a.handle})
+		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a", Run: a.handle},
+			timer.Timer{Name: "b", Run: a.handle, Retry: timer.Retry{MaxAttempts: 2}})
 		trigger(t, h, "a")
 		time.Sleep(time.Hour)
 		if res := last(t, h, "a"); a.calls() != 1 || res.Attempts != 1 || res.Err != errFlaky {
 			t.Errorf("%d calls, %+v", a.calls(), res)
 		}
-		if n, ok := values(t, reg)["tickslot_retries_total a"]; !ok || n != 0 {
+		got := values(t, reg)
+		if _, ok := got["tickslot_retries_total a"]; ok {
+			t.Error("retries_total is there without Retry")
+		}
+		if n, ok := got["tickslot_retries_total b"]; !ok || n != 0 {
 			t.Errorf("retries_total %v, there: %v", n, ok)
 		}
 		f.Stop()

@@ -173,7 +173,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	if n.store != nil {
 		n.store.views.slotFree(e)
 	}
-	n.countReleased(e, r)
+	n.countReleased(r)
 	n.limits.leave(e)
 	n.registry.leave(e)
 	n.waits.runEnded(e)
@@ -182,13 +182,12 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 }
 
 // countReleased counts, once, that a run no longer holds its slot. Called with state.mu held.
-func (n *runner) countReleased(e *entry, r *Run) {
+func (n *runner) countReleased(r *Run) {
 	if !r.holding {
 		return
 	}
 	r.holding = false
-	held := time.Since(r.lease.Load().AcquiredAt())
-	n.ledger.count(&e.state.record, func(t *tally) { t.ofStore().held.observe(runBounds, held) })
+	n.store.metrics.held(time.Since(r.lease.Load().AcquiredAt()))
 }
 
 // lost is called when the lease of a run ends.
@@ -214,7 +213,7 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 		r.degraded.Store(true)
 		n.store.views.beginDegraded(e)
 	}
-	n.countReleased(e, r)
+	n.countReleased(r)
 	if lost.RevokedBy != nil {
 		return
 	}

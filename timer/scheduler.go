@@ -60,17 +60,15 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		err = errors.Join(err, fmt.Errorf("timer: Config: %w", leaseErr))
 	}
 	s.build()
+	if config.Registerer != nil {
+		s.metrics = newMetrics(s)
+	}
 	entries, registerErr := s.register(timers)
 	err = errors.Join(err, registerErr)
 	if err != nil {
 		return nil, err
 	}
-	if config.Registerer != nil {
-		s.ledger.metered = true
-		s.metrics = newMetrics(s)
-		if s.store != nil {
-			s.metrics.ofStore(s.store)
-		}
+	if s.metrics != nil {
 		if err := config.Registerer.Register(s.metrics); err != nil {
 			return nil,
 				fmt.Errorf("timer: Config.Registerer: %w: give each scheduler its own registry, or wrap both with "+

@@ -13,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tickslot/tickslot/dlock"
 )
 
@@ -29,14 +27,12 @@ type storeWatch struct {
 	log       *lineLog
 	events    *events
 	registry  *registry
-	ledger    *ledger
 	views     *views
 	overrides *overrides
 	base      context.Context // of all calls; set when Run begins, before anything starts
 	wake      chan struct{}   // wakes the prober: the store is back, or there is something new to read
 
-	acquireTime prometheus.Observer // nil: there are no metrics
-	ops         map[dlock.StoreOp]opMetrics
+	metrics *storeMetrics // nil: there are none
 
 	// mu guards the rest. docs/architecture.md has the order of mutexes.
 	mu            sync.Mutex
@@ -54,7 +50,7 @@ type storeWatch struct {
 func newStoreWatch(config Config, log *lineLog, v *events, g *registry, l *ledger) *storeWatch {
 	w := &storeWatch{
 		label: storeLabel(config.Lock), timeout: config.StoreTimeout, ttl: config.TTL,
-		caps: dlock.CapabilitiesOf(config.Lock), log: log, events: v, registry: g, ledger: l,
+		caps: dlock.CapabilitiesOf(config.Lock), log: log, events: v, registry: g,
 		wake: make(chan struct{}, 1),
 	}
 	w.names = shardNames{w.caps.Sharder}
@@ -65,7 +61,7 @@ func newStoreWatch(config Config, log *lineLog, v *events, g *registry, l *ledge
 
 func storeLabel(store dlock.DistributedLock) string {
 	if s, ok := store.(fmt.Stringer); ok {
-		return fmt.Sprintf("%v", s) // fmt survives a String that panics
+		return strings.ToValidUTF8(fmt.Sprintf("%v", s), "?") // fmt survives a String that panics
 	}
 	return "custom"
 }
@@ -90,12 +86,7 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 	if c.Refused() {
 		failure = nil // an answer
 	}
-	if m, ok := w.ops[c.Op]; ok {
-		m.took.Observe(c.Took.Seconds())
-		if failure != nil {
-			m.failed.Inc()
-		}
-	}
+	w.metrics.called(c.Op, c.Took, failure != nil)
 	if c.Op != dlock.OpExtend { // an acquire may take two calls, and is judged by its result
 		return
 	}
@@ -120,9 +111,8 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 		if outcome == dlock.GrantOK && g.Name == hostsLock {
 			w.overrides.heard(c.Results[i].Info.Version)
 		}
-		name, ours := strings.CutPrefix(g.Name, "timer:")
-		if e := w.registry.named(name); ours && e != nil {
-			w.ledger.count(&e.state.record, func(t *tally) { t.ofStore().beats[min(outcome, dlock.GrantLost)]++ })
+		if strings.HasPrefix(g.Name, "timer:") {
+			w.metrics.renewed(outcome)
 		}
 	}
 }
@@ -137,9 +127,6 @@ func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) 
 	case lease != nil:
 		w.overrides.answered(e, lease.Info(), nil)
 		w.views.granted(e, lease.Info())
-		if lease.PreviousExpired() {
-			w.ledger.count(&e.state.record, func(t *tally) { t.leasesExpired++ })
-		}
 		w.grants()
 	case no != nil:
 		if t.missedAt == 0 { // a missed tick may be refused because of a pause that has ended

@@ -34,8 +34,16 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options TriggerOpt
 	return t.handle, nil
 }
 
-// trigger starts a run, or returns why it does not.
+// trigger starts a run, or returns why it does not, and counts that.
 func (s *Scheduler) trigger(ctx context.Context, name string, by *triggering) error {
+	err := s.tryTrigger(ctx, name, by)
+	if e := s.registry.get(name); e != nil {
+		s.ledger.triggered(e, err)
+	}
+	return err
+}
+
+func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering) error {
 	refuse := func(reason Reason, err error) error {
 		return &RefusedError{Timer: name, Reason: reason, Err: err}
 	}
@@ -60,7 +68,7 @@ func (s *Scheduler) trigger(ctx context.Context, name string, by *triggering) er
 		if why == "" {
 			s.registry.leave(e)
 		}
-		return s.trigger(ctx, name, by) // Update has replaced it, or it is unknown now
+		return s.tryTrigger(ctx, name, by) // Update has replaced it, or it is unknown now
 	case why == ReasonMaxRuns && !s.registry.starting():
 		return refuse(ReasonDraining, nil)
 	case why == ReasonMaxRuns && ctx.Err() != nil:
@@ -84,7 +92,7 @@ func (s *Scheduler) trigger(ctx context.Context, name string, by *triggering) er
 	case x.why == ReasonRejoining:
 		return refuse(x.why, nil)
 	case !ok && e.gone():
-		return s.trigger(ctx, name, by)
+		return s.tryTrigger(ctx, name, by)
 	case e.removed():
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
 	case !s.registry.starting():

@@ -1,0 +1,126 @@
+package timer
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// storeMetrics are the metrics of the store of a scheduler, which has one: they are few, so they
+// are kept as Prometheus types. Those of which an alert may ask the increase are there from the
+// start. A nil *storeMetrics counts nothing.
+type storeMetrics struct {
+	results    *prometheus.CounterVec // of acquires
+	expired    prometheus.Counter
+	beats      [dlock.GrantLost + 1]prometheus.Counter
+	ops        map[dlock.StoreOp]opMetrics
+	took, hold prometheus.Observer // acquires; slots
+
+	collectors []prometheus.Collector
+}
+
+// opMetrics are those of one operation of the store.
+type opMetrics struct {
+	took   prometheus.Observer
+	failed prometheus.Counter
+}
+
+// newStoreMetrics returns the metrics of a store. Histograms are native unless there are bounds.
+func newStoreMetrics(store string, callBounds, runBounds []float64) *storeMetrics {
+	m := &storeMetrics{}
+	labels := prometheus.Labels{"store": store}
+	counter := func(name, help string, more ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tickslot", Name: name, Help: help,
+			ConstLabels: labels}, more)
+		m.collectors = append(m.collectors, c)
+		return c
+	}
+	histogram := func(name, help string, bounds []float64, more ...string) *prometheus.HistogramVec {
+		o := histogramOpts(name, help, bounds)
+		o.ConstLabels = labels
+		h := prometheus.NewHistogramVec(o, more)
+		m.collectors = append(m.collectors, h)
+		return h
+	}
+	m.results = counter("slot_acquisitions_total", "Attempts to get a slot, by result.", "result")
+	for _, result := range []string{"acquired", string(ReasonFull), "error"} {
+		m.results.WithLabelValues(result)
+	}
+	m.took = histogram("slot_acquire_duration_seconds", "How long attempts to get a slot took.",
+		callBounds).WithLabelValues()
+	m.hold = histogram("slot_hold_duration_seconds", "How long slots were held.", runBounds).WithLabelValues()
+	m.expired = counter("leases_expired_total",
+		"Slots that this host got after whoever had them let them expire unreleased.").WithLabelValues()
+	beats := counter("heartbeats_total", "Renewals of slots, by result.", "result")
+	for outcome := range m.beats {
+		m.beats[outcome] = beats.WithLabelValues(dlock.GrantOutcome(outcome).String())
+	}
+	took := histogram("store_operation_duration_seconds", "How long calls to the store took.", callBounds, "op")
+	failed := counter("store_errors_total", "Calls to the store that failed or were not answered.", "op")
+	m.ops = make(map[dlock.StoreOp]opMetrics)
+	for _, op := range []dlock.StoreOp{dlock.OpAcquire, dlock.OpExtend, dlock.OpRelease} {
+		m.ops[op] = opMetrics{took: took.WithLabelValues(string(op)), failed: failed.WithLabelValues(string(op))}
+	}
+	return m
+}
+
+// acquired counts an attempt to get a slot. It calls methods of the store's error, so no mutex may
+// be held.
+func (m *storeMetrics) acquired(lease *dlock.Lease, err error, took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.took.Observe(took.Seconds())
+	m.results.WithLabelValues(acquireResult(err)).Inc()
+	if lease != nil && lease.PreviousExpired() {
+		m.expired.Inc()
+	}
+}
+
+// acquireResult returns the result of an acquire, as the metrics name it.
+func acquireResult(err error) string {
+	if no := refusal(err); no != nil {
+		return resultOf(Reason(no.Reason))
+	}
+	if err != nil {
+		return "error"
+	}
+	return "acquired"
+}
+
+// resultOf returns a reason as a value of a label. A store may make up reasons, any number of them.
+func resultOf(reason Reason) string {
+	if verdictOf(reason) == 0 && reason != ReasonNotRunning {
+		return "other"
+	}
+	return string(reason)
+}
+
+func (m *storeMetrics) held(d time.Duration) {
+	if m != nil {
+		m.hold.Observe(d.Seconds())
+	}
+}
+
+func (m *storeMetrics) renewed(outcome dlock.GrantOutcome) {
+	if m != nil {
+		m.beats[min(outcome, dlock.GrantLost)].Inc()
+	}
+}
+
+// called counts a call to the store.
+func (m *storeMetrics) called(op dlock.StoreOp, took time.Duration, failed bool) {
+	if m == nil {
+		return
+	}
+	o, ok := m.ops[op]
+	if !ok {
+		return
+	}
+	o.took.Observe(took.Seconds())
+	if failed {
+		o.failed.Inc()
+	}
+}
