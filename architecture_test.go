@@ -32,6 +32,8 @@ var rules = []rule{
 			"else that must agree on instants"},
 	{"dlock", []string{"internal/notify"}, "it is the contract and what stands above every store: whoever " +
 		"implements a store must not inherit our dependencies"},
+	{"dlock/lockmetrics", []string{"dlock", "github.com/prometheus/client_golang/"},
+		"it is the one place below dlock that links Prometheus, because only who asks for metrics needs it"},
 	{"dlock/memlock", []string{"dlock"}, "a store knows the contract and nothing else"},
 	{"dlock/redislock", []string{"dlock", "internal/rediskit", "github.com/redis/go-redis/"},
 		"a store knows the contract and its driver; it links no redsync, because only who votes on several servers " +

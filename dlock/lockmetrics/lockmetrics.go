@@ -1,0 +1,248 @@
+package lockmetrics
+
+import (
+	"errors"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+const (
+	// DefaultMaxLabels is the default of Options.MaxLabels.
+	DefaultMaxLabels = 100
+
+	// OtherLabel is the label of locks beyond Options.MaxLabels, and of those that have no usable
+	// label.
+	OtherLabel = "other"
+)
+
+// Options of Metrics. The zero value is fine for up to 100 names.
+type Options struct {
+	// Label returns the value of the label lock for the lock of that name, so that locks share
+	// their series: "order" for "order:17". It is called for every event, with some where the store
+	// was called, as dlock.Hooks.Called is: it must be fast, must not block, and may be called
+	// concurrently. If it panics, or returns an empty text, one of more than 256 bytes or one that
+	// is not UTF-8, the label is OtherLabel. Default: the lock's name.
+	Label func(name string) string
+
+	// MaxLabels is how many values the label lock has at most. The first to be seen keep theirs for
+	// good; all further ones share OtherLabel. Default 100.
+	MaxLabels int
+
+	// ClassicHistograms has histograms with fixed buckets, a series each, for a Prometheus that
+	// does not scrape native histograms. Default false: they are native.
+	ClassicHistograms bool
+}
+
+// Metrics are the metrics of one or several sessions. Register them, and pass Hooks to the
+// sessions.
+type Metrics struct {
+	options Options
+
+	attempts, renewals, lost, expired *prometheus.CounterVec
+	wait, hold                        *prometheus.HistogramVec
+	callTook                          *prometheus.HistogramVec
+	callFailed                        *prometheus.CounterVec
+
+	beginOther sync.Once
+
+	mu     sync.RWMutex
+	labels map[string]bool // that are in use, without OtherLabel
+}
+
+var (
+	callBounds  = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
+	leaseBounds = []float64{.001, .01, .1, .5, 1, 5, 15, 60, 300, 900, 3600}
+)
+
+// New returns metrics of which nothing is counted yet. They may not be registered twice: two of
+// them in one registry need prometheus.WrapRegistererWith.
+func New(o Options) *Metrics {
+	if o.MaxLabels <= 0 {
+		o.MaxLabels = DefaultMaxLabels
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tickslot", Subsystem: "lock", Name: name,
+			Help: help}, labels)
+	}
+	histogram := func(name, help string, bounds []float64, labels ...string) *prometheus.HistogramVec {
+		opts := prometheus.HistogramOpts{Namespace: "tickslot", Subsystem: "lock", Name: name, Help: help}
+		if o.ClassicHistograms {
+			opts.Buckets = bounds
+		} else { // as of timers: each bucket reaches 19 % further than the one before it
+			opts.NativeHistogramBucketFactor, opts.NativeHistogramZeroThreshold = 1.2, 0x1p-20
+			opts.NativeHistogramMaxBucketNumber = 160
+		}
+		return prometheus.NewHistogramVec(opts, labels)
+	}
+	m := &Metrics{
+		options: o,
+		labels:  make(map[string]bool),
+		attempts: counter("attempts_total", "Calls to the store to acquire, by result: acquired, the reason of a "+
+			"refusal, error, or canceled by the caller.", "lock", "result"),
+		renewals: counter("renewals_total", "Renewals of leases, by result: ok, lost, or unknown.", "lock", "result"),
+		lost:     counter("lost_total", "Leases that ended before they were released.", "lock"),
+		expired: counter("expired_total", "Leases acquired here after whoever had them let them expire unreleased.",
+			"lock"),
+		wait: histogram("wait_duration_seconds", "How long callers waited for leases that they got.", leaseBounds,
+			"lock"),
+		hold:       histogram("hold_duration_seconds", "How long leases were held.", leaseBounds, "lock"),
+		callTook:   histogram("store_call_duration_seconds", "How long calls to the store took.", callBounds, "op"),
+		callFailed: counter("store_errors_total", "Calls to the store that failed or were not answered.", "op"),
+	}
+	for _, op := range []dlock.StoreOp{dlock.OpAcquire, dlock.OpExtend, dlock.OpRelease} {
+		m.callTook.WithLabelValues(string(op))
+		m.callFailed.WithLabelValues(string(op))
+	}
+	return m
+}
+
+// Hooks returns hooks that count, and then call those of own, which may be the zero value.
+func (m *Metrics) Hooks(own dlock.Hooks) dlock.Hooks {
+	return dlock.Hooks{
+		Called:   then(m.called, own.Called),
+		Acquired: then(m.acquired, own.Acquired),
+		Lost:     then(func(e dlock.LeaseEnded) { m.ended(e, true) }, own.Lost),
+		Released: then(func(e dlock.LeaseEnded) { m.ended(e, false) }, own.Released),
+	}
+}
+
+func then[T any](count, own func(T)) func(T) {
+	if own == nil {
+		return count
+	}
+	return func(e T) {
+		count(e)
+		own(e)
+	}
+}
+
+func (m *Metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.attempts, m.renewals, m.lost, m.expired, m.wait, m.hold, m.callTook, m.callFailed}
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.collectors() {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.collectors() {
+		c.Collect(ch)
+	}
+}
+
+func (m *Metrics) called(c dlock.StoreCall) {
+	m.callTook.WithLabelValues(string(c.Op)).Observe(c.Took.Seconds())
+	result := resultOf(c)
+	if result == "error" {
+		m.callFailed.WithLabelValues(string(c.Op)).Inc()
+	}
+	switch c.Op {
+	case dlock.OpAcquire:
+		m.attempts.WithLabelValues(m.label(c.Name), result).Inc()
+	case dlock.OpExtend:
+		if c.Canceled { // the session was closed
+			return
+		}
+		for i, g := range c.Grants {
+			outcome := dlock.GrantUnknown
+			if c.Err == nil {
+				outcome = c.Results[i].Outcome
+			}
+			m.renewals.WithLabelValues(m.label(g.Name), outcome.String()).Inc()
+		}
+	}
+}
+
+func (m *Metrics) acquired(e dlock.LeaseAcquired) {
+	label := m.label(e.Name)
+	m.wait.WithLabelValues(label).Observe(e.Wait.Seconds())
+	if e.PreviousExpired {
+		m.expired.WithLabelValues(label).Inc()
+	}
+}
+
+func (m *Metrics) ended(e dlock.LeaseEnded, lost bool) {
+	label := m.label(e.Name)
+	m.hold.WithLabelValues(label).Observe(e.HeldFor.Seconds())
+	if lost {
+		m.lost.WithLabelValues(label).Inc()
+	}
+}
+
+// resultOf returns the result of a call. A store may make up reasons, any number of them.
+func resultOf(c dlock.StoreCall) string {
+	no, refused := errors.AsType[*dlock.NotAcquiredError](c.Err)
+	switch {
+	case c.Err == nil:
+		return "acquired" // of an acquire
+	case !refused && c.Canceled:
+		return "canceled"
+	case !refused:
+		return "error"
+	}
+	switch no.Reason {
+	case dlock.ReasonFull, dlock.ReasonPaused, dlock.ReasonQuarantine, dlock.ReasonLimitFull, dlock.ReasonTickTaken,
+		dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld:
+		return string(no.Reason)
+	}
+	return OtherLabel
+}
+
+// label returns the value of the label lock, of which it lets through only so many.
+func (m *Metrics) label(name string) string {
+	if m.options.Label != nil {
+		name = callLabel(m.options.Label, name)
+	}
+	if name == "" || name == OtherLabel || len(name) > dlock.MaxNameLen || !utf8.ValidString(name) {
+		return m.other()
+	}
+	m.mu.RLock()
+	known, full := m.labels[name], len(m.labels) >= m.options.MaxLabels
+	m.mu.RUnlock()
+	switch {
+	case known:
+		return name
+	case full:
+		return m.other()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.labels[name] {
+		if len(m.labels) >= m.options.MaxLabels {
+			return m.other()
+		}
+		m.labels[name] = true
+		m.begin(name)
+	}
+	return name
+}
+
+func (m *Metrics) other() string {
+	m.beginOther.Do(func() { m.begin(OtherLabel) })
+	return OtherLabel
+}
+
+// begin lets the counters begin at 0 that alerts look for: Prometheus sees no increase in a counter
+// that begins at 1.
+func (m *Metrics) begin(label string) {
+	m.attempts.WithLabelValues(label, "acquired")
+	m.lost.WithLabelValues(label)
+	m.expired.WithLabelValues(label)
+}
+
+func callLabel(of func(string) string, name string) (label string) {
+	defer func() {
+		if recover() != nil {
+			label = OtherLabel
+		}
+	}()
+	return of(name)
+}
