@@ -5,25 +5,55 @@ import (
 	"time"
 )
 
-// A tally has the counts of all timers with one value of the label timer, which only the metrics
-// need. It outlives the timers that leave while others stay: if their counts went, Prometheus would
-// take the smaller sum for a counter that was reset, and report its whole value as an increase.
+// A tally has the counts that only the metrics need: of one timer, or of all that have the same
+// label. It outlives timers that leave while others with its label stay: if their counts went,
+// Prometheus would take the smaller sum for a counter that was reset, and report its whole value as
+// an increase. A nil *tally counts nothing.
 type tally struct {
-	label   string
-	classic bool // the histograms have fixed bounds, which every observation passes
-	timers  int  // that count here; guarded by registry.mu
+	label   string // "": of one timer
+	classic bool   // the histograms have fixed bounds
+	timers  int    // that have the label; guarded by registry.mu
 
 	// mu guards the rest. No other mutex is taken while it is held.
 	mu        sync.Mutex
 	createdAt time.Time
 	started   uint64
-	skipped   map[Reason]uint64
-	triggers  map[string]uint64 // by result
-	runs      map[Outcome]uint64
+	skipped   counts    // by reason
+	runs      counts    // by outcome
+	triggers  counts    // by result
 	lag       histogram // of ticks that started
 	took      histogram // of runs
 
 	retries, fallbackRuns, overlongHolds, leasesLost uint64
+}
+
+// counts are numbers by name. Most timers have one or two, for which a map would be large.
+type counts []struct {
+	name string
+	n    uint64
+}
+
+func (c *counts) add(name string, n uint64) {
+	for i := range *c {
+		if (*c)[i].name == name {
+			(*c)[i].n += n
+			return
+		}
+	}
+	*c = append(*c, struct {
+		name string
+		n    uint64
+	}{name, n})
+}
+
+// of returns the number of a name.
+func (c counts) of(name string) uint64 {
+	for _, each := range c {
+		if each.name == name {
+			return each.n
+		}
+	}
+	return 0
 }
 
 // bounds returns the bounds of a histogram; nil: it is native.
@@ -34,7 +64,7 @@ func (t *tally) bounds(classic []float64) []float64 {
 	return nil
 }
 
-// count calls add with mu held; nothing if there are no metrics.
+// count calls add with mu held.
 func (t *tally) count(add func(*tally)) {
 	if t == nil {
 		return
@@ -45,54 +75,25 @@ func (t *tally) count(add func(*tally)) {
 }
 
 func (t *tally) began(r *Run) {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r.tick != 0 {
-		t.started++
-		lag := max(0, r.startedAt.Sub(time.UnixMicro(r.tick)))
-		t.lag.observe(t.bounds(callBounds), lag.Seconds())
-	}
-	if r.Degraded() {
-		t.fallbackRuns++
-	}
+	t.count(func(t *tally) {
+		if r.tick != 0 {
+			t.started++
+			lag := max(0, r.startedAt.Sub(time.UnixMicro(r.tick)))
+			t.lag.observe(t.bounds(callBounds), lag.Seconds())
+		}
+		if r.Degraded() {
+			t.fallbackRuns++
+		}
+	})
 }
 
 func (t *tally) ended(outcome Outcome, took time.Duration) {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.runs == nil {
-		t.runs = make(map[Outcome]uint64)
-	}
-	t.runs[outcome]++
-	t.took.observe(t.bounds(runBounds), took.Seconds())
+	t.count(func(t *tally) {
+		t.runs.add(string(outcome), 1)
+		t.took.observe(t.bounds(runBounds), took.Seconds())
+	})
 }
 
 func (t *tally) skip(reason Reason, n uint64) {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.skipped == nil {
-		t.skipped = make(map[Reason]uint64)
-	}
-	t.skipped[reason] += n
-}
-
-func (t *tally) triggered(result string) {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.triggers == nil {
-		t.triggers = make(map[string]uint64)
-	}
-	t.triggers[result]++
+	t.count(func(t *tally) { t.skipped.add(resultOf(reason), n) })
 }

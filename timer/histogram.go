@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -20,6 +21,8 @@ type bucket struct {
 	number int32
 	n      uint64
 }
+
+func (b bucket) compare(number int32) int { return cmp.Compare(b.number, number) }
 
 // The buckets of our native histograms: each reaches 2^(1/4) times as far as the one before it, and
 // the first, number nativeZero, to a microsecond. So a quantile is off by at most a tenth, and the
@@ -51,9 +54,11 @@ func bucketOf(bounds []float64, seconds float64) int32 {
 // observe counts a duration. The bounds of one histogram are always the same.
 func (h *histogram) observe(bounds []float64, seconds float64) {
 	number := bucketOf(bounds, seconds)
-	i, found := slices.BinarySearchFunc(h.buckets, number, func(b bucket, n int32) int { return int(b.number) - int(n) })
+	i, found := slices.BinarySearchFunc(h.buckets, number, bucket.compare)
 	if !found {
-		h.buckets = slices.Insert(h.buckets, i, bucket{number: number})
+		more := make([]bucket, 0, len(h.buckets)+1) // rarely, so it need not have room for others
+		more = append(append(more, h.buckets[:i]...), bucket{number: number})
+		h.buckets = append(more, h.buckets[i:]...)
 	}
 	h.buckets[i].n++
 	h.sum += seconds

@@ -10,16 +10,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A hundred thousand timers that are not due cost at most 1 KB each, beyond the user's own names
-// and functions, and no goroutine each.
+// A hundred thousand timers that are not due cost at most 1 KB each, with and without metrics,
+// beyond the user's own names and functions, and no goroutine each.
 //
 // Fails when history begins with room for all that it may hold.
 func TestIdleTimersAreSmall(t *testing.T) {
+	t.Run("without metrics", func(t *testing.T) { idleTimersAreSmall(t, nil) })
+	t.Run("with metrics", func(t *testing.T) { idleTimersAreSmall(t, prometheus.NewRegistry()) })
+}
+
+func idleTimersAreSmall(t *testing.T, registerer prometheus.Registerer) {
 	const n, limit = 100_000, 1000
 	timers := make([]Timer, n)
 	run := func(context.Context) error { return nil }
@@ -28,7 +35,8 @@ func TestIdleTimersAreSmall(t *testing.T) {
 			Run: run}
 	}
 	before, goroutines := heapInUse(), runtime.NumGoroutine()
-	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, timers...)
+	s, err := New(Config{Lock: memlock.New(), Registerer: registerer,
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, timers...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,19 +14,16 @@ const OtherLabel = "other"
 // A labeler gives timers their values of the label timer, as Config.TimerLabel says.
 type labeler struct {
 	log    *lineLog
-	of     func(timer string) string // nil: every timer has its name
+	of     func(timer string) string
 	faults few
 }
 
 // label calls user code.
 func (l *labeler) label(timer string) string {
-	if l.of == nil {
-		return timer
-	}
 	label, err := callLabel(l.of, timer)
 	if err != nil {
-		l.log.laterFew(&l.faults, slog.LevelWarn, "timer: Config.TimerLabel failed: the timer has the label "+OtherLabel,
-			"timer", timer, "err", err)
+		l.log.laterFew(&l.faults, slog.LevelWarn,
+			"timer: Config.TimerLabel failed: the timer has the label "+OtherLabel, "timer", timer, "err", err)
 		l.log.flush()
 		return OtherLabel
 	}
@@ -50,7 +47,8 @@ func callLabel(of func(string) string, timer string) (label string, err error) {
 	return label, nil
 }
 
-// labels are the tallies of the timers of a registry, by their label. Guarded by registry.mu.
+// labels are the tallies of the timers of a registry, by their label, if there is a TimerLabel.
+// Guarded by registry.mu.
 type labels map[string]*tally
 
 // join lets a new timer count with those that have its label. Its record has a tally of its own

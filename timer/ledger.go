@@ -11,15 +11,16 @@ import (
 // dead-man's check. It is the last part on the path of a tick, and calls no other part and no user
 // code.
 type ledger struct {
-	events *events // what is counted here is told there, so that nothing is told twice or left out
+	events  *events // what is counted here is told there, so that nothing is told twice or left out
+	metered bool    // keep tallies, because there are metrics; set before anything is counted
+	classic bool    // with histograms that have fixed bounds
 }
 
 // A record is the ledger's data of one timer. A timer that takes the name of a removed one whose
 // runs go on continues its record.
 type record struct {
-	// mu guards the rest, apart from tally. No other mutex is taken while it is held, but that of
-	// the tally. Each timer has its own: with one for all, the runs of a busy host would queue for
-	// it.
+	// mu guards the rest. No other mutex is taken while it is held, but that of the tally. Each
+	// timer has its own: with one for all, the runs of a busy host would queue for it.
 	mu sync.Mutex
 
 	ticks   uint64
@@ -31,7 +32,9 @@ type record struct {
 	history history
 	last    decision // the run that ended last; zero: none has
 	lastErr error    // of that run
-	tally   *tally   // set when the timer is registered; nil: there are no metrics
+	// With Config.TimerLabel set when the timer is registered; else nil until something is counted.
+	// Nil if there are no metrics.
+	tally *tally
 }
 
 // lastSuccess returns when a run of the timer last succeeded on any host, as far as this one knows.
@@ -48,8 +51,21 @@ func (l *ledger) read(r *record, look func(*record)) {
 	look(r)
 }
 
-// count adds to the counts that only the metrics need; nothing if there are none.
-func (l *ledger) count(r *record, add func(*tally)) { r.tally.count(add) }
+// count adds to a tally, if there are metrics.
+func (l *ledger) count(r *record, add func(*tally)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.tally(r).count(add)
+}
+
+// tally returns a record's tally, which it makes if necessary; nil: there are no metrics. Called
+// with the record's mutex held.
+func (l *ledger) tally(r *record) *tally {
+	if r.tally == nil && l.metered {
+		r.tally = &tally{classic: l.classic, createdAt: time.Now()}
+	}
+	return r.tally
+}
 
 // missed counts n ticks that this host was too late for, from first to just before end.
 func (l *ledger) missed(e *entry, n uint64, first, end time.Time) {
@@ -101,7 +117,7 @@ func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uin
 		r.skipped = make(map[Reason]uint64)
 	}
 	r.skipped[reason] += n
-	r.tally.skip(reason, n)
+	l.tally(r).skip(reason, n)
 	if reason != ReasonMissed {
 		r.deadman.reason = reason
 	}
@@ -159,7 +175,7 @@ func (l *ledger) began(r *record, run *Run) {
 		r.ranLast = r.ticks
 		r.history.add(decision{tick: run.tick, cause: causeOf(run), when: run.startedAt.UnixNano()}, nil)
 	}
-	r.tally.began(run)
+	l.tally(r).began(run)
 }
 
 // ended counts a run that has ended. overdue: that was counted before.
@@ -184,7 +200,7 @@ func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration,
 			r.history.set(i, r.last, err)
 		}
 	}
-	r.tally.ended(outcome, took)
+	l.tally(r).ended(outcome, took)
 }
 
 // triggered counts a Trigger by what it returned.
@@ -197,7 +213,7 @@ func (l *ledger) triggered(e *entry, err error) {
 	case ok:
 		result = "refused_" + resultOf(refused.Reason)
 	}
-	e.state.record.tally.triggered(result)
+	l.count(&e.state.record, func(t *tally) { t.triggers.add(result, 1) })
 }
 
 // startOver resets the dead-man's check, for a timer that continues the record of a removed one.

@@ -12,8 +12,8 @@ import (
 //
 // Fails when missed counts ticks and skips in two steps, or began counts a run that was triggered.
 func TestLedgerAccountsForEveryTick(t *testing.T) {
-	l, e := &ledger{events: newEvents(Config{}, newLineLog(slog.DiscardHandler))},
-		&entry{state: &state{record: record{tally: &tally{}}}}
+	l, e := &ledger{metered: true, events: newEvents(Config{}, newLineLog(slog.DiscardHandler))},
+		&entry{state: &state{}}
 	r := &e.state.record
 	const ticks = 1000
 	var all sync.WaitGroup
@@ -50,8 +50,8 @@ func TestLedgerAccountsForEveryTick(t *testing.T) {
 			len(r.history.decisions) != historyLen {
 			t.Errorf("started %d, skipped %v, %d remembered", r.started, r.skipped, len(r.history.decisions))
 		}
-		if c := r.tally; c.started != ticks/2 || c.runs[OutcomeFailed] != ticks/2 || c.took.count() != ticks/2 ||
-			c.skipped[ReasonMissed] != 9*ticks || r.lastErr == nil {
+		if c := r.tally; c.started != ticks/2 || c.runs.of(string(OutcomeFailed)) != ticks/2 || c.took.count() != ticks/2 ||
+			c.skipped.of(string(ReasonMissed)) != 9*ticks || r.lastErr == nil {
 			t.Errorf("tally %+v, last error %v", r.tally, r.lastErr)
 		}
 	})

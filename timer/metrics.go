@@ -76,8 +76,8 @@ func newMetrics(s *Scheduler) *metrics {
 		"timer")
 	m.lastSuccess = desc("last_success_timestamp_seconds",
 		"When the timer's last successful run ended, on any host, as far as this one knows.", "timer")
-	m.breaker = desc("store_breaker_open", "1 while ticks do not ask the store because it failed several times in a row.",
-		"store")
+	m.breaker = desc("store_breaker_open",
+		"1 while ticks do not ask the store because it failed several times in a row.", "store")
 	m.up = desc("store_up", "1 if the store answered the last call, and found nothing wrong with itself.", "store")
 	m.hosts = desc("hosts",
 		"Schedulers that were last seen to share the store and compete for its slots, this one included. Not "+
@@ -104,9 +104,10 @@ func (m *metrics) bounds(classic []float64) []float64 {
 	return nil
 }
 
-// newTally returns a tally for a new timer; nil if there are no metrics. It calls user code.
+// newTally returns a tally with the label of a new timer; nil: the timer has a tally of its own, or
+// there are no metrics. It calls user code.
 func (m *metrics) newTally(timer string) *tally {
-	if m == nil {
+	if m == nil || m.labeler.of == nil {
 		return nil
 	}
 	return &tally{label: m.labeler.label(timer), classic: m.classic}
@@ -153,11 +154,43 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	w := series{classic: m.classic}
 	m.writeHost(&w)
 	w.send(ch)
-	for t, l := range m.levels() {
-		m.writeTally(&w, t, l)
-		m.writeLevels(&w, t.label, l)
+	together := make(map[*tally]*levels) // of timers that share a label
+	for _, e := range m.scheduler.registry.all() {
+		if m.labeler.of != nil {
+			m.join(together, e)
+			continue
+		}
+		var l levels
+		if t, ok := m.look(e, &l); ok {
+			m.write(&w, e.timer.Name, t, &l)
+			w.send(ch)
+		}
+	}
+	for t, l := range together {
+		m.write(&w, t.label, t, l)
 		w.send(ch)
 	}
+}
+
+// join adds the gauges of a timer to those of its label, unless it is over.
+func (m *metrics) join(together map[*tally]*levels, e *entry) {
+	t := e.state.record.tally // set since the registration
+	l := together[t]
+	if l == nil {
+		l = &levels{}
+	}
+	if _, ok := m.look(e, l); ok {
+		together[t] = l
+	}
+}
+
+// write adds the series of a timer, or of a label.
+func (m *metrics) write(w *series, label string, t *tally, l *levels) {
+	if t == nil { // nothing was counted yet
+		t = &tally{}
+	}
+	m.writeTally(w, label, t, l)
+	m.writeLevels(w, label, l)
 }
 
 // writeHost adds the series without a timer.
@@ -185,7 +218,7 @@ func (m *metrics) writeHost(w *series) {
 	}
 }
 
-// levels are the gauges of the timers of one tally.
+// levels are the gauges of a timer, or of the timers that share a label.
 type levels struct {
 	// Whether any of them has a schedule, uses the store, may retry.
 	scheduled, shared, retries bool
@@ -196,29 +229,14 @@ type levels struct {
 	success                                 time.Time // the earliest of their last successes; zero: none known
 }
 
-// levels returns the gauges of all timers, unless they are over.
-func (m *metrics) levels() map[*tally]*levels {
-	all := make(map[*tally]*levels)
-	for _, e := range m.scheduler.registry.all() {
-		t := e.state.record.tally
-		l := all[t]
-		if l == nil {
-			l = &levels{}
-		}
-		if m.look(e, l) {
-			all[t] = l
-		}
-	}
-	return all
-}
-
-// look adds the gauges of a timer. It reports false if the timer is over.
-func (m *metrics) look(e *entry, l *levels) bool {
+// look adds the gauges of a timer, and returns its tally; nil: nothing was counted yet. It reports
+// false if the timer is over.
+func (m *metrics) look(e *entry, l *levels) (t *tally, ok bool) {
 	s, d := m.scheduler, e.state
 	d.mu.Lock() // no run of it begins or ends meanwhile
 	defer d.mu.Unlock()
 	if e.isOver() {
-		return false
+		return nil, false
 	}
 	var st TimerStatus // what the views and overrides know
 	if s.store != nil {
@@ -237,10 +255,13 @@ func (m *metrics) look(e *entry, l *levels) bool {
 	l.fallback += intIf(st.Degraded)
 	l.scheduleFailed += intIf(e.clock.scheduleFault() != "")
 	l.paused += intIf(st.Paused != nil)
-	if at := d.record.lastSuccess(); !at.IsZero() && (l.success.IsZero() || at.Before(l.success)) {
-		l.success = at
-	}
-	return true
+	s.ledger.read(&d.record, func(r *record) {
+		t = r.tally
+		if at := r.deadman.success; !at.IsZero() && (l.success.IsZero() || at.Before(l.success)) {
+			l.success = at
+		}
+	})
+	return t, true
 }
 
 // writeLevels adds the gauges of a tally. Those that are 0 while all is well exist only while they
@@ -271,52 +292,44 @@ func (m *metrics) writeLevels(w *series, label string, l *levels) {
 
 // countedFromStart are the outcomes that alerts look for: their counters exist, at 0, before the
 // first of their kind. Prometheus sees no increase in a counter that starts at 1.
-var countedFromStart = []Outcome{OutcomeOK, OutcomeFailed, OutcomePanicked, OutcomeTimedOut}
+var countedFromStart = []string{string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked),
+	string(OutcomeTimedOut)}
 
 // writeTally adds the counters of a tally. Those that no alert looks for exist once they were
 // counted.
-func (m *metrics) writeTally(w *series, t *tally, l *levels) {
+func (m *metrics) writeTally(w *series, label string, t *tally, l *levels) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w.createdAt = t.createdAt
 	if l.scheduled || t.started > 0 {
-		w.counter(m.ticks, t.started, t.label, "started")
+		w.counter(m.ticks, t.started, label, "started")
 	}
-	skipped := make(map[string]uint64, len(t.skipped)) // several reasons may have one result
-	for reason, n := range t.skipped {
-		skipped[skipResult(reason)] += n
+	for _, c := range t.skipped {
+		result := c.name
+		if result != string(ReasonMissed) {
+			result = "skipped_" + result
+		}
+		w.counter(m.ticks, c.n, label, result)
 	}
-	w.counters(m.ticks, skipped, t.label)
 	for _, outcome := range countedFromStart {
-		w.counter(m.runs, t.runs[outcome], t.label, string(outcome))
-	}
-	for _, outcome := range []Outcome{OutcomeLeaseLost, OutcomeCanceled, OutcomeDraining} {
-		if n := t.runs[outcome]; n > 0 {
-			w.counter(m.runs, n, t.label, string(outcome))
+		if t.runs.of(outcome) == 0 {
+			w.counter(m.runs, 0, label, outcome)
 		}
 	}
-	w.counters(m.triggers, t.triggers, t.label)
-	if l.shared || t.leasesLost > 0 {
-		w.counter(m.leasesLost, t.leasesLost, t.label)
+	w.counters(m.runs, t.runs, label)
+	w.counters(m.triggers, t.triggers, label)
+	for _, c := range []struct {
+		desc  *prometheus.Desc
+		n     uint64
+		there bool // at 0, too
+	}{{m.leasesLost, t.leasesLost, l.shared}, {m.retries, t.retries, l.retries},
+		{m.overlongHolds, t.overlongHolds, false}, {m.fallbackRuns, t.fallbackRuns, false}} {
+		if c.there || c.n > 0 {
+			w.counter(c.desc, c.n, label)
+		}
 	}
-	if l.retries || t.retries > 0 {
-		w.counter(m.retries, t.retries, t.label)
-	}
-	if t.overlongHolds > 0 {
-		w.counter(m.overlongHolds, t.overlongHolds, t.label)
-	}
-	if t.fallbackRuns > 0 {
-		w.counter(m.fallbackRuns, t.fallbackRuns, t.label)
-	}
-	w.histogram(m.tickLag, callBounds, &t.lag, t.label)
-	w.histogram(m.runDuration, runBounds, &t.took, t.label)
-}
-
-func skipResult(reason Reason) string {
-	if reason == ReasonMissed {
-		return string(reason)
-	}
-	return "skipped_" + resultOf(reason)
+	w.histogram(m.tickLag, callBounds, &t.lag, label)
+	w.histogram(m.runDuration, runBounds, &t.took, label)
 }
 
 // series are collected while a mutex is held and sent after it is unlocked.
@@ -339,10 +352,10 @@ func (w *series) counter(d *prometheus.Desc, n uint64, labels ...string) {
 		w.createdAt, labels...))
 }
 
-// counters adds a counter for each result.
-func (w *series) counters(d *prometheus.Desc, byResult map[string]uint64, label string) {
-	for result, n := range byResult {
-		w.counter(d, n, label, result)
+// counters adds a counter for each name.
+func (w *series) counters(d *prometheus.Desc, list counts, label string) {
+	for _, c := range list {
+		w.counter(d, c.n, label, c.name)
 	}
 }
 

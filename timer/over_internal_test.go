@@ -23,7 +23,8 @@ func TestTimerThatEndsWhileTheyAreListed(t *testing.T) {
 	e := s.registry.get("a")
 	shown := func() (inStatus, inScrape bool) {
 		_, inStatus = s.statusOf(e)
-		return inStatus, s.metrics.look(e, &levels{})
+		_, inScrape = s.metrics.look(e, &levels{})
+		return inStatus, inScrape
 	}
 	s.registry.enter(e, 1)
 	r := s.runner.startRun(e, dueTick{}, nil, nil, false)

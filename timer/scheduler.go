@@ -61,6 +61,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	}
 	s.build()
 	if config.Registerer != nil {
+		s.ledger.metered, s.ledger.classic = true, config.ClassicHistograms
 		s.metrics = newMetrics(s)
 	}
 	entries, registerErr := s.register(timers)

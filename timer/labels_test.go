@@ -1,0 +1,358 @@
+package timer_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// beforeColon is the label of these tests: "report" for "report:tenant-7".
+func beforeColon(name string) string {
+	label, _, _ := strings.Cut(name, ":")
+	return label
+}
+
+// Timers with one label have one set of series: counters and gauges are their sums, and the last
+// success is that of the timer whose last success is the oldest. A counter never falls while one of
+// them is left, whichever comes and goes: Prometheus would take that for a reset, and report all of
+// it as an increase.
+//
+// Fails when a tally goes with the first of its timers, or is there once its last has left, when a
+// success that is later wins, and when look leaves out any of the sums.
+func TestTimersThatShareALabel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := newRegistry()
+		f := newFleet(t)
+		tenant := func(i int) timer.Timer {
+			return timer.Timer{Name: fmt.Sprintf("report:tenant-%d", i), Schedule: schedule.Every(time.Minute),
+				MaxConcurrency: 2, Run: f.handler(time.Second)}
+		}
+		h := f.start(timer.Config{Registerer: reg, TimerLabel: beforeColon}, tenant(0), tenant(1), tenant(2),
+			timer.Timer{Name: "invoice", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
+		time.Sleep(10*time.Minute + 30*time.Second)
+		started := func() (n float64) {
+			for _, st := range h.Status().Timers {
+				if strings.HasPrefix(st.Name, "report:") {
+					n += float64(st.Started)
+				}
+			}
+			return n
+		}
+		got := values(t, reg)
+		if n := got["tickslot_ticks_total started report"]; n != started() || n < 30 ||
+			n != got["tickslot_tick_lag_seconds report"] || got["tickslot_slots_limit report"] != 6 {
+			t.Errorf("%v ticks of which %v have a lag, %v in Status; %v slots", n,
+				got["tickslot_tick_lag_seconds report"], started(), got["tickslot_slots_limit report"])
+		}
+		for key := range got {
+			if strings.Contains(key, "tenant") {
+				t.Errorf("%s has the name of a timer", key)
+			}
+		}
+		if err := h.Control().Pause(t.Context(), "report:tenant-1", time.Now().Add(time.Hour), ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Minute)
+		oldest, _ := h.Status().Timer("report:tenant-1")
+		got = values(t, reg)
+		if at := got["tickslot_last_success_timestamp_seconds report"]; got["tickslot_paused report"] != 1 ||
+			at-float64(oldest.LastSuccessAt.Unix()) > 1 {
+			t.Errorf("%v are paused; the oldest success was %v, want %v", got["tickslot_paused report"], at,
+				oldest.LastSuccessAt.Unix())
+		}
+		before := got["tickslot_runs_total ok report"]
+		if err := h.Remove(t.Context(), "report:tenant-0"); err != nil {
+			t.Fatal(err)
+		}
+		if n := values(t, reg)["tickslot_runs_total ok report"]; n < before || before == 0 {
+			t.Errorf("after Remove %v runs are left of %v", n, before)
+		}
+		if err := h.Register(tenant(7)); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"report:tenant-1", "report:tenant-2", "report:tenant-7"} {
+			if n := values(t, reg)["tickslot_runs_total ok report"]; n < before {
+				t.Errorf("%v runs are left of %v", n, before)
+			}
+			if err := h.Remove(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for key := range values(t, reg) {
+			if strings.HasSuffix(key, " report") {
+				t.Errorf("%s is left, although no timer is", key)
+			}
+		}
+		if err := h.Register(tenant(0)); err != nil {
+			t.Fatal(err)
+		}
+		if n, there := values(t, reg)["tickslot_runs_total ok report"]; !there || n != 0 {
+			t.Errorf("the first timer of a label begins with %v runs", n)
+		}
+		f.Stop()
+	})
+}
+
+// A timer that takes the name of a removed one, whose run goes on, counts with it; its label goes
+// when both have.
+//
+// Fails when add lets an heir join, or leave lets nobody part.
+func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := newRegistry()
+		f := newFleet(t)
+		a := timer.Timer{Name: "a", MaxConcurrency: 3, Run: f.handler(time.Minute)}
+		h := f.start(timer.Config{Registerer: keeping{reg}}, a)
+		trigger(t, h, "a")
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 2 {
+			_ = h.Remove(gone, "a") // does not wait for the run
+			if err := h.Register(a); err != nil {
+				t.Fatal(err)
+			}
+			trigger(t, h, "a")
+		}
+		_ = h.Remove(gone, "a")
+		if got := values(t, reg); got["tickslot_runs_active a"] != 3 || got["tickslot_triggers_total started a"] != 3 {
+			t.Errorf("%v runs are active, %v were triggered", got["tickslot_runs_active a"],
+				got["tickslot_triggers_total started a"])
+		}
+		time.Sleep(2 * time.Minute)
+		for key := range values(t, reg) {
+			if strings.HasSuffix(key, " a") {
+				t.Errorf("%s is left", key)
+			}
+		}
+		if err := h.Register(a); err != nil {
+			t.Fatal(err)
+		}
+		if n, there := values(t, reg)["tickslot_runs_total ok a"]; !there || n != 0 {
+			t.Errorf("it begins with %v runs", n)
+		}
+		f.Stop()
+	})
+}
+
+// A TimerLabel that panics, exits its goroutine or returns what is no label keeps no timer from
+// running: the label is "other", which the log says. Also one that calls the Scheduler, or returns
+// another label each time, does no harm: a timer has the label of its registration.
+//
+// Fails when callLabel does not recover, when label lets one of these texts pass, and when
+// TimerLabel is called under a mutex, or for each scrape.
+func TestTimerLabelThatIsFaulty(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := newRegistry()
+		var log logText
+		f := newFleet(t)
+		var h *host
+		calls := 0
+		label := func(name string) string {
+			calls++
+			switch name {
+			case "panics":
+				panic("no tenant")
+			case "empty":
+				return ""
+			case "long":
+				return strings.Repeat("a", timer.MaxNameLen+1)
+			case "bytes":
+				return "\xff\xfe"
+			case "control":
+				return "a\n\"b\\"
+			case "calls":
+				h.Status()
+				scrape(t, reg)
+				if err := h.Register(timer.Timer{Name: "inner", Run: f.handler(0)}); err != nil {
+					t.Error(err)
+				}
+			case "exits":
+				runtime.Goexit()
+			}
+			return fmt.Sprintf("label-%d", calls)
+		}
+		h = f.start(timer.Config{Registerer: reg, TimerLabel: label, Logger: textLogger(&log)},
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
+		for _, name := range []string{"panics", "empty", "long", "bytes", "control", "calls"} {
+			if err := h.Register(timer.Timer{Name: name, Schedule: schedule.Every(time.Minute),
+				Run: f.handler(0)}); err != nil {
+				t.Error(err)
+			}
+		}
+		exited := make(chan struct{})
+		go func() {
+			defer close(exited)
+			_ = h.Register(timer.Timer{Name: "exits", Run: f.handler(0)})
+			t.Error("Register has returned")
+		}()
+		<-exited
+		time.Sleep(10 * time.Minute)
+		for range 5 {
+			scrape(t, reg)
+		}
+		if calls != 9 { // "inner", too
+			t.Errorf("it was called %d times", calls)
+		}
+		got := values(t, reg)
+		if n := got["tickslot_slots_limit other"]; n != 4 || got["tickslot_runs_total ok label-1"] < 10 ||
+			got["tickslot_slots_limit a\n\"b\\"] != 1 {
+			t.Errorf("%v timers are labeled other: %v", n, got)
+		}
+		for _, name := range []string{"panics", "empty", "long", "bytes", "control", "calls"} {
+			if st, _ := h.Status().Timer(name); st.Started < 9 {
+				t.Errorf("%s has started %d times", name, st.Started)
+			}
+		}
+		f.Stop()
+		for _, want := range []string{"it panicked: no tenant", "it returned an empty text",
+			"it returned 201 bytes: use at most 200", "is not valid UTF-8"} {
+			if n := strings.Count(log.String(), want); n != 1 {
+				t.Errorf("%q is in the log %d times:\n%s", want, n, log.String())
+			}
+		}
+	})
+}
+
+// A TimerLabel that hangs holds up the Register that called it, and nothing else.
+//
+// Fails when register calls it with registering held.
+func TestTimerLabelThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := newRegistry()
+		f := newFleet(t)
+		answer := make(chan struct{})
+		h := f.start(timer.Config{Registerer: reg, TimerLabel: func(name string) string {
+			if name == "hangs" {
+				<-answer
+			}
+			return name
+		}}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
+		done := make(chan error, 1)
+		go func() { done <- h.Register(timer.Timer{Name: "hangs", Run: f.handler(0)}) }()
+		time.Sleep(10 * time.Minute)
+		if err := h.Register(timer.Timer{Name: "b", Run: f.handler(0)}); err != nil {
+			t.Error(err)
+		}
+		got := values(t, reg)
+		if _, there := got["tickslot_runs_active b"]; !there || got["tickslot_runs_total ok a"] < 9 {
+			t.Errorf("%v", got)
+		}
+		close(answer)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		f.Stop()
+	})
+}
+
+// A store of somebody else may have a name that is no text, and refuse for any number of reasons:
+// they are one result.
+//
+// Fails when resultOf passes on every reason, and when storeLabel passes on every text.
+func TestLabelsFromAStoreAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := newRegistry()
+		f := newFleet(t)
+		h := f.startOn(&talkative{DistributedLock: memlock.New()}, timer.Config{Registerer: reg},
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
+		time.Sleep(10*time.Minute + time.Second)
+		if err := h.Trigger(t.Context(), "a"); err == nil {
+			t.Error("it was triggered")
+		}
+		got := values(t, reg)
+		if got["tickslot_ticks_total skipped_other a"] < 10 || got["tickslot_triggers_total refused_other a"] != 1 {
+			t.Errorf("%v", got)
+		}
+		if n := len(got); n > 60 {
+			t.Errorf("%d series", n)
+		}
+		f.Stop()
+	})
+}
+
+// talkative refuses every tick for another reason.
+type talkative struct {
+	dlock.DistributedLock
+	n int
+}
+
+func (s *talkative) String() string { return "sto\xffre" }
+
+func (s *talkative) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	if req.Name != "timer:a" {
+		return s.DistributedLock.TryAcquire(ctx, req)
+	}
+	s.n++
+	return dlock.Grant{}, &dlock.NotAcquiredError{Reason: dlock.Reason(fmt.Sprintf("reason-%d-\xff", s.n))}
+}
+
+// Runs that go on are counted with and without a store, and triggers by what became of them.
+//
+// Fails when runs_active counts slots, and when triggered is called only for triggers that start.
+func TestRunsActiveAndTriggers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, fleet := range []bool{false, true} {
+			reg := newRegistry()
+			f := newFleet(t)
+			config := timer.Config{Registerer: reg, MaxRuns: 3}
+			var lock *dlocktest.Faulty
+			if fleet {
+				lock = dlocktest.NewFaulty(f.store)
+				config.Lock = lock
+			}
+			s, err := timer.New(config, timer.Timer{Name: "a", MaxConcurrency: 2, Run: f.handler(time.Minute)},
+				timer.Timer{Name: "b", Run: f.handler(2 * time.Minute)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused := s.Trigger(t.Context(), "a") // before Run
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- s.Run(ctx) }()
+			<-s.Running()
+			for range 3 {
+				refused = s.Trigger(t.Context(), "a")
+			}
+			if refused == nil {
+				t.Error("the third was not refused")
+			}
+			if err := s.Trigger(t.Context(), "b"); err != nil {
+				t.Error(err)
+			}
+			if err := s.Trigger(t.Context(), "nobody"); err == nil {
+				t.Error("a timer that is not there was triggered")
+			}
+			got := values(t, reg)
+			for key, want := range map[string]float64{"tickslot_runs_active a": 2,
+				"tickslot_triggers_total started a": 2, "tickslot_triggers_total refused_host_full a": 1,
+				"tickslot_triggers_total refused_not_running a": 1, "tickslot_runs_active b": 1} {
+				if got[key] != want {
+					t.Errorf("store %t: %s is %v, want %v", fleet, key, got[key], want)
+				}
+			}
+			held, there := got["tickslot_slots_held a"]
+			if there != fleet || fleet && held != 2 {
+				t.Errorf("store %t: slots held %v, there: %t", fleet, held, there)
+			}
+			waits, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := s.Trigger(waits, "b"); err == nil { // MaxPerHost
+				t.Error("b was triggered")
+			}
+			cancel()
+			stop()
+			time.Sleep(3 * time.Minute)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
