@@ -334,14 +334,15 @@ func TestEverySettingIsDocumented(t *testing.T) {
 	t.Parallel()
 	doc, packages := read(t, "docs/configuration.md"), exported(t)
 	for pkg, types := range map[string][]string{
-		"timer":      {"Timer", "Config"},
-		"dlock":      {"SessionOptions"},
-		"redislock":  {"Options"},
-		"redlock":    {"Options"},
-		"sqllock":    {"Options"},
-		"nativelock": {"Options"},
-		"health":     {"Check", "Handler"},
-		"grpchealth": {"Services"},
+		"timer":       {"Timer", "Config"},
+		"dlock":       {"SessionOptions"},
+		"lockmetrics": {"Options"},
+		"redislock":   {"Options"},
+		"redlock":     {"Options"},
+		"sqllock":     {"Options"},
+		"nativelock":  {"Options"},
+		"health":      {"Check", "Handler"},
+		"grpchealth":  {"Services"},
 	} {
 		names := packages[pkg]
 		for _, typ := range types {
