@@ -58,6 +58,11 @@ func TestTimersThatShareALabel(t *testing.T) {
 				t.Errorf("%s has the name of a timer", key)
 			}
 		}
+		trigger(t, h, "report:tenant-0", "report:tenant-1", "report:tenant-2")
+		got = values(t, reg)
+		if got["tickslot_runs_active report"] != 3 || got["tickslot_slots_held report"] != 3 {
+			t.Errorf("%v runs, %v slots", got["tickslot_runs_active report"], got["tickslot_slots_held report"])
+		}
 		if err := h.Control().Pause(t.Context(), "report:tenant-1", time.Now().Add(time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +116,7 @@ func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 		reg := newRegistry()
 		f := newFleet(t)
 		a := timer.Timer{Name: "a", MaxConcurrency: 3, Run: f.handler(time.Minute)}
-		h := f.start(timer.Config{Registerer: keeping{reg}}, a)
+		h := f.start(timer.Config{Registerer: keeping{reg}, TimerLabel: beforeColon}, a)
 		trigger(t, h, "a")
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
