@@ -42,5 +42,36 @@ func ExampleConfig_registerer() {
 	}
 	// Output:
 	// triggered: <nil>
+	// tickslot_runs_total{outcome="error",timer="process-orders"} 0
 	// tickslot_runs_total{outcome="ok",timer="process-orders"} 1
+	// tickslot_runs_total{outcome="panic",timer="process-orders"} 0
+	// tickslot_runs_total{outcome="timeout",timer="process-orders"} 0
+}
+
+// The timers of all tenants share one set of series: "report", and not one for each.
+func ExampleConfig_timerLabel() {
+	registry := prometheus.NewRegistry()
+	nothing := func(context.Context) error { return nil }
+	_, err := timer.New(timer.Config{
+		Registerer: registry,
+		TimerLabel: func(name string) string {
+			label, _, _ := strings.Cut(name, ":")
+			return label
+		},
+	},
+		timer.Timer{Name: "report:tenant-7", MaxConcurrency: 2, Run: nothing},
+		timer.Timer{Name: "report:tenant-8", MaxConcurrency: 3, Run: nothing})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(page.Body.String()) {
+		if strings.HasPrefix(line, "tickslot_slots_limit") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// tickslot_slots_limit{timer="report"} 5
 }
