@@ -23,7 +23,9 @@ func (n *runner) rejoining(e *entry) bool {
 // limitsRejoining reports whether a timer has to wait because a run of another timer with which it
 // shares a limit needs a slot, and the store can grant one.
 func (n *runner) limitsRejoining(e *entry) bool {
-	if len(e.limits()) == 0 || n.store == nil || n.store.views.degradedRuns() == 0 {
+	waits := func(l *sharedLimit) bool { return l.degraded.Load() > 0 }
+	// Else every tick would look at every timer. Timers that share a limit are on one server.
+	if n.store == nil || !slices.ContainsFunc(e.limits(), waits) || !n.store.serves(e) {
 		return false
 	}
 	for _, other := range n.registry.all() {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -42,6 +43,8 @@ type limits struct {
 // A sharedLimit is one limit on this host.
 type sharedLimit struct {
 	Limit
+
+	degraded atomic.Int32 // runs that go on without the store; counted by views
 
 	// Guarded by limits.mu.
 	runs      int       // that hold it here, or would if the store answered
@@ -164,7 +167,7 @@ func (l *limits) enter(e *entry, granted bool) error {
 	defer l.mu.Unlock()
 	for _, s := range e.limits() {
 		if !granted && s.runs >= s.Size {
-			return &limitFullError{*s}
+			return &limitFullError{limit: s.Name, runs: s.runs}
 		}
 	}
 	for _, s := range e.limits() {
@@ -186,11 +189,14 @@ func (l *limits) leave(e *entry) {
 }
 
 // A limitFullError says that a limit is full on this host, which does not ask the store.
-type limitFullError struct{ limit sharedLimit }
+type limitFullError struct {
+	limit string
+	runs  int
+}
 
 func (e *limitFullError) Error() string {
-	return fmt.Sprintf("%d runs that hold the limit %q go on here, and the store was not asked", e.limit.runs,
-		e.limit.Name)
+	return fmt.Sprintf("%d runs that hold the limit %q go on here, and the store was not asked", e.runs,
+		e.limit)
 }
 
 // heard compares the sizes that an answer of the store reports with ours.

@@ -122,7 +122,8 @@ func (v *views) wentDown(e *entry) {
 	e.state.view.down = true
 }
 
-// beginDegraded counts one more run that goes on without the store, endDegraded one less.
+// beginDegraded counts one more run that goes on without the store, endDegraded one less. e may
+// have taken the place of the run's timer, with the same limits.
 func (v *views) beginDegraded(e *entry) { v.countDegraded(e, 1) }
 func (v *views) endDegraded(e *entry)   { v.countDegraded(e, -1) }
 
@@ -130,6 +131,9 @@ func (v *views) countDegraded(e *entry, n int32) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	e.state.view.degraded += n
+	for _, l := range e.limits() {
+		l.degraded.Add(n)
+	}
 	v.degraded.Add(n)
 }
 

@@ -1,0 +1,61 @@
+package timer
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// A timer with a limit looks at the timers with which it shares it only while a run of one of them
+// goes on without the store: to look at all with every tick would cost a host of many timers most
+// of its time. Whatever runs elsewhere, the count ends at 0.
+//
+// Fails when countDegraded does not count for the limits, and when attach does not count the end.
+func TestRunsWithoutTheStoreAreCountedByLimit(t *testing.T) {
+	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler),
+		Limits: []Limit{{Name: "smtp", Size: 3}, {Name: "disk", Size: 3}}},
+		Timer{Name: "mail", Limits: []string{"smtp"}, Run: nothing},
+		Timer{Name: "dump", Limits: []string{"disk"}, Run: nothing},
+		Timer{Name: "report", Limits: []string{"smtp", "disk"}, Run: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.registry.begin(func() { s.runner.base = t.Context(); s.store.begin(t.Context()) }); err != nil {
+		t.Fatal(err)
+	}
+	mail, report := s.registry.get("mail"), s.registry.get("report")
+	count := func(smtp, disk int32) {
+		t.Helper()
+		if a, b := s.limits.byName["smtp"].degraded.Load(), s.limits.byName["disk"].degraded.Load(); a != smtp ||
+			b != disk {
+			t.Errorf("%d and %d, want %d and %d", a, b, smtp, disk)
+		}
+	}
+	begin := func(e *entry) *Run {
+		if why := s.registry.enter(e, 1); why != "" {
+			t.Fatal(why)
+		}
+		if err := s.limits.enter(e, true); err != nil {
+			t.Fatal(err)
+		}
+		return s.runner.startRun(e, dueTick{}, nil, nil, true)
+	}
+	a, b := begin(mail), begin(report)
+	count(2, 1)
+	lease, err := s.session.Semaphore(report.lockName, 1).With(report.locks()...).TryAcquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.runner.handOver(report, lease) {
+		t.Error("the run got no slot")
+	}
+	count(1, 0)
+	s.runner.finish(report, b, OutcomeOK, nil)
+	count(1, 0)
+	s.runner.finish(mail, a, OutcomeOK, nil)
+	count(0, 0)
+	if err := s.session.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
