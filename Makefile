@@ -42,9 +42,9 @@ clocks: ## five hosts whose clocks differ, a thousand ticks of a second on Redis
 	@sh scripts/servers.sh
 	@VERBOSE=1 sh scripts/test.sh -count=1 -timeout 40m -run '^TestClocksThatDifferOnServers$$' ./timer -clocks 1000
 
-sentinel: ## three processes of examples/redis on Redis Sentinel, whose master stands still for 20 seconds: a minute and a half
+sentinel: ## three processes of examples/sentinel, whose master stands still for 20 seconds: a minute and a half
 	@sh scripts/servers.sh
-	@TICKSLOT_LONG=1 VERBOSE=1 sh scripts/test.sh -count=1 -run '^TestMasterStandsStill$$' ./examples/redis
+	@TICKSLOT_LONG=1 VERBOSE=1 sh scripts/test.sh -count=1 -run '^TestMasterStandsStill$$' ./examples/sentinel
 
 torture-short: ## torture timers on a real Redis for half a minute
 	go run ./internal/torture/fleet -store redis -for 32s $${SEED:+-seed $$SEED}

@@ -1,40 +1,20 @@
-// Command redis is a small service with two timers, made to be started several times:
+// Command redis is one host of a fleet that shares a timer through Redis. Start it several times:
 //
 //	export REDIS_URL=redis://localhost:6379/0
-//	go build -o /tmp/timers ./examples/redis
-//	/tmp/timers -addr :8081 &
-//	/tmp/timers -addr :8082 &
-//	/tmp/timers -addr :8083 &
+//	go run ./examples/redis
 //
-// Each copy prints what it runs. Together they never run more than two "resize-images" at once, and
-// "send-digest" once per tick. Things to try:
-//
-//   - kill -9 one of them while it runs something: its slot is free for the others within 15
-//     seconds, the length of a lease. After kill without -9, or Ctrl-C, it finishes its runs first,
-//     and the slot is free at once.
-//   - Stop Redis: "resize-images" goes on in every copy (StoreDownRunLocal, the default),
-//     "send-digest" pauses (StoreDownSkip). The copies stay ready and report that they are
-//     degraded: curl -i 'localhost:8081/readyz?verbose'.
-//   - Start Redis again: for 30 seconds (QuarantineTTL) it grants nothing, because it may have
-//     forgotten leases that are still held. The same applies to a Redis that you have just started.
-//   - With Sentinel, name all sentinels and the master:
-//     REDIS_URL='redis://s1:26379/0?master_name=shop&password=secret&addr=s2:26379&addr=s3:26379'
-//     and kill -STOP the master for 20 seconds: the copies switch to the new master, which grants
-//     nothing for half a minute, and do not return to the old one when it resumes. "make sentinel"
-//     does all that.
-//   - curl -s localhost:8081/metrics | grep tickslot_ticks_total shows which ticks ran here, and
-//     why the others did not.
+// All copies together never run more than two "poll" at once. The slot of a copy that is killed
+// (kill -9) is free for the others within -ttl. A Redis that has just been started grants nothing
+// for -ttl, because it may have forgotten who holds what. METRICS=:9090 serves /metrics.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
+	"log"
 	"log/slog"
-	"net"
+	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -45,131 +25,53 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/health"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
 func main() {
-	addr := flag.String("addr", ":8081", "where /livez, /readyz and /metrics are served")
-	// REDIS_URL is not the default of the flag, because -help would print its password.
-	redisURL := flag.String("redis", "", "`URL` of the Redis; REDIS_URL is safer, because ps does not show it")
+	ttl := flag.Duration("ttl", 15*time.Second, "how long the slot of a copy that was killed stays taken; at least 3s")
 	flag.Parse()
-	if *redisURL == "" {
-		*redisURL = os.Getenv("REDIS_URL")
-	}
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // with milliseconds
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stdout, nil))) // with milliseconds
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish, a second one does not wait
-	if err := serve(ctx, *addr, *redisURL); err != nil {
-		fmt.Fprintln(os.Stderr, "redis:", err)
-		os.Exit(1)
-	}
-}
-
-// serve runs the timers and the probes until ctx ends and the last run has finished.
-func serve(ctx context.Context, addr, redisURL string) error {
-	store, closeStore, err := openStore(redisURL)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-
-	registry := prometheus.NewRegistry()
-	timers, err := timer.New(timer.Config{Lock: store, Logger: slog.Default(), Registerer: registry},
-		timer.Timer{
-			Name:           "resize-images",
-			Schedule:       schedule.Every(5 * time.Second),
-			MaxConcurrency: 2, // at once, in all copies together
-			MaxPerHost:     1, // so that one copy does not take both slots
-			MaxRunTime:     time.Minute,
-			Run:            work(12 * time.Second),
-		},
-		timer.Timer{
-			Name:        "send-digest",
-			Schedule:    schedule.Every(10 * time.Second),
-			OnStoreDown: timer.StoreDownSkip, // better no digest than two
-			Run:         work(time.Second),
-		},
-	)
-	if err != nil {
-		return err
-	}
-
-	mux := http.NewServeMux()
-	mux.Handle("/", health.New(timers))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	served := make(chan error, 1)
-	go func() {
-		defer stop() // a service without probes must end
-		served <- server.Serve(listener)
-	}()
 
-	slog.Info("running", "addr", listener.Addr(), "holder", timers.Status().Holder)
-	err = timers.Run(ctx) // drains when ctx ends. Until it returns, /readyz answers 503 and /livez 200
-
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	err = errors.Join(err, server.Shutdown(ctx))
-	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
-		err = errors.Join(err, e)
+	options, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil { // which may quote the password
+		log.Fatal("set REDIS_URL to something like redis://user:password@localhost:6379/0")
 	}
-	return err
-}
-
-// openStore returns a store on a single Redis, or on the master that Sentinel names.
-func openStore(address string) (store *redislock.Store, closeStore func(), err error) {
-	options := redislock.Options{Prefix: "example:"}
-	if u, err := url.Parse(address); err == nil && u.Query().Has("master_name") {
-		failover, err := redis.ParseFailoverURL(address)
-		if err != nil {
-			return nil, nil, errBadURL
-		}
-		store = redislock.NewFailover(failover, options)
-		return store, func() { store.Close() }, nil
-	}
-	single, err := redis.ParseURL(address)
+	rdb := redis.NewClient(options)
+	lock := redislock.New(rdb, redislock.Options{Prefix: "example:", QuarantineTTL: *ttl})
+	timers, err := timer.New(timer.Config{Lock: lock, TTL: *ttl, Registerer: prometheus.DefaultRegisterer}, timer.Timer{
+		Name:           "poll",
+		Schedule:       schedule.Every(500 * time.Millisecond),
+		MaxConcurrency: 2, // at once, in all copies together
+		MaxRunTime:     10 * time.Second,
+		OnStoreDown:    timer.StoreDownSkip, // without Redis nothing runs, rather than too much
+		Run:            poll,
+	})
 	if err != nil {
-		return nil, nil, errBadURL
+		log.Fatal(err)
 	}
-	client := redis.NewClient(single)
-	store = redislock.New(client, options)
-	return store, func() { store.Close(); client.Close() }, nil
+	if addr := os.Getenv("METRICS"); addr != "" {
+		go func() { log.Fatal(http.ListenAndServe(addr, promhttp.Handler())) }()
+	}
+	err = timers.Run(ctx) // returns when the last run has finished and released its slot
+	lock.Close()
+	rdb.Close()
+	if err != nil {
+		log.Fatal(err)
+	}
 }
 
-// errBadURL is returned instead of the parser's error, which may quote the password.
-var errBadURL = errors.New("set REDIS_URL to something like redis://user:password@host:6379/0, or " +
-	"redis://sentinel-1:26379/0?master_name=mymaster&password=secret&addr=sentinel-2:26379&addr=sentinel-3:26379")
-
-// work returns a handler that logs its run and is busy for a while.
-func work(duration time.Duration) func(context.Context) error {
-	return func(ctx context.Context) error {
-		run, _ := timer.RunFromContext(ctx)
-		log := slog.With("timer", run.Timer(), "slot", run.Slot(), "tick", run.Tick().Format(time.TimeOnly))
-		valid := run.Valid()
-		log.Info("run starts", "fence", run.Fence(), "valid", valid)
-		step := time.NewTicker(50 * time.Millisecond)
-		defer step.Stop()
-		for end := time.Now().Add(duration); time.Now().Before(end); {
-			select {
-			case <-step.C: // a piece of work
-				if now := run.Valid(); now != valid { // work that must never overlap stops when it is false
-					valid = now
-					log.Info("run goes on", "fence", run.Fence(), "valid", valid)
-				}
-			case <-ctx.Done(): // the lease is lost, or the run or the drain took too long
-				log.Info("run stops", "why", context.Cause(ctx))
-				return context.Cause(ctx)
-			}
-		}
-		log.Info("run ends")
+func poll(ctx context.Context) error {
+	run, _ := timer.RunFromContext(ctx)
+	slog.Info("poll starts", "tick", run.Tick(), "slot", run.Slot(), "fence", run.Fence())
+	defer slog.Info("poll ends", "tick", run.Tick(), "slot", run.Slot(), "fence", run.Fence())
+	select {
+	case <-time.After(100*time.Millisecond + rand.N(1100*time.Millisecond)):
 		return nil
+	case <-ctx.Done(): // the lease was lost, or the run took too long
+		return context.Cause(ctx)
 	}
 }

@@ -1,26 +1,33 @@
+//go:build unix
+
 package main
 
 import (
-	"strings"
 	"testing"
+
+	"github.com/tickslot/tickslot/examples/internal/fleettest"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-func TestBadURLKeepsItsPassword(t *testing.T) {
-	for _, url := range []string{
-		"",
-		"hunter2",
-		"http://user:hunter2@localhost:6379",
-		"redis://user:hunter2@localhost:none/0",
-		"redis://user:hunter2@localhost/zero",
-		"redis://user:hunter2@localhost/0?hunter2=1",
-		"redis://user:hunter2@localhost/0?master_name=m&hunter2=1",
-	} {
-		err := serve(t.Context(), "127.0.0.1:0", url)
-		if err == nil {
-			t.Fatalf("%q was accepted", url)
-		}
-		if strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("the password is in the error: %v", err)
-		}
+func TestMain(m *testing.M) {
+	fleettest.Main(main)
+	servertest.Main(m)
+}
+
+// Three copies on a real Redis run two at once, never three, and end on SIGTERM when their runs
+// have finished.
+//
+// Fails when each copy has a prefix of its own (three at once), with MaxConcurrency: 1 (never two),
+// and when a run is cut off (it does not end).
+func TestThreeCopies(t *testing.T) {
+	server := redistest.New(t)
+	fleet := fleettest.Start(t, 3, []string{"REDIS_URL=" + server.URL()}, "-ttl", "3s")
+	fleet.Await(t, "poll ends", 4)
+	fleet.Terminate(t)
+	runs := fleettest.Runs(t, fleet.End(t), "poll")
+	if most := fleettest.MostAtOnce(runs); most != 2 {
+		t.Errorf("%d at once, want 2: %+v", most, runs)
 	}
+	fleettest.FencesGrow(t, runs)
 }

@@ -1,0 +1,230 @@
+//go:build unix
+
+// Package fleettest runs an example as a fleet: several processes, which it ends as an orchestrator
+// would, and whose output it reads. The output is that of a slog.TextHandler.
+package fleettest
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// beMain makes the test binary the program.
+const beMain = "TICKSLOT_EXAMPLE"
+
+// patience bounds every wait. It is long because a machine that tests is busy.
+const patience = 60 * time.Second
+
+// Main is called first in TestMain: it is the program if Start has started the test binary, and
+// returns if not.
+func Main(main func()) {
+	if os.Getenv(beMain) != "" {
+		main()
+		os.Exit(0)
+	}
+}
+
+// A Fleet is a number of processes of one program.
+type Fleet struct {
+	copies []*exec.Cmd
+	lines  chan Line
+	read   []Line
+}
+
+// A Line is a line that one of them has printed.
+type Line struct {
+	Copy   int // which one, from 0
+	At     time.Time
+	Msg    string
+	Fields map[string]string
+}
+
+// Start starts n copies of the program. They are killed when the test ends.
+func Start(t *testing.T, n int, env []string, args ...string) *Fleet {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &Fleet{lines: make(chan Line, 1000)}
+	var reading sync.WaitGroup
+	for i := range n {
+		cmd := exec.Command(exe, args...)
+		cmd.Env = append(append(os.Environ(), beMain+"=1"), env...)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		f.copies = append(f.copies, cmd)
+		reading.Go(func() { f.readFrom(i, out) })
+	}
+	go func() { reading.Wait(); close(f.lines) }()
+	return f
+}
+
+func (f *Fleet) readFrom(i int, out io.Reader) {
+	for in := bufio.NewScanner(out); in.Scan(); {
+		f.lines <- parse(i, in.Text())
+	}
+}
+
+var field = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S*)`)
+
+func parse(i int, text string) Line {
+	l := Line{Copy: i, Msg: text, Fields: map[string]string{}}
+	for _, m := range field.FindAllStringSubmatch(text, -1) {
+		value := m[2]
+		if plain, err := strconv.Unquote(value); err == nil {
+			value = plain
+		}
+		switch m[1] {
+		case "time":
+			l.At, _ = time.Parse(time.RFC3339Nano, value)
+		case "msg":
+			l.Msg = value
+		default:
+			l.Fields[m[1]] = value
+		}
+	}
+	return l
+}
+
+// Await reads until n further lines have this message, and returns the last of them.
+func (f *Fleet) Await(t *testing.T, msg string, n int) Line {
+	t.Helper()
+	for deadline := time.After(patience); ; {
+		select {
+		case l, more := <-f.lines:
+			if !more {
+				t.Fatalf("all have ended before %q:\n%s", msg, f)
+			}
+			f.read = append(f.read, l)
+			if l.Msg == msg {
+				n--
+			}
+			if n == 0 {
+				return l
+			}
+		case <-deadline:
+			t.Fatalf("not within %v: %q:\n%s", patience, msg, f)
+		}
+	}
+}
+
+// Terminate sends SIGTERM to all processes.
+func (f *Fleet) Terminate(t *testing.T) {
+	t.Helper()
+	for _, cmd := range f.copies {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// End waits until all processes have ended, with exit status 0, and returns all that they printed.
+func (f *Fleet) End(t *testing.T) []Line {
+	t.Helper()
+	kill := time.AfterFunc(patience, func() {
+		for _, cmd := range f.copies {
+			_ = cmd.Process.Kill()
+		}
+	})
+	defer kill.Stop()
+	for l := range f.lines {
+		f.read = append(f.read, l)
+	}
+	for i, cmd := range f.copies {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("copy %d: %v:\n%s", i, err, f)
+		}
+	}
+	return f.read
+}
+
+// String is what was printed until now.
+func (f *Fleet) String() string {
+	var all strings.Builder
+	for _, l := range f.read {
+		all.WriteString(l.At.Format("05.000") + " copy " + strconv.Itoa(l.Copy) + ": " + l.Msg + "\n")
+	}
+	return all.String()
+}
+
+// A Run is a run of a timer, as its handler printed it.
+type Run struct {
+	Copy       int
+	Tick, Slot string
+	Fence      int64
+	Begin, End time.Time
+}
+
+// Runs returns the runs of a timer, by begin, from the lines "<timer> starts" and "<timer> ends",
+// which have the fields tick, slot and fence. All must have ended.
+func Runs(t *testing.T, lines []Line, timer string) (runs []Run) {
+	t.Helper()
+	type key struct{ slot, fence string }
+	going := map[key]Run{}
+	for _, l := range lines {
+		k := key{l.Fields["slot"], l.Fields["fence"]}
+		switch l.Msg {
+		case timer + " starts":
+			fence, err := strconv.ParseInt(k.fence, 10, 64)
+			if err != nil || fence == 0 {
+				t.Errorf("a run without a fence: %+v", l)
+			}
+			going[k] = Run{Copy: l.Copy, Tick: l.Fields["tick"], Slot: k.slot, Fence: fence, Begin: l.At}
+		case timer + " ends":
+			run := going[k]
+			delete(going, k)
+			run.End = l.At
+			runs = append(runs, run)
+		}
+	}
+	if len(going) > 0 {
+		t.Errorf("these runs have not ended: %+v", going)
+	}
+	slices.SortFunc(runs, func(a, b Run) int { return a.Begin.Compare(b.Begin) })
+	return runs
+}
+
+// MostAtOnce returns how many runs went on at once at most. One that begins in the millisecond in
+// which another ends comes after it.
+func MostAtOnce(runs []Run) (most int) {
+	for i, run := range runs {
+		now := 1
+		for _, before := range runs[:i] {
+			if before.End.After(run.Begin) {
+				now++
+			}
+		}
+		most = max(most, now)
+	}
+	return most
+}
+
+// FencesGrow fails the test if a run has a lower fence than one before it in its slot.
+func FencesGrow(t *testing.T, runs []Run) {
+	t.Helper()
+	last := map[string]int64{}
+	for _, run := range runs {
+		if run.Fence <= last[run.Slot] {
+			t.Errorf("slot %s: fence %d after %d", run.Slot, run.Fence, last[run.Slot])
+		}
+		last[run.Slot] = run.Fence
+	}
+}
