@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+var errReplaced = errors.New("a later run has written")
+
+func createAccount(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, `
+		CREATE TABLE IF NOT EXISTS account (id int PRIMARY KEY, settled bigint NOT NULL, fence bigint NOT NULL);
+		INSERT INTO account VALUES (1, 0, 0) ON CONFLICT DO NOTHING`)
+	return err
+}
+
+// settle returns a handler that takes half a second, and then writes with the fence of its run.
+func settle(pool *pgxpool.Pool) timer.Handler {
+	return func(ctx context.Context) (err error) {
+		run, _ := timer.RunFromContext(ctx)
+		slog.Info("settle starts", "tick", run.Tick(), "slot", run.Slot(), "fence", run.Fence())
+		defer func() {
+			slog.Info("settle ends", "tick", run.Tick(), "slot", run.Slot(), "fence", run.Fence(), "err", err)
+		}()
+		select {
+		case <-time.After(500 * time.Millisecond):
+			return book(ctx, pool, run.Fence())
+		case <-ctx.Done(): // the lease was lost, or draining took too long
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// book adds one to the account, unless a run with a higher fence has written. The statement
+// compares the fence, so nothing can come between.
+func book(ctx context.Context, pool *pgxpool.Pool, fence dlock.Fence) error {
+	tag, err := pool.Exec(ctx,
+		`UPDATE account SET settled = settled + 1, fence = $1 WHERE id = 1 AND fence <= $1`, int64(fence))
+	if err == nil && tag.RowsAffected() == 0 {
+		return errReplaced
+	}
+	return err
+}

@@ -1,0 +1,85 @@
+// Command kubernetes is a service that a pod runs, with the probes and periods of pod.yaml. Its
+// timer writes to Postgres, and a run that was replaced cannot overwrite what a later one wrote.
+//
+//	DATABASE_URL=postgres://user:password@localhost:5432/database go run ./examples/kubernetes
+//
+// When the pod is deleted, Kubernetes sends SIGTERM. From then on /readyz is 503, while requests
+// are served and timers run for -prestop; then nothing new starts, the run that goes on may finish,
+// its slot is released, and the process ends with status 0.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/health"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+func main() {
+	addr := flag.String("addr", ":8080", "where requests, probes and /metrics are served")
+	preStop := flag.Duration("prestop", 5*time.Second, "how long to serve after SIGTERM, until no node sends requests")
+	flag.Parse()
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stdout, nil))) // with milliseconds
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if err := serve(ctx, *addr, *preStop); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func serve(ctx context.Context, addr string, preStop time.Duration) error {
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil { // which may quote the password
+		return errors.New("set DATABASE_URL to something like postgres://user:password@localhost:5432/database")
+	}
+	defer pool.Close()
+	lock := pgxlock.New(pool, sqllock.Options{})
+	defer lock.Close()
+	if err := errors.Join(lock.Migrate(ctx), createAccount(ctx, pool)); err != nil {
+		return err
+	}
+	config := timer.Config{Lock: lock, PreStopDelay: preStop, DrainTimeout: 10 * time.Second,
+		Registerer: prometheus.DefaultRegisterer}
+	timers, err := timer.New(config, timer.Timer{
+		Name:        "settle",
+		Schedule:    schedule.Every(time.Second),
+		OnStoreDown: timer.StoreDownSkip, // a run without the store has no fence, and its writes would be refused
+		Run:         settle(pool),
+	})
+	if err != nil {
+		return err
+	}
+
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", health.New(timers)) // /livez, /readyz, /startupz
+	mux.Handle("/metrics", promhttp.Handler())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go server.Serve(listener)
+	slog.Info("serving", "addr", listener.Addr())
+
+	err = timers.Run(ctx) // requests are served until it returns
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, server.Shutdown(ctx))
+}

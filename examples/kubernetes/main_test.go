@@ -1,0 +1,132 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/examples/internal/fleettest"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/timer"
+)
+
+func TestMain(m *testing.M) {
+	fleettest.Main(main)
+	servertest.Main(m)
+}
+
+// The test is the kubelet: it starts the pod, asks its probes, lets a preStop hook pass, and sends
+// SIGTERM between two runs. The pod is unready at once, serves requests and runs its timer for
+// -prestop, and ends when the last run has written.
+//
+// Fails without PreStopDelay, when the server shuts down before the timers, and when the last run
+// is cut off instead of drained (it has not written).
+func TestThePodIsDeleted(t *testing.T) {
+	const preStop = 700 * time.Millisecond // the next run begins after half a second, and takes as long
+	server := sqltest.SharedPostgres(t)
+	url := server.DSN("", "", server.NewDatabase(t))
+	pod := fleettest.Start(t, 1, []string{"DATABASE_URL=" + url}, "-addr", "127.0.0.1:0", "-prestop", preStop.String())
+	addr := pod.Await(t, "serving", 1).Fields["addr"]
+	probe := func(path string) (status int) {
+		answer, err := http.Get("http://" + addr + path)
+		if err != nil {
+			return 0
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	testkit.Eventually(t, testkit.Patience, "started", func() bool { return probe("/startupz") == http.StatusOK })
+	testkit.Eventually(t, testkit.Patience, "ready", func() bool { return probe("/readyz") == http.StatusOK })
+
+	period := time.Tick(10 * time.Millisecond)
+	for range 10 { // a preStop hook that sleeps
+		<-period
+		if status := probe("/readyz"); status != http.StatusOK {
+			t.Fatalf("before SIGTERM /readyz answers %d", status)
+		}
+	}
+	pod.Await(t, "settle ends", 1)
+	pod.Terminate(t)
+	var unready time.Duration // how long requests were answered while it was not ready
+	for since := time.Now(); ; <-period {
+		ready, live := probe("/readyz"), probe("/livez")
+		if live == 0 {
+			break // it has ended
+		}
+		if live != http.StatusOK {
+			t.Errorf("/livez answers %d: Kubernetes would restart it", live)
+		}
+		if ready == http.StatusServiceUnavailable {
+			unready = time.Since(since)
+		}
+	}
+	if unready < preStop {
+		t.Errorf("it served for %v after it was unready, want -prestop, %v", unready, preStop)
+	}
+	lines := pod.End(t) // with exit status 0
+	runs := fleettest.Runs(t, lines, "settle")
+
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	var settled, fence int64
+	if err := pool.QueryRow(t.Context(), "SELECT settled, fence FROM account").Scan(&settled, &fence); err != nil {
+		t.Fatal(err)
+	}
+	if last := runs[len(runs)-1]; settled != int64(len(runs)) || fence != last.Fence {
+		t.Errorf("settled %d times, the last time with fence %d: want it after each run of %+v", settled, fence, runs)
+	}
+	if err := book(t.Context(), pool, dlock.Fence(fence-1)); !errors.Is(err, errReplaced) {
+		t.Errorf("a late write of the run before: %v, want %v", err, errReplaced)
+	}
+}
+
+// What pod.yaml asks for is there, and it waits longer than the program may take to end.
+//
+// Fails when a probe is renamed, and when DrainTimeout or -prestop outgrow the grace period.
+func TestPodYAML(t *testing.T) {
+	text, err := os.ReadFile("pod.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seconds := func(in []byte, pattern string) time.Duration {
+		found := regexp.MustCompile(pattern).FindSubmatch(in)
+		if found == nil {
+			t.Fatalf("nothing is like %s", pattern)
+		}
+		n, _ := strconv.Atoi(string(found[1]))
+		return time.Duration(n) * time.Second
+	}
+	grace := seconds(text, `terminationGracePeriodSeconds: (\d+)`)
+	most := seconds(text, `"-prestop", "(\d+)s"`) + seconds(program, `DrainTimeout: (\d+) \* time.Second`) +
+		timer.CancelGrace + seconds(program, `WithoutCancel\(ctx\), (\d+)\*time.Second`)
+	if grace <= most {
+		t.Errorf("it kills the program after %v, which may take %v", grace, most)
+	}
+	paths := regexp.MustCompile(`path: (\S+),`).FindAllSubmatch(text, -1)
+	if len(paths) != 3 {
+		t.Fatalf("%d probes, want 3", len(paths))
+	}
+	for i, want := range []string{"/startupz", "/livez", "/readyz"} {
+		if got := string(paths[i][1]); got != want {
+			t.Errorf("probe %d asks %s, want %s", i, got, want)
+		}
+	}
+}
