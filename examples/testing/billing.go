@@ -3,6 +3,7 @@
 //
 //   - memory_test.go: with a store in memory and virtual time, in which days pass in a moment.
 //     Start there.
+//   - handler_test.go: a handler by itself, without timers.
 //   - outage_test.go: what your code does when the store is down.
 //   - redis_test.go: with a Redis inside the test, for what depends on the store that you use.
 package billing
@@ -36,15 +37,7 @@ func Timers(store dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Sc
 			Name:        sendInvoices,
 			Schedule:    schedule.Every(24 * time.Hour),
 			OnStoreDown: timer.StoreDownSkip, // late is better than twice
-			Run: func(ctx context.Context) error {
-				run, _ := timer.RunFromContext(ctx)
-				// Not time.Now: the tick is the same on every host, however late the run starts.
-				day := run.Tick()
-				if day.IsZero() { // started by Trigger
-					day = time.Now()
-				}
-				return jobs.SendInvoices(ctx, day)
-			},
+			Run:         jobs.sendInvoices,
 		},
 		timer.Timer{
 			Name:       refreshRates,
@@ -53,4 +46,14 @@ func Timers(store dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Sc
 			Run:        jobs.RefreshRates, // idempotent, so OnStoreDown may stay StoreDownRunLocal, the default
 		},
 	)
+}
+
+func (jobs Jobs) sendInvoices(ctx context.Context) error {
+	run, _ := timer.RunFromContext(ctx)
+	// Not time.Now: the tick is the same on every host, however late the run starts.
+	day := run.Tick()
+	if day.IsZero() { // started by Trigger
+		day = time.Now()
+	}
+	return jobs.SendInvoices(ctx, day)
 }
