@@ -98,6 +98,8 @@ var rules = []rule{
 		"examples use what a user would"},
 	{"examples/quickstart", []string{"dlock", "dlock/memlock", "examples/internal/demo"},
 		"a stranger waits until all that it links is compiled, so it links no driver"},
+	{"examples/migrate", []string{"dlock", "schedule", "timer", "github.com/"},
+		"it is a module of its own, so it may have what people come from"},
 	{"examples/internal/fleettest", nil, "it sees of an example only what its processes print"},
 	{"examples/internal/demo", []string{"dlock", "schedule", "timer"}, "the same, and it is played on any store"},
 	{"examples/internal/demo/demotest", []string{"examples/internal/demo"}, "it checks examples, on any store"},

@@ -12,7 +12,7 @@ tool() {
 }
 
 # each runs a command in every module, or in those that are set before it.
-modules='. benchmarks health/grpchealth'
+modules='. benchmarks examples/migrate health/grpchealth'
 each() {
 	bad=0
 	for module in $modules; do
