@@ -363,8 +363,8 @@ func TestEverySettingIsDocumented(t *testing.T) {
 // documents are what people read, but for the changelog, which tells what was.
 func documents(t *testing.T) []string {
 	t.Helper()
-	all := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "model/README.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md"} {
+	all := []string{"README.md", "examples/README.md", "CONTRIBUTING.md", "SECURITY.md", "model/README.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md", "docs/migrate/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v", pattern, err)

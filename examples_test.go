@@ -1,0 +1,32 @@
+package tickslot_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Whoever looks for a program to begin with looks at the list.
+//
+// Fails when an example is added, or renamed, and the list is not changed.
+func TestExamplesAreListed(t *testing.T) {
+	t.Parallel()
+	list := read(t, "examples/README.md")
+	folders, err := filepath.Glob("examples/*/*.go")
+	if err != nil || len(folders) == 0 {
+		t.Fatal(folders, err)
+	}
+	for _, path := range folders {
+		name := filepath.Base(filepath.Dir(path))
+		if link := "[" + name + "](" + name + ")"; !strings.Contains(list, link) {
+			t.Errorf("examples/README.md does not have %s", link)
+		}
+	}
+	for _, link := range regexp.MustCompile(`\]\(([a-z]+)\)`).FindAllStringSubmatch(list, -1) {
+		if _, err := os.Stat("examples/" + link[1]); err != nil {
+			t.Errorf("examples/README.md: there is no %s", link[1])
+		}
+	}
+}
