@@ -319,21 +319,21 @@ func TestRunsActiveAndTriggers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			refused := s.Trigger(t.Context(), "a") // before Run
+			_, refused := s.Trigger(t.Context(), "a", timer.TriggerOptions{}) // before Run
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- s.Run(ctx) }()
 			<-s.Running()
 			for range 3 {
-				refused = s.Trigger(t.Context(), "a")
+				_, refused = s.Trigger(t.Context(), "a", timer.TriggerOptions{})
 			}
 			if refused == nil {
 				t.Error("the third was not refused")
 			}
-			if err := s.Trigger(t.Context(), "b"); err != nil {
+			if _, err := s.Trigger(t.Context(), "b", timer.TriggerOptions{}); err != nil {
 				t.Error(err)
 			}
-			if err := s.Trigger(t.Context(), "nobody"); err == nil {
+			if _, err := s.Trigger(t.Context(), "nobody", timer.TriggerOptions{}); err == nil {
 				t.Error("a timer that is not there was triggered")
 			}
 			got := values(t, reg)
@@ -349,7 +349,7 @@ func TestRunsActiveAndTriggers(t *testing.T) {
 				t.Errorf("store %t: slots held %v, there: %t", fleet, held, there)
 			}
 			waits, cancel := context.WithTimeout(t.Context(), time.Second)
-			if err := s.Trigger(waits, "b"); err == nil { // MaxPerHost
+			if _, err := s.Trigger(waits, "b", timer.TriggerOptions{}); err == nil { // MaxPerHost
 				t.Error("b was triggered")
 			}
 			cancel()
