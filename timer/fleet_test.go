@@ -135,8 +135,8 @@ func (f *virtualFleet) handler(d time.Duration) func(context.Context) error {
 	}
 }
 
-// sleep sets no timer for 0: the race detector of Go 1.26 crashes at times if a timer of virtual time
-// is due when it is set (go.dev/issue/78156).
+// sleep sets no timer for 0: the race detector of Go 1.26 crashes at times if a timer of virtual
+// time is due when it is set (go.dev/issue/78156).
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)

@@ -31,10 +31,9 @@ type planner struct {
 	ledger    *ledger
 	gate      *gate
 
-	createdAt time.Time
-	wake      chan struct{} // wakes the scheduling goroutine: there is an earlier item
-	wakeBy    atomic.Int64  // when the scheduling goroutine is to wake up, since createdAt; 0: it does not run
-	skew      atomic.Int64  // added to this host's clock by tests
+	wake    chan struct{} // wakes the scheduling goroutine: there is an earlier item
+	wakesAt wakeTime
+	skew    atomic.Int64 // added to this host's clock by tests
 
 	// Used by the scheduling goroutine only.
 	lookedAt time.Time         // when it last looked at the heap
@@ -79,7 +78,7 @@ func newPlanner(config Config, log *lineLog, g *registry, f *fullWaits, l *ledge
 	return &planner{
 		timetable: &timetable{host: config.Holder, blackouts: config.Blackouts},
 		log:       log, registry: g, waits: f, ledger: l,
-		createdAt: time.Now(), wake: make(chan struct{}, 1), fixed: make(fixedDelays),
+		wake: make(chan struct{}, 1), wakesAt: wakeTime{createdAt: time.Now()}, fixed: make(fixedDelays),
 	}
 }
 
@@ -100,7 +99,7 @@ func (p *planner) loop(until <-chan struct{}) {
 		if wait <= 0 {
 			return // until is closed
 		}
-		p.awakeIn(wait)
+		p.wakesAt.set(wait)
 		timer.Reset(wait)
 		select {
 		case <-until:
@@ -111,26 +110,12 @@ func (p *planner) loop(until <-chan struct{}) {
 	}
 }
 
-// awakeIn records when the scheduling goroutine will wake up, for Live.
-func (p *planner) awakeIn(wait time.Duration) {
-	p.wakeBy.Store(int64(time.Since(p.createdAt) + wait))
-}
-
-// lateness returns how late the scheduling goroutine is to wake up; 0 if it does not run.
-func (p *planner) lateness() time.Duration {
-	planned := p.wakeBy.Load()
-	if planned == 0 {
-		return 0
-	}
-	return time.Since(p.createdAt) - time.Duration(planned)
-}
-
 // now returns the time by which ticks come due.
 func (p *planner) now() time.Time { return time.Now().Add(time.Duration(p.skew.Load())) }
 
 // runDue handles all due items and returns the time until the next one, or 0 if until is closed.
-// Items may come due faster than it handles them, so it reports its progress for Live with every dispatch, and checks until
-// with every batch.
+// Items may come due faster than it handles them, so it reports its progress for Live with every
+// dispatch, and checks until with every batch.
 func (p *planner) runDue(until <-chan struct{}) time.Duration {
 	p.log.askDebug()
 	before, shown := p.lookedAt, p.shown
@@ -165,7 +150,7 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 // dispatch asks the schedules and blackouts of a batch, plans the next ticks, and hands the due
 // ones to the gate.
 func (p *planner) dispatch(batch []dueItem, now time.Time) {
-	p.awakeIn(0)
+	p.wakesAt.set(0)
 	// Schedules and blackouts may be the user's code: they run without a mutex, because they may
 	// call us.
 	for i := range batch {
@@ -194,12 +179,12 @@ func later(a, b time.Time) time.Time {
 
 // usesUserCode reports whether a timer's schedule or blackouts may be user code. That may take
 // long, and other timers must not wait for it: these items are dispatched last, one by one.
-func (p *planner) usesUserCode(e *entry) bool {
+func (tt *timetable) usesUserCode(e *entry) bool {
 	_, ours := e.timer.Schedule.(schedule.Interval)
 	if _, fixed := e.delay(); fixed {
 		ours = true
 	}
-	return !ours || len(e.timer.Blackouts) > 0 || len(p.timetable.blackouts) > 0
+	return !ours || len(e.timer.Blackouts) > 0 || len(tt.blackouts) > 0
 }
 
 // takeDue takes up to dueBatch due items from the heap, or returns the time until one is due.
@@ -233,7 +218,7 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 		case due != 0:
 			d.due = time.UnixMicro(due)
 		}
-		if p.usesUserCode(d.e) {
+		if p.timetable.usesUserCode(d.e) {
 			userCode = append(userCode, d)
 		} else {
 			batch = append(batch, d)
@@ -346,7 +331,7 @@ func (p *planner) replan(now time.Time) {
 
 // setStarted makes add plan timers at once.
 func (p *planner) setStarted() {
-	p.awakeIn(0)
+	p.wakesAt.set(0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.started = true
@@ -479,7 +464,7 @@ func (p *planner) drop(e *entry) {
 
 // stop empties the heap. Ticks that wait for another try are skipped.
 func (p *planner) stop() {
-	p.wakeBy.Store(0)
+	p.wakesAt.clear()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopped = true

@@ -257,7 +257,7 @@ func (s *Scheduler) bound(e *entry) int {
 // Live returns an error if the scheduling goroutine has stalled: only a restart of the process
 // helps. It does not depend on the store.
 func (s *Scheduler) Live() error {
-	if late := s.planner.lateness(); late > stalled {
+	if late := s.planner.wakesAt.lateness(); late > stalled {
 		return fmt.Errorf("the scheduler has stalled for %v", late.Round(time.Second))
 	}
 	return nil

@@ -33,7 +33,8 @@ func statusForJSON() timer.Status {
 			Name: "all", Schedule: "every 1h0m0s", Next: at(5), Ticks: 7, Started: 4,
 			Skipped: map[timer.Reason]uint64{timer.ReasonFull: 2, timer.ReasonMissed: 1},
 			Running: []timer.RunStatus{
-				{ID: "2-17", Tick: at(4), CaughtUp: true, OnStart: true, TriggeredBy: ann, PayloadLen: 6, Slot: 2, Fence: 17,
+				{ID: "2-17", Tick: at(4), CaughtUp: true, OnStart: true, TriggeredBy: ann, PayloadLen: 6,
+					Slot: 2, Fence: 17,
 					StartedAt: at(4), Attempt: 2, Degraded: true, Valid: true, Overdue: true},
 				{ID: "web-1/17/k3x9-1", Slot: -1, StartedAt: at(4), Attempt: 1},
 			},
