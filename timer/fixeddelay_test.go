@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -96,6 +97,7 @@ func (c *callsOf) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 // Fails when the store does not get the delay, or when a host does not move its next tick when a
 // run ends or the store tells how long to wait.
 func TestFixedDelayInTheFleet(t *testing.T) {
+	cycles := testkit.Rounds(t, 20, 100)
 	for _, delay := range []time.Duration{200 * time.Millisecond, 10 * time.Second, 10 * time.Minute} {
 		for name, longest := range map[string]time.Duration{"short": delay / 2, "long": 3 * delay} {
 			t.Run(delay.String()+" "+name, func(t *testing.T) {
@@ -119,11 +121,11 @@ func TestFixedDelayInTheFleet(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					time.Sleep(100 * (delay + longest))
+					time.Sleep(time.Duration(cycles) * (delay + longest))
 					f.ended()
 					runs := s.gaps(t, delay, delay+time.Millisecond)
-					if runs < 100 {
-						t.Errorf("%d runs in 100 times the longest cycle", runs)
+					if runs < cycles {
+						t.Errorf("%d runs in %d times the longest cycle", runs, cycles)
 					}
 					for i, c := range counted {
 						// One when it is due, one that is told to wait, and one per delay, at

@@ -22,6 +22,9 @@ import (
 //
 // Fails when history begins with room for all that it may hold.
 func TestIdleTimersAreSmall(t *testing.T) {
+	if raceDetector {
+		t.Skip("measured without the race detector")
+	}
 	t.Run("without metrics", func(t *testing.T) { idleTimersAreSmall(t, nil) })
 	t.Run("with metrics", func(t *testing.T) { idleTimersAreSmall(t, prometheus.NewRegistry()) })
 }

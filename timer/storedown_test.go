@@ -126,12 +126,20 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 		t.Run(policy.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
+				var mu sync.Mutex
 				var cause error
+				ended := func() error {
+					mu.Lock()
+					defer mu.Unlock()
+					return cause
+				}
 				work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), OnStoreDown: policy,
 					Run: func(ctx context.Context) error {
 						defer f.watch.enter(ctx)()
 						err := sleep(ctx, 50*time.Second)
+						mu.Lock()
 						cause = context.Cause(ctx)
+						mu.Unlock()
 						return err
 					}}
 				h := f.start(timer.Config{}, work)
@@ -142,8 +150,8 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 				synctest.Wait()
 				running := h.Status().Timers[0].Running
 				if policy == timer.StoreDownSkip {
-					if len(running) != 0 || !errors.Is(cause, dlock.ErrLost) {
-						t.Errorf("the run goes on: %+v, cause %v", running, cause)
+					if len(running) != 0 || !errors.Is(ended(), dlock.ErrLost) {
+						t.Errorf("the run goes on: %+v, cause %v", running, ended())
 					}
 				} else if len(running) != 1 || running[0].Valid || !running[0].Degraded {
 					t.Errorf("running %+v, want one, degraded and not valid", running)
@@ -155,8 +163,8 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 					!st.Timers[0].Running[0].Valid {
 					t.Errorf("after the store came back: %+v", st)
 				}
-				if policy == timer.StoreDownRunLocal && cause != nil {
-					t.Errorf("the degraded run's context ended: %v", cause)
+				if policy == timer.StoreDownRunLocal && ended() != nil {
+					t.Errorf("the degraded run's context ended: %v", ended())
 				}
 				f.Stop()
 				f.watch.check(t)

@@ -33,9 +33,8 @@ func main() {
 
 func run(ctx context.Context, store dlock.DistributedLock, rows []tenant, report func(tenant)) error {
 	timers, err := timer.New(timer.Config{
-		Lock:    store,
-		Limits:  []timer.Limit{{Name: "reports", Size: 10}}, // in the fleet: what is above it is skipped
-		MaxRuns: 5,                                          // on this host: what is above it waits in line
+		Lock: store, MaxRuns: 10, // on this host
+		Limits: []timer.Limit{{Name: "reports", Size: 10}}, // in the fleet
 	})
 	if err != nil {
 		return err
@@ -46,7 +45,8 @@ func run(ctx context.Context, store dlock.DistributedLock, rows []tenant, report
 		Name:      func(t tenant) string { return "report:" + t.id },
 		Timer: func(t tenant) (timer.Timer, error) {
 			work := func(context.Context) error { report(t); return nil }
-			return timer.Timer{Schedule: schedule.Cron(t.cron, t.zone), Limits: []string{"reports"}, Run: work}, nil
+			return timer.Timer{Schedule: schedule.Cron(t.cron, t.zone), Limits: []string{"reports"},
+				OnFull: timer.FullWait, Run: work}, nil // what is above a limit waits for its turn
 		},
 	}).Run(ctx)
 	return timers.Run(ctx)

@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A thousand tenants that are due at one instant each get their report, once, in two copies of the
+// A thousand tenants that are due at one instant each get their report, once, in three copies of the
 // program, and never more than ten at once.
 //
-// Fails when MaxRuns is taken out (then most are skipped), or when a tick runs in both copies.
+// Fails when OnFull is taken out (then many are skipped), or when a tick runs in two copies.
 func TestTenants(t *testing.T) {
 	store := memlock.New()
 	due := time.Now().Add(5 * time.Second).UTC()
@@ -36,8 +36,8 @@ func TestTenants(t *testing.T) {
 		mu.Unlock()
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 2)
-	for range 2 {
+	ended := make(chan error, 3)
+	for range 3 {
 		go func() { ended <- run(ctx, store, rows, report) }()
 	}
 	testkit.Eventually(t, 2*time.Minute, "each tenant has a report", func() error {
@@ -49,7 +49,7 @@ func TestTenants(t *testing.T) {
 		return nil
 	})
 	stop()
-	for range 2 {
+	for range 3 {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}

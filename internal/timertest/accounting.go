@@ -33,7 +33,11 @@ func accounting(s *suite, t *testing.T) {
 		slow := &slowSchedule{Schedule: every, took: 4 * s.Period}
 		timers := append(slices.Clone(timers), timer.Timer{Name: "slow", Schedule: slow,
 			OnStoreDown: timer.StoreDownSkip, Run: short})
-		f.start(timer.Config{}, timers...)
+		h := f.start(timer.Config{}, timers...)
+		f.until("the first ticks are planned", func() bool {
+			return !slices.ContainsFunc(h.Status().Timers, func(st timer.TimerStatus) bool { return st.Next.IsZero() })
+		})
+		h.ready = time.Now()
 		slow.once.Store(true)
 	}
 	f.until("ticks were skipped for every reason", func() bool {
