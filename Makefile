@@ -15,8 +15,8 @@ test: ## run every test but the long proofs, what is concurrent under -race: abo
 	@sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./dlock/redislock ./timer
 	@echo 'what does one thing at a time, and the examples, which `make examples` runs with it:'
 	@sh scripts/test.sh -count=1 -p 3 -timeout 20m $$(go list ./... | grep -E '$(unraced)')
-	@echo 'everything else under the race detector:'
-	@sh scripts/test.sh -race -count=1 -p 3 -timeout 20m $$(go list ./... | grep -v -E '$(unraced)')
+	@echo 'everything else under the race detector, the longest first:'
+	@sh scripts/test.sh -race -count=1 -p 3 -timeout 20m ./timer ./dlock/sqllock $$(go list ./... | grep -v -E '$(unraced)')
 	@cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...
 
 test-long: ## run the long proofs, which make test leaves out, under -race: eight minutes
