@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A thousand tenants that are due at one instant each get their report, once, in three copies of the
-// program, and never more than ten at once.
+// A thousand tenants that are due at one instant each get their report, once, in three copies of
+// the program, and never more than ten at once.
 //
 // Fails when OnFull is taken out (then many are skipped), or when a tick runs in two copies.
 func TestTenants(t *testing.T) {
