@@ -191,7 +191,7 @@ func ownReasonsFirst(c *check) {
 func alsoAskedAgain(c *check) {
 	a, b := c.host(), c.host()
 	limit, other := dlock.Lock{Name: "limit", Slots: 3}, dlock.Lock{Name: "other", Slots: 1}
-	req := c.with(c.brief("x", 1), limit, other)
+	req := c.with(c.request("x", 1), limit, other)
 	if c.h.Features.AtomicTick {
 		req.Tick = &dlock.Tick{At: thisSecond(), Max: 1}
 	}
@@ -206,14 +206,18 @@ func alsoAskedAgain(c *check) {
 			}
 		}
 	}
-	req.TTL = c.long
-	a.mustAcquire(req) // extends every part
 	a.free("one token", "limit", 3, 2)
-	until(first.endedBy(c))
-	c.want("extend after a TTL", b.extend(c.long, all(first.grant)...), dlock.GrantOK)
 	c.want("release", b.release(all(first.grant)...), dlock.GrantOK)
 	c.want("second release", b.release(all(first.grant)...), dlock.GrantLost)
 	a.free("after the release", "limit", 3, 3)
+
+	req = c.with(c.brief("y", 1), limit, other)
+	brief := a.mustAcquire(req)
+	req.TTL = c.long
+	a.mustAcquire(req) // extends every part
+	until(brief.endedBy(c))
+	c.want("extend after a TTL", b.extend(c.long, all(brief.grant)...), dlock.GrantOK)
+	c.want("release", b.release(all(brief.grant)...), dlock.GrantOK)
 }
 
 // alsoLostReply catches a grant that cannot be given back without knowing its slots.
