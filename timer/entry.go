@@ -42,6 +42,10 @@ type state struct {
 	mu   sync.Mutex
 	runs []*Run // by their place on this host; nil: the place is free
 
+	// endedAt is when a handler last returned here, ns since programStart; 0: none has. The delay
+	// of schedule.After counts from it.
+	endedAt atomic.Int64
+
 	// places is how many are taken under the name, also by runs of a removed timer. Written with
 	// registry.mu held.
 	places atomic.Int32

@@ -21,6 +21,9 @@ const (
 	latestRetry  = time.Minute
 )
 
+// programStart is what the ends of runs are counted from, by a clock that nobody sets.
+var programStart = time.Now()
+
 // fixedDelays are the timers with a fixed delay. Guarded by planner.mu.
 type fixedDelays map[*state]*fixedDelay
 
@@ -29,9 +32,8 @@ type fixedDelays map[*state]*fixedDelay
 type fixedDelay struct {
 	e       *entry
 	wait    time.Duration
-	item    int64     // when the item of the heap that counts comes up, µs
-	ended   time.Time // when a run last ended here; zero: none has since the timer was registered
-	counted int64     // the latest tick that counts towards AlarmAfter, µs
+	item    int64 // when the item of the heap that counts comes up, µs
+	counted int64 // the latest tick that counts towards AlarmAfter, µs
 }
 
 // delay returns the fixed delay of a timer. ok is false if it has none.
@@ -101,12 +103,14 @@ func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
 	return false
 }
 
-// left returns how long the delay since the last run here is not over, by a clock that nobody sets.
+// left returns how long the delay since the last run here is not over. That run may be of a timer
+// that had the name before.
 func (d *fixedDelay) left() time.Duration {
-	if d.ended.IsZero() {
+	ended := d.e.state.endedAt.Load()
+	if ended == 0 {
 		return 0
 	}
-	return max(0, d.wait-time.Since(d.ended))
+	return max(0, d.wait-(time.Since(programStart)-time.Duration(ended)))
 }
 
 // early returns how long the delay since the last run here is not over, and moves the next tick to
@@ -119,28 +123,33 @@ func (p *planner) early(e *entry) (left time.Duration) {
 	defer p.mu.Unlock()
 	if d := p.fixed[e.state]; d != nil && d.left() > 0 {
 		left = d.left()
-		p.move(d, left)
+		d.move(p, left)
 	}
 	return left
 }
 
-// dueIn moves the next tick of a timer with a fixed delay, but not to before the delay is over.
-// ended: a run of it has just ended here, from which the delay counts.
-func (p *planner) dueIn(e *entry, wait time.Duration, ended bool) {
+// dueIn moves the next tick of a timer with a fixed delay, but not to before the delay is over. A
+// timer that has another delay by now is left alone.
+func (p *planner) dueIn(e *entry, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d := p.fixed[e.state]
-	if d == nil {
-		return
+	if d := p.fixed[e.state]; d != nil && d.e == e.heir() {
+		d.move(p, wait)
 	}
-	if ended {
-		d.ended = time.Now()
-	}
-	p.move(d, wait)
 }
 
-// move is called with mu held.
-func (p *planner) move(d *fixedDelay, wait time.Duration) {
+// runEnded moves the next tick of a timer by its delay, if it has a fixed one: a run has just ended
+// here, perhaps of a timer that had the name before.
+func (p *planner) runEnded(s *state) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d := p.fixed[s]; d != nil {
+		d.move(p, d.wait)
+	}
+}
+
+// move is called with planner.mu held.
+func (d *fixedDelay) move(p *planner, wait time.Duration) {
 	if p.stopped || d.e.gone() {
 		return
 	}

@@ -24,7 +24,7 @@ type runner struct {
 	ledger   *ledger
 	store    *storeWatch  // nil: no store
 	started  atomic.Int64 // runs without a fence
-	ended    func(*entry) // tells that a run of a timer with a fixed delay has ended
+	ended    func(*state) // tells that a run has ended, of a timer that may have a fixed delay
 	runHost
 
 	adoptions few
@@ -143,6 +143,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	d.mu.Lock()
 	abandoned := n.gaveUp.Load()
 	r.over = true // it gets no slot any more
+	d.endedAt.Store(int64(time.Since(programStart)))
 	if r.unwatch != nil {
 		r.unwatch()
 	}
@@ -151,7 +152,8 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 		n.store.views.endDegraded(e)
 	}
 	lease := r.lease.Load()
-	_, fixed := e.latest().delay() // as Update may have set it since
+	_, fixed := e.latest().delay() // as Update may have set it since, or a timer that took its name
+	fixed = fixed || e.removed()
 	if logged || lease != nil || fixed {
 		d.mu.Unlock()
 		if lease != nil && !abandoned { // once Run no longer waits for it, the slot is left to expire
@@ -161,7 +163,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 			n.release(e, lease)
 		}
 		if fixed {
-			n.ended(e)
+			n.ended(d)
 		}
 		if logged {
 			n.events.logEnd(r, outcome, took, err)

@@ -100,10 +100,7 @@ func (s *Scheduler) build() {
 	if s.store != nil {
 		s.triggers = s.newTriggers()
 	}
-	s.runner.ended = func(e *entry) {
-		delay, _ := e.latest().delay()
-		s.planner.dueIn(e, delay, true)
-	}
+	s.runner.ended = s.planner.runEnded
 	s.registry.line = newLine(s.config)
 	s.waits.try = s.gate.tryWaiting
 	s.registry.line.admit, s.registry.line.tooLate = s.gate.admit, s.gate.tooLate

@@ -67,9 +67,9 @@ func (a *acquirer) afterRefusal(e *entry, err error) {
 	switch no := refusal(err); {
 	case no == nil:
 	case no.Reason == dlock.ReasonTickEarly:
-		a.planner.dueIn(e, min(no.ExpiresIn, delay), false)
+		a.planner.dueIn(e, min(no.ExpiresIn, delay))
 	case no.Reason == dlock.ReasonFull: // a run goes on, so nothing is due before the delay has passed
-		a.planner.dueIn(e, max(delay, soonestRetry), false)
+		a.planner.dueIn(e, max(delay, soonestRetry))
 	}
 }
 

@@ -1,0 +1,112 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A timer that takes the name of a removed one, whose run goes on, counts its own delay from the
+// end of that run.
+//
+// Fails when the end of a run is told to the timer that it was of.
+func TestFixedDelayRegisteredAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		old, new time.Duration
+		local    bool
+	}{
+		"shorter":        {10 * time.Hour, time.Minute, false},
+		"shorter, local": {10 * time.Hour, time.Minute, true},
+		"longer, local":  {time.Hour, 5 * time.Hour, true},
+		"Every, local":   {0, 5 * time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				var s spans
+				job := timer.Timer{Name: "job", LocalOnly: c.local, Schedule: schedule.After(c.old),
+					Run: s.always(10 * time.Minute)}
+				if c.old == 0 {
+					job.Schedule = schedule.Every(24 * time.Hour)
+				}
+				h := f.start(timer.Config{}, job)
+				time.Sleep(time.Second)
+				if err := h.Trigger(t.Context(), "job"); err != nil && c.old == 0 {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := h.Remove(ctx, "job"); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				job.Schedule = schedule.After(c.new)
+				if err := h.Register(job); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10*time.Minute + c.new)
+				f.ended()
+				if n := s.gaps(t, c.new, c.new+time.Second); n != 2 {
+					t.Errorf("%d runs, must be 2", n)
+				}
+			})
+		})
+	}
+}
+
+// A delay that Update sets counts from the last run on this host, also if that ended before.
+//
+// Fails when the end of a run is remembered of timers with a fixed delay only.
+func TestFixedDelayAfterAnUpdate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var s spans
+		job := timer.Timer{Name: "job", LocalOnly: true, Schedule: tenMinutes, Run: s.always(time.Second)}
+		h := f.start(timer.Config{}, job)
+		time.Sleep(11 * time.Minute)
+		job.Schedule = schedule.After(time.Hour)
+		if err := h.Update(job); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		f.ended()
+		if n := s.gaps(t, time.Hour, time.Hour+time.Second); n != 2 {
+			t.Errorf("%d runs, must be 2", n)
+		}
+	})
+}
+
+// What the store answers about the delay before an Update does not move the next tick after it.
+//
+// Fails when the answer moves the tick of whichever timer has the name.
+func TestFixedDelayUpdatedDuringACall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var s spans
+		job := timer.Timer{Name: "job", Schedule: schedule.After(10 * time.Hour), Run: s.always(time.Second)}
+		f.start(timer.Config{}, job)
+		time.Sleep(time.Minute)
+		f.ended()
+		h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{}, job)
+		h.Link.Inject(dlocktest.Slow(500*time.Millisecond), dlocktest.OpAcquire)
+		f.Run(t.Context(), h)
+		time.Sleep(700 * time.Millisecond) // first it looks at the server, then it asks about the tick
+		if st := must(h.Status().Timer("job")); st.Ticks != 1 || len(st.Skipped) != 0 {
+			t.Fatalf("%d ticks, skipped %v: want one that the store is being asked about", st.Ticks, st.Skipped)
+		}
+		job.Schedule = schedule.After(time.Minute)
+		if err := h.Update(job); err != nil {
+			t.Fatal(err)
+		}
+		h.Link.Heal()
+		time.Sleep(time.Hour)
+		if n := len(s.list); n < 50 {
+			t.Errorf("%d runs in the hour after it: the next is due at %v", n, must(h.Status().Timer("job")).Next)
+		}
+		f.ended()
+	})
+}
