@@ -58,9 +58,10 @@ func (f fixedDelays) planned(e *entry, when int64) {
 	d.e, d.wait, d.item = e, wait, when
 }
 
-// forget drops a removed timer, unless another has taken its place.
+// forget drops a removed timer, unless another has taken its place. What it has may still be of one
+// that e has replaced.
 func (f fixedDelays) forget(e *entry) {
-	if d := f[e.state]; d != nil && d.e == e {
+	if d := f[e.state]; d != nil && d.e.latest() == e {
 		delete(f, e.state)
 	}
 }
