@@ -212,6 +212,9 @@ func (t Timer) checkDelay(store dlock.DistributedLock) (errs []error) {
 	if t.CatchUp != (CatchUp{}) {
 		fault("CatchUp", "with After a late run is not missed, it starts as soon as it can: take it out")
 	}
+	if t.RunOnStart != RunOnStartNever {
+		fault("RunOnStart", "a timer with After starts at once anyway, unless it ran less than that ago: take it out")
+	}
 	if t.Delay != (Delay{}) {
 		fault("Delay", "After has no instants that could be delayed: use a longer After")
 	}

@@ -398,6 +398,7 @@ func TestFixedDelayFaults(t *testing.T) {
 		"MaxPerTick: -1":            func(j *timer.Timer) { j.MaxPerTick = timer.NoLimit },
 		"CatchUp":                   func(j *timer.Timer) { j.CatchUp.Policy = timer.CatchUpOnce },
 		"Delay":                     func(j *timer.Timer) { j.Delay.Jitter = 0.1 },
+		"RunOnStart":                func(j *timer.Timer) { j.RunOnStart = timer.RunOnStartEachHost },
 		"Schedule: After(0s)":       func(j *timer.Timer) { j.Schedule = schedule.After(0) },
 		"Schedule: After(800h0m0s)": func(j *timer.Timer) { j.Schedule = schedule.After(800 * time.Hour) },
 		"Schedule: Except: an After": func(j *timer.Timer) {
