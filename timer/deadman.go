@@ -121,8 +121,10 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 		return "MaxRuns runs of other timers go on on this host"
 	case ReasonHostFull:
 		return "the runs on this host do not end"
-	case ReasonTickTaken, ReasonTickLate, ReasonTickEarly:
+	case ReasonTickTaken, ReasonTickLate:
 		return "other hosts claim its ticks, and no run of theirs succeeds"
+	case ReasonTickEarly:
+		return "no run succeeds, and the delay since the last is not over"
 	case ReasonPaused:
 		return "it is paused"
 	default:

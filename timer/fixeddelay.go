@@ -73,15 +73,16 @@ func (f fixedDelays) retried(e *entry, tick int64) bool {
 	if d == nil {
 		return false
 	}
-	if tick-d.counted < d.wait.Microseconds() {
-		return true
+	if since := tick - d.counted; since >= 0 && since < d.wait.Microseconds() {
+		return true // negative: the clock was set back
 	}
 	d.counted = tick
 	return false
 }
 
 // comesUp reports whether an item of the heap is the next tick of its timer. If it was put off, or
-// a run or an attempt goes on here, the item goes back into the heap.
+// a run or an attempt goes on here, the item goes back into the heap; not if the run ignores its
+// context: then ticks count towards AlarmAfter.
 func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
 	if _, fixed := it.e.delay(); !fixed {
 		return true
@@ -91,7 +92,7 @@ func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
 		return false
 	}
 	next, _ := it.e.clock.read()
-	if next <= it.when && it.e.placesTaken() > 0 {
+	if next <= it.when && it.e.placesTaken() > 0 && !it.e.state.overdue() {
 		again := schedule.RoundUp(now.Add(retryIn(d.wait)))
 		it.e.clock.set(0, again)
 		next = again.UnixMicro()

@@ -320,6 +320,13 @@ func (d *state) place(r *Run) {
 	d.runs[r.place] = r
 }
 
+// overdue reports whether a run goes on past MaxRunTime and ignores its context.
+func (d *state) overdue() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.count((*Run).overdue) > 0
+}
+
 // count counts the runs for which holds is true. Called with state.mu held.
 func (d *state) count(holds func(*Run) bool) (n int) {
 	for _, r := range d.runs {

@@ -1,0 +1,62 @@
+package timer_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A handler that ignores its context raises the alarm of AlarmAfter, as with Every.
+//
+// Fails when the next tick is put off as long as a run goes on, however long that is.
+func TestFixedDelayAlarmsAboutAHandlerThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		release := make(chan struct{})
+		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: schedule.After(time.Minute),
+			MaxRunTime: 2 * time.Minute, Run: func(context.Context) error { <-release; return nil }})
+		time.Sleep(119 * time.Second)
+		if st := must(h.Status().Timer("job")); st.Ticks != 1 {
+			t.Errorf("%d ticks while the run is within its MaxRunTime", st.Ticks)
+		}
+		time.Sleep(7 * time.Minute)
+		if h.TimersSucceed() == nil {
+			t.Errorf("no alarm: %d ticks without a success", must(h.Status().Timer("job")).TicksSinceSuccess)
+		}
+		close(release)
+		time.Sleep(2 * time.Minute)
+		if err := h.TimersSucceed(); err != nil {
+			t.Errorf("after the run has ended: %v", err)
+		}
+		f.ended()
+	})
+}
+
+// A clock that was ahead and is set right does not silence the alarm.
+//
+// Fails when every tick until the clock is back where it was counts as a retry of one before.
+func TestFixedDelayAlarmsAfterTheClockIsSetBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "other", Run: nop})
+		timer.SetSkew(h.Scheduler, 24*time.Hour)
+		if err := h.Register(timer.Timer{Name: "job", Schedule: schedule.After(time.Minute), Run: nop}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		timer.SetSkew(h.Scheduler, 0)
+		timer.Poke(h.Scheduler)
+		time.Sleep(time.Minute)
+		if err := timer.NewControl(f.store).Pause(t.Context(), "job", time.Now().Add(time.Hour), ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if h.TimersSucceed() == nil {
+			t.Errorf("no alarm in a pause: %d ticks without a success", must(h.Status().Timer("job")).TicksSinceSuccess)
+		}
+		f.ended()
+	})
+}
