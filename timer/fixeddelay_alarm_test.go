@@ -60,3 +60,29 @@ func TestFixedDelayAlarmsAfterTheClockIsSetBack(t *testing.T) {
 		f.ended()
 	})
 }
+
+// While a run goes on elsewhere, a host asks the store no more often with FullWait than without:
+// nothing may start when that run ends.
+//
+// Fails when a tick waits for a run of its own timer.
+func TestFixedDelayCallsNothingWhileARunGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var s spans
+		job := timer.Timer{Name: "job", Schedule: schedule.After(time.Hour), OnFull: timer.FullWait,
+			Run: s.always(20 * time.Minute)}
+		calls := make([]*callsOf, 2)
+		for i := range calls {
+			calls[i] = &callsOf{Store: f.store, name: "timer:job"}
+			f.startOn(calls[i], timer.Config{}, job)
+		}
+		time.Sleep(24 * time.Hour)
+		f.ended()
+		runs := s.gaps(t, time.Hour, time.Hour+time.Millisecond)
+		for i, c := range calls {
+			if runs < 18 || c.n > 3*runs {
+				t.Errorf("host %d made %d calls for %d runs in a day", i, c.n, runs)
+			}
+		}
+	})
+}

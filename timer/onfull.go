@@ -22,7 +22,8 @@ const (
 	// drains or the timer is removed. A Trigger does not wait.
 	//
 	// A tick is claimed when its run starts, not while it waits: hosts wait for the same tick, and
-	// it has MaxPerTick runs as ever.
+	// it has MaxPerTick runs as ever. With schedule.After a tick waits for Limits only: what is due
+	// while a run of the timer goes on has to wait for the delay after that.
 	//
 	// When a run of the timer ends on this host, the tick is tried at once. That a slot is free
 	// elsewhere, a host learns only by asking the store: after pauses of half the time that the
@@ -83,7 +84,7 @@ func (f *fullWaits) pause(waited time.Duration) time.Duration {
 // enter lets a tick wait until a run ends, if its timer says so. It reports false if the tick is to
 // be skipped: also if a later one has come due, or it has waited for too long.
 func (f *fullWaits) enter(e *entry, t dueTick, why Reason, err error) bool {
-	if e.timer.OnFull != FullWait || why != ReasonHostFull && why != ReasonFull && why != ReasonLimitFull {
+	if e.timer.OnFull != FullWait || !e.waitsFor(why) {
 		return false
 	}
 	f.mu.Lock()
@@ -107,6 +108,15 @@ func (f *fullWaits) enter(e *entry, t dueTick, why Reason, err error) bool {
 	f.n.Add(1)
 	w.timer = time.AfterFunc(pause, func() { f.retry(w) })
 	return true
+}
+
+// waitsFor reports whether a tick that was refused may start when a run has ended. With
+// a fixed delay it may not if the run was of its timer: the delay counts from the end of that.
+func (e *entry) waitsFor(why Reason) bool {
+	if _, fixed := e.delay(); fixed {
+		return why == ReasonLimitFull
+	}
+	return why == ReasonHostFull || why == ReasonFull || why == ReasonLimitFull
 }
 
 // retry tries a tick whose pause is over, unless it was taken out meanwhile.
