@@ -115,6 +115,14 @@ func (d *fixedDelay) left() time.Duration {
 	return max(0, d.wait-(time.Since(programStart)-time.Duration(ended)))
 }
 
+// replaced moves the first tick of a timer that has replaced another to when the delay since the
+// last run here is over. Called with planner.mu held.
+func (f fixedDelays) replaced(p *planner, e *entry) {
+	if d := f[e.state]; d != nil && d.e == e && d.left() > 0 {
+		d.move(p, d.left())
+	}
+}
+
 // early returns how long the delay since the last run here is not over, and moves the next tick to
 // then; 0: it is over, or the timer has none. The store knows all runs but those without it.
 func (p *planner) early(e *entry) (left time.Duration) {

@@ -110,3 +110,58 @@ func TestFixedDelayUpdatedDuringACall(t *testing.T) {
 		f.ended()
 	})
 }
+
+// An Update that leaves the delay as it is costs no call: the next tick stays when it is.
+//
+// Fails when Update plans a tick at once.
+func TestFixedDelayUpdatedInTheDelay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var s spans
+		job := timer.Timer{Name: "job", Schedule: schedule.After(10 * time.Hour), Run: s.always(time.Second)}
+		f.start(timer.Config{}, job)
+		c := &callsOf{Store: f.store, name: "timer:job"}
+		h := f.startOn(c, timer.Config{}, job)
+		time.Sleep(time.Hour)
+		before, next := c.n, must(h.Status().Timer("job")).Next
+		for i := range 10 {
+			job.MaxRunTime = time.Duration(i+1) * time.Minute
+			for _, h := range f.Hosts {
+				if err := h.Update(job); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute)
+		}
+		if got := must(h.Status().Timer("job")).Next; c.n != before || !got.Equal(next) {
+			t.Errorf("%d calls in 10 updates, and due at %v: must be none, and %v", c.n-before, got, next)
+		}
+		time.Sleep(10 * time.Hour)
+		f.ended()
+		if n := s.gaps(t, 10*time.Hour, 10*time.Hour+time.Second); n != 2 {
+			t.Errorf("%d runs, must be 2", n)
+		}
+	})
+}
+
+// A timer that waits for the end of a blackout starts at once when Update takes that out.
+//
+// Fails when Update keeps every instant that lies ahead.
+func TestFixedDelayUpdatedInABlackout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "job", Schedule: schedule.After(time.Minute), Run: f.handler(time.Second),
+			Blackouts: []schedule.Blackout{schedule.Between(time.Now().Add(-time.Hour), time.Now().Add(8*time.Hour))}}
+		h := f.start(timer.Config{}, job)
+		time.Sleep(time.Hour)
+		job.Blackouts = nil
+		if err := h.Update(job); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if n, _ := f.runs("job"); n != 1 {
+			t.Errorf("%d runs, must be 1", n)
+		}
+		f.ended()
+	})
+}

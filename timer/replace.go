@@ -82,6 +82,7 @@ func (p *planner) proceed(old, e *entry) {
 		if again = p.now().Before(now); !again && (e.askPause == planning || !p.started) {
 			e.askPause = 0
 			p.setNext(e, 0, next, err)
+			p.fixed.replaced(p, e)
 		}
 		p.mu.Unlock()
 	}
@@ -98,6 +99,9 @@ func (tt *timetable) proceed(old, e *entry, now time.Time) (plan, error) {
 			when = later(when, earlier(was, now))
 		}
 		return plan{tick: tick, due: when}, nil
+	}
+	if _, fixed := e.delay(); fixed && next != 0 && tt.blackout(old, now) == nil {
+		return tt.planned(e, time.UnixMicro(next)), nil // the store told when, or a run that ended here
 	}
 	var after time.Time
 	if due != 0 {
