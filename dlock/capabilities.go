@@ -82,9 +82,10 @@ type MultiLocker interface {
 
 // A Delayer is a store that keeps a fixed delay between leases of a name: see Tick.Delay.
 type Delayer interface {
-	// CheckDelay returns why the store cannot keep a delay, and how to mend that; nil: it can. It
-	// does not call the server. TryAcquire checks the same.
-	CheckDelay() error
+	// CheckDelay returns why the store cannot keep a delay, and how to mend that; nil: it can. it
+	// cannot if it may forget the end of a lease before the delay is over. It does not call the
+	// server. TryAcquire checks the same.
+	CheckDelay(time.Duration) error
 }
 
 // A LeaseInfo is a lease as a Lister reports it.

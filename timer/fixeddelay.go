@@ -205,7 +205,8 @@ func (e *earlyError) Error() string {
 
 // checkDelay returns every fault of a timer with a fixed delay.
 func (t Timer) checkDelay(store dlock.DistributedLock) (errs []error) {
-	if _, fixed := t.Schedule.(schedule.FixedDelay); !fixed {
+	after, fixed := t.Schedule.(schedule.FixedDelay)
+	if !fixed {
 		return nil
 	}
 	fault := func(field, format string, args ...any) {
@@ -234,7 +235,7 @@ func (t Timer) checkDelay(store dlock.DistributedLock) (errs []error) {
 	if delayer == nil {
 		fault("Schedule", "the store (%s) does not know when a run ended, which After needs: use redislock, sqllock "+
 			"or memlock, or set LocalOnly", storeLabel(store))
-	} else if err := guard(delayer.CheckDelay); err != nil {
+	} else if err := guard(func() error { return delayer.CheckDelay(after.Delay()) }); err != nil {
 		fault("Schedule", "%w; or set LocalOnly", err)
 	}
 	return errs

@@ -73,7 +73,7 @@ func delayUnsupported(c *check) {
 		if delayer == nil {
 			c.fatalf("the store states Delay, and is no dlock.Delayer")
 		}
-		if err := delayer.CheckDelay(); err != nil {
+		if err := delayer.CheckDelay(dlock.MaxDelay); err != nil {
 			c.errorf("CheckDelay: %v: must be nil", err)
 		}
 		for what, change := range map[string]func(*dlock.Request){
@@ -92,7 +92,7 @@ func delayUnsupported(c *check) {
 		h.mustAcquire(c.delayed("x", dlock.MaxDelay))
 		return
 	}
-	if delayer != nil && delayer.CheckDelay() == nil {
+	if delayer != nil && delayer.CheckDelay(time.Minute) == nil {
 		c.errorf("the store does not state Delay, and is a dlock.Delayer that finds nothing wrong")
 	}
 	if a := h.try(c.delayed("x", time.Minute)); a.err == nil || errors.Is(a.err, dlock.ErrNotAcquired) {

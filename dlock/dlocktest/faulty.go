@@ -319,9 +319,9 @@ func (f *Faulty) CheckAlso(name string, also ...string) error {
 
 // CheckDelay implements dlock.Delayer and never fails on demand. If the store is none, it returns
 // errors.ErrUnsupported.
-func (f *Faulty) CheckDelay() error {
+func (f *Faulty) CheckDelay(delay time.Duration) error {
 	if d := f.caps.Delayer; d != nil {
-		return d.CheckDelay()
+		return d.CheckDelay(delay)
 	}
 	return fmt.Errorf("%s keeps no delay: %w", f, errors.ErrUnsupported)
 }

@@ -297,7 +297,7 @@ func (e *entry) held(now time.Time) (n int) {
 }
 
 // CheckDelay implements dlock.Delayer.
-func (s *Store) CheckDelay() error { return nil }
+func (s *Store) CheckDelay(time.Duration) error { return nil }
 
 // lastHeld returns the latest time at which a lease was or will be held.
 func (e *entry) lastHeld() time.Time {

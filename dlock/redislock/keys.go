@@ -3,6 +3,7 @@ package redislock
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // KeyForm is the form of a store's keys.
@@ -77,7 +78,7 @@ func (s *Store) form() string {
 }
 
 // CheckDelay implements dlock.Delayer.
-func (s *Store) CheckDelay() error { return s.Check() }
+func (s *Store) CheckDelay(time.Duration) error { return s.Check() }
 
 // CheckAlso implements dlock.MultiLocker. On a Cluster one step reaches the keys of one hash slot
 // only. The names are in one if the Prefix has a hash tag.

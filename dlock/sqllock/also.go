@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
@@ -34,13 +35,18 @@ func (s *Store) CheckAlso(name string, also ...string) error {
 	return nil
 }
 
-// CheckDelay implements dlock.Delayer. All databases but SQL Server keep a delay.
-func (s *Store) CheckDelay() error {
+// CheckDelay implements dlock.Delayer. All databases but SQL Server keep a delay, if it is shorter
+// than Options.Retention: Cleanup would delete the row that has the end of the last lease.
+func (s *Store) CheckDelay(delay time.Duration) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
 	if !s.db.TakesSeveral() {
 		return errNoDelay
+	}
+	if delay >= s.retention {
+		return fmt.Errorf("sqllock: a delay of %v: Cleanup deletes rows that were idle for Options.Retention, %v: set a "+
+			"longer one", delay, s.retention)
 	}
 	return nil
 }

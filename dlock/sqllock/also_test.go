@@ -1,6 +1,8 @@
 package sqllock_test
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"strings"
 	"testing"
@@ -8,6 +10,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
 )
 
 // furtherTrips makes calls about a lease of three locks, each of which must be as many round trips
@@ -51,7 +55,7 @@ func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call f
 func TestSQLServerTakesOneLock(t *testing.T) {
 	t.Parallel()
 	s := (&scripted{}).store(t, sqllock.Options{})
-	if err := s.CheckDelay(); err == nil || !strings.Contains(err.Error(), "no delay") {
+	if err := s.CheckDelay(time.Hour); err == nil || !strings.Contains(err.Error(), "no delay") {
 		t.Errorf("CheckDelay: %v", err)
 	}
 	if _, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
@@ -65,5 +69,37 @@ func TestSQLServerTakesOneLock(t *testing.T) {
 		Also: []dlock.Lock{{Name: "b", Slots: 1}}})
 	if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "one lock at a time") {
 		t.Errorf("TryAcquire: %v", err)
+	}
+}
+
+// A delay that is not shorter than the Retention is refused: Cleanup would forget the end of the
+// last lease before it is over.
+//
+// Fails when every delay up to dlock.MaxDelay is taken.
+func TestDelayAndRetention(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	db, err := sql.Open("pgx", "postgres://nobody@127.0.0.1:1/nothing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s := sqllock.Postgres(db, sqllock.Options{Retention: 2 * day})
+	if err := s.CheckDelay(2*day - time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := s.CheckDelay(2 * day); err == nil || !strings.Contains(err.Error(), "Options.Retention") {
+		t.Errorf("CheckDelay: %v", err)
+	}
+	if _, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
+		Tick: &dlock.Tick{Delay: 2 * day}}); err == nil || !strings.Contains(err.Error(), "Options.Retention") {
+		t.Errorf("TryAcquire: %v", err)
+	}
+	if err := sqllock.Postgres(db, sqllock.Options{}).CheckDelay(dlock.MaxDelay); err != nil {
+		t.Errorf("by default: %v", err)
+	}
+	job := timer.Timer{Name: "job", Schedule: schedule.After(3 * day), Run: func(context.Context) error { return nil }}
+	if _, err := timer.New(timer.Config{Lock: s}, job); err == nil || !strings.Contains(err.Error(), "Options.Retention") {
+		t.Errorf("timer.New: %v", err)
 	}
 }

@@ -40,8 +40,8 @@ type Options struct {
 	// connection.
 	Schema string
 
-	// Retention is how long Cleanup keeps idle rows. At least 24 hours, the longest lease. Default
-	// 40 days.
+	// Retention is how long Cleanup keeps idle rows. At least 24 hours, the longest lease, and
+	// longer than any delay of a tick (schedule.After). Default 40 days.
 	Retention time.Duration
 }
 
@@ -155,7 +155,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	switch {
 	case req.Tick == nil:
 	case req.Tick.Delay > 0:
-		if err := s.CheckDelay(); err != nil {
+		if err := s.CheckDelay(req.Tick.Delay); err != nil {
 			return dlock.Grant{}, err
 		}
 		c.Delay, c.Schedule = micros(req.Tick.Delay), req.Tick.Schedule
