@@ -20,7 +20,7 @@ func (e *entry) limit() int {
 
 // claim returns the claim of a tick for the store. ok is false if the tick need not be claimed.
 func (e *entry) claim(t dueTick) (tick dlock.Tick, ok bool) {
-	if t.at == 0 || e.timer.MaxPerTick == unlimited || t.onStart && !e.claimsStart() {
+	if t.at == 0 || e.timer.MaxPerTick == unlimited || t.ownStart {
 		return tick, false
 	}
 	tick = dlock.Tick{At: time.UnixMicro(t.at), Max: e.timer.MaxPerTick, Schedule: e.id}

@@ -76,15 +76,13 @@ func (tt *timetable) atOnce(e *entry, now time.Time) dueTick {
 	if e.timer.RunOnStart == RunOnStartNever {
 		return tt.lastMissed(e, now)
 	}
-	at := now
-	if e.claimsStart() {
-		// Hosts agree on it. It is not a tick that Delay still holds back, which has yet to run.
-		if at = tt.lastDue(e, now, previousWithin); at.IsZero() {
-			return dueTick{}
-		}
+	if e.timer.RunOnStart == RunOnStartEachHost || e.local {
+		return dueTick{at: now.UnixMicro(), onStart: true, ownStart: true}
 	}
-	return dueTick{at: at.UnixMicro(), onStart: true}
+	// Hosts agree on it. It is not a tick that Delay still holds back, which has yet to run.
+	last := tt.lastDue(e, now, previousWithin)
+	if last.IsZero() {
+		return dueTick{}
+	}
+	return dueTick{at: last.UnixMicro(), onStart: true}
 }
-
-// claimsStart reports whether the run at the start of a host claims a tick.
-func (e *entry) claimsStart() bool { return e.timer.RunOnStart == RunOnStartOnce && !e.local }

@@ -17,7 +17,8 @@ type dueTick struct {
 	missedAt int64 // µs, when it came due, if this host missed it; else 0
 	yielded  bool  // it has already yielded to other hosts
 	onStart  bool  // it is that of RunOnStart
-	// Since when it waits for a run to end (FullWait); zero: it has not waited.
+	ownStart bool  // it is the instant at which this host started, so it is not claimed
+	// Since when it waits, for a run to end (FullWait) or in line (MaxRuns); zero: it has not.
 	waitsSince time.Time
 	carried    bool // it came due for a timer that Update has replaced since
 }

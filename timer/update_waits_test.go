@@ -2,6 +2,7 @@ package timer_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,4 +117,46 @@ func TestUpdateTakesOverWhatWaits(t *testing.T) {
 			}
 		})
 	})
+}
+
+// The run of a start that waits is claimed as it would have been before the update: that of
+// RunOnStartOnce runs once in the fleet, that of RunOnStartEachHost on every host.
+//
+// Fails when claim asks the new timer what the tick is.
+func TestI3UpdateKeepsTheClaimOfAStart(t *testing.T) {
+	for _, c := range []struct {
+		from, to timer.RunOnStartPolicy
+		runs     int
+	}{
+		{timer.RunOnStartOnce, timer.RunOnStartNever, 1}, {timer.RunOnStartOnce, timer.RunOnStartEachHost, 1},
+		{timer.RunOnStartEachHost, timer.RunOnStartOnce, 2},
+	} {
+		t.Run(fmt.Sprint(c.from, " to ", c.to), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 2, MaxPerTick: 1,
+					RunOnStart: c.from, Run: f.handler(time.Second)}
+				time.Sleep(time.Minute)
+				for range 2 {
+					h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{}, job)
+					h.Link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Name: "timer:job", Slots: 2,
+						Reason: dlock.ReasonQuarantine, ExpiresIn: 20 * time.Second}), dlocktest.OpAcquire)
+					f.Run(t.Context(), h)
+				}
+				time.Sleep(5 * time.Second)
+				job.RunOnStart = c.to
+				for _, h := range f.Hosts {
+					h.Link.Heal()
+					if err := h.Update(job); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Minute)
+				if n, _ := f.runs("job"); n != c.runs {
+					t.Errorf("%d runs at the start of two hosts, want %d", n, c.runs)
+				}
+				f.ended()
+			})
+		})
+	}
 }
