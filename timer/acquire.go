@@ -87,19 +87,24 @@ func (a *acquirer) attempt(e *entry, t dueTick) {
 		a.runner.carryOut(r)
 		return
 	}
-	if x.why != "" {
-		a.turnAway(e, t, x)
-		a.afterRefusal(e, x.err)
-	}
-	a.log.flush()
-	a.giveBack(e, x.unused)
+	a.afterRefusal(e, x.err)
+	a.turnAway(e, t, x)
 }
 
-// turnAway skips a tick that starts no run, or lets it wait for one to end.
+// turnAway gives back the place of a tick that starts no run. The tick is skipped, unless it was
+// postponed, waits for a run to end, or passes to the timer that has replaced its own.
 func (a *acquirer) turnAway(e *entry, t dueTick, x settlement) {
-	if !a.waits.enter(e, t, x.why, x.err) {
+	switch {
+	case x.postponed || a.waits.enter(e, t, x.why, x.err):
+	case e.gone() && e.waitsFor(x.why):
+		a.passOn(e, t)
+		a.log.flush()
+		return
+	default:
 		a.ledger.skip(e, t.at, x.why, x.err)
 	}
+	a.log.flush()
+	a.giveBack(e, x.unused) // last, because Run may return then
 }
 
 // acquire makes one call to the store. The zero dueTick claims no tick.

@@ -155,9 +155,10 @@ func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
 			g.ledger.putOff(&e.state.record)
 		}
 	}
-	if !g.waits.enter(e, t, why, err) {
-		g.ledger.skip(e, t.at, why, err)
+	if g.waits.enter(e, t, why, err) || e.gone() && e.waitsFor(why) && g.planner.carry(e, t) {
+		return
 	}
+	g.ledger.skip(e, t.at, why, err)
 }
 
 // blackedOut handles the answer of the blackouts about a tick. A tick in a blackout does not count

@@ -81,10 +81,23 @@ func (f *fullWaits) pause(waited time.Duration) time.Duration {
 	return min(pause-rand.N(pause/2+1), f.most-waited)
 }
 
-// enter lets a tick wait until a run ends, if its timer says so. It reports false if the tick is to
-// be skipped: also if a later one has come due, or it has waited for too long.
+// waitsFor reports whether a tick that is refused for a reason waits until a run ends. With
+// a fixed delay it does not if the run is of its timer: the delay counts from the end of that.
+func (e *entry) waitsFor(why Reason) bool {
+	if e.timer.OnFull != FullWait {
+		return false
+	}
+	if _, fixed := e.delay(); fixed {
+		return why == ReasonLimitFull
+	}
+	return why == ReasonHostFull || why == ReasonFull || why == ReasonLimitFull
+}
+
+// enter lets a tick wait until a run ends, if its timer says so. It reports false if it does not
+// wait here: also if a later one has come due, it has waited for too long, or its timer was
+// replaced.
 func (f *fullWaits) enter(e *entry, t dueTick, why Reason, err error) bool {
-	if e.timer.OnFull != FullWait || !e.waitsFor(why) {
+	if !e.waitsFor(why) {
 		return false
 	}
 	f.mu.Lock()
@@ -108,15 +121,6 @@ func (f *fullWaits) enter(e *entry, t dueTick, why Reason, err error) bool {
 	f.n.Add(1)
 	w.timer = time.AfterFunc(pause, func() { f.retry(w) })
 	return true
-}
-
-// waitsFor reports whether a tick that was refused may start when a run has ended. With
-// a fixed delay it may not if the run was of its timer: the delay counts from the end of that.
-func (e *entry) waitsFor(why Reason) bool {
-	if _, fixed := e.delay(); fixed {
-		return why == ReasonLimitFull
-	}
-	return why == ReasonHostFull || why == ReasonFull || why == ReasonLimitFull
 }
 
 // retry tries a tick whose pause is over, unless it was taken out meanwhile.

@@ -47,7 +47,6 @@ func (a *acquirer) withoutStore(e *entry, t dueTick, why error, degraded bool) {
 		return
 	}
 	a.turnAway(e, t, x)
-	a.registry.leave(e)
 }
 
 // postpone plans another try of a tick for the end of the store's quarantine, if that is why it was

@@ -160,3 +160,50 @@ func TestI3UpdateKeepsTheClaimOfAStart(t *testing.T) {
 		})
 	}
 }
+
+// A tick that waits for a run to end, and is being tried when its timer is updated, goes on waiting
+// for the new timer.
+//
+// Fails when turnAway skips a tick that enter refuses because its timer was replaced.
+func TestUpdateWhileAWaitingTickIsTried(t *testing.T) {
+	for _, c := range []struct {
+		onFull  timer.FullPolicy
+		runs    int
+		skipped timer.Reason
+	}{{timer.FullWait, 1, ""}, {timer.FullSkip, 0, timer.ReasonFull}} {
+		t.Run(c.onFull.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				held, err := otherSession(t, f.store).Semaphore("timer:job", 1).TryAcquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				job := timer.Timer{Name: "job", Schedule: tenMinutes, OnFull: timer.FullWait,
+					Run: f.handler(time.Second)}
+				h := f.start(timer.Config{}, job)
+				time.Sleep(12 * time.Minute)
+				h.Link.Inject(dlocktest.Slow(500*time.Millisecond), dlocktest.OpAcquire)
+				for n := h.Link.Calls(dlocktest.OpAcquire); h.Link.Calls(dlocktest.OpAcquire) == n; {
+					time.Sleep(50 * time.Millisecond)
+				}
+				job.OnFull = c.onFull
+				if err := h.Update(job); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				h.Link.Heal()
+				time.Sleep(10 * time.Second)
+				if err := held.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(30 * time.Second)
+				if n, _ := f.runs("job"); n != c.runs {
+					t.Errorf("%d runs, want %d", n, c.runs)
+				}
+				if skipped := f.ended(); len(skipped) != 1-c.runs || skipped[c.skipped] != uint64(1-c.runs) {
+					t.Errorf("skipped %v", skipped)
+				}
+			})
+		})
+	}
+}
