@@ -28,6 +28,7 @@ type entry struct {
 	open           bool  // the code does not set MaxPerHost
 	local          bool  // LocalOnly, or there is no store
 	blackoutFailed bool  // the gate's: its blackouts failed when they were last asked
+	begun          bool  // the planner's: it was planned while Run was running, RunOnStart included
 }
 
 // state is what this host knows of a timer. It outlives an entry that Update replaces, and passes
@@ -116,6 +117,18 @@ func (c *clock) interval() time.Duration {
 	}
 	// Sub saturates; the difference in microseconds could overflow a Duration.
 	return time.UnixMicro(next).Sub(time.UnixMicro(due))
+}
+
+// tried returns the latest tick that came due, which does not come due a second time; the zero
+// time: none. If the wall clock was set back since by less than an interval, that is still so: a
+// nightly run must not be repeated because of a second. Otherwise there is none: ticks that are in
+// the future again do come due again, and the store refuses those that were claimed.
+func (c *clock) tried(now time.Time) time.Time {
+	_, due := c.read()
+	if at := time.UnixMicro(due); due != 0 && at.Sub(now) < c.interval() {
+		return at
+	}
+	return time.Time{}
 }
 
 func (c *clock) scheduleFault() string {

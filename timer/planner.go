@@ -295,10 +295,7 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 func steppedBack(passed, shown time.Duration) bool { return passed-shown > time.Second }
 
 // replan asks all schedules again after the clock was set back: otherwise no tick would come due
-// until the clock reaches the planned times again. If the clock went back by less than an interval,
-// the latest tick does not come due a second time: a nightly run must not be repeated because of a
-// second. Otherwise ticks that are in the future again do come due again, and the store refuses
-// those that were claimed.
+// until the clock reaches the planned times again.
 func (p *planner) replan(now time.Time) {
 	p.log.Warn("timer: the wall clock was set back; asking all schedules again")
 	p.mu.Lock()
@@ -312,12 +309,7 @@ func (p *planner) replan(now time.Time) {
 		if e.askPause == planning {
 			continue // proceed is about to plan it, by the new time; planned twice, it would run early
 		}
-		after[e] = time.Time{}
-		if _, at := e.clock.read(); at != 0 {
-			if due := time.UnixMicro(at); due.Sub(now) < e.clock.interval() {
-				after[e] = due
-			}
-		}
+		after[e] = e.clock.tried(now)
 	}
 	p.mu.Unlock()
 	for e, done := range after {
@@ -365,7 +357,10 @@ func (p *planner) add(entries []*entry, firsts []plan) {
 // setNext sets the next tick of a timer and, if due is not 0, the latest that came due. Called with
 // mu held.
 func (p *planner) setNext(e *entry, due int64, next plan, err error) {
-	if e.gone() || err != nil {
+	if e.gone() {
+		return
+	}
+	if err != nil {
 		next = plan{}
 	}
 	if next.atOnce.at != 0 && p.started && !p.stopped && due == 0 {
@@ -377,8 +372,6 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 	}
 	e.clock.set(due, next.tick)
 	switch {
-	case e.gone():
-		return
 	case err != nil:
 		p.scheduleFailed(e, err)
 		return
@@ -391,6 +384,7 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 	case !p.started || p.stopped: // begin asks all schedules when Run starts
 	case !next.tick.IsZero():
 		p.heap.push(item{when: next.due.UnixMicro(), e: e})
+	e.begun = p.started
 		p.fixed.planned(e, next.due.UnixMicro())
 	case schedule.Ends(e.timer.Schedule):
 		p.finishLater(e)

@@ -41,7 +41,7 @@ func (p *planner) replace(mine, e *entry) (old *entry, err error) {
 	if _, fixed := e.delay(); !fixed {
 		delete(p.fixed, e.state)
 	}
-	if p.started {
+	if e.begun = old.begun; p.started {
 		e.askPause = planning // otherwise begin asks its schedule
 	}
 	if e.id != old.id {
@@ -77,7 +77,10 @@ func (c *clock) takeOver(old *clock, sameSchedule bool) {
 func (p *planner) proceed(old, e *entry) {
 	for again := true; again; {
 		now := p.now()
-		next, err := p.timetable.proceed(old, e, now)
+		p.mu.Lock()
+		begun := e.begun
+		p.mu.Unlock()
+		next, err := p.timetable.replaced(old, e, now, begun)
 		p.mu.Lock()
 		if again = p.now().Before(now); !again && (e.askPause == planning || !p.started) {
 			e.askPause = 0
@@ -89,9 +92,15 @@ func (p *planner) proceed(old, e *entry) {
 	p.poke()
 }
 
-// proceed returns the first tick of a timer that has replaced another.
-func (tt *timetable) proceed(old, e *entry, now time.Time) (plan, error) {
-	next, due := e.clock.read()
+// replaced returns the first tick of a timer that has replaced another. begun: that was planned
+// while Run was running; otherwise the new one starts together with Run.
+func (tt *timetable) replaced(old, e *entry, now time.Time, begun bool) (plan, error) {
+	if !begun {
+		first, err := tt.first(e, now, time.Time{})
+		first.atOnce = tt.atOnce(e, now)
+		return first, err
+	}
+	next, _ := e.clock.read()
 	if tick := time.UnixMicro(next); next != 0 && !tick.After(now) {
 		// It has come due, and its delay is not over, or this host has not come to it yet.
 		when := tt.startsAt(e, tick)
@@ -103,11 +112,7 @@ func (tt *timetable) proceed(old, e *entry, now time.Time) (plan, error) {
 	if _, fixed := e.delay(); fixed && next != 0 && tt.blackout(old, now) == nil {
 		return tt.planned(e, time.UnixMicro(next)), nil // the store told when, or a run that ended here
 	}
-	var after time.Time
-	if due != 0 {
-		after = time.UnixMicro(due)
-	}
-	first, err := tt.first(e, now, after)
+	first, err := tt.first(e, now, old.clock.tried(now)) // by the old interval
 	if err == nil && e.id == old.id {
 		first.atOnce = tt.lastMissed(e, now)
 	}

@@ -95,3 +95,54 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 			s.planner.dropped)
 	}
 }
+
+// A timer that is updated while Run begins, before that has planned it, runs on start, if the new
+// one says so. No other Update makes a timer run.
+//
+// Fails when proceed takes a timer that begin has not planned for one that has started, or the
+// other way round.
+func TestUpdateWhileRunBeginsRunsOnStart(t *testing.T) {
+	for _, began := range []bool{false, true} {
+		for _, every := range []time.Duration{time.Hour, time.Minute} { // the same schedule, and another
+			var s *Scheduler
+			update := func() {
+				for range 2 {
+					if err := s.Update(Timer{Name: "a", Schedule: schedule.Every(every),
+						RunOnStart: RunOnStartEachHost, Run: nothing}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			asked := func() {}
+			before := Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing}
+			if !began {
+				before.Schedule = nextOf(func(after time.Time) time.Time {
+					asked()
+					return after.Truncate(time.Hour).Add(time.Hour)
+				})
+			}
+			s, err := New(Config{}, before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !began {
+				asked = sync.OnceFunc(update)
+			}
+			if err := s.start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if began {
+				update()
+			}
+			starts := 0
+			for _, it := range s.planner.heap {
+				if it.again != nil && it.again.onStart {
+					starts++
+				}
+			}
+			if want := map[bool]int{false: 1}[began]; starts != want {
+				t.Errorf("began %v, every %v: %d starts, want %d", began, every, starts, want)
+			}
+		}
+	}
+}

@@ -207,3 +207,41 @@ func TestUpdateWhileAWaitingTickIsTried(t *testing.T) {
 		})
 	}
 }
+
+// Update after the clock was set back, by more than an interval, does not wait until it shows the
+// latest tick again; after less than that it does, so that the tick is not tried twice.
+//
+// Fails when proceed takes the latest tick for the past, or leaves it out.
+func TestUpdateAfterTheClockWasSetBack(t *testing.T) {
+	for _, c := range []struct {
+		ahead time.Duration
+		to    time.Duration // the new interval
+		runs  int
+	}{{48 * time.Hour, time.Hour, 24}, {48 * time.Hour, 2 * time.Hour, 12}, {30 * time.Minute, time.Hour, 23}} {
+		t.Run(fmt.Sprint(c.ahead, c.to), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				var ran versions
+				job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Hour).Offset(0), LocalOnly: true,
+					Run: ran.handler(f, "old", 0)}
+				h := f.start(timer.Config{}, job)
+				time.Sleep(45 * time.Minute)
+				timer.SetSkew(h.Scheduler, c.ahead)
+				timer.Poke(h.Scheduler)
+				time.Sleep(2 * time.Hour)
+				timer.SetSkew(h.Scheduler, 0)
+				timer.Poke(h.Scheduler)
+				time.Sleep(time.Second)
+				job.Schedule, job.Run = schedule.Every(c.to).Offset(0), ran.handler(f, "new", 0)
+				if err := h.Update(job); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(24 * time.Hour)
+				if n := ran.of("new"); n != c.runs {
+					t.Errorf("%d runs in a day, want %d", n, c.runs)
+				}
+				f.ended()
+			})
+		})
+	}
+}
