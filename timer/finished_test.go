@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -137,5 +139,32 @@ func TestFinishedTimersWaitForTheirRuns(t *testing.T) {
 			t.Errorf("it is still there: %+v", st)
 		}
 		f.Stop()
+	})
+}
+
+// A tick of an At that waits for another try runs, also if the host was asleep until after the
+// timer would have left.
+//
+// Fails when takeDue lets a timer leave whose tick it has just taken.
+func TestFinishedTimersWaitForTheirTicks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.At(time.Now().Add(time.Minute)),
+			Run: f.handler(time.Second)})
+		h.Link.Inject(dlocktest.Error(&dlock.NotAcquiredError{Name: "timer:a", Slots: 1,
+			Reason: dlock.ReasonQuarantine, ExpiresIn: 20 * time.Second}), dlocktest.OpAcquire)
+		time.Sleep(65 * time.Second)
+		h.Link.Heal()
+		timer.SetSkew(h.Scheduler, 20*time.Minute) // it was suspended
+		timer.Poke(h.Scheduler)
+		time.Sleep(time.Minute)
+		if n, _ := f.runs("a"); n != 1 {
+			t.Errorf("%d runs, want one", n)
+		}
+		time.Sleep(11 * time.Minute)
+		if st, ok := h.Status().Timer("a"); ok {
+			t.Errorf("it is still there: %+v", st)
+		}
+		f.ended()
 	})
 }

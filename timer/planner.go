@@ -212,6 +212,10 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 		switch {
 		case next != 0:
 			d.tick = time.UnixMicro(next)
+		case d.again == nil && d.e.askPause == 0 && len(batch)+len(userCode) > 0:
+			// A tick of this timer may be among those taken. They are tried first.
+			p.heap.push(d.item)
+			return batch, userCode, now, wait
 		case d.again == nil && d.e.askPause == 0:
 			p.finish(d.e)
 			continue
@@ -380,11 +384,11 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 		e.clock.setFault("")
 		p.log.later(slog.LevelInfo, "timer: the schedule works again", "timer", e.timer.Name)
 	}
+	e.begun = p.started
 	switch {
 	case !p.started || p.stopped: // begin asks all schedules when Run starts
 	case !next.tick.IsZero():
 		p.heap.push(item{when: next.due.UnixMicro(), e: e})
-	e.begun = p.started
 		p.fixed.planned(e, next.due.UnixMicro())
 	case schedule.Ends(e.timer.Schedule):
 		p.finishLater(e)
