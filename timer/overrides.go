@@ -29,6 +29,7 @@ type overrides struct {
 	mu           sync.Mutex
 	heardVersion int64 // the latest version of the overrides that the store has reported
 	readVersion  int64 // the latest version that the prober has read
+	readAll      bool  // it has to read all again, also if it is reading now
 	pauses       bool  // a timer may be paused
 }
 
@@ -175,6 +176,9 @@ func (o *overrides) heard(version int64) {
 func (o *overrides) unread() (version int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.readAll {
+		o.readAll, o.readVersion = false, 0
+	}
 	return o.heardVersion, o.heardVersion > o.readVersion
 }
 
@@ -185,12 +189,12 @@ func (o *overrides) markRead(version int64) {
 	o.readVersion = version
 }
 
-// readAgain has the prober read all overrides with its next probe, for timers that were registered
-// since it last did.
+// readAgain has the prober read all overrides with its next probe, for timers that have come to use
+// the store since it last did.
 func (o *overrides) readAgain() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.readVersion = 0
+	o.readAll = true
 }
 
 // update updates a timer's override from what the prober has read. It reports whether somebody has

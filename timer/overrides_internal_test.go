@@ -71,6 +71,11 @@ func TestOverridesAreReadOnce(t *testing.T) {
 	is("read", 3, false, 1)
 	o.heard(4)
 	is("a later one", 4, true, 2)
+	o.readAgain() // a timer was registered while it was being read
+	o.markRead(4)
+	is("read, but not for that timer", 4, true, 2)
+	o.markRead(4)
+	is("read for all", 4, false, 2)
 }
 
 // A host looks at the triggers of a timer once for each time that somebody has triggered it, if the

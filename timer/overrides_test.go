@@ -442,3 +442,42 @@ func TestOverridesBesideADamagedKey(t *testing.T) {
 		f.Stop()
 	})
 }
+
+// A timer that was LocalOnly follows the overrides with the next probe after an Update has it use
+// the store, also if it has no limit for which it would ask.
+//
+// Fails when replace does not have the overrides read again.
+func TestOverridesOfATimerThatWasLocalOnly(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		list := []timer.Timer{
+			{Name: "paused", Schedule: schedule.Every(time.Second), MaxConcurrency: timer.NoLimit,
+				MaxPerTick: timer.NoLimit, LocalOnly: true, Run: f.handler(0)},
+			{Name: "triggered", LocalOnly: true, Run: f.handler(0)}}
+		h := f.start(timer.Config{}, list...)
+		control := timer.NewControl(f.store)
+		if err := control.Pause(t.Context(), "paused", time.Now().Add(3*time.Hour), ann); err != nil {
+			t.Fatal(err)
+		}
+		if err := control.Trigger(t.Context(), "triggered", timer.TriggerOptions{By: ann}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		for _, job := range list {
+			job.LocalOnly = false
+			if err := h.Update(job); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(dlock.DefaultTTL)
+		before, _ := f.runs("paused")
+		time.Sleep(time.Minute)
+		if n, _ := f.runs("paused"); n != before {
+			t.Errorf("%d runs in a minute of a pause", n-before)
+		}
+		if n, _ := f.runs("triggered"); n != 1 {
+			t.Errorf("%d runs, want the one that was triggered", n)
+		}
+		f.ended()
+	})
+}

@@ -89,6 +89,9 @@ func (g *registrar) replace(t Timer, mine *entry) (*entry, error) {
 	}
 	g.planner.proceed(old, e)
 	g.log.flush()
+		if old.timer.LocalOnly && !e.timer.LocalOnly {
+			g.store.overrides.readAgain()
+		}
 	return e, nil
 }
 
