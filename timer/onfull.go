@@ -193,28 +193,39 @@ func (f *fullWaits) of(e *entry) time.Time {
 	return time.Time{}
 }
 
-// runEnded tries the tick that has waited longest for a run like this one to end. Only one: what is
-// free now is one place.
+// runEnded tries the tick that has waited longest for a run like this one to end: what is free now
+// is one place. If that is the tick of another timer, which may wait for something else as well,
+// the timer's own is tried, too.
 func (f *fullWaits) runEnded(e *entry) {
 	if f.n.Load() == 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if w := f.longestFor(e); w != nil && f.claim(w) {
-		go f.tryNow(w)
+	own := f.ownOf(e)
+	longest := f.longestFor(e, own)
+	if longest != nil && f.claim(longest) {
+		go f.tryNow(longest)
 	}
+	if own != nil && own != longest && f.claim(own) {
+		go f.tryNow(own)
+	}
+}
+
+// ownOf returns the tick that waits of the timer of a run; nil: there is none. Called with mu held.
+func (f *fullWaits) ownOf(e *entry) *fullWait {
+	if e.gone() {
+		if heir := f.registry.get(e.timer.Name); heir != nil && heir.state == e.state {
+			return f.ticks[heir]
+		}
+	}
+	return f.ticks[e]
 }
 
 // longestFor returns, of the ticks that a run of e may have been in the way of, the one that has
 // waited longest; nil: there is none. Called with mu held.
-func (f *fullWaits) longestFor(e *entry) (longest *fullWait) {
-	longest = f.ticks[e]
-	if e.gone() {
-		if heir := f.registry.get(e.timer.Name); heir != nil && heir.state == e.state {
-			longest = f.ticks[heir]
-		}
-	}
+func (f *fullWaits) longestFor(e *entry, own *fullWait) (longest *fullWait) {
+	longest = own
 	if len(e.limits()) == 0 {
 		return longest
 	}

@@ -456,3 +456,31 @@ func TestFullWaitOneHostAfterTheOther(t *testing.T) {
 		}
 	})
 }
+
+// When a run ends, the tick of its own timer is tried at once, also if another waits longer for a
+// limit of both, and may not start for another reason.
+//
+// Fails when runEnded tries the tick that has waited longest only.
+func TestFullWaitBehindAnotherTimer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		config := timer.Config{Limits: []timer.Limit{{Name: "smtp", Size: 1}, {Name: "sms", Size: 1}}}
+		in := func(d ...time.Duration) (instants []time.Time) {
+			for _, d := range d {
+				instants = append(instants, time.Now().Add(d))
+			}
+			return instants
+		}
+		f.start(config, timer.Timer{Name: "sms", Limits: []string{"sms"}, Schedule: schedule.At(in(time.Second)...),
+			Run: f.handler(time.Hour)})
+		f.start(config, timer.Timer{Name: "both", Limits: []string{"smtp", "sms"}, OnFull: timer.FullWait,
+			Schedule: schedule.At(in(10 * time.Second)...), Run: f.handler(0)},
+			timer.Timer{Name: "own", Limits: []string{"smtp"}, OnFull: timer.FullWait,
+				Schedule: schedule.At(in(5*time.Second, 20*time.Second)...), Run: f.handler(100 * time.Second)})
+		time.Sleep(105*time.Second + time.Millisecond)
+		if n, _ := f.runs("own"); n != 2 {
+			t.Errorf("%d runs just after the first has ended, want 2", n)
+		}
+		f.ended()
+	})
+}
