@@ -68,7 +68,7 @@ type Config struct {
 	OnMaxRuns MaxRunsPolicy
 
 	// MaxWait is how long they wait in line, with MaxRunsWait, and how long a tick waits with
-	// FullWait. Default 1 h.
+	// FullWait; a tick that does both waits that long together. Default 1 h.
 	MaxWait time.Duration
 
 	// TTL is how long the slot of a dead host stays taken. Leases are renewed every third of it. At

@@ -40,6 +40,7 @@ type line struct {
 	wait  time.Duration // how long something waits; 0: nothing waits
 	queue queue
 	timer *time.Timer // ends waits that have lasted too long; nil: nothing has waited yet
+	ends  time.Time   // when it does; zero: nothing waits
 	// How many places are reserved for ticks and triggers of a timer whose turn has come.
 	reserved map[*entry]int
 
@@ -92,7 +93,11 @@ func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, wait
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	why = g.tryEnter(e, limit)
-	if why != ReasonMaxRuns || g.line.wait == 0 {
+	if why != ReasonMaxRuns {
+		return why, false, earlier
+	}
+	w := g.line.waiting(t)
+	if !time.Now().Before(w.until) { // as with MaxRunsSkip, at once
 		return why, false, earlier
 	}
 	// One of the two has waited for a run to end until now (FullWait).
@@ -101,12 +106,19 @@ func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, wait
 	} else if waited {
 		earlier, _ = g.line.queue.takeOut(e)
 	}
-	until := time.Now().Add(g.line.wait)
-	t.yielded = false // this wait may be long, so the blackouts have to be asked again
 	g.line.queue.enqueue(e, t)
-	g.line.queue.ticks[e] = waitingTick{t, until}
-	g.line.watch(until, g.endWaits)
+	g.line.queue.ticks[e] = w
+	g.line.watch(w.until, g.endWaits)
 	return "", true, earlier
+}
+
+// waiting returns a tick that is to wait in line. What it has waited before counts.
+func (l *line) waiting(t dueTick) waitingTick {
+	t.yielded = false // this wait may be long, so the blackouts have to be asked again
+	if t.waitsSince.IsZero() {
+		t.waitsSince = time.Now()
+	}
+	return waitingTick{t, t.waitsSince.Add(l.wait)}
 }
 
 // watch has endWaits called when a wait has lasted too long.
@@ -114,9 +126,12 @@ func (l *line) watch(until time.Time, endWaits func()) {
 	switch {
 	case l.timer == nil:
 		l.timer = time.AfterFunc(time.Until(until), endWaits)
-	case len(l.queue.ticks) == 1: // it was empty
+	case l.ends.IsZero() || until.Before(l.ends):
 		l.timer.Reset(time.Until(until))
+	default:
+		return
 	}
+	l.ends = until
 }
 
 // endWaits takes ticks out of the line that have waited for too long.
@@ -133,7 +148,7 @@ func (g *registry) endWaits() {
 			next = w.until
 		}
 	}
-	if !next.IsZero() {
+	if g.line.ends = next; !next.IsZero() {
 		g.line.timer.Reset(next.Sub(now))
 	}
 	g.mu.Unlock()
@@ -148,8 +163,7 @@ func (g *registry) overtake(e *entry, t dueTick) (earlier dueTick, waited bool) 
 	defer g.mu.Unlock()
 	w, waited := g.line.queue.ticks[e]
 	if waited {
-		t.yielded = false
-		g.line.queue.ticks[e] = waitingTick{t, time.Now().Add(g.line.wait)}
+		g.line.queue.ticks[e] = g.line.waiting(t)
 	}
 	return w.dueTick, waited
 }

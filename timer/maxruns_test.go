@@ -304,3 +304,57 @@ func TestI11FaultsOfMaxRuns(t *testing.T) {
 		}
 	}
 }
+
+// A tick that waits for a run to end, and then in line because of MaxRuns, or the other way round,
+// waits for MaxWait together.
+//
+// Fails when enterOrWait or enter does not count how long the tick has waited before.
+func TestMaxWaitIsForBothWaits(t *testing.T) {
+	for _, lineFirst := range []bool{false, true} {
+		t.Run(fmt.Sprint("line first ", lineFirst), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				held, err := otherSession(t, f.store).Semaphore("timer:a", 1).TryAcquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				release := make(chan struct{})
+				h := f.start(timer.Config{MaxRuns: 1, MaxWait: 10 * time.Minute},
+					timer.Timer{Name: "busy", LocalOnly: true,
+						Run: func(context.Context) error { <-release; return nil }},
+					timer.Timer{Name: "a", Schedule: schedule.Every(time.Hour).Offset(0), OnFull: timer.FullWait,
+						Run: f.handler(0)})
+				trigger := func() {
+					if err := h.Trigger(t.Context(), "busy"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if lineFirst {
+					trigger()
+				}
+				time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + 9*time.Minute)))
+				if lineFirst {
+					close(release)
+				} else {
+					trigger()
+				}
+				time.Sleep(30 * time.Second)
+				if st := must(h.Status().Timer("a")); len(st.Skipped) != 0 || lineFirst == st.WaitingTick.IsZero() ||
+					lineFirst == (h.Status().Waiting == 1) {
+					t.Errorf("after 9.5 minutes: %+v", st)
+				}
+				time.Sleep(time.Minute)
+				if st := must(h.Status().Timer("a")); len(st.Skipped) != 1 {
+					t.Errorf("after 10.5 minutes, it still waits: %+v", st)
+				}
+				if !lineFirst {
+					close(release)
+				}
+				if err := held.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				f.ended()
+			})
+		})
+	}
+}
