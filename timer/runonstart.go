@@ -11,8 +11,9 @@ import (
 // MaxConcurrency, Limits, MaxRuns, a pause, or a blackout, after which it is not made up for. While
 // a store that restarted is in quarantine, it waits, unless the next tick is due before that ends.
 // OnFull and OnStoreDown apply. Run.OnStart tells the handler. It takes the place of a missed tick
-// (CatchUp). It is refused with schedule.After, with which a timer starts at once anyway, unless it
-// ran less than the delay ago.
+// (CatchUp). Update does not start it; a timer that was removed and is registered again starts
+// anew, as does one of a Manager whose row goes and comes back. It is refused with schedule.After,
+// with which a timer starts at once anyway, unless it ran less than the delay ago.
 type RunOnStartPolicy uint8
 
 const (

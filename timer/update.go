@@ -13,14 +13,17 @@ import (
 // Runs that go on are left alone: they keep the handler, MaxRunTime and Retry that they began with,
 // and count towards the limits of the new timer. So does a tick, or a Trigger, for which the store
 // is being asked. Everything that starts later has the new settings: a tick that waits (in line
-// because of MaxRuns or of 64 calls to the store, for LeastRecentFirst, or for the end of a
-// quarantine) is tried with them, and so is one whose Delay is not over. A Trigger that waits goes
-// to the end of its line.
+// because of MaxRuns or of 64 calls to the store, for a run to end because of FullWait, for
+// LeastRecentFirst, or for the end of a quarantine) is tried with them, and so is one whose Delay
+// is not over. A Trigger that waits goes to the end of its line.
 //
 // If the new timer has the same schedule, it goes on with the ticks: none is lost, and none tried
-// twice. With another schedule, it begins now: ticks of the old one that wait are skipped
-// (ReasonDraining, or ReasonQuarantine), and none counts as missed. Schedules of your own are told
-// apart as for CatchUp.
+// twice. With another schedule, it begins now: ticks of the old one that wait are skipped, as they
+// are when a timer is removed (ReasonDraining; ReasonQuarantine if that is why they wait), and none
+// counts as missed. Schedules of your own are told apart as for CatchUp.
+//
+// Update is no start: RunOnStart of the new timer does not run it, unless Run is just beginning. A
+// run at the start that waits goes on waiting, and is claimed, or not, as its old policy says.
 //
 // What Status, Explain and the metrics count goes on, and so do a pause and other overrides. Other
 // hosts have the old settings until they are updated, as in a rolling deploy: together, hosts with
@@ -86,12 +89,12 @@ func (g *registrar) replace(t Timer, mine *entry) (*entry, error) {
 	g.withdraw(old)
 	if g.store != nil {
 		g.store.views.startOver(e) // what it says of limits was about the old ones
-	}
-	g.planner.proceed(old, e)
-	g.log.flush()
 		if old.timer.LocalOnly && !e.timer.LocalOnly {
 			g.store.overrides.readAgain()
 		}
+	}
+	g.planner.proceed(old, e)
+	g.log.flush()
 	return e, nil
 }
 
