@@ -128,7 +128,7 @@ func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOpti
 	if err == nil {
 		return nil
 	}
-	if gone, _ := queues.withdraw(context.WithoutCancel(ctx), timer, id); gone {
+	if gone, failed := queues.withdraw(context.WithoutCancel(ctx), timer, id); gone && failed == nil {
 		return fmt.Errorf("timer %q: not triggered, because hosts could not be told: %w", timer, err)
 	}
 	return err

@@ -169,34 +169,40 @@ func (s queueStore) write(ctx context.Context, timer string, q *triggerQueue, ve
 // change has a queue changed until that succeeds or change returns an error. change is called with
 // what the store keeps, again if another was faster or an answer was lost; done reports that there
 // is nothing to do (any more).
+//
+// If an answer was lost, and somebody has changed the queue since, what was written may have been
+// there, and may be gone already: then nothing is written again.
 func (s queueStore) change(ctx context.Context, timer string,
-	change func(q *triggerQueue, now int64) (done bool, err error)) (err error) {
-	var unknown error
+	change func(q *triggerQueue, now int64) (done bool, err error)) error {
+	var unknown error  // of a write that may have been made
+	var replaces int64 // the version that it replaces
 	for range 50 {
 		q, version, now, err := s.read(ctx, timer)
 		if err != nil {
 			return errors.Join(unknown, err)
 		}
-		if now == 0 { // the first trigger of the timer has to know the store's clock
-			err = s.write(ctx, timer, &q, 0)
-		} else {
+		if now != 0 { // the first trigger of the timer has to know the store's clock
 			done, err := change(&q, now)
-			if done || err != nil {
+			switch {
+			case done:
+				return nil
+			case unknown != nil && replaces != version && replaces != 0:
+				return unknown
+			case err != nil:
 				return err
 			}
-			if err = s.write(ctx, timer, &q, version); err == nil {
-				return nil
-			}
 		}
-		switch {
+		switch err = s.write(ctx, timer, &q, version); {
+		case err == nil && now != 0:
+			return nil
 		case err == nil || matches(err, dlock.ErrChanged):
 		case ctx.Err() != nil || unknown != nil:
 			return err
 		default:
-			unknown = err // look once whether it was written
+			unknown, replaces = err, version // look once whether it was written
 		}
 	}
-	return fmt.Errorf("timer %q: its triggers change all the time: %w", timer, dlock.ErrChanged)
+	return fmt.Errorf("its triggers change all the time: %w", dlock.ErrChanged)
 }
 
 // push adds a trigger, and returns those that it found expired.

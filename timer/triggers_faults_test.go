@@ -1,0 +1,123 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A valueStore has writes of values fail: before is called with the text of each one, after with the
+// answer, and each returns what the caller gets.
+type valueStore struct {
+	*memlock.Store
+	before func(ctx context.Context, text string) error
+	after  func(ctx context.Context, err error) error
+	writes atomic.Int64
+}
+
+func (s *valueStore) Update(ctx context.Context, name string, update dlock.Update) error {
+	if update.Value == nil {
+		return s.Store.Update(ctx, name, update)
+	}
+	s.writes.Add(1)
+	if s.before != nil {
+		if err := s.before(ctx, update.Value.Text); err != nil {
+			return err
+		}
+	}
+	err := s.Store.Update(ctx, name, update)
+	if s.after != nil {
+		return s.after(ctx, err)
+	}
+	return err
+}
+
+// hang returns when the caller gives up.
+func hang(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func quietControl(store dlock.DistributedLock) *timer.Control {
+	control := timer.NewControl(store)
+	timer.LogTo(control, textLogger(&logText{}))
+	return control
+}
+
+// A Control that gets no answer adds no trigger twice: a host may have run it meanwhile. It returns
+// nil only if the trigger will run, and an error if that is not known.
+//
+// Fails when a trigger is pushed again because it is no longer there.
+func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var ran payloads
+		control := quietControl(f.store)
+		order(t, control, "a", "left by a host that died", 0)
+		timer.TakeTrigger(t, f.store, "a", dlock.Holder{Host: "web-7", PID: 1, ID: "x"})
+		f.start(timer.Config{}, ran.timer("a", 0)) // looks with each heartbeat, because of that one
+		time.Sleep(time.Minute)
+		var lose atomic.Bool
+		lossy := quietControl(&valueStore{Store: f.store, after: func(ctx context.Context, err error) error {
+			if lose.Swap(false) {
+				return hang(ctx)
+			}
+			return err
+		}})
+		var accepted, unknown []string
+		for i := range 40 {
+			payload := fmt.Sprint(i)
+			lose.Store(true)
+			err := lossy.Trigger(t.Context(), "a", timer.TriggerOptions{Payload: []byte(payload), By: ann})
+			if err == nil {
+				accepted = append(accepted, payload)
+			} else if unknown = append(unknown, payload); errors.Is(err, dlock.ErrChanged) {
+				t.Error(err)
+			}
+			time.Sleep(time.Duration(i%7+1) * time.Second)
+		}
+		time.Sleep(time.Minute)
+		got := ran.got()
+		slices.Sort(got)
+		if len(slices.Compact(slices.Clone(got))) != len(got) {
+			t.Errorf("a trigger ran twice: %q", got)
+		}
+		for _, payload := range accepted {
+			if !slices.Contains(got, payload) {
+				t.Errorf("%s was accepted and did not run", payload)
+			}
+		}
+		if len(accepted) == 0 || len(unknown) == 0 {
+			t.Errorf("%d accepted, %d unknown: the test shows nothing", len(accepted), len(unknown))
+		}
+		f.Stop()
+	})
+}
+
+// While the store's writes hang, Control.Trigger returns within a few StoreTimeouts.
+//
+// Fails when it tries again and again.
+func TestControlTriggerEndsWhileWritesHang(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		store := &valueStore{Store: f.store}
+		control := quietControl(store)
+		order(t, control, "a", "x", 0)
+		store.before = func(ctx context.Context, _ string) error { return hang(ctx) }
+		store.writes.Store(0)
+		began := time.Now()
+		err := control.Trigger(t.Context(), "a", timer.TriggerOptions{By: ann})
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 3*dlock.DefaultStoreTimeout {
+			t.Errorf("%v after %v and %d writes", err, took, store.writes.Load())
+		}
+		pending(t, control, "a", 1)
+	})
+}
