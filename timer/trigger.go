@@ -119,7 +119,10 @@ func (s *Scheduler) newTriggers() *triggers {
 			if _, full := s.registry.inLine(); full {
 				return ReasonMaxRuns
 			}
-			why, _ := s.gate.why(e, true)
+			why, _ := s.gate.why(e, false)
+			if why == "" && s.store.views.stillFull(e) != nil {
+				return ReasonFull
+			}
 			return why
 		},
 		start: func(ctx context.Context, e *entry, t *triggering) error { return s.trigger(ctx, e.timer.Name, t) },

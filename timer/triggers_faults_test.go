@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -119,5 +120,38 @@ func TestControlTriggerEndsWhileWritesHang(t *testing.T) {
 			t.Errorf("%v after %v and %d writes", err, took, store.writes.Load())
 		}
 		pending(t, control, "a", 1)
+	})
+}
+
+// A Control's trigger of a timer with a fixed delay does not wait for the delay: within a heartbeat
+// it runs, and the delay counts from its end.
+//
+// Fails when what keeps a tick back keeps a trigger back.
+func TestControlTriggerDuringAFixedDelay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var s spans
+		runs := func() int {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.list)
+		}
+		f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.After(2 * time.Hour),
+			Run: s.always(time.Minute)})
+		time.Sleep(10 * time.Minute)
+		order(t, quietControl(f.store), "a", "x", 0)
+		time.Sleep(2 * time.Minute)
+		if n := runs(); n != 2 {
+			t.Fatalf("%d runs, want the first one and the triggered one", n)
+		}
+		time.Sleep(2*time.Hour - 2*time.Minute)
+		if n := runs(); n != 2 {
+			t.Errorf("%d runs before the delay after the triggered one is over", n)
+		}
+		time.Sleep(5 * time.Minute)
+		if n := runs(); n != 3 {
+			t.Errorf("%d runs, want one more after the delay", n)
+		}
+		f.ended()
 	})
 }
