@@ -48,6 +48,7 @@ type waitingTriggers struct {
 	list   []PendingTrigger
 
 	version int64           // that was read; 0: none was
+	mine    bool            // in what was read, this host has one whose run did not start here
 	started map[string]bool // by trigger ID: started here, and perhaps not removed yet
 	told    map[string]bool // by trigger ID: why it waits was logged
 	faulty  bool            // that was logged
@@ -110,7 +111,7 @@ func (q *triggers) work(w *waitingTriggers) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.busy = false
-	if !w.again && (w.version != 0 && len(w.list) == 0 || e == nil && len(w.started) == 0) {
+	if !w.again && (w.version != 0 && len(w.list) == 0 || e == nil && len(w.started) == 0 && !w.mine) {
 		delete(q.waiting, w.timer)
 	}
 }
@@ -118,7 +119,7 @@ func (q *triggers) work(w *waitingTriggers) {
 // idle reports whether nothing may start here, none of the triggers has expired, and nobody has
 // changed them. Then they need not be read, with their payloads.
 func (q *triggers) idle(e *entry, w *waitingTriggers) bool {
-	if e == nil || w.version == 0 || len(w.started) > 0 || q.why(e) == "" {
+	if e == nil || w.version == 0 || len(w.started) > 0 || w.mine || q.why(e) == "" {
 		return false
 	}
 	for _, t := range w.list {
@@ -160,11 +161,20 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 		return err == nil || matches(err, dlock.ErrChanged)
 	}
 	t := queue.next(q.taker)
-	if t == nil || e == nil {
+	if t == nil {
 		return false
 	}
-	if why := q.why(e); why != "" {
-		q.tell(w, t, why, nil)
+	why := ReasonDraining // the timer was removed
+	if e != nil {
+		why = q.why(e)
+	}
+	if why != "" {
+		if e != nil {
+			q.tell(w, t, why, nil)
+		}
+		if w.mine { // it could not be given back before
+			q.giveBack(w)
+		}
 		return false
 	}
 	// Also if this host has it already: what it wrote before and got no answer to, such as that it
@@ -176,7 +186,7 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 	if q.startRun(e, w, t) {
 		return true // and removes it
 	}
-	q.giveBack(w, t.ID)
+	q.giveBack(w)
 	return false
 }
 
@@ -199,17 +209,18 @@ func (q *triggers) startRun(e *entry, w *waitingTriggers, t *queuedTrigger) bool
 	return false
 }
 
-// giveBack lets other hosts take a trigger whose run did not start here.
-func (q *triggers) giveBack(w *waitingTriggers, id string) {
-	_ = q.queues.change(q.base(), w.timer, func(queue *triggerQueue, now int64) (bool, error) {
+// giveBack lets other hosts take what this host has taken and whose run did not start here.
+func (q *triggers) giveBack(w *waitingTriggers) {
+	err := q.queues.change(q.base(), w.timer, func(queue *triggerQueue, _ int64) (done bool, err error) {
+		done = true
 		for i := range queue.Triggers {
-			if t := &queue.Triggers[i]; t.ID == id && t.Taker == q.taker {
-				t.Taker, t.Host = "", dlock.Holder{}
-				return false, nil
+			if t := &queue.Triggers[i]; t.Taker == q.taker && !w.started[t.ID] {
+				t.Taker, t.Host, done = "", dlock.Holder{}, false
 			}
 		}
-		return true, nil
-	}) // after an error this host finds that it has it, and tries again
+		return done, nil
+	})
+	w.mine = err != nil // then it is tried again
 }
 
 // note keeps what was read, for Status.
@@ -217,6 +228,9 @@ func (q *triggers) note(w *waitingTriggers, queue *triggerQueue, version, now in
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.version, w.readAt, w.list = version, time.Now(), queue.pending(now)
+	w.mine = slices.ContainsFunc(queue.Triggers, func(t queuedTrigger) bool {
+		return t.Taker == q.taker && !w.started[t.ID]
+	})
 	for _, ids := range []map[string]bool{w.started, w.told} {
 		maps.DeleteFunc(ids, func(id string, _ bool) bool { return !queue.has(id) })
 	}

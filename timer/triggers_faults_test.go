@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -154,4 +155,60 @@ func TestControlTriggerDuringAFixedDelay(t *testing.T) {
 		}
 		f.ended()
 	})
+}
+
+// A host that could not give a trigger back does so as soon as the store lets it, also if it has no
+// room any more, or the timer no longer. Then another host runs it.
+//
+// Fails when it keeps what it has taken until that expires.
+func TestControlTriggerIsGivenBackLater(t *testing.T) {
+	for name, remove := range map[string]bool{"it has no room": false, "it has not the timer": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				var ran payloads
+				work := ran.timer("a", time.Hour)
+				work.MaxConcurrency, work.MaxPerHost = 2, 1
+				var cut atomic.Bool
+				a := f.startOn(&valueStore{Store: f.store, before: func(_ context.Context, text string) error {
+					if cut.Load() && !strings.Contains(text, "taker") {
+						return errors.New("connection reset")
+					}
+					return nil
+				}}, timer.Config{}, work)
+				control := quietControl(f.store)
+				var held []*dlock.Lease
+				for range 2 {
+					lease, err := otherSession(t, f.store).Semaphore("timer:a", 2).TryAcquire(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					held = append(held, lease)
+				}
+				cut.Store(true)
+				order(t, control, "a", "x", 0)
+				time.Sleep(20 * time.Second)
+				if list := pending(t, control, "a", 1); list[0].TakenBy == (dlock.Holder{}) {
+					t.Fatal("nobody has it: the test shows nothing")
+				}
+				for _, lease := range held {
+					_ = lease.Release(t.Context())
+				}
+				want := []string{"x"}
+				if remove {
+					if err := a.Remove(t.Context(), "a"); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					trigger(t, a, "a")
+					want = []string{"", "x"}
+				}
+				cut.Store(false)
+				f.start(timer.Config{}, work)
+				time.Sleep(2 * time.Minute)
+				ran.are(t, "another host has room", want...)
+				f.Stop()
+			})
+		})
+	}
 }
