@@ -47,7 +47,8 @@ type waitingTriggers struct {
 	readAt time.Time
 	list   []PendingTrigger
 
-	version int64           // that was read; 0: none was
+	read    bool            // the queue was read since the worker began
+	version int64           // that was read last; 0: there was no queue
 	mine    bool            // in what was read, this host has one whose run did not start here
 	started map[string]bool // by trigger ID: started here, and perhaps not removed yet
 	told    map[string]bool // by trigger ID: why it waits was logged
@@ -79,7 +80,7 @@ func (q *triggers) carryOut() {
 	var list []*waitingTriggers
 	for _, w := range q.waiting {
 		if !w.busy {
-			w.busy, w.again = true, false
+			w.busy, w.again, w.read = true, false, false
 			list = append(list, w)
 		}
 	}
@@ -111,7 +112,7 @@ func (q *triggers) work(w *waitingTriggers) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.busy = false
-	if !w.again && (w.version != 0 && len(w.list) == 0 || e == nil && len(w.started) == 0 && !w.mine) {
+	if !w.again && w.read && (len(w.list) == 0 || e == nil && len(w.started) == 0 && !w.mine) {
 		delete(q.waiting, w.timer)
 	}
 }
@@ -119,7 +120,7 @@ func (q *triggers) work(w *waitingTriggers) {
 // idle reports whether nothing may start here, none of the triggers has expired, and nobody has
 // changed them. Then they need not be read, with their payloads.
 func (q *triggers) idle(e *entry, w *waitingTriggers) bool {
-	if e == nil || w.version == 0 || len(w.started) > 0 || w.mine || q.why(e) == "" {
+	if e == nil || len(w.list) == 0 || len(w.started) > 0 || w.mine || q.why(e) == "" {
 		return false
 	}
 	for _, t := range w.list {
@@ -227,7 +228,7 @@ func (q *triggers) giveBack(w *waitingTriggers) {
 func (q *triggers) note(w *waitingTriggers, queue *triggerQueue, version, now int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.version, w.readAt, w.list = version, time.Now(), queue.pending(now)
+	w.read, w.version, w.readAt, w.list = true, version, time.Now(), queue.pending(now)
 	w.mine = slices.ContainsFunc(queue.Triggers, func(t queuedTrigger) bool {
 		return t.Taker == q.taker && !w.started[t.ID]
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -211,4 +212,35 @@ func TestControlTriggerIsGivenBackLater(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A trigger of which the store has no queue, as an older Control sends it, costs one look.
+//
+// Fails when a host looks for the queue with each heartbeat, for as long as it runs.
+func TestTriggerWithoutAQueueCostsOneLook(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var ran payloads
+		h := f.start(timer.Config{}, ran.timer("a", 0))
+		time.Sleep(time.Minute)
+		for _, name := range []string{"timer:a", "tickslot:hosts"} {
+			update := dlock.Update{}
+			if name == "timer:a" {
+				update.Trigger = &ann
+			}
+			if err := f.store.Update(t.Context(), name, update); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		before := h.Link.Calls(dlocktest.OpControl)
+		time.Sleep(time.Hour)
+		if n := h.Link.Calls(dlocktest.OpControl) - before; n != 0 {
+			t.Errorf("%d calls in an hour although nothing is pending", n)
+		}
+		order(t, h.Control(), "a", "x", 0)
+		time.Sleep(time.Minute)
+		ran.are(t, "later", "x")
+		f.Stop()
+	})
 }
