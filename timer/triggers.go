@@ -51,6 +51,7 @@ type waitingTriggers struct {
 	version int64           // that was read last; 0: there was no queue
 	mine    bool            // in what was read, this host has one whose run did not start here
 	started map[string]bool // by trigger ID: started here, and perhaps not removed yet
+	late    []queuedTrigger // had expired, and this host may have removed them
 	told    map[string]bool // by trigger ID: why it waits was logged
 	faulty  bool            // that was logged
 }
@@ -112,7 +113,7 @@ func (q *triggers) work(w *waitingTriggers) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.busy = false
-	if !w.again && w.read && (len(w.list) == 0 || e == nil && len(w.started) == 0 && !w.mine) {
+	if !w.again && w.read && (len(w.list) == 0 || e == nil && len(w.started) == 0 && len(w.late) == 0 && !w.mine) {
 		delete(q.waiting, w.timer)
 	}
 }
@@ -120,7 +121,7 @@ func (q *triggers) work(w *waitingTriggers) {
 // idle reports whether nothing may start here, none of the triggers has expired, and nobody has
 // changed them. Then they need not be read, with their payloads.
 func (q *triggers) idle(e *entry, w *waitingTriggers) bool {
-	if e == nil || len(w.list) == 0 || len(w.started) > 0 || w.mine || q.why(e) == "" {
+	if e == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || q.why(e) == "" {
 		return false
 	}
 	for _, t := range w.list {
@@ -145,6 +146,10 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 		}
 		return false
 	}
+	// Another host may have removed and reported them: better twice than never.
+	w.late = slices.DeleteFunc(w.late, func(t queuedTrigger) bool { return queue.has(t.ID) })
+	q.report(w.timer, w.late)
+	w.late = nil
 	q.note(w, &queue, version, now)
 	var late []queuedTrigger
 	gone := queue.takeOut(func(t *queuedTrigger) bool {
@@ -156,10 +161,14 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 	})
 	if len(gone) > 0 {
 		err := q.queues.write(q.base(), w.timer, &queue, version)
-		if err == nil {
+		switch {
+		case err == nil:
 			q.report(w.timer, late)
+		case !matches(err, dlock.ErrChanged):
+			w.late = late // the next look shows whether they are gone
+			return false
 		}
-		return err == nil || matches(err, dlock.ErrChanged)
+		return true
 	}
 	t := queue.next(q.taker)
 	if t == nil {
@@ -256,6 +265,7 @@ func (q *triggers) report(timer string, late []queuedTrigger) {
 		return
 	}
 	q.mu.Lock()
+	maps.DeleteFunc(q.expired, func(name string, _ int) bool { return q.registry.get(name) == nil }) // removed since
 	q.expired[timer] += len(late)
 	q.mu.Unlock()
 	reportExpired(q.log.Warn, timer, late)

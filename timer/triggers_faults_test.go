@@ -244,3 +244,32 @@ func TestTriggerWithoutAQueueCostsOneLook(t *testing.T) {
 		f.Stop()
 	})
 }
+
+// The expiry of a trigger is reported, also if the host that removes it gets no answer.
+func TestControlTriggerExpiresAndTheAnswerIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var ran payloads
+		var lose atomic.Bool
+		log := &logText{}
+		h := f.startOn(&valueStore{Store: f.store, after: func(ctx context.Context, err error) error {
+			if lose.Swap(false) {
+				return hang(ctx)
+			}
+			return err
+		}}, timer.Config{Logger: textLogger(log)}, ran.timer("a", 0))
+		control := quietControl(f.store)
+		if err := control.Pause(t.Context(), "a", time.Now().Add(24*time.Hour), ann); err != nil {
+			t.Fatal(err)
+		}
+		order(t, control, "a", "1", time.Minute)
+		lose.Store(true)
+		time.Sleep(2 * time.Minute)
+		pending(t, control, "a", 0)
+		status := must(h.Status().Timer("a"))
+		if n := strings.Count(log.String(), "a trigger has expired"); n != 1 || status.ExpiredTriggers != 1 {
+			t.Errorf("%d lines, Status counts %d", n, status.ExpiredTriggers)
+		}
+		f.Stop()
+	})
+}
