@@ -93,6 +93,11 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 // expires is logged as a warning by one of the hosts that run the timer, and counted in its
 // TimerStatus.ExpiredTriggers.
 //
+// A host on which a run of the timer ends looks within a heartbeat. That a slot is free elsewhere,
+// hosts learn only by asking: one of them asks after half the time that the trigger has waited, at
+// least 5 s and at most a minute. A timer whose runs follow each other at once, because its ticks
+// wait (FullWait), may leave no room for a trigger until it expires.
+//
 // A host takes a trigger before it starts the run. If it dies in between, nobody else runs it, and
 // its expiry is reported. At most once holds as long as the store keeps its data: a failover of
 // Redis that loses the latest writes may lose a trigger, or repeat it.

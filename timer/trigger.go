@@ -125,6 +125,12 @@ func (s *Scheduler) newTriggers() *triggers {
 			}
 			return why
 		},
-		start: func(ctx context.Context, e *entry, t *triggering) error { return s.trigger(ctx, e.timer.Name, t) },
+		start: func(ctx context.Context, e *entry, t *triggering, again bool) error {
+			err := s.tryTrigger(ctx, e.timer.Name, t)
+			if err == nil || !again {
+				s.ledger.triggered(e, err)
+			}
+			return err
+		},
 	}
 }

@@ -24,6 +24,11 @@ const (
 
 	// MaxPendingTriggers is how many triggers of one timer the store keeps.
 	MaxPendingTriggers = 8
+
+	// A trigger for which the store had no slot is tried again after half the time that it has
+	// waited, within these bounds. Each try costs four calls, and each waiting host one to read it.
+	shortestRetry = 5 * time.Second
+	longestRetry  = time.Minute
 )
 
 // ErrTooManyTriggers is returned by Control.Trigger if MaxPendingTriggers triggers of the timer
@@ -50,6 +55,8 @@ const queueLock = "tickslot:trigger:"
 type triggerQueue struct {
 	Triggers []queuedTrigger `json:"triggers,omitempty"`
 	Ran      bool            `json:"ran,omitempty"` // a host has started one once, so the timer is known
+	// All slots were taken, or a limit was full: no host takes one before. µs, by the store's clock
+	Retry int64 `json:"retry,omitempty"`
 }
 
 type queuedTrigger struct {
@@ -94,7 +101,25 @@ func (q *triggerQueue) takeOut(gone func(*queuedTrigger) bool) (out []queuedTrig
 		}
 		return false
 	})
+	if len(q.Triggers) == 0 {
+		q.Retry = 0
+	}
 	return out
+}
+
+// retryIn returns how long no host is to take a trigger. A time further ahead than there can be is
+// of a clock that was set back.
+func (q *triggerQueue) retryIn(now int64) time.Duration {
+	if left := time.Duration(q.Retry-now) * time.Microsecond; left <= longestRetry {
+		return left
+	}
+	return 0
+}
+
+// full has all hosts wait before they try a trigger again.
+func (q *triggerQueue) full(t *queuedTrigger, now int64) {
+	waited := time.Duration(now-t.At) * time.Microsecond
+	q.Retry = now + min(max(waited/2, shortestRetry), longestRetry).Microseconds()
 }
 
 // next returns the oldest trigger that this taker may start: nobody has taken it, or this taker has

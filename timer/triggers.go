@@ -23,6 +23,9 @@ const triggerWorkers = 8
 // and removed afterwards. So no trigger starts two runs. A host that finds no room after all gives
 // it back. One that dies after it has taken a trigger leaves it to expire, because it may have
 // started the run.
+//
+// That all slots are taken elsewhere, a host learns only when it has taken the trigger. It notes in
+// the queue until when no host need try again, and others obey, unless a run has ended there.
 type triggers struct {
 	log      *lineLog
 	registry *registry
@@ -30,9 +33,10 @@ type triggers struct {
 	base     func() context.Context
 	holder   dlock.Holder
 	taker    string // of this Scheduler alone
-	// why returns why nothing may start here; "": it may. start is Scheduler.trigger.
+	// why returns why nothing may start here; "": it may. start is Scheduler.trigger, which
+	// does not count again that a trigger is refused.
 	why   func(*entry) Reason
-	start func(context.Context, *entry, *triggering) error
+	start func(ctx context.Context, e *entry, t *triggering, again bool) error
 
 	mu      sync.Mutex
 	waiting map[string]*waitingTriggers // by timer: those whose queue may not be empty
@@ -52,8 +56,12 @@ type waitingTriggers struct {
 	mine    bool            // in what was read, this host has one whose run did not start here
 	started map[string]bool // by trigger ID: started here, and perhaps not removed yet
 	late    []queuedTrigger // had expired, and this host may have removed them
-	told    map[string]bool // by trigger ID: why it waits was logged
-	faulty  bool            // that was logged
+	told    map[string]bool // by trigger ID: why it waits was logged; true: it was tried here, too
+
+	retryAt time.Time // nothing is taken before, unless freed; as it was read
+	freed   bool      // since this host last tried, there was no room here, or a run has ended
+	places  int       // of the timer that were taken here at the last look
+	faulty  bool      // that was logged
 }
 
 // look has the queue of a timer looked at.
@@ -121,7 +129,7 @@ func (q *triggers) work(w *waitingTriggers) {
 // idle reports whether nothing may start here, none of the triggers has expired, and nobody has
 // changed them. Then they need not be read, with their payloads.
 func (q *triggers) idle(e *entry, w *waitingTriggers) bool {
-	if e == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || q.why(e) == "" {
+	if e == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || q.mayTake(e, w) == "" {
 		return false
 	}
 	for _, t := range w.list {
@@ -133,6 +141,17 @@ func (q *triggers) idle(e *entry, w *waitingTriggers) bool {
 	defer cancel()
 	state, err := inspect(ctx, q.queues.ctl, []string{queueLock + w.timer})
 	return err != nil || state[0].Err == nil && state[0].Version == w.version
+}
+
+// mayTake returns why this host takes no trigger now; "": it may.
+func (q *triggers) mayTake(e *entry, w *waitingTriggers) Reason {
+	why, places := q.why(e), e.placesTaken()
+	w.freed = w.freed || why != "" || places < w.places
+	w.places = places
+	if why == "" && !w.freed && time.Now().Before(w.retryAt) {
+		return ReasonFull
+	}
+	return why
 }
 
 // step makes one change to a queue, or starts one run. It returns false if there is nothing more to
@@ -176,56 +195,64 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 	}
 	why := ReasonDraining // the timer was removed
 	if e != nil {
-		why = q.why(e)
+		why = q.mayTake(e, w)
 	}
 	if why != "" {
-		if e != nil {
+		if e != nil && !e.gone() { // the next look is at what has replaced it
 			q.tell(w, t, why, nil)
 		}
 		if w.mine { // it could not be given back before
-			q.giveBack(w)
+			q.giveBack(w, why)
 		}
 		return false
 	}
 	// Also if this host has it already: what it wrote before and got no answer to, such as that it
 	// gives it back, cannot happen after this.
-	t.Taker, t.Host, queue.Ran = q.taker, q.holder, true
+	t.Taker, t.Host, queue.Ran, queue.Retry = q.taker, q.holder, true, 0
 	if err := q.queues.write(q.base(), w.timer, &queue, version); err != nil {
 		return matches(err, dlock.ErrChanged)
 	}
-	if q.startRun(e, w, t) {
-		return true // and removes it
+	w.freed = false
+	why, started := q.startRun(e, w, t)
+	if !started {
+		q.giveBack(w, why)
 	}
-	q.giveBack(w)
-	return false
+	return started // and removes it
 }
 
-// startRun starts the run of a trigger that this host has taken.
-func (q *triggers) startRun(e *entry, w *waitingTriggers, t *queuedTrigger) bool {
+// startRun starts the run of a trigger that this host has taken, or returns why not, as far as that
+// is known.
+func (q *triggers) startRun(e *entry, w *waitingTriggers, t *queuedTrigger) (why Reason, started bool) {
 	ctx, cancel := context.WithTimeout(q.base(), 2*q.queues.timeout)
 	defer cancel()
-	err := q.start(ctx, e, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil))
+	err := q.start(ctx, e, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil), w.told[t.ID])
 	if err == nil {
 		w.started[t.ID] = true
 		q.log.Info("timer: triggered", "timer", w.timer, "by", t.By.By, "note", t.By.Note,
 			"payload_bytes", len(t.Payload))
-		return true
+		return "", true
 	}
-	why := Reason("")
 	if no, refused := errors.AsType[*RefusedError](err); refused {
 		why = no.Reason
 	}
 	q.tell(w, t, why, err)
-	return false
+	w.told[t.ID] = true
+	return why, false
 }
 
-// giveBack lets other hosts take what this host has taken and whose run did not start here.
-func (q *triggers) giveBack(w *waitingTriggers) {
-	err := q.queues.change(q.base(), w.timer, func(queue *triggerQueue, _ int64) (done bool, err error) {
+// giveBack lets other hosts take what this host has taken and whose run did not start here. why is
+// the reason, if it is known.
+func (q *triggers) giveBack(w *waitingTriggers, why Reason) {
+	err := q.queues.change(q.base(), w.timer, func(queue *triggerQueue, now int64) (done bool, err error) {
 		done = true
 		for i := range queue.Triggers {
-			if t := &queue.Triggers[i]; t.Taker == q.taker && !w.started[t.ID] {
-				t.Taker, t.Host, done = "", dlock.Holder{}, false
+			t := &queue.Triggers[i]
+			if t.Taker != q.taker || w.started[t.ID] {
+				continue
+			}
+			t.Taker, t.Host, done = "", dlock.Holder{}, false
+			if why == ReasonFull || why == ReasonLimitFull {
+				queue.full(t, now)
 			}
 		}
 		return done, nil
@@ -238,6 +265,7 @@ func (q *triggers) note(w *waitingTriggers, queue *triggerQueue, version, now in
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.read, w.version, w.readAt, w.list = true, version, time.Now(), queue.pending(now)
+	w.retryAt = w.readAt.Add(queue.retryIn(now))
 	w.mine = slices.ContainsFunc(queue.Triggers, func(t queuedTrigger) bool {
 		return t.Taker == q.taker && !w.started[t.ID]
 	})
@@ -248,10 +276,10 @@ func (q *triggers) note(w *waitingTriggers, queue *triggerQueue, version, now in
 
 // tell logs why a trigger waits, once on each host.
 func (q *triggers) tell(w *waitingTriggers, t *queuedTrigger, why Reason, err error) {
-	if w.told[t.ID] {
+	if _, was := w.told[t.ID]; was {
 		return
 	}
-	w.told[t.ID] = true
+	w.told[t.ID] = false
 	args := []any{"timer", w.timer, "by", t.By.By, "note", t.By.Note, "reason", string(why)}
 	if err != nil {
 		args = append(args, "err", err)

@@ -273,3 +273,57 @@ func TestControlTriggerExpiresAndTheAnswerIsLost(t *testing.T) {
 		f.Stop()
 	})
 }
+
+// A trigger for which the store has no slot, or whose limit is full, is tried by one host of the
+// fleet from time to time: half the time that it has waited, and within a minute. On a host it
+// counts as refused once. When a run ends, the host on which it went on takes the trigger at once.
+//
+// Fails when each host takes it and gives it back with each heartbeat.
+func TestControlTriggerThatWaitsForASlotCostsLittle(t *testing.T) {
+	for name, limits := range map[string][]string{"slots": nil, "limit": {"l"}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				store := &valueStore{Store: f.store}
+				config := timer.Config{Limits: []timer.Limit{{Name: "l", Size: 1}}, Registerer: newRegistry()}
+				var ran payloads
+				work := ran.timer("a", time.Hour)
+				work.Limits = limits
+				if limits != nil {
+					work.MaxConcurrency, work.MaxPerHost = 20, 1
+				}
+				holds := f.startOn(store, config, work)
+				trigger(t, holds, "a")
+				var waiting []*host
+				reg := newRegistry()
+				for i := range 8 {
+					config.Registerer = nil
+					if i == 0 {
+						config.Registerer = reg
+					}
+					waiting = append(waiting, f.startOn(store, config, work))
+				}
+				time.Sleep(time.Minute)
+				order(t, quietControl(f.store), "a", strings.Repeat("x", 1000), 2*time.Hour)
+				time.Sleep(5 * time.Minute)
+				store.writes.Store(0)
+				before := waiting[0].Link.Calls(dlocktest.OpControl)
+				time.Sleep(10 * time.Minute)
+				if n := store.writes.Load(); n == 0 || n > 22 {
+					t.Errorf("%d writes in 10 minutes", n)
+				}
+				if n := waiting[0].Link.Calls(dlocktest.OpControl) - before; n > 200 {
+					t.Errorf("%d calls of a host in 10 minutes", n)
+				}
+				for result, n := range values(t, reg) {
+					if strings.HasPrefix(result, "tickslot_triggers_total refused") && n > 1 {
+						t.Errorf("%s: %v", result, n)
+					}
+				}
+				time.Sleep(44*time.Minute + 10*time.Second) // ten seconds after the end of the first run
+				ran.are(t, "a slot is free", "", strings.Repeat("x", 1000))
+				f.Stop()
+			})
+		})
+	}
+}
