@@ -33,6 +33,7 @@ type Control struct {
 	timeout    time.Duration
 	log        *slog.Logger
 	registered func(timer string) bool // on this host; nil: it runs no timers
+	localOnly  func(timer string) bool // on this host; nil: it runs no timers
 }
 
 // NewControl returns a Control for the fleet that shares a store, for programs that run no timers
@@ -47,6 +48,10 @@ func (s *Scheduler) Control() *Control {
 	return &Control{
 		caps: dlock.CapabilitiesOf(s.config.Lock), timeout: s.config.StoreTimeout, log: s.log.Logger,
 		registered: func(timer string) bool { return s.registry.get(timer) != nil },
+		localOnly: func(timer string) bool {
+			e := s.registry.get(timer)
+			return e != nil && e.timer.LocalOnly
+		},
 	}
 }
 
@@ -102,8 +107,9 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 // its expiry is reported. At most once holds as long as the store keeps its data: a failover of
 // Redis that loses the latest writes may lose a trigger, or repeat it.
 //
-// After an error that matches ErrTooManyTriggers or ErrPayloadTooLong, or says that it is not
-// triggered, nothing is kept. After any other it may or may not run.
+// A timer that is LocalOnly on this host is refused: no host would look for its triggers. After an
+// error that matches ErrTooManyTriggers or ErrPayloadTooLong, or says that it is not triggered,
+// nothing is kept. After any other it may or may not run.
 func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOptions) error {
 	err := options.check()
 	if (options.By == dlock.Origin{}) {
@@ -115,6 +121,9 @@ func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOpti
 	}
 	if err == nil {
 		err = dlock.CheckName(Timer{Name: timer}.lockName())
+	}
+	if err == nil && c.localOnly != nil && c.localOnly(timer) {
+		err = errors.New("it is LocalOnly, so no host looks for what the store keeps: use Scheduler.Trigger")
 	}
 	if err != nil {
 		return fmt.Errorf("timer %q: not triggered: %w", timer, err)

@@ -169,8 +169,8 @@ func (s queueStore) read(ctx context.Context, timer string) (q triggerQueue, ver
 		return q, v.Version, clockOf(v), err
 	}
 	if err := json.Unmarshal([]byte(v.Text), &q); err != nil {
-		return q, 0, 0, fmt.Errorf("%w: what the store keeps under %s%s is no queue of triggers: %w", dlock.ErrFault,
-			queueLock, timer, err)
+		return q, 0, 0, fmt.Errorf("%w: what the store keeps under %s%s is no queue of triggers: remove it there, and "+
+			"trigger again: %w", dlock.ErrFault, queueLock, timer, err)
 	}
 	return q, v.Version, clockOf(v), nil
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A valueStore has writes of values fail: before is called with the text of each one, after with the
-// answer, and each returns what the caller gets.
+// A valueStore has writes of values fail: before is called with the text of each one, after with
+// the answer, and each returns what the caller gets.
 type valueStore struct {
 	*memlock.Store
 	before func(ctx context.Context, text string) error
@@ -326,4 +326,20 @@ func TestControlTriggerThatWaitsForASlotCostsLittle(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Control of a host on which a timer is LocalOnly refuses to trigger it, because no host would
+// run it. Scheduler.Trigger does.
+func TestControlTriggerOfALocalOnlyTimer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "a", LocalOnly: true, Run: f.handler(0)})
+		err := h.Control().Trigger(t.Context(), "a", timer.TriggerOptions{By: ann})
+		if text := fmt.Sprint(err); !strings.Contains(text, "not triggered") || !strings.Contains(text, "LocalOnly") {
+			t.Error(err)
+		}
+		pending(t, h.Control(), "a", 0)
+		trigger(t, h, "a")
+		f.Stop()
+	})
 }
