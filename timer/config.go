@@ -47,9 +47,9 @@ type Config struct {
 
 	// TimerLabel returns the value of the label timer for the timer of that name, so that timers
 	// share their series: "report" for "report:tenant-7". It is called once for each timer, when it
-	// is registered, by New or Register, which wait for it. If it panics, or returns an empty text,
-	// one of more than MaxNameLen bytes or one that is not UTF-8, the label is OtherLabel. Default:
-	// the timer's name.
+	// is registered, by New, Register or a Manager, which wait for it. If it panics, or returns an
+	// empty text, one of more than MaxNameLen bytes or one that is not UTF-8, the label is
+	// OtherLabel. Default: the timer's name.
 	TimerLabel func(timer string) string
 
 	// ClassicHistograms has histograms with fixed buckets, a series each, for a Prometheus that

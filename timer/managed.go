@@ -10,8 +10,9 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A round of a Manager has two halves: ask calls the user's code, in a goroutine of its own because
-// that may hang, and apply changes the timers. Nothing else happens to the Manager meanwhile.
+// A round of a Manager has two halves: ask calls the user's code, and apply changes the timers.
+// Both are in a goroutine of their own, because the user's code may hang or end it. Nothing else
+// happens to the Manager meanwhile.
 
 // A managed is a timer of a Manager, or what a row will make one of.
 type managed[Row comparable] struct {
@@ -27,77 +28,129 @@ type managed[Row comparable] struct {
 // A made is what a row that is new, has changed, or had a fault was made into.
 type made[Row comparable] struct {
 	row   Row
-	timer Timer
+	entry *entry
+	isNew bool // it takes the place of no other
+	first plan // its first tick, if it is new
 	err   error
 }
 
 // An answer is what a round has found out.
-type answer[Row comparable] struct {
+type answer struct {
 	changed  []string // timers that have a next
 	nameless []error
-	err      error // a roundError; nil: the rows were read
+}
+
+// carryOut carries out a round.
+func (m *Manager[Row]) carryOut(ctx context.Context, ended chan<- error) {
+	var err error
+	finished := false
+	defer func() {
+		if p := recover(); p != nil {
+			err = newRoundError(m.locate(fmt.Errorf("its Rows panicked: %v", p)))
+		} else if !finished {
+			err = newRoundError(m.locate(errors.New("what it called ended with runtime.Goexit")))
+		}
+		m.making.Store(nil)
+		ended <- err
+	}()
+	var a answer
+	if a, err = m.ask(ctx); err == nil {
+		err = m.apply(a)
+	}
+	finished = true
 }
 
 // ask reads the rows, and makes timers of those that need it.
-func (m *Manager[Row]) ask(ctx context.Context, to chan<- answer[Row]) {
-	a := answer[Row]{err: newRoundError(errors.New("its Rows, or a Timer, called runtime.Goexit"))}
-	defer func() {
-		if p := recover(); p != nil {
-			a = answer[Row]{err: newRoundError(fmt.Errorf("its Rows panicked: %v", p))}
-		}
-		to <- a
-	}()
+func (m *Manager[Row]) ask(ctx context.Context) (a answer, err error) {
 	rows, err := m.Rows(ctx)
 	if err != nil {
-		a.err = newRoundError(err)
-		return
+		return a, newRoundError(err)
 	}
 	m.round++
 	if m.timers == nil {
 		m.timers = make(map[string]*managed[Row], len(rows))
 	}
-	var found answer[Row]
 	for i, row := range rows {
-		if err := m.look(row, &found); err != nil {
-			found.nameless = append(found.nameless, fmt.Errorf("timer: row %d of a Manager: %w", i, err))
+		if err := m.look(row, &a); err != nil {
+			a.nameless = append(a.nameless, namelessRow{i, err})
 		}
 	}
-	for _, name := range found.changed {
-		if next := m.timers[name].next; next != nil {
-			next.timer, next.err = m.timerOf(next.row)
-			next.timer.Name = name
+	host := newRegistrar(m.Scheduler)
+	began := host.now()
+	for _, name := range a.changed {
+		if t := m.timers[name]; t.next != nil && t.next.err == nil {
+			m.making.Store(&name)
+			m.prepare(name, t)
+			m.making.Store(nil)
 		}
 	}
-	a = found
+	switch {
+	case ctx.Err() != nil:
+		return a, newRoundError(context.Cause(ctx)) // it is too late
+	case host.now().Before(began):
+		return a, newRoundError(errors.New("the clock was set back meanwhile"))
+	}
+	return a, nil
+}
+
+// A namelessRow is why a row was left out.
+type namelessRow struct {
+	row int
+	err error
+}
+
+func (e namelessRow) Error() string {
+	return fmt.Sprintf("timer: row %d of a Manager: %v", e.row, e.err)
 }
 
 // look compares a row with the one that its timer was made of.
-func (m *Manager[Row]) look(row Row, found *answer[Row]) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("its Name, or a comparison, panicked: %v", p)
-		}
-	}()
-	name := m.Name(row)
+func (m *Manager[Row]) look(row Row, found *answer) error {
+	name, err := m.nameOf(row)
+	if err != nil {
+		return err
+	}
 	t := m.timers[name]
 	if t == nil {
 		t = &managed[Row]{}
 		m.timers[name] = t
 	}
-	same := t.row == row
+	same, err := equal(t.row, row)
 	if t.round == m.round {
 		t.twice = true
 		if same && t.entry != nil { // this is the one that it has had
-			t.next = nil
+			t.next, t.fault = nil, nil
 		}
 		return nil
 	}
 	t.round, t.twice, t.next = m.round, false, nil
 	if !same || t.needsTimer() {
-		t.next = &made[Row]{row: row}
+		if err != nil {
+			err = fmt.Errorf("timer %.60q: %w", name, err)
+		}
+		t.next = &made[Row]{row: row, err: err}
 		found.changed = append(found.changed, name)
 	}
 	return nil
+}
+
+// nameOf calls Name.
+func (m *Manager[Row]) nameOf(row Row) (name string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("its Name panicked: %v", p)
+		}
+	}()
+	return m.Name(row), nil
+}
+
+// equal compares two rows. That panics if both have, say, a []byte in a field of type any.
+func equal[Row comparable](a, b Row) (same bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("its row cannot be compared: %v: let a Row hold numbers and text", p)
+		}
+	}()
+	return a == b, nil
 }
 
 // needsTimer reports whether a row that has not changed has to be made into a timer: it had a
@@ -128,8 +181,27 @@ func (m *Manager[Row]) timerOf(row Row) (t Timer, err error) {
 	return m.Timer(row)
 }
 
+// prepare makes the next timer of a row, with all that calls the user's code.
+func (m *Manager[Row]) prepare(name string, t *managed[Row]) {
+	g, next := newRegistrar(m.Scheduler), t.next
+	made, err := m.timerOf(next.row)
+	if err != nil {
+		next.err = fmt.Errorf("timer %.60q: %w", name, err)
+		return
+	}
+	made.Name = name
+	next.entry, next.first, next.err = g.prepare(made, g.now())
+	if next.err == nil && t.isNew() {
+		next.entry.state.record.tally = g.metrics.newTally(name)
+		next.isNew = true
+	}
+}
+
+// isNew reports whether a row has no timer: it never had one, or somebody has removed it.
+func (t *managed[Row]) isNew() bool { return t.entry == nil || t.entry.removed() }
+
 // apply changes the timers, and returns the faults.
-func (m *Manager[Row]) apply(a answer[Row]) error {
+func (m *Manager[Row]) apply(a answer) error {
 	s, removed, updated := m.Scheduler, 0, 0
 	if phase := s.registry.current(); phase == draining || phase == stopped {
 		return errShuttingDown
@@ -172,38 +244,35 @@ func (m *Manager[Row]) apply(a answer[Row]) error {
 	return m.faults(a.nameless)
 }
 
-// take puts the timer that a row was made into in the place of the one that there is.
+// take registers the timer that a row was made into, or puts it in the place of the one that there
+// is. If somebody has removed that meanwhile, the next round registers it.
 func (t *managed[Row]) take(s *Scheduler, name string) {
-	next := t.next
+	next, g := t.next, newRegistrar(s)
 	t.next, t.fault = nil, next.err
 	if t.fault != nil {
-		t.fault = fmt.Errorf("timer %.60q: %w", name, t.fault)
 		return
 	}
-	var e *entry
-	err := error(ErrUnknown)
-	if t.entry != nil && !t.entry.removed() {
-		e, err = newRegistrar(s).replace(next.timer, t.entry)
-	}
-	if err != nil && matches(err, ErrUnknown) { // new, or somebody has removed it
-		var entries []*entry
-		if entries, err = s.register([]Timer{next.timer}); err == nil {
-			e = entries[0]
-		}
-	}
-	if err != nil {
-		t.fault = err
+	var err error
+	if next.isNew {
+		err = g.add([]*entry{next.entry}, []plan{next.first}, map[string]bool{name: true})
+	} else if err = g.put(next.entry, t.entry); err != nil && matches(err, ErrUnknown) {
 		return
 	}
-	t.entry, t.row = e, next.row
+	if t.fault = err; err == nil {
+		t.entry, t.row = next.entry, next.row
+	}
 }
 
 // logFaults logs the faults that are new, and the ends of others.
 func (m *Manager[Row]) logFaults(nameless []error) {
-	if len(nameless) != m.nameless && len(nameless) > 0 {
+	left := ""
+	if len(nameless) > 0 { // where the rows are does not count
+		left = fmt.Sprint(len(nameless), nameless[0].(namelessRow).err)
+	}
+	if left != m.nameless && left != "" {
 		m.Scheduler.log.Warn("timer: rows without a name are left out", "rows", len(nameless), "first", nameless[0])
 	}
-	m.nameless = len(nameless)
+	m.nameless = left
 	for name, t := range m.timers {
 		now := ""
 		if fault := t.faultOf(name); fault != nil {

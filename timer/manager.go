@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,7 +32,8 @@ const (
 // A row with a fault harms no other: if the Timer of a row fails, panics, or does not pass the
 // checks of Register, the timer goes on as it was, or is not registered if it is new, and the row
 // is tried again in every round. Of several rows with one name, one counts, and the rest are a
-// fault. Sync and Err return the faults; each is logged once, until it changes.
+// fault. Sync and Err return the faults; each is logged once, until it changes. Only a call that
+// hangs, or ends with runtime.Goexit, stops all changes, and the error names its row: see Timeout.
 //
 // A timer of its own that somebody else removes comes back with the next round, unless its instants
 // are over.
@@ -51,7 +53,8 @@ type Manager[Row comparable] struct {
 
 	// Timer returns the timer of a row; its Name is set for it. It is called for rows that are new,
 	// have changed, or had a fault. A row has changed if == says so: with pointers, and instants
-	// that were read anew, it may always do. So let a Row hold numbers and text. Required.
+	// that were read anew, it may always do; a row for which == panics has a fault, as with a
+	// []byte in a field of type any. So let a Row hold numbers and text. Required.
 	Timer func(Row) (Timer, error)
 
 	// SyncInterval is the time between two rounds of Run. A tenth of it, chosen at random, is left
@@ -59,7 +62,8 @@ type Manager[Row comparable] struct {
 	// ten times as soon. Default 1 min.
 	SyncInterval time.Duration
 
-	// Timeout bounds a round's calls of Rows, Name and Timer together. A round does not begin
+	// Timeout bounds a round's calls of Rows, Name and Timer together, and those that make a timer
+	// of a row: of its Schedule, Config.Middleware and Config.TimerLabel. A round does not begin
 	// before those of the one before have returned. Default 10 s.
 	Timeout time.Duration
 
@@ -71,14 +75,15 @@ type Manager[Row comparable] struct {
 	// The rest belongs to the round under way.
 	timers   map[string]*managed[Row] // by name
 	round    uint64
-	nameless int // rows that were left out
+	nameless string // how many rows were left out, and why the first was
 	few      few
+	making   atomic.Pointer[string] // the name of the timer that is being made of a row; nil: none is
 }
 
 // Run begins a round at once, and then one every SyncInterval, until ctx ends or the Scheduler
 // drains. The timers stay registered. It returns every fault of the Manager's settings, or an error
-// if Rows, Name or Timer did not return within CancelGrace of the end of ctx, so that a goroutine
-// is left; otherwise nil. It may run before, beside or without Scheduler.Run.
+// if a call that Timeout bounds did not return within CancelGrace of the end of ctx, so that a
+// goroutine is left; otherwise nil. It may run before, beside or without Scheduler.Run.
 func (m *Manager[Row]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -97,7 +102,7 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 		err := m.Sync(ctx)
 		broken, failed := err.(*roundError)
 		switch phase := m.Scheduler.registry.current(); {
-		case ctx.Err() != nil && failed && broken.stuck:
+		case ctx.Err() != nil && failed && broken.goesOn():
 			return err
 		case ctx.Err() != nil || phase == draining || phase == stopped:
 			return nil
@@ -136,21 +141,18 @@ func (m *Manager[Row]) sync(ctx context.Context) error {
 	if err := m.begin(ctx); err != nil {
 		return err
 	}
-	asked := make(chan answer[Row], 1)
-	go m.ask(ctx, asked)
-	a, returned := await(ctx, asked)
-	if !returned {
-		go func() { // nothing else happens until the call has returned
-			<-asked
-			m.end()
-		}()
-		return a.err
+	done := make(chan error, 1)
+	go m.carryOut(ctx, done)
+	err, returned := m.await(ctx, done)
+	if returned {
+		m.end()
+		return err
 	}
-	defer m.end()
-	if a.err != nil {
-		return a.err
-	}
-	return m.apply(a)
+	go func() { // nothing else happens until the call has returned
+		<-done
+		m.end()
+	}()
+	return err
 }
 
 // Err returns what the latest round returned; nil: it found no fault, or there was none yet.
@@ -197,8 +199,8 @@ func (m *Manager[Row]) begin(ctx context.Context) error {
 		select {
 		case <-other:
 		case <-ctx.Done():
-			err := newRoundError(fmt.Errorf("the round before has not ended: %w", context.Cause(ctx)))
-			err.stuck = true
+			err := newRoundError(m.locate(fmt.Errorf("the round before has not ended: %w", context.Cause(ctx))))
+			err.other = other
 			return err
 		}
 	}
@@ -211,31 +213,53 @@ func (m *Manager[Row]) end() {
 	m.busy = nil
 }
 
-// await waits for the answer of the user's code, and for CancelGrace after the end of ctx. returned
-// is false if there is none; an answer that came too late is an error.
-func await[Row comparable](ctx context.Context, asked chan answer[Row]) (a answer[Row], returned bool) {
+// await waits for the end of a round, and for CancelGrace after the end of ctx. returned is false
+// if it goes on.
+func (m *Manager[Row]) await(ctx context.Context, done <-chan error) (err error, returned bool) {
 	select {
-	case a = <-asked:
-		return a, true
+	case err = <-done:
+		return err, true
 	case <-ctx.Done():
 	}
 	grace := time.NewTimer(CancelGrace)
 	defer grace.Stop()
 	select {
-	case <-asked:
-		returned = true
+	case err = <-done:
+		return err, true
 	case <-grace.C:
 	}
-	err := newRoundError(context.Cause(ctx))
-	err.stuck = !returned
-	return answer[Row]{err: err}, returned
+	stuck := newRoundError(m.locate(context.Cause(ctx)))
+	stuck.stuck = true
+	return stuck, false
+}
+
+// locate adds to an error which row the round under way is at, if it is at one.
+func (m *Manager[Row]) locate(err error) error {
+	if name := m.making.Load(); name != nil {
+		return fmt.Errorf("%w (at the row of timer %.60q)", err, *name)
+	}
+	return err
 }
 
 // A roundError is why a round changed nothing.
 type roundError struct {
 	err   error
 	text  string
-	stuck bool // a call has not returned
+	stuck bool            // a call has not returned
+	other <-chan struct{} // closed when the round has ended that this one has waited for; nil: for none
+}
+
+// goesOn reports whether a round goes on, after CancelGrace.
+func (e *roundError) goesOn() bool {
+	if e.other == nil {
+		return e.stuck
+	}
+	select {
+	case <-e.other:
+		return false
+	case <-time.After(CancelGrace):
+		return true
+	}
 }
 
 // newRoundError makes the text at once: the methods of the error may be the user's.

@@ -41,23 +41,28 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 		_, more := s.registry.add(nil, names)
 		return nil, errors.Join(append(errs, more...)...)
 	}
-	s.registering.Lock()
-	defer s.registering.Unlock()
-	heirs, errs := s.registry.add(entries, names)
+	return entries, g.add(entries, firsts, names)
+}
+
+// add adds timers that were prepared, and calls no user code.
+func (g *registrar) add(entries []*entry, firsts []plan, names map[string]bool) error {
+	g.registering.Lock()
+	defer g.registering.Unlock()
+	heirs, errs := g.registry.add(entries, names)
 	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+		return errors.Join(errs...)
 	}
 	for _, e := range heirs {
-		s.ledger.startOver(&e.state.record)
-		if s.store != nil {
-			s.store.views.startOver(e)
+		g.ledger.startOver(&e.state.record)
+		if g.store != nil {
+			g.store.views.startOver(e)
 		}
 	}
-	s.planner.add(entries, firsts)
-	if s.store != nil {
-		s.store.overrides.readAgain()
+	g.planner.add(entries, firsts)
+	if g.store != nil {
+		g.store.overrides.readAgain()
 	}
-	return entries, nil
+	return nil
 }
 
 // Remove removes a timer, of which nothing starts any more. It then waits, until ctx ends, for its

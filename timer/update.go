@@ -47,6 +47,9 @@ type registrar struct {
 
 func newRegistrar(s *Scheduler) *registrar { return &registrar{s, s.config.Middleware} }
 
+// now is by the clock that ticks are planned by.
+func (g *registrar) now() time.Time { return g.planner.now() }
+
 // prepare returns the entry of a timer, with its first tick, or every fault of the timer.
 func (g *registrar) prepare(t Timer, now time.Time) (e *entry, first plan, err error) {
 	limits, faults := g.limits.of(t)
@@ -80,11 +83,16 @@ func (g *registrar) replace(t Timer, mine *entry) (*entry, error) {
 		}
 		return nil, err
 	}
+	return e, g.put(e, mine)
+}
+
+// put puts an entry that was prepared in the place of the timer of its name: see replace.
+func (g *registrar) put(e, mine *entry) error {
 	g.registering.Lock()
 	old, err := g.planner.replace(mine, e)
 	g.registering.Unlock()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	g.withdraw(old)
 	if g.store != nil {
@@ -95,7 +103,7 @@ func (g *registrar) replace(t Timer, mine *entry) (*entry, error) {
 	}
 	g.planner.proceed(old, e)
 	g.log.flush()
-	return e, nil
+	return nil
 }
 
 // remove removes a timer, which has to be mine, or what has replaced that, if mine is not nil.

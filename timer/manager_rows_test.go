@@ -1,0 +1,280 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// What makes a timer of a row (its Schedule, Config.Middleware, Config.TimerLabel) may hang, or end
+// its goroutine. That is an error of each round, which names the row, and no timer changes. Run
+// goes on, and returns when its context ends. The rows are followed again when the calls return.
+//
+// Fails when a round calls any of them in the goroutine of Run.
+func TestManagerOutlivesWhatARowCalls(t *testing.T) {
+	for name, bad := range map[string]struct {
+		call func(release chan struct{})
+		text string
+	}{
+		"hangs": {func(release chan struct{}) { <-release }, "no answer within 10s"},
+		"exits": {func(release chan struct{}) {
+			select {
+			case <-release:
+			default:
+				runtime.Goexit()
+			}
+		}, "runtime.Goexit"},
+	} {
+		for _, who := range []string{"Schedule", "Middleware", "TimerLabel"} {
+			t.Run(who+" "+name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) { managerOutlives(t, who, bad.text, bad.call) })
+			})
+		}
+	}
+}
+
+func managerOutlives(t *testing.T, who, text string, bad func(release chan struct{})) {
+	f := newFleet(t)
+	release := make(chan struct{})
+	config := timer.Config{Registerer: newRegistry(), TimerLabel: func(name string) string {
+		if who == "TimerLabel" && name == "bad" {
+			bad(release)
+		}
+		return name
+	}}
+	config.Middleware = []timer.Middleware{func(next timer.Handler) timer.Handler {
+		if who == "Middleware" {
+			if isBad := next(nil); isBad != nil { // only a handler is known here, not whose it is
+				bad(release)
+			}
+		}
+		return next
+	}}
+	h := f.start(config)
+	rows := []string{"a"}
+	m := &timer.Manager[string]{Scheduler: h.Scheduler,
+		Rows: func(context.Context) ([]string, error) { return rows, nil },
+		Name: func(row string) string { return row },
+		Timer: func(row string) (timer.Timer, error) {
+			run := f.handler(0)
+			tm := timer.Timer{Schedule: schedule.Every(time.Minute), Run: func(ctx context.Context) error {
+				switch {
+				case ctx != nil:
+					return run(ctx)
+				case row == "bad":
+					return errors.New("bad")
+				}
+				return nil
+			}}
+			if who == "Schedule" && row == "bad" {
+				tm.Schedule = scheduleOf(func(after time.Time) time.Time {
+					bad(release)
+					return after.Truncate(time.Minute).Add(time.Minute)
+				})
+			}
+			return tm, nil
+		}}
+	if err := m.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rows = []string{"a", "bad", "c"}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	for range 3 {
+		time.Sleep(10 * time.Minute)
+		err := m.Err()
+		if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), `timer "bad"`) {
+			t.Errorf("%v: does not say %q, or not which row", err, text)
+		}
+	}
+	if names := fmt.Sprint(timersOf(h)); names != "[a]" {
+		t.Error(names)
+	}
+	cancel()
+	began := time.Now()
+	hangs := !strings.Contains(text, "Goexit")
+	if err := <-ended; (err != nil) != hangs || time.Since(began) > timer.CancelGrace {
+		t.Errorf("Run returned %v, %v after the end of its context", err, time.Since(began))
+	}
+	close(release)
+	synctest.Wait()
+	if err := m.Sync(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if names := fmt.Sprint(timersOf(h)); names != "[a bad c]" {
+		t.Error(names)
+	}
+	f.Stop()
+	h.Accounted(t)
+}
+
+type scheduleOf func(time.Time) time.Time
+
+func (f scheduleOf) Next(t time.Time) time.Time { return f(t) }
+
+// A looseRow has a field for which == may panic.
+type looseRow struct {
+	name string
+	data any
+}
+
+// A row for which == panics (a []byte in a field of type any, as Scan puts it there) is a fault of
+// this row, whose timer stays as it is.
+//
+// Fails when its timer is removed in one round, and registered anew in the next.
+func TestManagerRowsThatCannotBeCompared(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{})
+		rows := []looseRow{{"a", []byte("x")}, {"b", 1}}
+		m := &timer.Manager[looseRow]{Scheduler: h.Scheduler,
+			Rows: func(context.Context) ([]looseRow, error) { return rows, nil },
+			Name: func(row looseRow) string { return row.name },
+			Timer: func(looseRow) (timer.Timer, error) {
+				return timer.Timer{Schedule: schedule.Every(time.Minute), Run: f.handler(0)}, nil
+			}}
+		for i := range 5 {
+			err := m.Sync(t.Context())
+			if i > 0 && (err == nil || !strings.Contains(err.Error(), `timer "a": its row cannot be compared`)) {
+				t.Errorf("round %d: %v", i, err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if st, _ := h.Status().Timer("a"); st.Ticks < 4 || len(timersOf(h)) != 2 {
+			t.Errorf("%v, %+v", timersOf(h), st)
+		}
+		rows[0].data = "x"
+		if err := m.Sync(t.Context()); err != nil {
+			t.Error(err)
+		}
+		f.Stop()
+	})
+}
+
+// Run, whose context ends while it waits for a round of somebody else, returns an error only if
+// that round hangs.
+//
+// Fails when it does not wait for a round that is about to end.
+func TestManagerRunEndsBehindAnotherRound(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		t.Run(fmt.Sprintf("hangs %v", hangs), func(t *testing.T) {
+			bubble(t, func(t *testing.T) { managerRunBehind(t, hangs) })
+		})
+	}
+}
+
+func managerRunBehind(t *testing.T, hangs bool) {
+	f := newFleet(t)
+	h := f.start(timer.Config{})
+	tb := &table{}
+	m := tb.manager(f, h)
+	release := make(chan struct{})
+	tb.failing(func(context.Context) error { <-release; return nil })
+	synced, ended := make(chan error, 1), make(chan error, 1)
+	go func() { synced <- m.Sync(t.Context()) }()
+	synctest.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Second, cancel)
+	go func() { ended <- m.Run(ctx) }()
+	if !hangs {
+		time.AfterFunc(2*time.Second, func() { close(release) })
+	}
+	began := time.Now()
+	err := <-ended
+	if took := time.Since(began); (err != nil) != hangs || took > time.Second+timer.CancelGrace {
+		t.Errorf("a round that hangs: %v; Run returned %v after %v", hangs, err, took)
+	}
+	if hangs {
+		close(release)
+	}
+	if err := <-synced; err != nil {
+		t.Error(err)
+	}
+	f.Stop()
+}
+
+// Of two rows with a name, one is the one that the timer was made of, and the other has a fault:
+// the fault that is told is that there are two. What is wrong with rows without a name is logged
+// when it changes.
+//
+// Fails when the fault of a row that does not count is kept, or only the number of rows without a
+// name is remembered.
+func TestManagerTellsTheFaultOfToday(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var log logText
+		h := f.start(timer.Config{Logger: textLogger(&log)})
+		tb := &table{}
+		m := tb.manager(f, h)
+		good, bad := tenantRow{"a", everyMinute, "one"}, tenantRow{"a", everyMinute, "fails"}
+		tb.set(good)
+		tb.sync(t, m)
+		tb.set(bad)
+		tb.sync(t, m, "no such host")
+		for range 2 {
+			tb.set(bad, good)
+			tb.sync(t, m, "several rows have this name")
+		}
+		keep := m.Name
+		why := "no name today"
+		m.Name = func(r tenantRow) string {
+			if r.id == "nameless" {
+				panic(why)
+			}
+			return keep(r)
+		}
+		tb.set(good, tenantRow{"nameless", "", ""})
+		tb.sync(t, m, "row 1 of a Manager: its Name panicked: no name today")
+		tb.set(tenantRow{"nameless", "", ""}, good)
+		tb.sync(t, m, "row 0 of a Manager")
+		why = "another reason"
+		tb.sync(t, m, "row 0 of a Manager: its Name panicked: another reason")
+		if n := strings.Count(log.String(), "without a name"); n != 2 {
+			t.Errorf("logged %d times, want 2:\n%s", n, log.String())
+		}
+		f.Stop()
+	})
+}
+
+// The clock is set back while a round makes timers of its rows: what it has planned by the old time
+// is not used.
+//
+// Fails when a new timer waits until the clock has caught up.
+func TestManagerWhileTheClockIsSetBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{})
+		timer.SetSkew(h.Scheduler, 24*time.Hour)
+		timer.Poke(h.Scheduler)
+		tb := &table{}
+		m := tb.manager(f, h)
+		keep := m.Timer
+		m.Timer = func(row tenantRow) (timer.Timer, error) {
+			tm, err := keep(row)
+			made := tm.Schedule
+			tm.Schedule = scheduleOf(func(after time.Time) time.Time {
+				timer.SetSkew(h.Scheduler, 0)
+				return made.Next(after)
+			})
+			return tm, err
+		}
+		tb.set(tenantRow{"a", everyMinute, "one"})
+		tb.sync(t, m, "the clock was set back")
+		tb.sync(t, m)
+		time.Sleep(10 * time.Minute)
+		if st, _ := h.Status().Timer("sync:a"); st.Ticks < 9 {
+			t.Errorf("%d ticks in 10 minutes", st.Ticks)
+		}
+		f.Stop()
+	})
+}
