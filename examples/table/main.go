@@ -17,12 +17,15 @@ import (
 	_ "modernc.org/sqlite" // any other driver works
 )
 
+// Somebody else may be writing to the file: SQLite waits for them, instead of SQLITE_BUSY at once.
+const options = "?_pragma=busy_timeout(5000)"
+
 type row struct{ name, cron, zone, url string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	db, err := sql.Open("sqlite", "timers.db")
+	db, err := sql.Open("sqlite", "file:timers.db"+options)
 	if err == nil {
 		err = run(ctx, db)
 	}
@@ -35,7 +38,8 @@ func run(ctx context.Context, db *sql.DB) error {
 	store := sqllock.SQLite(db, sqllock.Options{})
 	defer store.Close()
 	timers, err := timer.New(timer.Config{Lock: store})
-	_, errTable := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS timers (name TEXT, cron TEXT, zone TEXT, url TEXT)")
+	_, errTable := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS timers (name TEXT NOT NULL PRIMARY KEY,
+		cron TEXT NOT NULL DEFAULT '', zone TEXT NOT NULL DEFAULT '', url TEXT NOT NULL DEFAULT '')`)
 	if err := errors.Join(err, errTable, store.Migrate(ctx)); err != nil {
 		return err
 	}

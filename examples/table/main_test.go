@@ -42,11 +42,11 @@ func (x *text) forget() {
 }
 
 // Rows that are added, changed, deleted and added again are followed while the program runs; a row
-// with a fault spoils no other.
+// with a fault spoils no other; the file may be locked when the program begins.
 //
-// Fails when a change of a row is not noticed, or a fault ends the program.
+// Fails when a change of a row is not noticed, a fault ends the program, or SQLITE_BUSY does.
 func TestTable(t *testing.T) {
-	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "timers.db"))
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "timers.db")+options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,12 +58,33 @@ func TestTable(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&told, nil)))
 	defer slog.SetDefault(before)
 	ctx, stop := context.WithCancel(t.Context())
+	other, err := db.Conn(ctx)
+	if err == nil {
+		_, err = other.ExecContext(ctx, "BEGIN IMMEDIATE")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(300*time.Millisecond, func() { // until then somebody else is writing
+		defer other.Close()
+		if _, err := other.ExecContext(ctx, "ROLLBACK"); err != nil {
+			t.Error(err)
+		}
+	})
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, db) }()
 	change := func(statement string) {
 		t.Helper()
 		told.forget()
-		testkit.Eventually(t, 30*time.Second, statement, func() error { _, err := db.Exec(statement); return err })
+		testkit.Eventually(t, 30*time.Second, statement, func() error {
+			select {
+			case err := <-ended:
+				t.Fatal("the program has ended:", err)
+			default:
+			}
+			_, err := db.Exec(statement)
+			return err
+		})
 	}
 	calls := func(url string) {
 		t.Helper()
@@ -75,6 +96,11 @@ func TestTable(t *testing.T) {
 	calls("slow")
 	if n := told.times("has a fault"); n != 1 {
 		t.Errorf("the bad row was logged %d times", n)
+	}
+	change(`INSERT INTO timers (name) VALUES ('half')`)
+	testkit.Eventually(t, time.Minute, "the half row is a fault", func() bool { return told.times("half") > 0 })
+	if _, err := db.Exec(`INSERT INTO timers VALUES ('none', '* * * * * *', NULL, '')`); err == nil {
+		t.Error("the table takes a NULL, which no row can hold")
 	}
 	change(`UPDATE timers SET url = 'slower' WHERE name = 'b'`)
 	calls("slower")
