@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,6 +92,29 @@ func TestThePodIsDeleted(t *testing.T) {
 	}
 	if err := book(t.Context(), pool, dlock.Fence(fence-1)); !errors.Is(err, errReplaced) {
 		t.Errorf("a late write of the run before: %v, want %v", err, errReplaced)
+	}
+}
+
+// The pods of a first roll-out begin at once, and each makes sure that the account is there.
+//
+// Fails when one of them is refused the table because another creates it.
+func TestPodsThatBeginAtOnce(t *testing.T) {
+	server := sqltest.SharedPostgres(t)
+	for range 5 {
+		pool, err := pgxpool.New(t.Context(), server.DSN("", "", server.NewDatabase(t)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pods sync.WaitGroup
+		for range 4 {
+			pods.Go(func() {
+				if err := createAccount(t.Context(), pool); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		pods.Wait()
+		pool.Close()
 	}
 }
 
