@@ -54,7 +54,7 @@ func main() {
 		log.Fatal(err)
 	}
 	if addr := os.Getenv("METRICS"); addr != "" {
-		go func() { log.Fatal(http.ListenAndServe(addr, promhttp.Handler())) }()
+		go func() { log.Print(http.ListenAndServe(addr, promhttp.Handler())) }() // the runs go on
 	}
 	err = timers.Run(ctx) // returns when the last run has finished and released its slot
 	lock.Close()
