@@ -47,17 +47,18 @@ func callLabel(of func(string) string, timer string) (label string, err error) {
 	return label, nil
 }
 
-// labels are the tallies of the timers of a registry, by their label, if there is a TimerLabel.
-// Guarded by registry.mu.
+// labels are the tallies of the timers of a registry, by their label. Guarded by registry.mu. Nil
+// without a TimerLabel: each timer has a tally of its own then, which the ledger makes when it first
+// counts, under another mutex.
 type labels map[string]*tally
 
 // join lets a new timer count with those that have its label. Its record has a tally of its own
 // until then.
 func (l labels) join(r *record) {
-	own := r.tally
-	if own == nil {
+	if l == nil {
 		return
 	}
+	own := r.tally
 	if l[own.label] == nil {
 		own.createdAt = time.Now()
 		l[own.label] = own
@@ -68,7 +69,7 @@ func (l labels) join(r *record) {
 
 // part is called when a timer is over: the counts of a label go with its last timer.
 func (l labels) part(r *record) {
-	if r.tally == nil {
+	if l == nil {
 		return
 	}
 	if r.tally.timers--; r.tally.timers == 0 {

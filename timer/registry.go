@@ -51,7 +51,7 @@ type removal struct {
 
 func newRegistry() *registry {
 	return &registry{entries: make(map[string]*entry), parting: make(map[string]*entry),
-		removals: make(map[*entry]*removal), labels: make(labels), ran: make(chan struct{})}
+		removals: make(map[*entry]*removal), ran: make(chan struct{})}
 }
 
 func (g *registry) current() phase { return phase(g.phase.Load()) }

@@ -78,3 +78,31 @@ func (g *registry) busy() bool {
 	defer g.mu.Unlock()
 	return g.active > 0
 }
+
+// A timer is removed while something of it is counted, and without a TimerLabel the registry does
+// not look at the counts: another mutex guards them.
+//
+// Fails under the race detector, and without it, when a registry without a TimerLabel has labels.
+func TestRegistryLeavesCountsAlone(t *testing.T) {
+	g, l := newRegistry(), &ledger{metered: true}
+	e := newEntry(Timer{Name: "a"}, false)
+	if _, errs := g.add([]*entry{e}, map[string]bool{"a": true}); errs != nil {
+		t.Fatal(errs)
+	}
+	r := &e.state.record
+	l.count(r, func(*tally) {})
+	own := r.tally
+	var counts sync.WaitGroup
+	counts.Go(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.tally = own // as the first count does
+	})
+	if g.remove("a", nil) != e {
+		t.Error("not removed")
+	}
+	counts.Wait()
+	if own.timers != 0 {
+		t.Errorf("a tally without a label counts %d timers", own.timers)
+	}
+}

@@ -63,6 +63,9 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	if config.Registerer != nil {
 		s.ledger.metered, s.ledger.classic = true, config.ClassicHistograms
 		s.metrics = newMetrics(s)
+		if config.TimerLabel != nil {
+			s.registry.labels = make(labels)
+		}
 	}
 	entries, registerErr := s.register(timers)
 	err = errors.Join(err, registerErr)
