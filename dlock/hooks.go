@@ -66,8 +66,11 @@ type StoreCall struct {
 	Canceled bool
 }
 
-// Refused reports whether the store answered, with a refusal.
-func (c StoreCall) Refused() bool { return errors.Is(c.Err, ErrNotAcquired) }
+// Refused reports whether the store answered, with a refusal. A nil *NotAcquiredError is none.
+func (c StoreCall) Refused() bool {
+	no, ok := errors.AsType[*NotAcquiredError](c.Err)
+	return errors.Is(c.Err, ErrNotAcquired) && (!ok || no != nil)
+}
 
 // A StoreOp is an operation of a store.
 type StoreOp string

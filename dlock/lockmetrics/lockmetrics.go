@@ -177,20 +177,25 @@ func (m *Metrics) ended(e dlock.LeaseEnded, lost bool) {
 	}
 }
 
-// resultOf returns the result of a call. A store may make up reasons, any number of them.
+// resultOf returns the result of a call. A store may make up reasons, any number of them, or give
+// none.
 func resultOf(c dlock.StoreCall) string {
-	no, refused := errors.AsType[*dlock.NotAcquiredError](c.Err)
 	switch {
 	case c.Err == nil:
 		return "acquired" // of an acquire
-	case !refused && c.Canceled:
+	case !c.Refused() && c.Canceled:
 		return "canceled"
-	case !refused:
+	case !c.Refused():
 		return "error"
+	}
+	no, ok := errors.AsType[*dlock.NotAcquiredError](c.Err)
+	if !ok {
+		return OtherLabel
 	}
 	switch no.Reason {
 	case dlock.ReasonFull, dlock.ReasonPaused, dlock.ReasonQuarantine, dlock.ReasonLimitFull, dlock.ReasonTickTaken,
-		dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld:
+		dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld,
+		dlock.ReasonTickEarly:
 		return string(no.Reason)
 	}
 	return OtherLabel

@@ -186,12 +186,13 @@ func TestLabelsAreBounded(t *testing.T) {
 	})
 }
 
-// A Label that panics or returns what is no label, and a store that makes up reasons, cost no
-// count and no lease. Hooks of one's own that panic
-// neither, and they are told of what is counted.
+// A Label that panics or returns what is no label, and a store that makes up reasons or gives none,
+// cost no count and no lease. Hooks of one's own that panic neither, and they are told of what is
+// counted. A refusal without a reason is no failure of the store.
 //
-// Fails when callLabel does not recover, when label or resultOf lets through every text, and when
-// then calls own first.
+// Fails when callLabel does not recover, when label or resultOf lets through every text, when
+// resultOf takes what is no *NotAcquiredError for a failure, when Refused does not look for a nil one,
+// and when then calls own first.
 func TestWhatOthersDoHarmsNoCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &odd{DistributedLock: memlock.New()}
@@ -226,16 +227,23 @@ func TestWhatOthersDoHarmsNoCount(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for _, err := range []error{&dlock.NotAcquiredError{Reason: "made up \xff"}, errors.New("down")} {
+		for _, err := range []error{&dlock.NotAcquiredError{Reason: "made up \xff"}, errors.New("down"),
+			&dlock.NotAcquiredError{Reason: dlock.ReasonTickEarly}, (*dlock.NotAcquiredError)(nil),
+			fmt.Errorf("no: %w", dlock.ErrNotAcquired)} {
+			before := told.Load()
 			store.err = err
 			if _, err := session.Mutex("a").TryAcquire(t.Context()); err == nil {
 				t.Error("acquired")
 			}
+			if told.Load() == before {
+				t.Errorf("%T: its own hook was not told", err)
+			}
 		}
 		got := values(t, reg)
 		expect(t, got, map[string]float64{"attempts_total other acquired": 4, "lost_total other": 0,
-			"hold_duration_seconds other": 4, "attempts_total a other": 1})
-		if got["attempts_total a error"] == 0 || got["renewals_total other ok"] < 20 || told.Load() < 20 {
+			"hold_duration_seconds other": 4, "attempts_total a other": 2, "attempts_total a tick_early": 1,
+			"attempts_total a error": 4, "store_errors_total acquire": 4}) // two calls for each failure
+		if got["renewals_total other ok"] < 20 || told.Load() < 20 {
 			t.Errorf("told of %d: %v", told.Load(), got)
 		}
 		if err := session.Close(t.Context()); err != nil {
