@@ -282,15 +282,27 @@ func (h *heartbeat) beat() {
 	}
 	s.mu.Unlock()
 
-	answered := len(batch) == 0 || h.renew(batch)
-	if answered {
+	exits := true // Hooks.Called may call runtime.Goexit
+	defer func() { h.endBeat(pending, exits) }()
+	if answered := len(batch) == 0 || h.renew(batch); answered {
 		pending, _ = s.releasePending(s.life, pending)
 	}
+	exits = false
+}
 
+// endBeat schedules the next beat. Grants that are still pending, and leases for which the beat had
+// no time because its goroutine exits, have to wait for retryWait.
+func (h *heartbeat) endBeat(pending []pendingRelease, exits bool) {
+	s := h.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.beating = false
 	close(h.beatDone)
+	if exits {
+		h.failing = true
+		now := time.Now()
+		h.requeue(h.overdue(now), now.Add(s.retryWait()))
+	}
 	if len(pending) > 0 {
 		h.releaseAt = time.Now().Add(s.retryWait())
 	}
@@ -305,6 +317,17 @@ func (h *heartbeat) beat() {
 		return
 	}
 	h.schedule()
+}
+
+// overdue returns the leases that are due at t. Called with mu held.
+func (h *heartbeat) overdue(t time.Time) (due []*Lease) {
+	for l := range h.renewQueue.all {
+		if l.due.After(t) {
+			break
+		}
+		due = append(due, l)
+	}
+	return due
 }
 
 // nextBatch returns the leases that the next call renews. Called with mu held and a lease to renew.
@@ -391,10 +414,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 	if err != nil {
 		// Leases of other batches that are due already may not be tried before their windows close,
 		// because the store hangs. They are lost to its silence, too.
-		for l := range h.renewQueue.all {
-			if l.due.After(t.mono) {
-				break
-			}
+		for _, l := range h.overdue(t.mono) {
 			l.unanswered(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -259,4 +260,36 @@ func ExampleHooks_leases() {
 	// Output:
 	// acquired report 0
 	// released report error <nil>
+}
+
+// A Called that exits the goroutine of a heartbeat costs the leases one renewal: the next beat
+// comes, and Close returns.
+//
+// Fails when beat does not end in a defer, and when what it left is due again at once.
+func TestCalledThatExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls, exits atomic.Int32
+		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: ttl, StoreTimeout: timeout, Hooks: dlock.Hooks{
+			Called: func(c dlock.StoreCall) {
+				if calls.Add(1); c.Op == dlock.OpExtend && exits.Add(-1) >= 0 {
+					runtime.Goexit()
+				}
+			},
+		}})
+		lease := h.take(t, "a", 1)
+		exits.Store(1)
+		advance(10 * ttl)
+		if !lease.Valid() || exits.Load() >= 0 {
+			t.Errorf("valid %t: %v; %d exits to come", lease.Valid(), lease.Err(), exits.Load())
+		}
+		exits.Store(1000)
+		before := calls.Load()
+		advance(2 * ttl)
+		if n := calls.Load() - before; lease.Valid() || n > 20 {
+			t.Errorf("always: valid %t after %d calls", lease.Valid(), n)
+		}
+		if err := h.Close(bg); err != nil {
+			t.Error(err)
+		}
+	})
 }
