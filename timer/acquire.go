@@ -118,7 +118,7 @@ func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lea
 	} else {
 		lease, err = sem.TryAcquire(ctx)
 	}
-	a.store.metrics.acquired(lease, err, time.Since(started))
+	a.store.metrics.acquired(ctx, lease, err, time.Since(started))
 	a.limits.heard(e, lease, err)
 	return lease, a.store.recordAcquire(e.lockName, err)
 }

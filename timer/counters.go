@@ -78,6 +78,8 @@ func (t *tally) began(r *Run) {
 	t.count(func(t *tally) {
 		if r.tick != 0 {
 			t.started++
+		}
+		if r.tick != 0 && !r.onStart { // the tick of RunOnStart may be of last week
 			lag := max(0, r.startedAt.Sub(time.UnixMicro(r.tick)))
 			t.lag.observe(t.bounds(callBounds), lag.Seconds())
 		}

@@ -137,7 +137,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 // Fails when errors.As is called on it unguarded.
 func TestErrorOfTheStoreWhoseMethodsPanic(t *testing.T) {
 	err := &dlock.StoreError{Op: "acquire", Name: "timer:a", Err: panics{}}
-	if why, result := reasonOf(err), acquireResult(err); why != ReasonStoreDown || result != "error" {
+	if why, result := reasonOf(err), acquireResult(t.Context(), err); why != ReasonStoreDown || result != "error" {
 		t.Errorf("%q, %q", why, result)
 	}
 }

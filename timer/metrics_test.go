@@ -208,3 +208,56 @@ func TestMetricsOfTwoSchedulersOnOneRegistry(t *testing.T) {
 		}
 	}
 }
+
+// A client of Trigger that goes away is no error of the store, neither of the call nor of the
+// attempt.
+//
+// Fails when called or acquireResult does not look at whether the call was canceled.
+func TestACanceledTriggerIsNoErrorOfTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		reg := newRegistry()
+		h := f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a", Run: f.handler(0)})
+		time.Sleep(time.Minute)
+		h.Link.Inject(dlocktest.Hang)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		if _, err := h.Scheduler.Trigger(ctx, "a", timer.TriggerOptions{}); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		h.Link.Heal()
+		got := values(t, reg)
+		for key, want := range map[string]float64{"tickslot_store_errors_total acquire memory": 0,
+			"tickslot_slot_acquisitions_total error memory":    0,
+			"tickslot_slot_acquisitions_total canceled memory": 1, "tickslot_triggers_total canceled a": 1} {
+			if got[key] != want {
+				t.Errorf("%s is %v, want %v", key, got[key], want)
+			}
+		}
+		f.Stop()
+	})
+}
+
+// A run that RunOnStart started is a tick that started, but its tick may be old, so that it has no
+// lag; those of the schedule have.
+//
+// Fails when began observes the lag of every run.
+func TestARunOnStartHasNoLag(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		reg := newRegistry()
+		time.Sleep(14 * time.Hour)
+		f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a", Schedule: schedule.Daily("00:00", ""),
+			RunOnStart: timer.RunOnStartOnce, Run: f.handler(0)})
+		time.Sleep(time.Minute)
+		got := values(t, reg)
+		if n := got["tickslot_ticks_total started a"]; n != 1 || got["tickslot_tick_lag_seconds a"] != 0 {
+			t.Errorf("%v started, %v with a lag", n, got["tickslot_tick_lag_seconds a"])
+		}
+		time.Sleep(24 * time.Hour)
+		if n := values(t, reg)["tickslot_tick_lag_seconds a"]; n != 1 {
+			t.Errorf("%v have a lag, want that of midnight", n)
+		}
+		f.Stop()
+	})
+}

@@ -1,6 +1,8 @@
 package timer
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,28 +68,31 @@ func newStoreMetrics(store string, callBounds, runBounds []float64) *storeMetric
 	return m
 }
 
-// acquired counts an attempt to get a slot. It calls methods of the store's error, so no mutex may
+// acquired counts an attempt to get a slot, until ctx ended. It calls methods of the store's error, so no mutex may
 // be held.
-func (m *storeMetrics) acquired(lease *dlock.Lease, err error, took time.Duration) {
+func (m *storeMetrics) acquired(ctx context.Context, lease *dlock.Lease, err error, took time.Duration) {
 	if m == nil {
 		return
 	}
 	m.took.Observe(took.Seconds())
-	m.results.WithLabelValues(acquireResult(err)).Inc()
+	m.results.WithLabelValues(acquireResult(ctx, err)).Inc()
 	if lease != nil && lease.PreviousExpired() {
 		m.expired.Inc()
 	}
 }
 
 // acquireResult returns the result of an acquire, as the metrics name it.
-func acquireResult(err error) string {
-	if no := refusal(err); no != nil {
+func acquireResult(ctx context.Context, err error) string {
+	no := refusal(err)
+	switch {
+	case no != nil:
 		return resultOf(Reason(no.Reason))
+	case err == nil:
+		return "acquired"
+	case errors.Is(ctx.Err(), context.Canceled): // it says nothing about the store
+		return "canceled"
 	}
-	if err != nil {
-		return "error"
-	}
-	return "acquired"
+	return "error"
 }
 
 // resultOf returns a reason as a value of a label. A store may make up reasons, any number of them.

@@ -86,7 +86,7 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 	if c.Refused() {
 		failure = nil // an answer
 	}
-	w.metrics.called(c.Op, c.Took, failure != nil)
+	w.metrics.called(c.Op, c.Took, failure != nil && !c.Canceled)
 	if c.Op != dlock.OpExtend { // an acquire may take two calls, and is judged by its result
 		return
 	}
