@@ -48,8 +48,8 @@ func callLabel(of func(string) string, timer string) (label string, err error) {
 }
 
 // labels are the tallies of the timers of a registry, by their label. Guarded by registry.mu. Nil
-// without a TimerLabel: each timer has a tally of its own then, which the ledger makes when it first
-// counts, under another mutex.
+// without a TimerLabel: each timer has a tally of its own then, which the ledger makes when it
+// first counts, under another mutex.
 type labels map[string]*tally
 
 // join lets a new timer count with those that have its label. Its record has a tally of its own

@@ -48,7 +48,9 @@ func newMetrics(s *Scheduler) *metrics {
 	m.runs = desc("runs_total", "Runs that ended, by outcome.", "timer", "outcome")
 	m.retries = desc("retries_total", "Attempts after the first of a run.", "timer")
 	m.runDuration = desc("run_duration_seconds", "How long runs took.", "timer")
-	m.tickLag = desc("tick_lag_seconds", "How long after their instant ticks started, without those of RunOnStart.", "timer")
+	m.tickLag = desc("tick_lag_seconds",
+		"How long after their instant ticks started, without those of RunOnStart.",
+		"timer")
 	m.triggers = desc("triggers_total", "Triggers: started, refused and why, or canceled by the caller.", "timer",
 		"result")
 	m.leasesLost = desc("leases_lost_total", "Slots that were lost while a run held them.", "timer")

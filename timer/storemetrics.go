@@ -68,8 +68,8 @@ func newStoreMetrics(store string, callBounds, runBounds []float64) *storeMetric
 	return m
 }
 
-// acquired counts an attempt to get a slot, until ctx ended. It calls methods of the store's error, so no mutex may
-// be held.
+// acquired counts an attempt to get a slot, made with ctx. It calls methods of the store's error,
+// so no mutex may be held.
 func (m *storeMetrics) acquired(ctx context.Context, lease *dlock.Lease, err error, took time.Duration) {
 	if m == nil {
 		return

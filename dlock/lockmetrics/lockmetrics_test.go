@@ -191,8 +191,8 @@ func TestLabelsAreBounded(t *testing.T) {
 // counted. A refusal without a reason is no failure of the store.
 //
 // Fails when callLabel does not recover, when label or resultOf lets through every text, when
-// resultOf takes what is no *NotAcquiredError for a failure, when Refused does not look for a nil one,
-// and when then calls own first.
+// resultOf takes what is no *NotAcquiredError for a failure, when Refused does not look for a nil
+// one, and when then calls own first.
 func TestWhatOthersDoHarmsNoCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &odd{DistributedLock: memlock.New()}
