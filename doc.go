@@ -7,6 +7,7 @@
 //   - Where are the locks kept? On Redis: [redislock], or [redlock] on several independent servers.
 //     On Postgres, MySQL or SQLite: [sqllock], and [pgxlock] for pgx; without a table:
 //     [nativelock]. In the memory of one process: [memlock].
+//   - How often are locks waited for, held and lost? See [lockmetrics].
 //   - Does my own store keep the contract? See [dlocktest].
 //   - What do probes answer? See [health].
 //
@@ -22,6 +23,7 @@
 // [pgxlock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/sqllock/pgxlock
 // [nativelock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/nativelock
 // [memlock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/memlock
+// [lockmetrics]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/lockmetrics
 // [dlocktest]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/dlocktest
 // [health]: https://pkg.go.dev/github.com/tickslot/tickslot/health
 package tickslot

@@ -30,11 +30,11 @@
 // Several timers may share a [Limit], which holds in the fleet, too: a run takes a slot of it in
 // the step in which it takes its own, or does not start. Config.MaxRuns bounds all runs of a host.
 //
-// A tick is a scheduled instant, the same on every host. Each host tries each tick once, in these
-// steps: due, blackout, MaxPerHost, MaxRuns, one call to the store that claims tick, slot and
-// limits together, run, release. A tick that does not start a run is counted once, with the
-// [Reason], and Scheduler.Explain tells it. The store enforces a pause; for a timer without limits,
-// which does not call the store, each host does, after the blackout.
+// A tick is a scheduled instant, the same on every host. Each host tries each tick once (unless
+// OnFull is FullWait), in these steps: due, blackout, MaxPerHost, MaxRuns, one call to the store
+// that claims tick, slot and limits together, run, release. A tick that does not start a run is
+// counted once, with the [Reason], and Scheduler.Explain tells it. The store enforces a pause; for
+// a timer without limits, which does not call the store, each host does, after the blackout.
 //
 // # A run
 //
@@ -50,9 +50,11 @@
 // # Schedules
 //
 // Package schedule has the schedules: Every is a grid of elapsed time; Cron and Daily follow the
-// clocks of a zone, daylight saving time included; At is a list of instants; Except removes ticks;
-// and any type with a Next method is a schedule. CatchUp decides about ticks that came due while no
-// host was running, Retry about runs that fail. Delay moves the start of a tick, not the tick.
+// clocks of a zone, daylight saving time included; After is a fixed delay from the end of a run to
+// the next in the fleet; At is a list of instants; Except removes ticks; and any type with a Next
+// method is a schedule. CatchUp decides about ticks that came due while no host was running,
+// RunOnStart about a run when a host starts, Retry about runs that fail. Delay moves the start of a
+// tick, not the tick.
 //
 // # Timers that come, change and go
 //
@@ -94,6 +96,7 @@
 //
 // A tick runs at most MaxPerTick times, not exactly: if a host crashes after it claimed a tick, the
 // tick does not run again, and a tick that comes due while all slots are held is skipped, not
-// queued. A handler that ignores its context goes on after its lease is lost; only the resource it
-// writes to can stop it, by checking its fence. The order in which hosts get slots is not fair.
+// queued, unless OnFull is FullWait. A handler that ignores its context goes on after its lease is
+// lost; only the resource it writes to can stop it, by checking its fence. The order in which hosts
+// get slots is not fair.
 package timer

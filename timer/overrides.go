@@ -39,8 +39,8 @@ type override struct {
 	limit atomic.Int32 // of MaxConcurrency; 0: there is none. Set with overrides.mu held
 
 	// Guarded by overrides.mu.
-	paused      bool  // beside limit, where it takes no more bytes
-	version     int64 // of the latest report
+	paused      bool      // beside limit, where it takes no more bytes
+	version     int64     // of the latest report
 	until       time.Time // when the pause ends; zero: when somebody ends it
 	by          dlock.Origin
 	triggeredAt time.Time // the latest trigger whose queue this host was told to look at

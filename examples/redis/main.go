@@ -54,7 +54,9 @@ func main() {
 		log.Fatal(err)
 	}
 	if addr := os.Getenv("METRICS"); addr != "" {
-		go func() { log.Print(http.ListenAndServe(addr, promhttp.Handler())) }() // the runs go on
+		go func() { // the runs go on without
+			slog.Error("no metrics", "err", http.ListenAndServe(addr, promhttp.Handler()))
+		}()
 	}
 	err = timers.Run(ctx) // returns when the last run has finished and released its slot
 	lock.Close()
