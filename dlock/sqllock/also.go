@@ -45,8 +45,8 @@ func (s *Store) CheckDelay(delay time.Duration) error {
 		return errNoDelay
 	}
 	if delay >= s.retention {
-		return fmt.Errorf("sqllock: a delay of %v: Cleanup deletes rows that were idle for Options.Retention, %v: set a "+
-			"longer one", delay, s.retention)
+		return fmt.Errorf("sqllock: a delay of %v: Cleanup deletes rows that were idle for Options.Retention, %v: "+
+			"set a longer one", delay, s.retention)
 	}
 	return nil
 }

@@ -99,7 +99,8 @@ func TestDelayAndRetention(t *testing.T) {
 		t.Errorf("by default: %v", err)
 	}
 	job := timer.Timer{Name: "job", Schedule: schedule.After(3 * day), Run: func(context.Context) error { return nil }}
-	if _, err := timer.New(timer.Config{Lock: s}, job); err == nil || !strings.Contains(err.Error(), "Options.Retention") {
+	_, err = timer.New(timer.Config{Lock: s}, job)
+	if err == nil || !strings.Contains(err.Error(), "Options.Retention") {
 		t.Errorf("timer.New: %v", err)
 	}
 }
