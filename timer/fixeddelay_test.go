@@ -54,24 +54,28 @@ func (s *spans) always(d time.Duration) func(context.Context) error {
 // gaps checks that each run started least to most after the end of the one before.
 func (s *spans) gaps(t *testing.T, least, most time.Duration) (runs int) {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	slices.SortFunc(s.list, func(a, b span) int { return a.start.Compare(b.start) })
-	for i := 1; i < len(s.list); i++ {
-		if gap := s.list[i].start.Sub(s.list[i-1].end); gap < least || gap > most {
+	list := s.all()
+	for i := 1; i < len(list); i++ {
+		if gap := list[i].start.Sub(list[i-1].end); gap < least || gap > most {
 			t.Errorf("run %d began %v after the end of the one before: must be %v to %v", i, gap, least, most)
 		}
 	}
-	return len(s.list)
+	return len(list)
+}
+
+// all returns the runs that have ended, by their start.
+func (s *spans) all() []span {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(slices.Values(s.list), func(a, b span) int { return a.start.Compare(b.start) })
 }
 
 func (s *spans) last() span {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.list) == 0 {
+	list := s.all()
+	if len(list) == 0 {
 		return span{}
 	}
-	return s.list[len(s.list)-1]
+	return list[len(list)-1]
 }
 
 // A callsOf counts the acquires of one name.
@@ -166,9 +170,7 @@ func TestFixedDelayAfterACrash(t *testing.T) {
 				cut := time.Now()
 				crashed.Link.Inject(dlocktest.Hang)
 				time.Sleep(delay + 2*ttl + 2*max(delay, time.Second))
-				survivors.mu.Lock()
-				defer survivors.mu.Unlock()
-				list := survivors.list
+				list := survivors.all()
 				if len(list) == 0 {
 					t.Fatal("the others started nothing")
 				}
@@ -232,8 +234,8 @@ func TestFixedDelayAcrossRestarts(t *testing.T) {
 			time.Sleep(7 * time.Minute)
 			f.ended()
 		}
-		if runs := s.gaps(t, time.Hour, time.Hour+7*time.Minute); runs < 5 || !s.list[0].start.Equal(begun) {
-			t.Errorf("%d runs, the first at %v: must be at once, %v", runs, s.list[0].start, begun)
+		if runs := s.gaps(t, time.Hour, time.Hour+7*time.Minute); runs < 5 || !s.all()[0].start.Equal(begun) {
+			t.Errorf("%d runs, the first at %v: must be at once, %v", runs, s.all()[0].start, begun)
 		}
 	})
 }
@@ -344,13 +346,13 @@ func TestFixedDelayAfterATrigger(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		ended := s.last().end
-		if ended.Sub(s.list[0].start) < 30*time.Minute {
+		if ended.Sub(s.all()[0].start) < 30*time.Minute {
 			t.Fatal("the triggered run did not start at once")
 		}
 		time.Sleep(time.Hour)
 		f.ended()
-		if next := s.last().start.Sub(ended); next != time.Hour || len(s.list) != 3 {
-			t.Errorf("%d runs, the last %v after the triggered one: must be 3, and 1h", len(s.list), next)
+		if next := s.last().start.Sub(ended); next != time.Hour || len(s.all()) != 3 {
+			t.Errorf("%d runs, the last %v after the triggered one: must be 3, and 1h", len(s.all()), next)
 		}
 	})
 }
@@ -367,8 +369,8 @@ func TestFixedDelayWaitsForTheEnd(t *testing.T) {
 		h := f.start(timer.Config{}, timer.Timer{Name: "job", Schedule: schedule.After(2 * time.Hour),
 			Blackouts: []schedule.Blackout{blackout}, Run: s.always(time.Minute)})
 		time.Sleep(10 * time.Hour)
-		if got := s.last().start; len(s.list) != 2 || !got.Equal(day.Add(9*time.Hour)) {
-			t.Errorf("%d runs, the last at %v: must be 2, and when the blackout ends", len(s.list), got)
+		if got := s.last().start; len(s.all()) != 2 || !got.Equal(day.Add(9*time.Hour)) {
+			t.Errorf("%d runs, the last at %v: must be 2, and when the blackout ends", len(s.all()), got)
 		}
 		control := timer.NewControl(f.store)
 		if err := control.Pause(t.Context(), "job", time.Now().Add(3*time.Hour), dlock.Origin{By: "test"}); err != nil {
@@ -380,8 +382,8 @@ func TestFixedDelayWaitsForTheEnd(t *testing.T) {
 			t.Errorf("%d ticks without a success in a pause of 2h30m: most are retries", n)
 		}
 		time.Sleep(90 * time.Minute)
-		if late := s.last().start.Sub(paused.Add(3 * time.Hour)); len(s.list) != 3 || late < 0 || late > time.Minute {
-			t.Errorf("%d runs, the last %v after the pause: must be 3, and at most a minute", len(s.list), late)
+		if late := s.last().start.Sub(paused.Add(3 * time.Hour)); len(s.all()) != 3 || late < 0 || late > time.Minute {
+			t.Errorf("%d runs, the last %v after the pause: must be 3, and at most a minute", len(s.all()), late)
 		}
 		f.ended()
 	})

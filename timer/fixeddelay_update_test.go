@@ -104,7 +104,7 @@ func TestFixedDelayUpdatedDuringACall(t *testing.T) {
 		}
 		h.Link.Heal()
 		time.Sleep(time.Hour)
-		if n := len(s.list); n < 50 {
+		if n := len(s.all()); n < 50 {
 			t.Errorf("%d runs in the hour after it: the next is due at %v", n, must(h.Status().Timer("job")).Next)
 		}
 		f.ended()

@@ -133,25 +133,20 @@ func TestControlTriggerDuringAFixedDelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var s spans
-		runs := func() int {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return len(s.list)
-		}
 		f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.After(2 * time.Hour),
 			Run: s.always(time.Minute)})
 		time.Sleep(10 * time.Minute)
 		order(t, quietControl(f.store), "a", "x", 0)
 		time.Sleep(2 * time.Minute)
-		if n := runs(); n != 2 {
+		if n := len(s.all()); n != 2 {
 			t.Fatalf("%d runs, want the first one and the triggered one", n)
 		}
 		time.Sleep(2*time.Hour - 2*time.Minute)
-		if n := runs(); n != 2 {
+		if n := len(s.all()); n != 2 {
 			t.Errorf("%d runs before the delay after the triggered one is over", n)
 		}
 		time.Sleep(5 * time.Minute)
-		if n := runs(); n != 3 {
+		if n := len(s.all()); n != 3 {
 			t.Errorf("%d runs, want one more after the delay", n)
 		}
 		f.ended()
