@@ -224,7 +224,7 @@ func TestClocksThatDiffer(t *testing.T) {
 				store := memlock.New()
 				// Until the host whose clock is ahead has had a tick, one whose clock is behind may
 				// have all.
-				c := clockTest{period: time.Second, warm: time.Minute, ticks: testkit.Rounds(t, 100, 1000),
+				c := clockTest{period: time.Second, warm: time.Minute, ticks: testkit.Rounds(t, 60, 1000),
 					apart: clocks, open: func(host int) dlock.DistributedLock {
 						return &distant{DistributedLock: store, away: time.Duration(host) * 200 * time.Microsecond,
 							more: mathrand.New(mathrand.NewPCG(uint64(host), 1))}
@@ -264,7 +264,7 @@ func TestClocksThatDifferOnServers(t *testing.T) {
 			} {
 				t.Run(fleet.name, func(t *testing.T) {
 					t.Parallel()
-					c := clockTest{period: 200 * time.Millisecond, ticks: testkit.Rounds(t, 25, 50),
+					c := clockTest{period: 200 * time.Millisecond, ticks: testkit.Rounds(t, 15, 50),
 						apart: fleet.clocks, prefix: fleet.name + " ",
 						open: func(int) dlock.DistributedLock { return open() }}
 					if *fullClocks > 0 {

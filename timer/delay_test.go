@@ -115,7 +115,7 @@ func TestDelayedTicksSurviveRestarts(t *testing.T) {
 				f, rec := newFleet(t), recorder{}
 				job.Name, job.Schedule, job.LocalOnly, job.Run = "job", minutely(), true, rec.handler("a")
 				time.Sleep(3 * time.Millisecond)
-				for range 1000 {
+				for range testkit.Rounds(t, 400, 1000) {
 					h := f.start(timer.Config{}, job)
 					time.Sleep(7 * time.Second)
 					h.Stopped(t)
@@ -147,14 +147,14 @@ func TestClockSetBack(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f, rec := newFleet(t), recorder{}
 				job.Name, job.Schedule, job.LocalOnly, job.Run = "job", minutely(), true, rec.handler("a")
-				h := f.start(timer.Config{}, job)
+				h := f.start(rarely, job)
 				chance, skew := rand.New(rand.NewPCG(1, 1)), time.Duration(0)
 				step := func(d time.Duration) {
 					skew -= d
 					timer.SetSkew(h.Scheduler, skew)
 					timer.Poke(h.Scheduler)
 				}
-				for range 300 {
+				for range testkit.Rounds(t, 100, 300) {
 					time.Sleep(time.Duration(chance.IntN(180_000)) * time.Millisecond)
 					step(1100*time.Millisecond + time.Duration(chance.IntN(28))*time.Second)
 				}

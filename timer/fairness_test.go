@@ -58,7 +58,7 @@ func (f *virtualFleet) shares(name string) (shares []float64, sum int) {
 //
 // Fails when yield never does.
 func TestLeastRecentFirstIsFair(t *testing.T) {
-	ticks := testkit.Rounds(t, 250, 1000)
+	ticks := testkit.Rounds(t, 150, 1000)
 	for _, leastRecent := range []bool{false, true} {
 		for _, perTick := range []int{1, 2} {
 			for period, name := range map[time.Duration]string{time.Second: "a second",

@@ -127,7 +127,7 @@ func TestFinishedTimersWaitForTheirRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		release := make(chan struct{})
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.At(time.Now().Add(time.Second)),
+		h := f.start(rarely, timer.Timer{Name: "a", Schedule: schedule.At(time.Now().Add(time.Second)),
 			MaxRunTime: time.Minute, Run: func(context.Context) error { <-release; return nil }})
 		time.Sleep(24 * time.Hour)
 		if st, ok := h.Status().Timer("a"); !ok || len(st.Running) != 1 || !st.Running[0].Overdue {

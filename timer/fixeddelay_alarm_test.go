@@ -74,7 +74,7 @@ func TestFixedDelayCallsNothingWhileARunGoesOn(t *testing.T) {
 		calls := make([]*callsOf, 2)
 		for i := range calls {
 			calls[i] = &callsOf{Store: f.store, name: "timer:job"}
-			f.startOn(calls[i], timer.Config{}, job)
+			f.startOn(calls[i], rarely, job)
 		}
 		time.Sleep(24 * time.Hour)
 		f.ended()

@@ -247,7 +247,7 @@ func TestARunOnStartHasNoLag(t *testing.T) {
 		f := newFleet(t)
 		reg := newRegistry()
 		time.Sleep(14 * time.Hour)
-		f.start(timer.Config{Registerer: reg}, timer.Timer{Name: "a", Schedule: schedule.Daily("00:00", ""),
+		f.start(timer.Config{Registerer: reg, TTL: time.Hour}, timer.Timer{Name: "a", Schedule: schedule.Daily("00:00", ""),
 			RunOnStart: timer.RunOnStartOnce, Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		got := values(t, reg)

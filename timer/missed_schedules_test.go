@@ -317,7 +317,7 @@ func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
 				job := timer.Timer{Name: "job", Schedule: schedule.Daily("02:00", ""),
 					Delay: timer.Delay{ByTimer: 10 * time.Hour}, CatchUp: timer.CatchUp{Window: 24 * time.Hour},
 					Run: f.handler(time.Second)}
-				h := f.start(timer.Config{}, job)
+				h := f.start(rarely, job)
 				time.Sleep(23 * time.Hour)
 				st, _ := h.Status().Timer("job")
 				if st.Last == nil {
@@ -340,7 +340,7 @@ func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
 				runs, _ := f.runs("job")
 				f.ended()
 				sleepUntil(due.Add(time.Hour))
-				f.start(timer.Config{}, job)
+				f.start(rarely, job)
 				time.Sleep(time.Minute)
 				f.wantRuns("an hour later", "job", runs+1, at(2, 2, 0))
 				f.ended()

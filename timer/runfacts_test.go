@@ -41,6 +41,12 @@ func seenBy(ctx context.Context) seen {
 func TestRunTells(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
+		const beat = 21 * time.Minute
+		on := func(host string) timer.Config {
+			config := named(host)
+			config.TTL = rarely.TTL
+			return config
+		}
 		told := make(chan seen, 10)
 		var got seen
 		var fail atomic.Bool
@@ -57,7 +63,7 @@ func TestRunTells(t *testing.T) {
 			}
 		}
 		day := func(n, hour int) time.Time { return time.Date(2000, 1, n, hour, 0, 0, 0, time.UTC) }
-		a := f.start(named("a"), job)
+		a := f.start(on("a"), job)
 		time.Sleep(time.Until(day(2, 3)))
 		latest()
 		first := got
@@ -69,7 +75,7 @@ func TestRunTells(t *testing.T) {
 		fail.Store(true)
 		time.Sleep(time.Until(day(3, 1)))
 		f.Stop(a)
-		b := f.start(named("b"), job)
+		b := f.start(on("b"), job)
 		time.Sleep(time.Until(day(3, 3)))
 		latest()
 		if !got.tick.Equal(day(3, 2)) || !got.previous.Equal(day(2, 2)) || got.holder.Host != "b" ||
@@ -78,7 +84,7 @@ func TestRunTells(t *testing.T) {
 		}
 		f.Stop(b)
 		time.Sleep(time.Until(day(4, 2).Add(20 * time.Minute)))
-		c := f.start(named("c"), job)
+		c := f.start(on("c"), job)
 		time.Sleep(time.Minute)
 		latest()
 		if !got.tick.Equal(day(4, 2)) || !got.caughtUp || !got.previous.Equal(day(3, 2)) {

@@ -101,7 +101,7 @@ func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 			dlocktest.Late(20 * time.Second), dlocktest.Hang, dlocktest.Slow(400 * time.Millisecond),
 			dlocktest.Error(errors.New("connection refused")), dlocktest.Patchy(errors.New("a node is down")),
 			dlocktest.Short}
-		for range testkit.Rounds(t, 60, 300) {
+		for range testkit.Rounds(t, 30, 300) {
 			h := f.Hosts[rand.IntN(5)]
 			if rand.IntN(2) == 0 {
 				h.Link.InjectN(1+rand.IntN(5), faults[rand.IntN(len(faults))])
@@ -121,7 +121,7 @@ func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 		watch.mu.Lock()
 		busy, begun, began := watch.busy, watch.begun, time.Now()
 		watch.mu.Unlock()
-		time.Sleep(5 * time.Minute)
+		time.Sleep(time.Duration(testkit.Rounds(t, 2, 5)) * time.Minute)
 		watch.mu.Lock()
 		used := float64(watch.busy-busy) / float64(3*time.Since(began))
 		t.Logf("%d runs, %.1f %% of the limit was used", watch.begun-begun, 100*used)

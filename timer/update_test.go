@@ -323,7 +323,7 @@ func TestUpdateToAnotherSchedule(t *testing.T) {
 			return timer.Timer{Name: "a", Schedule: schedule.Daily(clock, ""), MaxConcurrency: 2,
 				MaxPerTick: timer.NoLimit, Run: f.handler(0)}
 		}
-		h := f.start(timer.Config{}, at("02:00"))
+		h := f.start(rarely, at("02:00"))
 		sleepUntil(day.Add(14*time.Hour + 30*time.Minute))
 		for _, update := range []timer.Timer{at("14:00"), at("02:00"), at("14:00")} {
 			if err := h.Update(update); err != nil {

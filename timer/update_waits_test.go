@@ -224,7 +224,7 @@ func TestUpdateAfterTheClockWasSetBack(t *testing.T) {
 				var ran versions
 				job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Hour).Offset(0), LocalOnly: true,
 					Run: ran.handler(f, "old", 0)}
-				h := f.start(timer.Config{}, job)
+				h := f.start(rarely, job)
 				time.Sleep(45 * time.Minute)
 				timer.SetSkew(h.Scheduler, c.ahead)
 				timer.Poke(h.Scheduler)
