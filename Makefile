@@ -3,21 +3,12 @@
 
 .PHONY: help test test-long short bench bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed cluster-proof model mutants simulate scale secrets quickstart lint examples ci
 
-# The race detector makes these several times slower, and has little to find in them.
-unraced := /tickslot$$|/schedule$$|/examples/
-
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 test: ## run every test but the long proofs, what is concurrent under -race: about five minutes; what was skipped is listed last
 	@sh scripts/servers.sh
-	@echo 'allocations and bytes, without the race detector, which makes some of its own:'
-	@sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./dlock/redislock ./timer
-	@echo 'what does one thing at a time, and the examples, which `make examples` runs with it:'
-	@sh scripts/test.sh -count=1 -p 3 -timeout 20m $$(go list ./... | grep -E '$(unraced)')
-	@echo 'everything else under the race detector, the longest first:'
-	@sh scripts/test.sh -race -count=1 -p 3 -timeout 20m ./timer ./dlock/sqllock $$(go list ./... | grep -v -E '$(unraced)')
-	@cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...
+	@sh scripts/test-all.sh
 
 test-long: ## run the long proofs, which make test leaves out, under -race: eight minutes
 	@sh scripts/servers.sh

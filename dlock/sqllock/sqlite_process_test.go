@@ -70,22 +70,23 @@ func TestI1I4ProcessesSQLite(t *testing.T) {
 			p := &parade{t: t}
 			victim, sleeper := p.start(slots, path), p.start(slots, path)
 			steady := []*process{p.start(slots, path), p.start(slots, path)}
-			for range testkit.Rounds(t, 1, 3) {
-				p.more(25)
+			rounds, runs := testkit.Rounds(t, 1, 3), int64(testkit.Rounds(t, 10, 25))
+			for range rounds {
+				p.more(runs)
 				victim.signal(t, syscall.SIGKILL)
 				victim = p.start(slots, path)
 				sleeper.signal(t, syscall.SIGSTOP)
 				time.Sleep(3 * crowdTTL / 2)
 				sleeper.signal(t, syscall.SIGCONT)
 			}
-			p.more(25)
+			p.more(runs)
 			for _, c := range append(steady, victim, sleeper) {
 				c.in.Close()
 			}
 			p.readers.Wait()
 			verdict := p.journal.Check(map[string]int{"crowd": slots})
 			t.Logf("%d runs, %d added", verdict.Runs, p.added.Load())
-			if verdict.OverLimit+verdict.SameSlot+verdict.FenceRegressions > 0 || verdict.Runs < 50 {
+			if verdict.OverLimit+verdict.SameSlot+verdict.FenceRegressions > 0 || verdict.Runs < int(2*runs) {
 				t.Errorf("%+v", verdict)
 			}
 			if slots == 1 {

@@ -1,0 +1,35 @@
+#!/bin/sh
+# usage: scripts/test-all.sh
+#
+# Runs every test but the long proofs. What has nothing to fear from the race detector's delays, or
+# much of whose time is waiting, runs beside the rest, and is printed after it.
+set -u
+cd -- "$(dirname -- "$0")/.." || exit
+
+# The race detector makes these several times slower, and has little to find in them.
+unraced='/tickslot$|/schedule$|/examples/'
+
+beside() {
+	code=0
+	echo 'allocations and bytes, without the race detector, which makes some of its own:'
+	sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./dlock/redislock ./timer || code=1
+	echo 'what does one thing at a time, and the examples, which make examples runs with it:'
+	# shellcheck disable=SC2046 # packages have no spaces
+	sh scripts/test.sh -count=1 -p 3 -timeout 20m $(go list ./... | grep -E "$unraced") || code=1
+	(cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
+	return $code
+}
+
+printed=$(mktemp) || exit 1
+trap 'rm -f "$printed"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+beside >"$printed" 2>&1 &
+
+echo 'everything else under the race detector, the longest first:'
+# shellcheck disable=SC2046
+sh scripts/test.sh -race -count=1 -p 3 -timeout 20m ./timer ./dlock/sqllock $(go list ./... | grep -v -E "$unraced")
+code=$?
+wait $! || code=1
+cat "$printed"
+exit $code
