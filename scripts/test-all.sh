@@ -15,7 +15,7 @@ beside() {
 	sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./dlock/redislock ./timer || code=1
 	echo 'what does one thing at a time, and the examples, which make examples runs with it:'
 	# shellcheck disable=SC2046 # packages have no spaces
-	sh scripts/test.sh -count=1 -p 3 -timeout 20m $(go list ./... | grep -E "$unraced") || code=1
+	sh scripts/test.sh -count=1 -p 1 -timeout 20m $(go list ./... | grep -E "$unraced") || code=1
 	(cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
 	return $code
 }

@@ -58,8 +58,12 @@ func TestCancelRunHere(t *testing.T) {
 				if id == "" || id == other {
 					t.Fatalf("the runs are %q and %q", id, other)
 				}
-				for range 2 {
-					if err := h.CancelRun("a", id, ann); err != nil {
+				for again := range 2 {
+					err := h.CancelRun("a", id, ann)
+					if again == 1 && name == "retried" && errors.Is(err, timer.ErrNoRun) {
+						err = nil // it waited for an attempt, so it may have ended by now
+					}
+					if err != nil {
 						t.Error(err)
 					}
 				}

@@ -247,8 +247,8 @@ func TestARunOnStartHasNoLag(t *testing.T) {
 		f := newFleet(t)
 		reg := newRegistry()
 		time.Sleep(14 * time.Hour)
-		f.start(timer.Config{Registerer: reg, TTL: time.Hour}, timer.Timer{Name: "a", Schedule: schedule.Daily("00:00", ""),
-			RunOnStart: timer.RunOnStartOnce, Run: f.handler(0)})
+		f.start(timer.Config{Registerer: reg, TTL: rarely.TTL}, timer.Timer{Name: "a",
+			Schedule: schedule.Daily("00:00", ""), RunOnStart: timer.RunOnStartOnce, Run: f.handler(0)})
 		time.Sleep(time.Minute)
 		got := values(t, reg)
 		if n := got["tickslot_ticks_total started a"]; n != 1 || got["tickslot_tick_lag_seconds a"] != 0 {

@@ -263,7 +263,7 @@ func TestTimers(t *testing.T) {
 			hosts = append(hosts, timers)
 			go func() { ended <- timers.Run(ctx) }()
 		}
-		testkit.Eventually(t, 20*time.Second, "40 runs, three at once", func() bool {
+		testkit.Eventually(t, time.Minute, "40 runs, three at once", func() bool {
 			return runs.Load() >= 40 && most.Load() >= 3
 		})
 		for _, host := range hosts {
