@@ -45,17 +45,20 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 			if got, err := h.Control().Known(t.Context(), name); err != nil || got != (name != "ticsk") {
 				t.Errorf("%s, on the host: known %v, %v", name, got, err)
 			}
-			changes := map[string]func(c *timer.Control) error{
-				"pause": func(c *timer.Control) error {
+			for _, c := range []struct {
+				what   string
+				change func(c *timer.Control) error
+			}{
+				{"pause", func(c *timer.Control) error {
 					return c.Pause(t.Context(), name, time.Now().Add(time.Hour), ann)
-				},
-				"resume": func(c *timer.Control) error { return c.Resume(t.Context(), name, ann) },
-				"limit":  func(c *timer.Control) error { return c.SetMaxConcurrency(t.Context(), name, 3, ann) },
-				"trigger": func(c *timer.Control) error {
+				}},
+				{"resume", func(c *timer.Control) error { return c.Resume(t.Context(), name, ann) }},
+				{"limit", func(c *timer.Control) error { return c.SetMaxConcurrency(t.Context(), name, 3, ann) }},
+				{"trigger", func(c *timer.Control) error { // last, because a host that takes it is known
 					return c.Trigger(t.Context(), name, timer.TriggerOptions{By: ann})
-				},
-			}
-			for what, change := range changes {
+				}},
+			} {
+				what, change := c.what, c.change
 				before, beforeHost := log.String(), hostLog.String()
 				if err := change(control); err != nil {
 					t.Errorf("%s of %s: %v", what, name, err)
