@@ -17,24 +17,21 @@ import (
 	_ "modernc.org/sqlite" // any other driver works
 )
 
-// Somebody else may be writing to the file: SQLite waits for them, instead of SQLITE_BUSY at once.
-const options = "?_pragma=busy_timeout(5000)"
-
 type row struct{ name, cron, zone, url string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	db, err := sql.Open("sqlite", "file:timers.db"+options)
-	if err == nil {
-		err = run(ctx, db)
-	}
-	if err != nil {
+	if err := run(ctx, "file:timers.db?_pragma=busy_timeout(5000)"); err != nil { // waits while others write
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, db *sql.DB) error {
+func run(ctx context.Context, dsn string) error {
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		return err
+	}
 	store := sqllock.SQLite(db, sqllock.Options{})
 	defer store.Close()
 	timers, err := timer.New(timer.Config{Lock: store})
@@ -44,7 +41,7 @@ func run(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	manager := &timer.Manager[row]{
-		Scheduler: timers,
+		Scheduler: timers, SyncInterval: time.Second,
 		Rows: func(ctx context.Context) (list []row, err error) {
 			found, err := db.QueryContext(ctx, "SELECT name, cron, zone, url FROM timers")
 			if err != nil {
@@ -63,7 +60,6 @@ func run(ctx context.Context, db *sql.DB) error {
 			call := func(context.Context) error { log.Println("calling", r.url); return nil }
 			return timer.Timer{Schedule: schedule.Cron(r.cron, r.zone), Run: call}, nil
 		},
-		SyncInterval: time.Second,
 	}
 	go manager.Run(ctx)
 	return timers.Run(ctx)

@@ -46,7 +46,8 @@ func (x *text) forget() {
 //
 // Fails when a change of a row is not noticed, a fault ends the program, or SQLITE_BUSY does.
 func TestTable(t *testing.T) {
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "timers.db")+options)
+	dsn := "file:" + filepath.Join(t.TempDir(), "timers.db") + "?_pragma=busy_timeout(5000)"
+	db, err := sql.Open("sqlite", dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func TestTable(t *testing.T) {
 		}
 	})
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, db) }()
+	go func() { ended <- run(ctx, dsn) }()
 	change := func(statement string) {
 		t.Helper()
 		told.forget()
