@@ -272,6 +272,14 @@ func TestManagerRun(t *testing.T) {
 		h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{})
 		tb := &table{}
 		m := tb.manager(f, h)
+		minutely := m.Timer
+		var at atomic.Int64
+		m.Timer = func(r tenantRow) (timer.Timer, error) {
+			if r.id == "once" {
+				return timer.Timer{Schedule: schedule.At(time.UnixMicro(at.Load())), Run: f.handler(0)}, nil
+			}
+			return minutely(r)
+		}
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(t.Context()) }()
 		tb.set(tenantRow{"a", everyMinute, "one"})
@@ -291,10 +299,7 @@ func TestManagerRun(t *testing.T) {
 			t.Error(names)
 		}
 		// It comes back when somebody else has removed it, but not when its instants are over.
-		at := time.Now().Add(2 * time.Minute)
-		m.Timer = func(r tenantRow) (timer.Timer, error) {
-			return timer.Timer{Schedule: schedule.At(at), Run: f.handler(0)}, nil
-		}
+		at.Store(time.Now().Add(2 * time.Minute).UnixMicro())
 		tb.set(tenantRow{"once", "", ""})
 		time.Sleep(time.Minute)
 		if err := h.Remove(t.Context(), "sync:once"); err != nil {
