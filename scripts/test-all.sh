@@ -1,8 +1,8 @@
 #!/bin/sh
 # usage: scripts/test-all.sh
 #
-# Runs every test but the long proofs. What has nothing to fear from the race detector's delays, or
-# much of whose time is waiting, runs beside the rest, and is printed after it.
+# Runs every test but the long proofs: most of them under the race detector, and the others beside
+# these, because much of both is waiting. What the others print follows at the end.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit
 
@@ -22,8 +22,9 @@ beside() {
 
 printed=$(mktemp) || exit 1
 trap 'rm -f "$printed"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+# A job in the background ignores an interrupt, so it is ended with all that belongs to make test.
+trap 'trap "" TERM; kill 0; exit 130' INT
+trap 'trap "" TERM; kill 0; exit 143' TERM
 beside >"$printed" 2>&1 &
 
 echo 'everything else under the race detector, the longest first:'
