@@ -33,7 +33,8 @@ const (
 // checks of Register, the timer goes on as it was, or is not registered if it is new, and the row
 // is tried again in every round. Of several rows with one name, one counts, and the rest are a
 // fault. Sync and Err return the faults; each is logged once, until it changes. Only a call that
-// hangs, or ends with runtime.Goexit, stops all changes, and the error names its row: see Timeout.
+// hangs, or ends with runtime.Goexit, stops all changes: see Timeout. The error names the row whose
+// timer was being made.
 //
 // A timer of its own that somebody else removes comes back with the next round, unless its instants
 // are over.

@@ -33,7 +33,7 @@ func TestManagerOutlivesWhatARowCalls(t *testing.T) {
 			}
 		}, "runtime.Goexit"},
 	} {
-		for _, who := range []string{"Schedule", "Middleware", "TimerLabel"} {
+		for _, who := range []string{"Name", "Timer", "Schedule", "Middleware", "TimerLabel"} {
 			t.Run(who+" "+name, func(t *testing.T) {
 				bubble(t, func(t *testing.T) { managerOutlives(t, who, bad.text, bad.call) })
 			})
@@ -62,8 +62,16 @@ func managerOutlives(t *testing.T, who, text string, bad func(release chan struc
 	rows := []string{"a"}
 	m := &timer.Manager[string]{Scheduler: h.Scheduler,
 		Rows: func(context.Context) ([]string, error) { return rows, nil },
-		Name: func(row string) string { return row },
+		Name: func(row string) string {
+			if who == "Name" && row == "bad" {
+				bad(release)
+			}
+			return row
+		},
 		Timer: func(row string) (timer.Timer, error) {
+			if who == "Timer" && row == "bad" {
+				bad(release)
+			}
 			run := f.handler(0)
 			tm := timer.Timer{Schedule: schedule.Every(time.Minute), Run: func(ctx context.Context) error {
 				switch {
@@ -93,7 +101,8 @@ func managerOutlives(t *testing.T, who, text string, bad func(release chan struc
 	for range 3 {
 		time.Sleep(10 * time.Minute)
 		err := m.Err()
-		if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), `timer "bad"`) {
+		if err == nil || !strings.Contains(err.Error(), text) ||
+			who != "Name" && !strings.Contains(err.Error(), `timer "bad"`) {
 			t.Errorf("%v: does not say %q, or not which row", err, text)
 		}
 	}

@@ -321,7 +321,7 @@ func TestManagerRun(t *testing.T) {
 	})
 }
 
-// Changes of a thousand rows, by rounds beside each other, while timers run and the code calls the
+// Changes of a hundred rows, by rounds beside each other, while timers run and the code calls the
 // Scheduler for the same names.
 //
 // Fails when a round and another call leave a timer half replaced.

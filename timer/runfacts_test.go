@@ -198,7 +198,8 @@ func TestNoRun(t *testing.T) {
 func TestContextWithRun(t *testing.T) {
 	tick := time.Date(2026, 7, 1, 2, 30, 0, 0, time.UTC)
 	info := timer.RunSpec{Timer: "a", Tick: tick, PreviousTick: tick.Add(-time.Hour),
-		LastSuccessAt: tick.Add(-time.Minute), CaughtUp: true, TriggeredBy: ann, Payload: []byte("p"), Slot: 2,
+		LastSuccessAt: tick.Add(-time.Minute), CaughtUp: true, OnStart: true, TriggeredBy: ann,
+		Payload: []byte("p"), Slot: 2,
 		Fence: 17, Attempt: 3, Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}}
 	type key struct{}
 	ctx, lose := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
@@ -210,7 +211,8 @@ func TestContextWithRun(t *testing.T) {
 	}
 	by, triggered := r.TriggeredBy()
 	got := timer.RunSpec{Timer: r.Timer(), Tick: r.Tick(), PreviousTick: r.PreviousTick(),
-		LastSuccessAt: r.LastSuccessAt(), CaughtUp: r.CaughtUp(), TriggeredBy: by, Payload: r.Payload(), Slot: r.Slot(),
+		LastSuccessAt: r.LastSuccessAt(), CaughtUp: r.CaughtUp(), OnStart: r.OnStart(), TriggeredBy: by,
+		Payload: r.Payload(), Slot: r.Slot(),
 		Fence: r.Fence(), Attempt: r.Attempt(), Holder: r.Holder()}
 	if !reflect.DeepEqual(got, info) || !triggered || r.ID() != "2-17" || !r.Valid() || r.Degraded() ||
 		ctx.Value(key{}) != "value" || ctx.Err() != nil {

@@ -51,7 +51,8 @@ func TestTriggerGivesAPayloadAndGetsAResult(t *testing.T) {
 					Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Second},
 					Run: func(ctx context.Context) error {
 						run, _ := timer.RunFromContext(ctx)
-						if by, ok := run.TriggeredBy(); !ok || by != ann || string(run.Payload()) != payload {
+						if by, ok := run.TriggeredBy(); !ok || by != ann || string(run.Payload()) != payload ||
+							payload == "" && run.Payload() != nil {
 							t.Errorf("by %v, %v, payload of %d bytes", by, ok, len(run.Payload()))
 						}
 						if run.Attempt() == 1 {

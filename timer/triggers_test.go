@@ -34,7 +34,11 @@ func (p *payloads) timer(name string, d time.Duration) timer.Timer {
 	return timer.Timer{Name: name, OnStoreDown: timer.StoreDownSkip, Run: func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)
 		p.mu.Lock()
-		p.list = append(p.list, string(run.Payload()))
+		text := string(run.Payload())
+		if text == "" && run.Payload() != nil {
+			text = "empty, and not nil"
+		}
+		p.list = append(p.list, text)
 		p.mu.Unlock()
 		return sleep(ctx, d)
 	}}

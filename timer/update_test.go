@@ -110,7 +110,15 @@ func TestUpdateLeavesRunsAlone(t *testing.T) {
 func TestUpdateRefusesFaults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
+		var refuses atomic.Bool
+		wrap := func(next timer.Handler) timer.Handler {
+			if refuses.Load() {
+				panic("it wraps nothing")
+			}
+			return next
+		}
+		h := f.start(timer.Config{Middleware: []timer.Middleware{wrap}},
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
 		err := h.Update(timer.Timer{Name: "a", Schedule: schedule.Cron("61 * * * *", ""), MaxConcurrency: -3,
 			Limits: []string{"none"}})
 		for _, fault := range []string{"Run: it is nil", "Schedule", "MaxConcurrency: -3", `no limit "none"`} {
@@ -132,6 +140,12 @@ func TestUpdateRefusesFaults(t *testing.T) {
 		if err := h.Update(timer.Timer{Name: "a", Schedule: fails, Run: f.handler(0)}); err == nil {
 			t.Error("a schedule that panics was taken")
 		}
+		refuses.Store(true)
+		err = h.Update(timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})
+		if err == nil || !strings.Contains(err.Error(), "it wraps nothing") {
+			t.Errorf("%v: a middleware that panics was taken", err)
+		}
+		refuses.Store(false)
 		time.Sleep(10 * time.Minute)
 		if st, _ := h.Status().Timer("a"); st.Started != 10 || len(h.Status().Timers) != 1 {
 			t.Errorf("%+v", st)
