@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // The allocations of an attempt above the store: its token and its context if it is refused; also
@@ -25,7 +26,7 @@ func TestAllocationsOfAnAttempt(t *testing.T) {
 		}
 	}
 	extra := 0.0 // the race detector makes the token's bytes escape
-	if raceDetector {
+	if testkit.RaceDetector {
 		extra = 1
 	}
 	if n := testing.AllocsPerRun(1000, cycle); n != 6+extra {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Over days with clock changes, minute by minute: an instant is in a blackout if the wall clock
@@ -28,7 +30,7 @@ func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
 		dates = append(dates, d)
 	}
 	years := 4
-	if testing.Short() || raceDetector {
+	if testing.Short() || testkit.RaceDetector {
 		years = 1
 	}
 	nights, ends := 0, 0

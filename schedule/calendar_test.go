@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 func zone(t *testing.T, name string) *time.Location {
@@ -20,7 +22,7 @@ func zone(t *testing.T, name string) *time.Location {
 // Fails when onceADay is off by a day at midnight.
 func TestDailyIsCron(t *testing.T) {
 	zones := dstZones
-	if testing.Short() || raceDetector {
+	if testing.Short() || testkit.RaceDetector {
 		zones = []string{"Europe/Berlin", "America/Havana", "Pacific/Apia"}
 	}
 	for _, zone := range zones {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // The zones of the DST tests, and what is odd about each.
@@ -53,7 +55,7 @@ func TestCronIsWhatTheClockShows(t *testing.T) {
 	switch {
 	case testing.Short():
 		years, zones = 1, []string{"Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"}
-	case raceDetector:
+	case testkit.RaceDetector:
 		years = 1
 	}
 	var minutes, ticks, asked, changes atomic.Int64
@@ -96,7 +98,7 @@ func TestCronIsWhatTheClockShows(t *testing.T) {
 // gap.
 func TestCronWithSecondsIsWhatTheClockShows(t *testing.T) {
 	years := 10
-	if testing.Short() || raceDetector {
+	if testing.Short() || testkit.RaceDetector {
 		years = 2
 	}
 	for _, zone := range dstZones {

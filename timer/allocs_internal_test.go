@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -27,7 +28,7 @@ func dueAgainWith(
 	t *testing.T, hooks Hooks, lock dlock.DistributedLock, run func(context.Context) error,
 ) (s *Scheduler, tick func()) {
 	t.Helper()
-	if raceDetector {
+	if testkit.RaceDetector {
 		t.Skip("the race detector allocates, too: make test runs this a second time, without it")
 	}
 	s, err := New(Config{Lock: lock, Registerer: prometheus.NewRegistry(), Hooks: hooks,
@@ -74,6 +75,35 @@ func TestAllocationsOfARun(t *testing.T) {
 	_, tick := dueAgain(t, nil, func(ctx context.Context) error { _, _ = RunFromContext(ctx); return nil })
 	if n := testing.AllocsPerRun(1000, tick); n > 5 {
 		t.Errorf("%v allocations, want at most 5", n)
+	}
+}
+
+// A run with a store, metrics and a logger allocates little beside what its slot costs, which is
+// acquired and released.
+//
+// Fails when the lines of a run, or what a hook that is not set would be told, are put together
+// although nobody wants them.
+func TestAllocationsOfARunWithAStore(t *testing.T) {
+	store := memlock.New()
+	session, err := dlock.NewSession(store, dlock.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot := session.Semaphore("timer:b", 1)
+	bare := testing.AllocsPerRun(1000, func() {
+		lease, err := slot.TryAcquireTick(t.Context(), dlock.Tick{At: time.Now(), Max: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	_, tick := dueAgain(t, store, func(ctx context.Context) error { _, _ = RunFromContext(ctx); return nil })
+	n := testing.AllocsPerRun(1000, tick)
+	t.Logf("%v allocations, of which %v are the slot's", n, bare)
+	if n > bare+15 {
+		t.Errorf("%v allocations, %v beside those of the slot; want at most 15", n, n-bare)
 	}
 }
 

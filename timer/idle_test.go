@@ -22,7 +22,7 @@ import (
 //
 // Fails when history begins with room for all that it may hold.
 func TestIdleTimersAreSmall(t *testing.T) {
-	if raceDetector {
+	if testkit.RaceDetector {
 		t.Skip("measured without the race detector")
 	}
 	t.Run("without metrics", func(t *testing.T) { idleTimersAreSmall(t, nil) })
@@ -67,7 +67,7 @@ func idleTimersAreSmall(t *testing.T, registerer prometheus.Registerer) {
 //
 // Fails when history begins with room for all that it may hold.
 func TestTimersThatHaveRunAreSmall(t *testing.T) {
-	if raceDetector {
+	if testkit.RaceDetector {
 		t.Skip("the race detector makes everything larger")
 	}
 	const n = 20_000

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -26,7 +27,7 @@ func TestManagerRoundAllocates(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		if allocs > 20 && !raceDetector || made != 0 || len(before) != 1000 {
+		if allocs > 20 && !testkit.RaceDetector || made != 0 || len(before) != 1000 {
 			t.Errorf("%v allocations in a round, and %d timers made, of %d", allocs, made, len(before))
 		}
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // What a heartbeat allocates for one lease more is its key, and the place from which the driver
@@ -15,7 +16,7 @@ import (
 // Fails when slot and token of each lease are arguments by themselves (extend.lua's ARGV[3] and
 // following, in place of one text).
 func TestAllocationsOfARenewal(t *testing.T) {
-	if raceDetector {
+	if testkit.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
 	_, store := shared(t, unique("renewal"))

@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture/crowd"
 )
 
@@ -38,7 +39,7 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 	var stores []dlock.DistributedLock
 	for _, c := range []*redis.ClusterClient{random, nearest} {
 		for _, shared := range []bool{false, true} {
-			if shared && c == nearest && raceDetector {
+			if shared && c == nearest && testkit.RaceDetector {
 				// go-redis 9.23 has a race there: a new node's latency is measured while the node
 				// is still being set up
 				continue

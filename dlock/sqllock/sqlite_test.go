@@ -115,14 +115,13 @@ func execSQLite(t testing.TB, db *sql.DB, statements string) string {
 // twenty times slower, because it is Go translated from C.
 func brisk(t testing.TB) {
 	t.Helper()
-	var race, spared bool
+	spared := false
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
-			race = race || s.Key == "-race" && s.Value == "true"
 			spared = spared || s.Key == "-gcflags" && strings.Contains(s.Value, "modernc.org/...=-race=false")
 		}
 	}
-	if race && !spared {
+	if testkit.RaceDetector && !spared {
 		servertest.Require(t, errors.New("a SQLite that is not slowed down by the race detector"),
 			"test with sh scripts/test.sh, or -gcflags=modernc.org/...=-race=false")
 	}

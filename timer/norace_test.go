@@ -1,5 +1,0 @@
-//go:build !race
-
-package timer
-
-const raceDetector = false
