@@ -24,7 +24,8 @@ func TestThreeCopies(t *testing.T) {
 	fleet := fleettest.Start(t, 3, []string{"DATABASE_URL=" + server.DSN("", "", server.NewDatabase(t))})
 	fleet.Await(t, "report ends", 4)
 	fleet.Terminate(t)
-	runs := fleettest.Runs(t, fleet.End(t), "report")
+	fleet.End(t)
+	runs := fleet.Runs(t, "report")
 	ticks := map[string]int{}
 	for _, run := range runs {
 		if ticks[run.Tick]++; ticks[run.Tick] > 1 {

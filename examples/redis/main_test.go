@@ -25,7 +25,8 @@ func TestThreeCopies(t *testing.T) {
 	fleet := fleettest.Start(t, 3, []string{"REDIS_URL=" + server.URL()}, "-ttl", "3s")
 	fleet.Await(t, "poll ends", 4)
 	fleet.Terminate(t)
-	runs := fleettest.Runs(t, fleet.End(t), "poll")
+	fleet.End(t)
+	runs := fleet.Runs(t, "poll")
 	if most := fleettest.MostAtOnce(runs); most != 2 {
 		t.Errorf("%d at once, want 2: %+v", most, runs)
 	}

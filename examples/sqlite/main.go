@@ -27,6 +27,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"os/signal"
@@ -40,6 +41,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
+
+var output = slog.New(slog.NewTextHandler(os.Stdout, nil)).With("pid", os.Getpid())
 
 func main() {
 	path := flag.String("db", "", "the `FILE` that all copies share; it is created if it does not exist")
@@ -90,7 +93,7 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 	if err != nil {
 		return err
 	}
-	fmt.Printf("pid %d is running\n", os.Getpid())
+	output.Info("running")
 	return timers.Run(ctx) // drains when ctx ends
 }
 
@@ -119,6 +122,5 @@ func open(path string) (*sql.DB, error) {
 }
 
 func report(what string, run *timer.Run) {
-	fmt.Printf("%s pid %d %s slot %d fence %d\n", time.Now().Format("2006-01-02T15:04:05.000000"), os.Getpid(), what,
-		run.Slot(), run.Fence())
+	output.Info(run.Timer()+" "+what, "slot", run.Slot(), "fence", run.Fence())
 }

@@ -34,9 +34,10 @@ func Main(main func()) {
 	}
 }
 
-// A Fleet is a number of processes of one program.
+// A Fleet is a number of processes of one program. A test uses it from one goroutine.
 type Fleet struct {
 	copies []*exec.Cmd
+	killed map[int]time.Time // the copies that Kill has killed
 	lines  chan Line
 	read   []Line
 }
@@ -49,18 +50,26 @@ type Line struct {
 	Fields map[string]string
 }
 
-// Start starts n copies of the program. They are killed when the test ends.
-func Start(t *testing.T, n int, env []string, args ...string) *Fleet {
+// Command returns the program as a command that is not started yet.
+func Command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &Fleet{lines: make(chan Line, 1000)}
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), beMain+"=1")
+	return cmd
+}
+
+// Start starts n copies of the program. They are killed when the test ends.
+func Start(t *testing.T, n int, env []string, args ...string) *Fleet {
+	t.Helper()
+	f := &Fleet{killed: map[int]time.Time{}, lines: make(chan Line, 1000)}
 	var reading sync.WaitGroup
 	for i := range n {
-		cmd := exec.Command(exe, args...)
-		cmd.Env = append(append(os.Environ(), beMain+"=1"), env...)
+		cmd := Command(t, args...)
+		cmd.Env = append(cmd.Env, env...)
 		cmd.Stderr = os.Stderr
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -85,6 +94,7 @@ func (f *Fleet) readFrom(i int, out io.Reader) {
 
 var field = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S*)`)
 
+// parse returns a line that is the text itself if it is not one of a slog.TextHandler.
 func parse(i int, text string) Line {
 	l := Line{Copy: i, Msg: text, Fields: map[string]string{}}
 	for _, m := range field.FindAllStringSubmatch(text, -1) {
@@ -94,7 +104,10 @@ func parse(i int, text string) Line {
 		}
 		switch m[1] {
 		case "time":
-			l.At, _ = time.Parse(time.RFC3339Nano, value)
+			var err error
+			if l.At, err = time.Parse(time.RFC3339Nano, value); err != nil {
+				return Line{Copy: i, Msg: text}
+			}
 		case "msg":
 			l.Msg = value
 		default:
@@ -107,37 +120,58 @@ func parse(i int, text string) Line {
 // Await reads until n further lines have this message, and returns the last of them.
 func (f *Fleet) Await(t *testing.T, msg string, n int) Line {
 	t.Helper()
+	return f.AwaitLine(t, msg, func(l Line) bool {
+		if l.Msg == msg {
+			n--
+		}
+		return n == 0
+	})
+}
+
+// AwaitLine reads until match accepts a line, and returns that.
+func (f *Fleet) AwaitLine(t *testing.T, what string, match func(Line) bool) Line {
+	t.Helper()
 	for deadline := time.After(patience); ; {
 		select {
 		case l, more := <-f.lines:
 			if !more {
-				t.Fatalf("all have ended before %q:\n%s", msg, f)
+				t.Fatalf("all have ended before %q:\n%s", what, f)
 			}
 			f.read = append(f.read, l)
-			if l.Msg == msg {
-				n--
-			}
-			if n == 0 {
+			if match(l) {
 				return l
 			}
 		case <-deadline:
-			t.Fatalf("not within %v: %q:\n%s", patience, msg, f)
+			t.Fatalf("not within %v: %q:\n%s", patience, what, f)
 		}
 	}
+}
+
+// Kill kills one process, as kill -9 does.
+func (f *Fleet) Kill(t *testing.T, copy int) {
+	t.Helper()
+	if err := f.copies[copy].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	f.killed[copy] = time.Now()
 }
 
 // Terminate sends SIGTERM to all processes.
 func (f *Fleet) Terminate(t *testing.T) {
 	t.Helper()
-	for _, cmd := range f.copies {
+	for i, cmd := range f.copies {
+		if !f.killed[i].IsZero() {
+			continue
+		}
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// End waits until all processes have ended, with exit status 0, and returns all that they printed.
-func (f *Fleet) End(t *testing.T) []Line {
+// End waits until all processes have ended, with exit status 0 but for those that were killed, and
+// reads all that they print.
+func (f *Fleet) End(t *testing.T) {
 	t.Helper()
 	kill := time.AfterFunc(patience, func() {
 		for _, cmd := range f.copies {
@@ -149,11 +183,10 @@ func (f *Fleet) End(t *testing.T) []Line {
 		f.read = append(f.read, l)
 	}
 	for i, cmd := range f.copies {
-		if err := cmd.Wait(); err != nil {
+		if err := cmd.Wait(); err != nil && f.killed[i].IsZero() {
 			t.Errorf("copy %d: %v:\n%s", i, err, f)
 		}
 	}
-	return f.read
 }
 
 // String is what was printed until now.
@@ -174,12 +207,13 @@ type Run struct {
 }
 
 // Runs returns the runs of a timer, by begin, from the lines "<timer> starts" and "<timer> ends",
-// which have the fields tick, slot and fence. All must have ended.
-func Runs(t *testing.T, lines []Line, timer string) (runs []Run) {
+// which have the fields slot, fence and, if the test wants it, tick. All must have ended; a process
+// that was killed has ended its runs then. It is called after End.
+func (f *Fleet) Runs(t *testing.T, timer string) (runs []Run) {
 	t.Helper()
 	type key struct{ slot, fence string }
 	going := map[key]Run{}
-	for _, l := range lines {
+	for _, l := range f.read {
 		k := key{l.Fields["slot"], l.Fields["fence"]}
 		switch l.Msg {
 		case timer + " starts":
@@ -195,8 +229,11 @@ func Runs(t *testing.T, lines []Line, timer string) (runs []Run) {
 			runs = append(runs, run)
 		}
 	}
-	if len(going) > 0 {
-		t.Errorf("these runs have not ended: %+v", going)
+	for _, run := range going {
+		if run.End = f.killed[run.Copy]; run.End.IsZero() {
+			t.Errorf("it has not ended: %+v", run)
+		}
+		runs = append(runs, run)
 	}
 	slices.SortFunc(runs, func(a, b Run) int { return a.Begin.Compare(b.Begin) })
 	return runs
