@@ -114,6 +114,57 @@ func TestDebugLinesHaveStableKeys(t *testing.T) {
 	})
 }
 
+// The lines of a triggered run say who triggered it and how long its payload is; those of an
+// attempt that is repeated and of a lease that is lost have their keys, too.
+//
+// Fails when one of them loses a key.
+func TestDebugLinesOfWhatIsRare(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log logText
+		f := newFleet(t)
+		debug := &slog.HandlerOptions{Level: slog.LevelDebug}
+		h := f.start(timer.Config{Logger: slog.New(slog.NewJSONHandler(&log, debug))},
+			timer.Timer{Name: "a", OnStoreDown: timer.StoreDownSkip, Retry: timer.Retry{MaxAttempts: 2},
+				Run: func(ctx context.Context) error {
+					if r, _ := timer.RunFromContext(ctx); r.Attempt() == 1 {
+						return errFlaky
+					}
+					<-ctx.Done()
+					return nil
+				}})
+		options := timer.TriggerOptions{By: ann, Payload: []byte("four")}
+		if _, err := h.Scheduler.Trigger(t.Context(), "a", options); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		h.Link.Inject(down)
+		time.Sleep(time.Minute)
+		f.Stop()
+		const run = "timer by note payload_bytes slot fence holder attempt "
+		for text, c := range map[string]struct{ level, keys string }{
+			"timer: run started":                        {"DEBUG", run},
+			"timer: an attempt failed, another follows": {"INFO", run + "of wait err"},
+			"timer: lease lost":                         {"WARN", run + "goes_on err"},
+			"timer: run ended":                          {"INFO", run + "outcome took"},
+		} {
+			found := log.lines(t, text)
+			if len(found) != 1 {
+				t.Errorf("%q has %d lines", text, len(found))
+				continue
+			}
+			for _, key := range strings.Fields(c.keys) {
+				if _, ok := found[0][key]; !ok {
+					t.Errorf("%s: no %s in %v", text, key, found[0])
+				}
+			}
+			if len(found[0]) != 3+len(strings.Fields(c.keys)) || found[0]["level"] != c.level ||
+				found[0]["by"] != ann.By || found[0]["payload_bytes"] != 4. {
+				t.Errorf("%s: %v", text, found[0])
+			}
+		}
+	})
+}
+
 // Ticks that were missed have one line, which says how many.
 //
 // Fails when ticksSkipped leaves out how many there were.

@@ -279,6 +279,24 @@ func TestI10HooksHarmNobody(t *testing.T) {
 			h.Register(timer.Timer{Name: "new", Schedule: schedule.Every(time.Second), Run: nop})
 			h.Remove(ctx, "new")
 		}},
+		"updates": {only: "AttemptFailed", hook: func(h *host) {
+			h.Update(timer.Timer{Name: "triggered", Run: nop})
+		}},
+		"controls": {only: "AttemptFailed", hook: func(h *host) {
+			c := timer.NewControl(h.Link)
+			c.Pause(ctx, "triggered", time.Time{}, ann)
+			c.SetMaxConcurrency(ctx, "a", 2, ann)
+			c.Trigger(ctx, "triggered", timer.TriggerOptions{By: ann})
+			c.Inspect(ctx, "triggered")
+			c.Resume(ctx, "triggered", ann)
+		}},
+		"reconciles": {only: "AttemptFailed", hook: func(h *host) {
+			m := timer.Manager[string]{Scheduler: h.Scheduler,
+				Rows:  func(context.Context) ([]string, error) { return []string{"row"}, nil },
+				Name:  func(row string) string { return row },
+				Timer: func(string) (timer.Timer, error) { return timer.Timer{Run: nop}, nil }}
+			m.Sync(ctx)
+		}},
 		"waits": {hook: func(h *host) { <-h.Done() }, stuck: true, dropped: true, within: timer.HookGrace,
 			logged: "hooks are slower"},
 	} {

@@ -127,6 +127,51 @@ func managerOutlives(t *testing.T, who, text string, bad func(release chan struc
 	h.Accounted(t)
 }
 
+// The functions of a Manager may call its Scheduler, also for the timer that they are asked about.
+//
+// Fails when a round asks them with a mutex of the Scheduler held.
+func TestManagerWhoseFunctionsCallTheScheduler(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{}, timer.Timer{Name: "other", Run: nop})
+		calls := 0
+		call := func() {
+			calls++
+			h.Status()
+			added := fmt.Sprint("added ", calls)
+			for what, err := range map[string]error{"Register": h.Register(timer.Timer{Name: added, Run: nop}),
+				"Update":  h.Update(timer.Timer{Name: "other", Schedule: schedule.Every(time.Minute), Run: nop}),
+				"Trigger": h.Trigger(t.Context(), "other"), "Remove": h.Remove(t.Context(), added)} {
+				if err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			time.Sleep(time.Second) // until the triggered run has ended
+		}
+		version := "one"
+		m := &timer.Manager[string]{Scheduler: h.Scheduler,
+			Rows: func(context.Context) ([]string, error) { call(); return []string{"a " + version}, nil },
+			Name: func(string) string { call(); return "a" },
+			Timer: func(string) (timer.Timer, error) {
+				call()
+				_ = h.Remove(t.Context(), "a") // its own: the row makes it anew
+				return timer.Timer{Schedule: schedule.Every(time.Minute), Run: f.handler(0)}, nil
+			}}
+		for _, version = range []string{"one", "two"} {
+			for range 2 { // the second puts right what Timer has removed in the first
+				if err := m.Sync(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if names := fmt.Sprint(timersOf(h)); names != "[a other]" || calls == 0 {
+				t.Errorf("%s after %d calls", names, calls)
+			}
+		}
+		f.Stop()
+		h.Accounted(t)
+	})
+}
+
 type scheduleOf func(time.Time) time.Time
 
 func (f scheduleOf) Next(t time.Time) time.Time { return f(t) }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,6 +184,59 @@ func TestI10MiddlewareHarmsNobody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Middleware that hangs or calls the Scheduler while it wraps a timer holds up nobody but the
+// caller of Register: other registrations, status, ticks and the end of Run do not wait for it.
+//
+// Fails when wrap is called with a mutex of the Scheduler held.
+func TestI10MiddlewareThatIsStuckWhenItWraps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var wraps atomic.Pointer[func()] // what the next call does
+		h := f.start(timer.Config{Middleware: []timer.Middleware{func(next timer.Handler) timer.Handler {
+			if does := wraps.Swap(nil); does != nil {
+				(*does)()
+			}
+			return next
+		}}}, timer.Timer{Name: "other", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+		registered := make(chan error, 1)
+		register := func(name string, does func()) {
+			wraps.Store(&does)
+			go func() { registered <- h.Register(timer.Timer{Name: name, Run: nop}) }()
+			time.Sleep(10 * time.Second)
+		}
+		call := func() {
+			h.Status()
+			for what, err := range map[string]error{"Register": h.Register(timer.Timer{Name: "new", Run: nop}),
+				"Update":  h.Update(timer.Timer{Name: "new", Schedule: schedule.Every(time.Minute), Run: nop}),
+				"Trigger": h.Trigger(t.Context(), "new"), "Remove": h.Remove(t.Context(), "new")} {
+				if err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		}
+		release := make(chan struct{})
+		register("hangs", func() { <-release })
+		call()
+		register("calls", call)
+		if err := <-registered; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(80 * time.Second)
+		if st, _ := h.Status().Timer("other"); st.Started < 99 {
+			t.Errorf("the other timer ran %d times", st.Started)
+		}
+		began := time.Now()
+		f.Stop()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Run ended after %v", took)
+		}
+		close(release)
+		if err := <-registered; err == nil || !strings.Contains(err.Error(), "shutting down") {
+			t.Errorf("registered after Run had ended: %v", err)
+		}
+	})
 }
 
 // The slot is held until the outermost middleware has returned.

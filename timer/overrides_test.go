@@ -270,14 +270,24 @@ func TestCancelRun(t *testing.T) {
 		default:
 		}
 		synctest.Wait()
+		var canceled []*host
 		for _, h := range []*host{a, b} {
 			for _, r := range must(h.Status().Timer("long")).Running {
 				if err := control.CancelSlot(t.Context(), "long", r.Slot, ann); err != nil {
 					t.Error(err)
 				}
+				canceled = append(canceled, h)
 			}
 		}
 		time.Sleep(time.Minute)
+		if len(canceled) == 0 {
+			t.Error("no run was canceled by its slot")
+		}
+		for _, h := range canceled {
+			if last := must(h.Status().Timer("long")).Last; last == nil || last.Outcome != timer.OutcomeCanceled {
+				t.Errorf("a run that was canceled by its slot ended as %+v", last)
+			}
+		}
 		f.Stop()
 		f.watch.check(t)
 	})
