@@ -64,13 +64,6 @@ func TestMetrics(t *testing.T) {
 		f.Stop()
 		f.watch.check(t)
 
-		problems, err := testutil.GatherAndLint(reg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range problems {
-			t.Errorf("%s: %s", p.Metric, p.Text)
-		}
 		got := values(t, reg)
 		atLeast := map[string]float64{
 			"tickslot_ticks_total started ok": 20, "tickslot_ticks_total skipped_host_full long": 2,
@@ -125,9 +118,10 @@ type keeping struct{ *prometheus.Registry }
 func (keeping) Unregister(prometheus.Collector) bool { return false }
 
 // values returns what reg has: counters, gauges, and how often histograms were observed, by name
-// and labels.
+// and labels. It fails the test if Prometheus' linter finds fault with one.
 func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
+	lint(t, reg)
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -155,6 +149,17 @@ func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 		}
 	}
 	return got
+}
+
+func lint(t *testing.T, reg prometheus.Gatherer) {
+	t.Helper()
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
 }
 
 // The series of a removed timer do not come back when its last run ends, and a timer registered

@@ -90,6 +90,7 @@ func TestSeriesOfATimer(t *testing.T) {
 				expect("once", c.once)
 				work.play(func() { f.Stop() }, h)
 				expect("all", c.all)
+				lint(t, reg)
 			})
 		})
 	}
