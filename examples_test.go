@@ -30,3 +30,16 @@ func TestExamplesAreListed(t *testing.T) {
 		}
 	}
 }
+
+// The programs for which users of other libraries had to write most are half as long here as they
+// were before there was a Manager, TimerLabel, and a Trigger with a result: 132, 107 and 118 lines.
+//
+// Fails when one of them grows.
+func TestProgramsAreShort(t *testing.T) {
+	t.Parallel()
+	for name, most := range map[string]int{"table": 66, "tenants": 53, "trigger": 59} {
+		if n := strings.Count(read(t, "examples/"+name+"/main.go"), "\n"); n > most {
+			t.Errorf("examples/%s/main.go has %d lines, want at most %d", name, n, most)
+		}
+	}
+}
