@@ -37,7 +37,7 @@ type made[Row comparable] struct {
 // An answer is what a round has found out.
 type answer struct {
 	changed  []string // timers that have a next
-	nameless []error
+	nameless []namelessRow
 }
 
 // carryOut carries out a round.
@@ -93,7 +93,7 @@ func (m *Manager[Row]) ask(ctx context.Context) (a answer, err error) {
 	return a, nil
 }
 
-// A namelessRow is why a row was left out.
+// A namelessRow is a row without a usable name, and why it was left out.
 type namelessRow struct {
 	row int
 	err error
@@ -264,10 +264,10 @@ func (t *managed[Row]) take(s *Scheduler, name string) {
 }
 
 // logFaults logs the faults that are new, and the ends of others.
-func (m *Manager[Row]) logFaults(nameless []error) {
+func (m *Manager[Row]) logFaults(nameless []namelessRow) {
 	left := ""
 	if len(nameless) > 0 { // where the rows are does not count
-		left = fmt.Sprint(len(nameless), nameless[0].(namelessRow).err)
+		left = fmt.Sprint(len(nameless), nameless[0].err)
 	}
 	if left != m.nameless && left != "" {
 		m.Scheduler.log.Warn("timer: rows without a name are left out", "rows", len(nameless), "first", nameless[0])

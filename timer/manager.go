@@ -250,7 +250,8 @@ type roundError struct {
 	other <-chan struct{} // closed when the round has ended that this one has waited for; nil: for none
 }
 
-// goesOn reports whether a round goes on, after CancelGrace.
+// goesOn reports whether a call of the user's code has still not returned. If this round has waited
+// for an earlier one, that one gets CancelGrace to end.
 func (e *roundError) goesOn() bool {
 	if e.other == nil {
 		return e.stuck
@@ -288,8 +289,11 @@ func (m *Manager[Row]) note(err error) {
 }
 
 // faults returns the faults of rows, sorted by name.
-func (m *Manager[Row]) faults(nameless []error) error {
-	errs := nameless
+func (m *Manager[Row]) faults(nameless []namelessRow) error {
+	var errs []error
+	for _, row := range nameless {
+		errs = append(errs, row)
+	}
 	for name, t := range m.timers {
 		if fault := t.faultOf(name); fault != nil {
 			errs = append(errs, fault)

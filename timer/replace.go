@@ -92,8 +92,8 @@ func (p *planner) proceed(old, e *entry) {
 	p.poke()
 }
 
-// replaced returns the first tick of a timer that has replaced another. begun: that was planned
-// while Run was running; otherwise the new one starts together with Run.
+// replaced returns the first tick of a timer that has replaced another. begun is whether Run has
+// planned the old one; if not, the new one is planned as a timer that was there when Run started.
 func (tt *timetable) replaced(old, e *entry, now time.Time, begun bool) (plan, error) {
 	if !begun {
 		first, err := tt.first(e, now, time.Time{})

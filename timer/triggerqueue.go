@@ -55,7 +55,8 @@ const queueLock = "tickslot:trigger:"
 type triggerQueue struct {
 	Triggers []queuedTrigger `json:"triggers,omitempty"`
 	Ran      bool            `json:"ran,omitempty"` // a host has started one once, so the timer is known
-	// All slots were taken, or a limit was full: no host takes one before. µs, by the store's clock
+	// No host takes a trigger before Retry (µs, by the store's clock), because all slots were taken
+	// or a limit was full at the last try.
 	Retry int64 `json:"retry,omitempty"`
 }
 

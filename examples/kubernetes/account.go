@@ -14,8 +14,9 @@ import (
 
 var errReplaced = errors.New("a later run has written")
 
-// createAccount belongs into the migrations of a real service. The lock, which lasts as long as the
-// three statements, is there because CREATE TABLE IF NOT EXISTS fails when two pods begin at once.
+// createAccount belongs into the migrations of a real service. Two pods that begin at once take
+// turns by the lock, which lasts until the statements have ended; without it CREATE TABLE IF NOT
+// EXISTS may fail.
 func createAccount(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `
 		SELECT pg_advisory_xact_lock(hashtextextended('create account', 0));

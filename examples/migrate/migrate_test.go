@@ -173,7 +173,7 @@ func TestGocron(t *testing.T) {
 	})
 }
 
-// Programs that need a server are only built here: what they do is known from their code.
+// The programs that need a server are built here and not run.
 func TestProgramsAreBuilt(t *testing.T) {
 	t.Parallel()
 	scheduler, server, mux, err := asynqBefore(asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, berlin,
