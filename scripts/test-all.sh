@@ -29,7 +29,7 @@ beside >"$printed" 2>&1 &
 
 echo 'everything else under the race detector, the longest first:'
 # shellcheck disable=SC2046
-sh scripts/test.sh -race -count=1 -p 3 -timeout 20m ./timer ./dlock/sqllock $(go list ./... | grep -v -E "$unraced")
+sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./timer ./dlock/sqllock $(go list ./... | grep -v -E "$unraced")
 code=$?
 wait $! || code=1
 cat "$printed"
