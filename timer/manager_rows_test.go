@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +126,66 @@ func managerOutlives(t *testing.T, who, text string, bad func(release chan struc
 	}
 	f.Stop()
 	h.Accounted(t)
+}
+
+// A thousand rows change while their timers run, and in each version every tenth has a fault: the
+// others run what their row says, once a minute, and a row that has a fault keeps what it had.
+//
+// Fails when a fault in one row spoils others, or keeps its timer from coming due.
+func TestManagerOfAThousandRows(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const rows, versions, minutes = 1000, 5, 3 // of each version
+		f := newFleet(t)
+		h := f.start(timer.Config{})
+		version := 0
+		var mu sync.Mutex
+		ran := map[string]int{} // by row and version
+		m := &timer.Manager[string]{Scheduler: h.Scheduler, SyncInterval: time.Minute,
+			Rows: func(context.Context) (list []string, err error) {
+				for i := range rows {
+					list = append(list, fmt.Sprint(i, " ", version))
+				}
+				return list, nil
+			},
+			Name: func(row string) string { name, _, _ := strings.Cut(row, " "); return name },
+			Timer: func(row string) (timer.Timer, error) {
+				var i, v int
+				fmt.Sscan(row, &i, &v)
+				switch {
+				case v > 0 && (i+v)%30 == 0:
+					return timer.Timer{}, errors.New("a fault")
+				case v > 0 && (i+v)%30 == 10:
+					panic("a fault")
+				case v > 0 && (i+v)%30 == 20:
+					return timer.Timer{Schedule: schedule.Cron("61 * * * *", ""), Run: nop}, nil
+				}
+				return timer.Timer{Schedule: schedule.Every(time.Minute), LocalOnly: true,
+					Run: func(context.Context) error { mu.Lock(); ran[row]++; mu.Unlock(); return nil }}, nil
+			}}
+		for version = range versions {
+			if err := m.Sync(t.Context()); (err == nil) != (version == 0) {
+				t.Errorf("version %d: %v", version, err)
+			}
+			time.Sleep(minutes * time.Minute)
+		}
+		f.Stop()
+		for i := range rows {
+			runs, has := 0, 0 // the version that the timer has
+			for v := range versions {
+				if v == 0 || (i+v)%10 != 0 {
+					has = v
+				}
+				n := ran[fmt.Sprint(i, " ", v)]
+				if runs += n; has == v && n < minutes-1 || has != v && n > 0 {
+					t.Fatalf("row %d: version %d ran %d times, and its fault: %t", i, v, n, has != v)
+				}
+			}
+			if runs < versions*minutes-1 {
+				t.Fatalf("row %d ran %d times in %d minutes", i, runs, versions*minutes)
+			}
+		}
+		h.Accounted(t)
+	})
 }
 
 // The functions of a Manager may call its Scheduler, also for the timer that they are asked about.
