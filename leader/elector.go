@@ -1,0 +1,149 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/notify"
+)
+
+// Run takes part in the election of a role until ctx ends. It is [New] and [Elector.Run] in one.
+func Run(ctx context.Context, session *dlock.Session, role Role) error {
+	e, err := New(session, role)
+	if err != nil {
+		return err
+	}
+	return e.Run(ctx)
+}
+
+// An Elector takes part in the election of a role, for one host. Its methods may be called from any
+// goroutine.
+type Elector struct {
+	session *dlock.Session
+	slots   dlock.Semaphore
+	role    Role
+	lines   notify.Queue // of the log
+	metrics *metrics     // nil: nobody wants them
+
+	// Of the goroutine of Run.
+	standBack backoff.ExponentialBackOff // after failures
+
+	mu  sync.Mutex
+	run bool // Run was called
+	now view
+}
+
+// New returns every fault of a role. It starts nothing, and does not call the store. The session
+// may have other users; it must stay open until Run has returned.
+func New(session *dlock.Session, role Role) (*Elector, error) {
+	role = role.withDefaults()
+	errs := role.validate()
+	if session == nil {
+		errs = errors.Join(errs, errors.New("no session: dlock.NewSession makes one"))
+	}
+	if errs != nil {
+		return nil, fmt.Errorf("leader: role %.60q: %w", role.Name, errs)
+	}
+	e := &Elector{
+		session: session,
+		slots:   session.Semaphore(lockPrefix+role.Name, role.Max),
+		role:    role,
+		now:     view{state: StateStopped},
+		// It varies a wait in both directions: the first is between one and two intervals.
+		standBack: backoff.ExponentialBackOff{
+			InitialInterval:     role.RetryInterval * 3 / 2,
+			MaxInterval:         max(MaxBackOff, role.RetryInterval) * 3 / 4,
+			RandomizationFactor: 1. / 3,
+			Multiplier:          2,
+		},
+	}
+	e.standBack.Reset()
+	if role.Registerer != nil {
+		e.metrics = newMetrics(e)
+		if err := role.Registerer.Register(e.metrics); err != nil {
+			return nil, fmt.Errorf("leader: role %.60q: Registerer: %w", role.Name, err)
+		}
+	}
+	return e, nil
+}
+
+// Run takes part in the election until ctx ends, then waits for the function, releases the role and
+// returns nil. It calls the function whenever this host is elected, never twice at once.
+//
+// It returns an error if it was called before, if the session is closed, if the first answer is
+// that the store is not set up right ([dlock.ErrSetup]), and a [StuckError] if the function does
+// not return. All else, such as a store that is down, is logged and tried again.
+func (e *Elector) Run(ctx context.Context) error {
+	e.mu.Lock()
+	again := e.run
+	e.run = true
+	e.mu.Unlock()
+	if again {
+		return fmt.Errorf("leader: role %q: Run was called before: make another Elector", e.role.Name)
+	}
+	if e.metrics != nil {
+		defer e.role.Registerer.Unregister(e.metrics)
+	}
+	e.began()
+	err := e.loop(ctx)
+	e.stopped(err)
+	return err
+}
+
+func (e *Elector) loop(ctx context.Context) error {
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next.C:
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		wait, err := e.try(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		e.retryIn(wait)
+		next.Reset(wait)
+	}
+}
+
+// try asks the store once, and leads if that grants the role. It returns how long to wait.
+func (e *Elector) try(ctx context.Context) (wait time.Duration, err error) {
+	began := time.Now()
+	lease, err := e.slots.TryAcquire(ctx)
+	switch {
+	case err == nil && ctx.Err() != nil:
+		_ = lease.Release(ctx) // the session tries again, or it expires
+		return 0, nil
+	case err == nil:
+		return e.lead(ctx, lease)
+	case ctx.Err() != nil:
+		return 0, nil
+	case errors.Is(err, dlock.ErrClosed):
+		return 0, fmt.Errorf("leader: role %q: %w", e.role.Name, err)
+	}
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		e.refused(no)
+	} else if answered := e.failed(err); !answered && errors.Is(err, dlock.ErrSetup) {
+		return 0, fmt.Errorf("leader: role %q: %w", e.role.Name, err)
+	}
+	return e.interval() - time.Since(began), nil
+}
+
+// interval is the time between two tries. Hosts that began together drift apart, and none comes
+// later than RetryInterval, which is how long an end of a term may stay unnoticed.
+func (e *Elector) interval() time.Duration {
+	i := e.role.RetryInterval
+	return i*4/5 + rand.N(i/5)
+}

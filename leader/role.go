@@ -1,0 +1,103 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+const (
+	// DefaultRetryInterval is the default of Role.RetryInterval.
+	DefaultRetryInterval = 5 * time.Second
+	// DefaultStopTimeout is the default of Role.StopTimeout.
+	DefaultStopTimeout = 30 * time.Second
+
+	// MaxBackOff is how long a host stands back at most after its function has failed. A term that
+	// has lasted as long ends the row of failures.
+	MaxBackOff = time.Minute
+
+	minRetryInterval = 10 * time.Millisecond
+	maxRetryInterval = time.Hour
+
+	// lockPrefix stands before the name of a role in the name of its lock, so that a timer and a
+	// mutex may have the same name.
+	lockPrefix = "leader:"
+)
+
+// A Func is the work of a leader. It should go on until ctx ends, and then return soon. If it
+// returns before, nil or not, it gives up the role: see the package documentation.
+//
+// ctx has the values of the context of Run. The cause of its end ([context.Cause]) matches
+// [dlock.ErrLost] if the role was lost, and is that of Run's context if that has ended.
+type Func func(ctx context.Context, term *Term) error
+
+// A Role is what hosts compete for. Name and Run are required.
+type Role struct {
+	// Name is the same on every host, up to 249 bytes. The lock in the store is "leader:<Name>".
+	Name string
+	// Max is how many hosts lead at once, up to dlock.MaxSlots. If hosts differ, they share the
+	// slots that both have. Default 1.
+	Max int
+	// Run is called whenever this host is elected.
+	Run Func
+
+	// RetryInterval is how often a host that does not lead asks the store: between 80 and 100 % of
+	// it pass between two tries. 10 ms to 1 h. Default 5 s.
+	RetryInterval time.Duration
+	// StopTimeout is how long Elector.Run waits for the function after its own context has ended,
+	// before it returns a StuckError and leaves the role to expire. Default 30 s.
+	StopTimeout time.Duration
+
+	// Logger is told of changes: elected, lost, failed, another leader, the store down and back.
+	// It is called on a goroutine of its own. Default slog.Default().
+	Logger *slog.Logger
+	// Registerer gets the metrics of docs/metrics.md, with the role as a label, until Run has
+	// ended. Default: none.
+	Registerer prometheus.Registerer
+}
+
+func (r Role) withDefaults() Role {
+	if r.Max == 0 {
+		r.Max = 1
+	}
+	if r.RetryInterval == 0 {
+		r.RetryInterval = DefaultRetryInterval
+	}
+	if r.StopTimeout == 0 {
+		r.StopTimeout = DefaultStopTimeout
+	}
+	if r.Logger == nil {
+		r.Logger = slog.Default()
+	}
+	return r
+}
+
+// validate returns every fault. Defaults must be filled in.
+func (r Role) validate() error {
+	var errs []error
+	if r.Name == "" {
+		errs = append(errs, errors.New("Name: it is empty"))
+	} else if err := dlock.CheckName(lockPrefix + r.Name); err != nil {
+		errs = append(errs, fmt.Errorf("Name: %w", err))
+	}
+	if r.Run == nil {
+		errs = append(errs, errors.New("Run: it is nil"))
+	}
+	if r.Max < 1 || r.Max > dlock.MaxSlots {
+		errs = append(errs, fmt.Errorf("Max: %d: use 1 to %d", r.Max, dlock.MaxSlots))
+	}
+	if r.RetryInterval < minRetryInterval || r.RetryInterval > maxRetryInterval {
+		errs = append(errs, fmt.Errorf("RetryInterval: %v: use %v to %v", r.RetryInterval, minRetryInterval,
+			maxRetryInterval))
+	}
+	if r.StopTimeout < 0 {
+		errs = append(errs, fmt.Errorf("StopTimeout: %v is negative", r.StopTimeout))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,138 @@
+package leader
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A State is what an Elector does at the moment.
+type State string
+
+const (
+	// StateStopped: Run is not running.
+	StateStopped State = "stopped"
+	// StateStandby: this host waits for its turn. Status.Leader leads, as the store last said.
+	StateStandby State = "standby"
+	// StateLeading: the function is running.
+	StateLeading State = "leading"
+	// StateEnding: the function's context has ended, and it has not returned yet.
+	StateEnding State = "ending"
+	// StateBackingOff: the function has returned or failed, and this host lets others have a try.
+	StateBackingOff State = "backing_off"
+	// StateStoreDown: the store does not answer, or is not set up right.
+	StateStoreDown State = "store_down"
+)
+
+// A Status is what an Elector knows.
+type Status struct {
+	Role  string
+	Max   int
+	State State
+	Since time.Time // when the state began; zero: Run was not called
+
+	// Who leads, as far as this host knows: itself, or who the store named last (of several the one
+	// whose lease ends first). Zero: nobody, or not known.
+	Leader      dlock.Holder
+	LeaderSince time.Time
+	// When somebody was last known to lead; zero: never since Run was called.
+	LeaderSeenAt time.Time
+
+	// Of the term (StateLeading and StateEnding).
+	Slot  int
+	Fence dlock.Fence
+
+	// Why this host does not lead: the error of the function (StateBackingOff; nil: it returned
+	// nil), of the store (StateStoreDown), or of Run (StateStopped), how the term was lost
+	// (StateEnding), or why the store refused for another reason than that others lead
+	// (StateStandby).
+	Err error
+	// When the store is asked next; zero: it is not (StateLeading, StateEnding, StateStopped).
+	RetryAt time.Time
+
+	Terms map[Outcome]uint64 // how many terms of this host have ended so
+}
+
+// MarshalJSON implements json.Marshaler: what is not known is left out, instants are in UTC, and
+// errors are texts.
+func (s Status) MarshalJSON() ([]byte, error) {
+	text := ""
+	if s.Err != nil {
+		text = s.Err.Error()
+	}
+	holder := ""
+	if s.Leader != (dlock.Holder{}) {
+		holder = s.Leader.String()
+	}
+	var slot *int
+	if s.State == StateLeading || s.State == StateEnding {
+		slot = &s.Slot
+	}
+	return json.Marshal(struct {
+		Role         string             `json:"role"`
+		Max          int                `json:"max"`
+		State        State              `json:"state"`
+		Since        time.Time          `json:"since,omitzero"`
+		Leader       string             `json:"leader,omitempty"`
+		LeaderSince  time.Time          `json:"leader_since,omitzero"`
+		LeaderSeenAt time.Time          `json:"leader_seen_at,omitzero"`
+		Slot         *int               `json:"slot,omitempty"`
+		Fence        dlock.Fence        `json:"fence,omitempty"`
+		Err          string             `json:"err,omitempty"`
+		RetryAt      time.Time          `json:"retry_at,omitzero"`
+		Terms        map[Outcome]uint64 `json:"terms"`
+	}{s.Role, s.Max, s.State, s.Since.UTC(), holder, s.LeaderSince.UTC(), s.LeaderSeenAt.UTC(), slot, s.Fence, text,
+		s.RetryAt.UTC(), s.Terms})
+}
+
+// Status returns what this host knows. It does not call the store.
+func (e *Elector) Status() Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v := &e.now
+	s := Status{Role: e.role.Name, Max: e.role.Max, State: v.state, Since: v.since, Leader: v.leader,
+		LeaderSince: v.leaderSince, LeaderSeenAt: v.lastSeen(), Err: v.err, RetryAt: v.retryAt,
+		Terms: make(map[Outcome]uint64, len(outcomes))}
+	if v.term != nil {
+		s.Slot, s.Fence = v.term.Slot(), v.term.Fence()
+	}
+	for i, o := range outcomes {
+		s.Terms[o] = v.terms[i]
+	}
+	return s
+}
+
+// Healthy returns an error if this host has known nobody to lead for three TTLs and a
+// RetryInterval, or if its function has ignored the end of its context for longer than StopTimeout.
+// Standing by is healthy, and so is a role that an operator has paused, and an Elector that is not
+// running. It reads memory only, so a probe may call it:
+//
+//	health.New(timers, health.Check{Name: "relay", Func: elector.Healthy})
+func (e *Elector) Healthy() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v := &e.now
+	lasts := time.Since(v.since)
+	switch {
+	case v.state == StateStopped || v.paused:
+		return nil
+	case v.state == StateEnding && lasts > e.role.StopTimeout:
+		return fmt.Errorf("role %q: the function has ignored the end of its context for %v", e.role.Name,
+			lasts.Round(time.Second))
+	}
+	seen := v.lastSeen()
+	if seen.Before(v.startedAt) {
+		seen = v.startedAt
+	}
+	nobody := time.Since(seen)
+	if nobody <= 3*e.session.TTL()+e.role.RetryInterval {
+		return nil
+	}
+	err := fmt.Errorf("role %q: nobody is known to have led for %v", e.role.Name, nobody.Round(time.Second))
+	if v.err != nil {
+		err = fmt.Errorf("%w: %w", err, v.err)
+	}
+	return err
+}

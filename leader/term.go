@@ -1,0 +1,137 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A Term is the time for which this host leads. Its methods may be called from any goroutine.
+type Term struct {
+	role  string
+	lease *dlock.Lease
+}
+
+// Role returns the name of the role.
+func (t *Term) Role() string { return t.role }
+
+// Slot returns which of the Role.Max leaders this is, from 0: a shard number.
+func (t *Term) Slot() int { return t.lease.Slot() }
+
+// Fence returns the number of the term, which is greater than that of every earlier term of this
+// slot; 0 if the store gives none.
+func (t *Term) Fence() dlock.Fence { return t.lease.Fence() }
+
+// Valid reports whether this host leads at this instant. It reads clocks and does not call the
+// store: ask it before each step that must not be done by two leaders.
+func (t *Term) Valid() bool { return t.lease.Valid() }
+
+// An Outcome is how a term has ended.
+type Outcome string
+
+const (
+	// OutcomeReturned: the function returned nil before it had to.
+	OutcomeReturned Outcome = "returned"
+	// OutcomeFailed: the function returned an error, panicked, or called runtime.Goexit.
+	OutcomeFailed Outcome = "failed"
+	// OutcomeLost: the lease was lost, or revoked.
+	OutcomeLost Outcome = "lost"
+	// OutcomeStopped: the context of Elector.Run has ended.
+	OutcomeStopped Outcome = "stopped"
+)
+
+var outcomes = [...]Outcome{OutcomeReturned, OutcomeFailed, OutcomeLost, OutcomeStopped}
+
+// A PanicError is the error of a function that panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("the function panicked: %v", e.Value) }
+
+// A StuckError is returned by Elector.Run if the function did not return within StopTimeout. Its
+// goroutine is still there, and the role is left to expire.
+type StuckError struct{ Role string }
+
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("leader: role %q: the function ignores that its context has ended; the role is left to expire",
+		e.Role)
+}
+
+var errGoexit = errors.New("the function called runtime.Goexit")
+
+// call calls the function on a goroutine of its own, because it may never return. What it returns,
+// or why it did not, is sent.
+func call(ctx context.Context, f Func, term *Term) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() {
+			if p := recover(); p != nil {
+				err = &PanicError{Value: p, Stack: debug.Stack()}
+			}
+			ended <- err
+		}()
+		err = f(ctx, term)
+	}()
+	return ended
+}
+
+// lead calls the function with a lease, and releases that when the function has returned. It
+// returns when to try again, or a StuckError.
+func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Duration, err error) {
+	term := &Term{e.role.Name, lease}
+	// Made of the lease's context, so that a loss takes no detour.
+	work, stop := context.WithCancelCause(lease.Context())
+	defer stop(nil)
+	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
+	e.elected(term)
+	ended := call(work, e.role.Run, term)
+	select {
+	case err = <-ended:
+	case <-work.Done():
+		e.ending(lease.Err())
+		if !e.await(ctx, ended) {
+			lease.StopRenewing()
+			return 0, &StuckError{e.role.Name}
+		}
+	}
+	lost := lease.Err()
+	if released := lease.Release(ctx); released != nil && lost == nil {
+		e.log(slog.LevelWarn, "leader: the release was not answered: another host leads within a TTL", "err", released)
+	}
+	switch {
+	case lost != nil:
+		return e.ended(OutcomeLost, lost), nil
+	case ctx.Err() != nil:
+		return e.ended(OutcomeStopped, nil), nil
+	case err != nil:
+		return e.ended(OutcomeFailed, err), nil
+	default:
+		return e.ended(OutcomeReturned, nil), nil
+	}
+}
+
+// await waits for a function whose context has ended: for ever, or for StopTimeout once the context
+// of Run has ended, too. It returns false if the function has not returned.
+func (e *Elector) await(ctx context.Context, ended <-chan error) bool {
+	select {
+	case <-ended:
+		return true
+	case <-ctx.Done():
+	}
+	patience := time.NewTimer(e.role.StopTimeout)
+	defer patience.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-patience.C:
+		return false
+	}
+}

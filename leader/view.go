@@ -1,0 +1,194 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// logGrace is how long Run waits in the end for a Logger that is slow.
+const logGrace = time.Second
+
+// A view is what an Elector knows, guarded by its mutex.
+type view struct {
+	state       State
+	since       time.Time
+	startedAt   time.Time // when Run began
+	leader      dlock.Holder
+	leaderSince time.Time
+	seenAt      time.Time
+	term        *Term // StateLeading and StateEnding
+	err         error
+	paused      bool // the store refused last because an operator paused the role
+	answered    bool // the store has answered once
+	retryAt     time.Time
+	terms       [len(outcomes)]uint64
+}
+
+// lastSeen returns when somebody was last known to lead.
+func (v *view) lastSeen() time.Time {
+	if v.state == StateLeading {
+		return time.Now()
+	}
+	return v.seenAt
+}
+
+// set changes the state. Called with mu held, as all methods of view.
+func (v *view) set(s State, err error) {
+	if v.state != s {
+		v.state, v.since = s, time.Now()
+	}
+	v.err, v.retryAt, v.paused = err, time.Time{}, false
+}
+
+// lead notes who leads, and reports whether that is somebody else than before.
+func (v *view) lead(h dlock.Holder, since time.Time) (changed bool) {
+	changed = v.leader != h
+	v.leader, v.leaderSince, v.seenAt = h, since, time.Now()
+	return changed
+}
+
+func (e *Elector) began() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.now.startedAt = time.Now()
+	e.now.set(StateStandby, nil)
+}
+
+// stopped ends the log, too.
+func (e *Elector) stopped(err error) {
+	e.mu.Lock()
+	e.now.set(StateStopped, err)
+	e.now.term = nil
+	e.mu.Unlock()
+	e.lines.Close(logGrace)
+}
+
+func (e *Elector) retryIn(wait time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.now.retryAt = time.Now().Add(wait)
+}
+
+// refused notes that the store has answered, and why this host may not lead.
+func (e *Elector) refused(no *dlock.NotAcquiredError) {
+	full := no.Reason == dlock.ReasonFull
+	e.mu.Lock()
+	wasDown, changed := e.now.state == StateStoreDown, false
+	e.now.answered = true
+	if full {
+		changed = e.now.lead(no.Holder, time.Now().Add(-no.HeldFor))
+		e.now.set(StateStandby, nil)
+	} else {
+		changed = e.now.err == nil || reasonOf(e.now.err) != no.Reason
+		e.now.set(StateStandby, no)
+		e.now.paused = no.Reason == dlock.ReasonPaused
+	}
+	e.mu.Unlock()
+	if wasDown {
+		e.log(slog.LevelInfo, "leader: the store answers again")
+	}
+	switch {
+	case changed && full:
+		e.log(slog.LevelInfo, "leader: standing by", "leader", no.Holder.String())
+	case changed:
+		e.log(slog.LevelInfo, "leader: nobody may lead", "reason", string(no.Reason), "err", no)
+	}
+}
+
+func reasonOf(err error) dlock.Reason {
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		return no.Reason
+	}
+	return ""
+}
+
+// failed notes that the store did not answer, and returns whether it ever has. Who led may lead on:
+// only the store would know.
+func (e *Elector) failed(err error) (answered bool) {
+	setup := errors.Is(err, dlock.ErrSetup)
+	e.mu.Lock()
+	was, before := e.now.state, e.now.err
+	answered = e.now.answered
+	e.now.answered = answered || setup
+	e.now.set(StateStoreDown, err)
+	e.mu.Unlock()
+	if was != StateStoreDown || errors.Is(before, dlock.ErrSetup) != setup {
+		e.log(slog.LevelWarn, "leader: the store fails, so this host does not lead", "err", err)
+	}
+	return answered
+}
+
+func (e *Elector) elected(term *Term) {
+	e.mu.Lock()
+	e.now.answered = true
+	e.now.term = term
+	e.now.lead(e.session.Holder(), term.lease.AcquiredAt())
+	e.now.set(StateLeading, nil)
+	e.mu.Unlock()
+	e.log(slog.LevelInfo, "leader: elected", "slot", term.Slot(), "fence", int64(term.Fence()), "holder",
+		e.session.Holder().String())
+}
+
+// ending notes that the function's context has ended, because the lease was lost or because Run's
+// has.
+func (e *Elector) ending(lost error) {
+	e.mu.Lock()
+	e.now.seenAt = time.Now()
+	e.now.set(StateEnding, lost)
+	e.mu.Unlock()
+	if lost != nil {
+		e.log(slog.LevelWarn, "leader: lost", "err", lost)
+	}
+}
+
+// ended notes how a term has ended, and returns how long to wait. Who gave up the role waits for at
+// least a RetryInterval, in which every other host has a try.
+func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
+	wait = e.interval()
+	e.mu.Lock()
+	term := e.now.term
+	took := time.Since(term.lease.AcquiredAt())
+	if e.now.state == StateLeading {
+		e.now.seenAt = time.Now()
+	}
+	e.now.term = nil
+	e.now.leader, e.now.leaderSince = dlock.Holder{}, time.Time{}
+	e.now.terms[slices.Index(outcomes[:], outcome)]++
+	if outcome == OutcomeFailed || outcome == OutcomeReturned {
+		e.now.set(StateBackingOff, err)
+	} else {
+		e.now.set(StateStandby, nil)
+	}
+	e.mu.Unlock()
+	if outcome != OutcomeFailed || took >= MaxBackOff {
+		e.standBack.Reset()
+	}
+	line := []any{"slot", term.Slot(), "fence", int64(term.Fence()), "took", took, "outcome", string(outcome)}
+	switch outcome {
+	case OutcomeFailed:
+		wait = max(e.role.RetryInterval, e.standBack.NextBackOff())
+		line = append(line, "wait", wait, "err", err)
+		if p, ok := err.(*PanicError); ok {
+			line = append(line, "stack", string(p.Stack))
+		}
+		e.log(slog.LevelError, "leader: the function failed", line...)
+	default:
+		if lost, ok := errors.AsType[*dlock.LostError](err); outcome == OutcomeReturned || ok && lost.RevokedBy != nil {
+			wait = e.role.RetryInterval + rand.N(e.role.RetryInterval) // another host gets a try
+		}
+		e.log(slog.LevelInfo, "leader: the term has ended", line...)
+	}
+	return wait
+}
+
+// log tells the Logger, on a goroutine of its own: it may block, or panic.
+func (e *Elector) log(level slog.Level, line string, args ...any) {
+	args = append([]any{"role", e.role.Name}, args...)
+	e.lines.Put("Logger", func() { e.role.Logger.Log(context.Background(), level, line, args...) })
+}
