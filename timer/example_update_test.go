@@ -11,13 +11,13 @@ import (
 // Update replaces a timer without waiting for its runs: they finish what they began, and what
 // starts later has the new settings.
 func ExampleScheduler_Update() {
-	release, ended := make(chan struct{}), make(chan struct{})
+	release := make(chan struct{})
 	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
 		Name: "sync:acme",
-		Run: func(context.Context) error {
+		Run: func(ctx context.Context) error {
 			<-release
-			fmt.Println("synced from the old address")
-			close(ended)
+			run, _ := timer.RunFromContext(ctx)
+			run.SetResult("synced from the old address")
 			return nil
 		},
 	})
@@ -28,27 +28,28 @@ func ExampleScheduler_Update() {
 	stop := start(timers)
 	defer stop()
 
-	_, err = timers.Trigger(context.Background(), "sync:acme", timer.TriggerOptions{})
-	fmt.Println("triggered:", err)
-	again := make(chan struct{})
+	trigger := func() *timer.TriggeredRun {
+		run, err := timers.Trigger(context.Background(), "sync:acme", timer.TriggerOptions{})
+		fmt.Println("triggered:", err)
+		return run
+	}
+	before := trigger()
 	fmt.Println("updated:", timers.Update(timer.Timer{
 		Name:           "sync:acme",
 		MaxConcurrency: 2,
-		Run: func(context.Context) error {
-			fmt.Println("synced from the new address")
-			close(again)
+		Run: func(ctx context.Context) error {
+			run, _ := timer.RunFromContext(ctx)
+			run.SetResult("synced from the new address")
 			return nil
 		},
 	}))
-	_, err = timers.Trigger(context.Background(), "sync:acme", timer.TriggerOptions{})
-	fmt.Println("triggered:", err)
-	<-again
+	fmt.Println(trigger().Wait(context.Background()))
 	close(release)
-	<-ended
+	fmt.Println(before.Wait(context.Background()))
 	// Output:
 	// triggered: <nil>
 	// updated: <nil>
 	// triggered: <nil>
-	// synced from the new address
-	// synced from the old address
+	// synced from the new address <nil>
+	// synced from the old address <nil>
 }
