@@ -54,6 +54,9 @@ var rules = []rule{
 		"its promises are weaker than those of sqllock, so neither borrows from the other; and it links no driver"},
 	{"dlock/dlocktest", []string{"dlock", "internal/testkit"},
 		"a stranger's store must be able to run the suite without our stores and drivers"},
+	{"leader", []string{"dlock", "internal/notify", "github.com/prometheus/client_golang/",
+		"github.com/cenkalti/backoff/"},
+		"it stands on leases and on nothing else, so that what needs one leader can stand on it without timers"},
 	{"timer", []string{"dlock", "schedule", "internal/notify", "github.com/prometheus/client_golang/",
 		"github.com/cenkalti/backoff/"},
 		"timers work on any store, so they must not know one; and not health, which asks whatever has its four " +
@@ -91,8 +94,9 @@ var rules = []rule{
 		"internal/testkit", "github.com/", "go.etcd.io/etcd/", "gonum.org/v1/plot", "modernc.org/sqlite"},
 		"it is a module of its own, which keeps rivals from users, so it may have any of them; it is no place " +
 			"to borrow from"},
-	{"examples", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock",
-		"dlock/dlocktest", "schedule", "timer", "health", "examples/testing", "examples/internal/demo",
+	{"examples", []string{"dlock", "leader", "dlock/memlock", "dlock/redislock", "dlock/sqllock",
+		"dlock/sqllock/pgxlock", "dlock/dlocktest",
+		"schedule", "timer", "health", "examples/testing", "examples/internal/demo",
 		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/",
 		"modernc.org/sqlite", "github.com/jackc/pgx/", "github.com/go-sql-driver/mysql"},
 		"examples use what a user would"},

@@ -337,6 +337,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"timer":       {"Timer", "Config"},
 		"dlock":       {"SessionOptions"},
 		"lockmetrics": {"Options"},
+		"leader":      {"Role"},
 		"redislock":   {"Options"},
 		"redlock":     {"Options"},
 		"sqllock":     {"Options"},

@@ -28,15 +28,15 @@ const (
 
 // A Status is what an Elector knows.
 type Status struct {
-	Role  string
-	Max   int
-	State State
-	Since time.Time // when the state began; zero: Run was not called
+	Role      string
+	Max       int
+	State     State
+	ChangedAt time.Time // when the state began; zero: Run was not called
 
 	// Who leads, as far as this host knows: itself, or who the store named last (of several the one
 	// whose lease ends first). Zero: nobody, or not known.
-	Leader      dlock.Holder
-	LeaderSince time.Time
+	Leader    dlock.Holder
+	ElectedAt time.Time
 	// When somebody was last known to lead; zero: never since Run was called.
 	LeaderSeenAt time.Time
 
@@ -74,16 +74,16 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Role         string             `json:"role"`
 		Max          int                `json:"max"`
 		State        State              `json:"state"`
-		Since        time.Time          `json:"since,omitzero"`
+		ChangedAt    time.Time          `json:"changed_at,omitzero"`
 		Leader       string             `json:"leader,omitempty"`
-		LeaderSince  time.Time          `json:"leader_since,omitzero"`
+		ElectedAt    time.Time          `json:"elected_at,omitzero"`
 		LeaderSeenAt time.Time          `json:"leader_seen_at,omitzero"`
 		Slot         *int               `json:"slot,omitempty"`
 		Fence        dlock.Fence        `json:"fence,omitempty"`
 		Err          string             `json:"err,omitempty"`
 		RetryAt      time.Time          `json:"retry_at,omitzero"`
 		Terms        map[Outcome]uint64 `json:"terms"`
-	}{s.Role, s.Max, s.State, s.Since.UTC(), holder, s.LeaderSince.UTC(), s.LeaderSeenAt.UTC(), slot, s.Fence, text,
+	}{s.Role, s.Max, s.State, s.ChangedAt.UTC(), holder, s.ElectedAt.UTC(), s.LeaderSeenAt.UTC(), slot, s.Fence, text,
 		s.RetryAt.UTC(), s.Terms})
 }
 
@@ -92,8 +92,8 @@ func (e *Elector) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	v := &e.now
-	s := Status{Role: e.role.Name, Max: e.role.Max, State: v.state, Since: v.since, Leader: v.leader,
-		LeaderSince: v.leaderSince, LeaderSeenAt: v.lastSeen(), Err: v.err, RetryAt: v.retryAt,
+	s := Status{Role: e.role.Name, Max: e.role.Max, State: v.state, ChangedAt: v.changedAt, Leader: v.leader,
+		ElectedAt: v.electedAt, LeaderSeenAt: v.lastSeen(), Err: v.err, RetryAt: v.retryAt,
 		Terms: make(map[Outcome]uint64, len(outcomes))}
 	if v.term != nil {
 		s.Slot, s.Fence = v.term.Slot(), v.term.Fence()
@@ -114,7 +114,7 @@ func (e *Elector) Healthy() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	v := &e.now
-	lasts := time.Since(v.since)
+	lasts := time.Since(v.changedAt)
 	switch {
 	case v.state == StateStopped || v.paused:
 		return nil

@@ -37,7 +37,8 @@ func TestPausedAndRevoked(t *testing.T) {
 		if f.leads() != b || a.Status().Terms[leader.OutcomeLost] != 1 || !strings.Contains(a.log.String(), "ann") {
 			t.Errorf("%+v\n%s", a.Status(), a.log.String())
 		}
-		if err := f.store.Update(t.Context(), "leader:relay", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}); err != nil {
+		pause := dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}
+		if err := f.store.Update(t.Context(), "leader:relay", pause); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Minute)
@@ -73,10 +74,10 @@ func TestStatusJSON(t *testing.T) {
 		b := f.start(leader.Role{RetryInterval: interval})
 		time.Sleep(time.Second)
 		for h, want := range map[*host]string{
-			a: `{"role":"relay","max":1,"state":"leading","since":"2000-01-01T00:00:00Z","leader":"host-0/1/x",` +
-				`"leader_since":"2000-01-01T00:00:00Z","leader_seen_at":"2000-01-01T00:00:02Z","slot":0,"fence":`,
-			b: `{"role":"relay","max":1,"state":"standby","since":"2000-01-01T00:00:01Z","leader":"host-0/1/x",` +
-				`"leader_since":"2000-01-01T00:00:00Z","leader_seen_at":"2000-01-01T00:00:0`,
+			a: `{"role":"relay","max":1,"state":"leading","changed_at":"2000-01-01T00:00:00Z","leader":"host-0/1/x",` +
+				`"elected_at":"2000-01-01T00:00:00Z","leader_seen_at":"2000-01-01T00:00:02Z","slot":0,"fence":`,
+			b: `{"role":"relay","max":1,"state":"standby","changed_at":"2000-01-01T00:00:01Z","leader":"host-0/1/x",` +
+				`"elected_at":"2000-01-01T00:00:00Z","leader_seen_at":"2000-01-01T00:00:0`,
 		} {
 			text, err := json.Marshal(h.Status())
 			if err != nil || !strings.HasPrefix(string(text), want) {

@@ -16,18 +16,18 @@ const logGrace = time.Second
 
 // A view is what an Elector knows, guarded by its mutex.
 type view struct {
-	state       State
-	since       time.Time
-	startedAt   time.Time // when Run began
-	leader      dlock.Holder
-	leaderSince time.Time
-	seenAt      time.Time
-	term        *Term // StateLeading and StateEnding
-	err         error
-	paused      bool // the store refused last because an operator paused the role
-	answered    bool // the store has answered once
-	retryAt     time.Time
-	terms       [len(outcomes)]uint64
+	state     State
+	changedAt time.Time
+	startedAt time.Time // when Run began
+	leader    dlock.Holder
+	electedAt time.Time
+	seenAt    time.Time
+	term      *Term // StateLeading and StateEnding
+	err       error
+	paused    bool // the store refused last because an operator paused the role
+	answered  bool // the store has answered once
+	retryAt   time.Time
+	terms     [len(outcomes)]uint64
 }
 
 // lastSeen returns when somebody was last known to lead.
@@ -41,7 +41,7 @@ func (v *view) lastSeen() time.Time {
 // set changes the state. Called with mu held, as all methods of view.
 func (v *view) set(s State, err error) {
 	if v.state != s {
-		v.state, v.since = s, time.Now()
+		v.state, v.changedAt = s, time.Now()
 	}
 	v.err, v.retryAt, v.paused = err, time.Time{}, false
 }
@@ -49,7 +49,7 @@ func (v *view) set(s State, err error) {
 // lead notes who leads, and reports whether that is somebody else than before.
 func (v *view) lead(h dlock.Holder, since time.Time) (changed bool) {
 	changed = v.leader != h
-	v.leader, v.leaderSince, v.seenAt = h, since, time.Now()
+	v.leader, v.electedAt, v.seenAt = h, since, time.Now()
 	return changed
 }
 
@@ -158,7 +158,7 @@ func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
 		e.now.seenAt = time.Now()
 	}
 	e.now.term = nil
-	e.now.leader, e.now.leaderSince = dlock.Holder{}, time.Time{}
+	e.now.leader, e.now.electedAt = dlock.Holder{}, time.Time{}
 	e.now.terms[slices.Index(outcomes[:], outcome)]++
 	if outcome == OutcomeFailed || outcome == OutcomeReturned {
 		e.now.set(StateBackingOff, err)
