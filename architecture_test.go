@@ -85,7 +85,7 @@ var rules = []rule{
 	{"internal/torture/linear", []string{"internal/torture", "github.com/anishathalye/porcupine"},
 		"it checks what was written down, whoever wrote it"},
 	{"internal/torture/fleet", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock",
-		"schedule", "timer", "internal/redistest", "internal/sqltest", "internal/servertest",
+		"leader", "schedule", "timer", "internal/redistest", "internal/sqltest", "internal/servertest",
 		"internal/testkit", "internal/torture", "internal/torture/linear", "github.com/redis/go-redis/",
 		"github.com/jackc/pgx/"},
 		"a program of our own"},

@@ -12,6 +12,7 @@ import (
 // Figures are what an examination of all logs found.
 type Figures struct {
 	Runs             int   // valid ones, by fence
+	Terms            int   // the same of leaders: below, what is said of runs holds for terms, too
 	Degraded         int   // runs without the store, at least for a while
 	DegradedMost     int   // of one timer at once
 	LeasesLost       int   // runs whose context ended
@@ -76,6 +77,7 @@ type examiner struct {
 	wipes   []Line
 	from    int64
 	to      int64
+	roles   map[string]bool // what leaders lead
 	sharing map[string]bool // timers that share a limit
 	shares  int             // its size
 }
@@ -92,7 +94,7 @@ func Examine(lines []Line, rules Rules) Figures {
 	if rules.Bound == 0 {
 		rules.Bound = time.Second
 	}
-	e := &examiner{rules: rules, lines: lines, sharing: map[string]bool{}}
+	e := &examiner{rules: rules, lines: lines, sharing: map[string]bool{}, roles: map[string]bool{}}
 	slices.SortStableFunc(e.lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
 	e.readLives()
 	e.runs()
@@ -128,6 +130,10 @@ func (e *examiner) readLives() {
 					e.sharing[t.Name] = true
 					e.shares = max(e.shares, t.Shared)
 				}
+			}
+			for _, r := range l.Roles {
+				of[r.Name] = r
+				e.roles[r.Name] = true
 			}
 			index[l.Target] = len(e.lives)
 			e.lives = append(e.lives, life{l.Target, l.At, 1<<63 - 1, of})
@@ -227,8 +233,9 @@ func (e *examiner) runs() {
 	}
 	for _, timer := range slices.Sorted(maps.Keys(byTimer)) {
 		all := byTimer[timer]
-		s, f := e.sweep(timer, all)
-		samples, full = samples+s, full+f
+		if s, f := e.sweep(timer, all); !e.roles[timer] {
+			samples, full = samples+s, full+f
+		}
 		bySlot := map[int][]stint{}
 		settled := false
 		for _, s := range all {
@@ -341,7 +348,11 @@ func (e *examiner) order(timer string, number int, slot []stint) {
 			}
 		}
 	}
-	e.Runs += len(fences)
+	if e.roles[timer] {
+		e.Terms += len(fences)
+	} else {
+		e.Runs += len(fences)
+	}
 }
 
 // starts counts how often each tick was started. A store that forgot what it knew may start one
@@ -418,83 +429,4 @@ func (e *examiner) degraded() {
 			}
 		}
 	}
-}
-
-// accounts checks that every tick of one process is accounted for. It compares the ticks that the
-// scheduler reported as due, a while ago, with those that it accounts for now; and, because it may
-// report too few, with the ticks of a grid with that period. A process that is stopped accounts for
-// nothing, so only the time that it was awake counts.
-func (e *examiner) accounts(host string, lines []Line) {
-	var timers []TimerLine
-	var points []point
-	var awake, jumped, jumps int64
-	drained := int64(1<<63 - 1)
-	for _, l := range lines {
-		switch l.Kind {
-		case Begin:
-			timers = l.Timers
-		case Jump:
-			jumped += max(0, l.By)
-			jumps++
-		case Drain:
-			drained = l.At
-		case Status, End:
-			if n := len(points); n > 0 {
-				awake += min(l.At-points[n-1].At, maxStatusGap)
-			}
-			points = append(points, point{l, awake, jumped, jumps})
-		}
-	}
-	if len(points) == 0 {
-		return
-	}
-	first, last := points[0], points[len(points)-1]
-	ended := last.Kind == End
-	if ended {
-		e.Leaked += last.Leaked
-		if last.Leaked > 0 {
-			e.example("%s: %d goroutines leaked", host, last.Leaked)
-		}
-		if last.Stuck != "" {
-			e.Stuck++
-			e.example("%s: %s", host, last.Stuck)
-		}
-	}
-	// The latest point whose ticks must be accounted for by the end; and, because nothing comes due
-	// any more while it drains, the latest whose ticks must have come due before that.
-	before := func(end point) int {
-		return slices.IndexFunc(points, func(p point) bool { return end.awake-p.awake < int64(e.rules.Bound) }) - 1
-	}
-	due, came := before(last), -1
-	if n := slices.IndexFunc(points, func(p point) bool { return p.At >= drained }); n > 0 {
-		came = before(points[n-1])
-	} else if n < 0 {
-		came = due
-	}
-	for i, t := range timers {
-		ticks, done := int64(last.Ticks[i]), int64(last.Done[i])
-		e.Ticks += ticks
-		missing := int64(0)
-		if ended {
-			missing = max(ticks, done) - min(ticks, done)
-		} else if due >= 0 {
-			missing = max(0, int64(points[due].Ticks[i])-done)
-		}
-		if came >= 0 {
-			p := points[came]
-			grid := (p.At-first.At+p.jumped-first.jumped)/t.Period - 2 - 2*p.jumps
-			missing = max(missing, grid-(done-int64(first.Done[i])))
-		}
-		if missing > 0 {
-			e.Unaccounted += missing
-			e.example("%s %s: %d ticks unaccounted for (%d due, %d started or skipped)", host, t.Name, missing, ticks,
-				done)
-		}
-	}
-}
-
-// A point is a status with what had happened to the process until then.
-type point struct {
-	Line
-	awake, jumped, jumps int64
 }

@@ -34,6 +34,9 @@ func TestExamineRuns(t *testing.T) {
 		lines []Line
 		want  Figures
 	}{
+		{"two leaders at once", []Line{{Kind: Born, Target: "j", Roles: []TimerLine{{Name: "a", Limit: 2}}},
+			seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 2, 8), seen("i", 2, 2, 3, 5, 6)},
+			Figures{Terms: 3, OverLimit: 1}},
 		{"in order", []Line{seen("h", 1, 0, 1, 0, 10), seen("i", 1, 1, 2, 0, 10), seen("h", 2, 0, 3, 10, 20)},
 			Figures{Runs: 3}},
 		{"pieces of one run", []Line{seen("h", 1, 0, 1, 0, 50), seen("h", 1, 0, 1, 50, 100),

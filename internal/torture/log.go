@@ -20,9 +20,11 @@ type Line struct {
 
 	// Begin, and Born for the limits.
 	Timers []TimerLine `json:"timers,omitempty"`
+	// Born: what leaders compete for. Only the name and the limit count.
+	Roles []TimerLine `json:"roles,omitempty"`
 
-	// Seen: the run's own check was true at First, at Last, and now and then in between. Degraded:
-	// the same for a run that said it was.
+	// Seen: a run, or a leader, was valid by its own check at First, at Last, and now and then in
+	// between. Degraded: the same for a run that said it was.
 	Timer string `json:"timer,omitempty"`
 	Slot  int    `json:"slot,omitempty"`
 	Fence int64  `json:"fence,omitempty"`

@@ -51,19 +51,24 @@ func TestTooWeak(t *testing.T) {
 	weak := report{}
 	weak.judge(nil, torture.Rules{TTL: time.Second})
 	slices.Sort(weak.TooWeak)
-	if want := []string{"faults", "lock_histories", "n_reached_share", "runs"}; !slices.Equal(weak.TooWeak, want) ||
-		weak.ok() {
+	want := []string{"faults", "leader_terms", "lock_histories", "n_reached_share", "runs"}
+	if !slices.Equal(weak.TooWeak, want) || weak.ok() {
 		t.Errorf("nothing at all is too weak for %v, want %v", weak.TooWeak, want)
 	}
 	ms := int64(time.Millisecond)
 	enough := func() []torture.Line {
 		lines := []torture.Line{
-			{Kind: torture.Born, Target: "h", Timers: []torture.TimerLine{{Name: "a", Limit: 1, PerTick: 1}}},
+			{Kind: torture.Born, Target: "h", Timers: []torture.TimerLine{{Name: "a", Limit: 1, PerTick: 1}},
+				Roles: []torture.TimerLine{{Name: "r", Limit: 1}}},
 			{Kind: torture.Status, Host: "h", At: 1}, {Kind: torture.Status, Host: "h", At: 6000 * ms},
 			{Kind: torture.Locked, Op: &torture.Op{Op: "acquire", Name: "x", Slots: 1, Token: "t", Result: "ok",
 				Call: 1, Return: 2}}}
 		for i := range int64(600) {
 			lines = append(lines, torture.Line{Kind: torture.Seen, Host: "h", Run: i, Timer: "a", Fence: i + 1,
+				First: i * 10 * ms, Last: (i*10 + 9) * ms, At: i*10*ms + 9*ms})
+		}
+		for i := range int64(20) {
+			lines = append(lines, torture.Line{Kind: torture.Seen, Host: "h", Run: 1000 + i, Timer: "r", Fence: i + 1,
 				First: i * 10 * ms, Last: (i*10 + 9) * ms, At: i*10*ms + 9*ms})
 		}
 		return lines

@@ -19,6 +19,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -81,6 +82,11 @@ func runHost(spec Spec, log *torture.Log) error {
 			all[i].OnStoreDown = timer.StoreDownRunLocal
 		}
 	}
+	session, err := dlock.NewSession(d.lock, dlock.SessionOptions{TTL: spec.Timing.TTL,
+		StoreTimeout: spec.Timing.StoreTimeout, Holder: holder})
+	if err != nil {
+		return err
+	}
 	scheduler, err := timer.New(timer.Config{
 		Lock: d.lock, TTL: spec.Timing.TTL, StoreTimeout: spec.Timing.StoreTimeout, DrainTimeout: 2 * time.Second,
 		Holder: holder, Limits: []timer.Limit{{Name: sharedLimit, Size: sharedSize}},
@@ -95,16 +101,30 @@ func runHost(spec Spec, log *torture.Log) error {
 	ended := make(chan error, 1)
 	go func() { ended <- scheduler.Run(ctx) }()
 	var background sync.WaitGroup
+	led := make(chan error, len(spec.Roles))
+	for _, r := range spec.Roles {
+		go func() { led <- h.run(ctx, session, r) }()
+	}
 	err = h.obey(ctx, stop, scheduler, d, commands, ended, &background)
 	background.Wait()
+	errs := []error{err}
+	for range spec.Roles {
+		errs = append(errs, <-led)
+	}
+	_ = session.Close(context.Background()) // what the store did not answer about expires
 	d.close()
 
 	end := h.status(scheduler)
 	end.Kind = torture.End
-	if stuck, ok := errors.AsType[*timer.StuckError](err); ok {
-		end.Stuck = stuck.Error()
-	} else if err != nil {
-		return err
+	for _, err := range errs {
+		_, stuck := errors.AsType[*timer.StuckError](err)
+		_, leads := errors.AsType[*leader.StuckError](err)
+		switch {
+		case stuck || leads:
+			end.Stuck += err.Error()
+		case err != nil:
+			return err
+		}
 	}
 	_ = testkit.Poll(3*time.Second, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 	if end.Leaked = max(0, runtime.NumGoroutine()-before); end.Leaked > 0 {
@@ -192,9 +212,7 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 		work = h.spec.Timing.TTL/2 + rand.N(2*h.spec.Timing.TTL)
 		overstay = h.spec.Timing.TTL * time.Duration(rand.IntN(3)) * 3 / 4
 	}
-	ignores, hangs := take(&h.ignores), take(&h.hangs)
-	w := witness{h: h, r: r, ctx: ctx, line: torture.Line{Timer: t.Name, Fence: int64(r.Fence()), Slot: r.Slot(),
-		Run: h.runs.Add(1)}}
+	w := h.newWitness(ctx, t.Name, r)
 	if at := r.Tick(); !at.IsZero() {
 		w.line.Tick = at.UnixMicro()
 	}
@@ -203,39 +221,77 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 		w.look()
 		panic("as told")
 	}
+	if take(&h.ignores) {
+		for time.Since(began) <= maxRunTime+h.spec.Timing.TTL {
+			w.look()
+			time.Sleep(look)
+		}
+		return nil
+	}
+	if take(&h.hangs) {
+		work, overstay = time.Hour, 0
+	}
+	return w.work(work, overstay)
+}
+
+// run competes for a role until ctx ends. Whoever leads does so for a while.
+func (h *host) run(ctx context.Context, session *dlock.Session, r torture.TimerLine) error {
+	ttl := h.spec.Timing.TTL
+	return leader.Run(ctx, session, leader.Role{Name: r.Name, Max: r.Limit, RetryInterval: ttl / 5,
+		Logger: slog.New(slog.DiscardHandler),
+		Run: func(ctx context.Context, term *leader.Term) error {
+			w := h.newWitness(ctx, r.Name, leading{term})
+			defer w.write()
+			return w.work(rand.N(4*ttl), ttl*time.Duration(rand.IntN(3))/2)
+		}})
+}
+
+// A leading host has nothing like a degraded run.
+type leading struct{ *leader.Term }
+
+func (leading) Degraded() bool { return false }
+
+func (h *host) newWitness(ctx context.Context, of string, r held) witness {
+	return witness{h: h, r: r, ctx: ctx, line: torture.Line{Timer: of, Fence: int64(r.Fence()), Slot: r.Slot(),
+		Run: h.runs.Add(1)}}
+}
+
+// work looks for so long, or until overstay after the end of the context.
+func (w *witness) work(length, overstay time.Duration) error {
+	began := time.Now()
 	var told time.Time
 	for {
 		w.look()
-		since := time.Since(began)
-		if ctx.Err() != nil && told.IsZero() {
+		if w.ctx.Err() != nil && told.IsZero() {
 			told = time.Now()
-			if errors.Is(context.Cause(ctx), dlock.ErrLost) {
-				h.log.Write(torture.Line{Kind: torture.LeaseEnd, Timer: t.Name, Slot: r.Slot(),
-					Fence: int64(r.Fence())})
+			if errors.Is(context.Cause(w.ctx), dlock.ErrLost) {
+				w.h.log.Write(torture.Line{Kind: torture.LeaseEnd, Timer: w.line.Timer, Slot: w.r.Slot(),
+					Fence: int64(w.r.Fence())})
 			}
 		}
 		switch {
-		case ignores:
-			if since > maxRunTime+h.spec.Timing.TTL {
-				return nil
-			}
-		case hangs:
-			if !told.IsZero() {
-				return context.Cause(ctx)
-			}
 		case !told.IsZero() && time.Since(told) >= overstay:
-			return context.Cause(ctx)
-		case told.IsZero() && since > work && w.untold == 0: // if the lease was lost, the context must end
+			return context.Cause(w.ctx)
+		// if the lease was lost, the context must end
+		case told.IsZero() && time.Since(began) > length && w.untold == 0:
 			return nil
 		}
 		time.Sleep(look) // it works
 	}
 }
 
+// held is a run, or a term of a leader.
+type held interface {
+	Valid() bool
+	Degraded() bool
+	Slot() int
+	Fence() dlock.Fence
+}
+
 // A witness writes down when one run was valid, and when it was degraded.
 type witness struct {
 	h    *host
-	r    *timer.Run
+	r    held
 	ctx  context.Context
 	line torture.Line // the piece that is open
 

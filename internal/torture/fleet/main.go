@@ -25,6 +25,7 @@ import (
 // What a torture must at least do to tell anything.
 const (
 	leastRuns   = 500
+	leastTerms  = 20
 	leastFaults = 10
 	leastShare  = 0.2
 	// A torture of several stores does more.
@@ -44,6 +45,7 @@ type report struct {
 	Hosts            int              `json:"hosts"`
 	Lives            int              `json:"processes"`
 	Runs             int              `json:"runs"`
+	Terms            int              `json:"leader_terms"`
 	Degraded         int              `json:"degraded_runs"`
 	DegradedMost     int              `json:"degraded_most_at_once"`
 	LeasesLost       int              `json:"leases_lost"`
@@ -246,7 +248,8 @@ func run(ctx context.Context, kind, dir, other string, seed uint64, hosts int,
 func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 	histories := r.linear(lines, rules)
 	f := torture.Examine(lines, rules)
-	r.Runs, r.Degraded, r.DegradedMost, r.LeasesLost = f.Runs, f.Degraded, f.DegradedMost, f.LeasesLost
+	r.Runs, r.Terms, r.LeasesLost = f.Runs, f.Terms, f.LeasesLost
+	r.Degraded, r.DegradedMost = f.Degraded, f.DegradedMost
 	r.OverLimit, r.SameSlot, r.FenceRegressions, r.StartAfterLost = f.OverLimit, f.SameSlot, f.FenceRegressions,
 		f.StartAfterLost
 	r.NotTold, r.OverTick, r.OverBound, r.Ticks, r.Unaccounted = f.NotTold, f.OverTick, f.OverBound, f.Ticks,
@@ -263,8 +266,8 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 	if !r.Linearizable {
 		r.Broken = append(r.Broken, "not linearizable")
 	}
-	for what, weak := range map[string]bool{"runs": r.Runs < leastRuns, "faults": r.Faults < leastFaults,
-		"n_reached_share": r.NReachedShare < leastShare} {
+	for what, weak := range map[string]bool{"runs": r.Runs < leastRuns, "leader_terms": r.Terms < leastTerms,
+		"faults": r.Faults < leastFaults, "n_reached_share": r.NReachedShare < leastShare} {
 		if weak {
 			r.TooWeak = append(r.TooWeak, what)
 		}
@@ -371,6 +374,7 @@ func sum(all []report) report {
 		total.Seconds += r.Seconds
 		total.Lives += r.Lives
 		total.Runs += r.Runs
+		total.Terms += r.Terms
 		total.Degraded += r.Degraded
 		total.DegradedMost = max(total.DegradedMost, r.DegradedMost)
 		total.LeasesLost += r.LeasesLost

@@ -93,8 +93,9 @@ func (t *tormentor) begin(m *member) error {
 	// Names on a Cluster are on different nodes, and another version may not know the limit.
 	shares := t.kind != "cluster" && t.other == ""
 	spec := Spec{Role: "host", Name: fmt.Sprintf("host-%d.%d", m.number, m.lives), Dir: t.dir, Seed: t.seed,
-		Store: []StoreSpec{t.store.spec(m.via)}, Timing: t.timing, Timers: timers(t.timing, m.small, shares)}
-	t.log.Write(torture.Line{Kind: torture.Born, Target: spec.Name, Timers: spec.Timers})
+		Store: []StoreSpec{t.store.spec(m.via)}, Timing: t.timing, Timers: timers(t.timing, m.small, shares),
+		Roles: roles()}
+	t.log.Write(torture.Line{Kind: torture.Born, Target: spec.Name, Timers: spec.Timers, Roles: spec.Roles})
 	program := ""
 	if m.number%2 == 1 {
 		program = t.other

@@ -23,6 +23,7 @@ type Spec struct {
 	Store  []StoreSpec // where to find the store; clients have several ways
 	Timing Timing
 	Timers []torture.TimerLine
+	Roles  []torture.TimerLine
 }
 
 // Timing is what differs between stores: some take longer.
@@ -77,6 +78,11 @@ func timers(timing Timing, small, shares bool) []torture.TimerLine {
 		all[i] = t
 	}
 	return all
+}
+
+// roles are what every host competes for.
+func roles() []torture.TimerLine {
+	return []torture.TimerLine{{Name: "role-one", Limit: 1}, {Name: "role-some", Limit: 3}}
 }
 
 // local says which timers run without the store, too.
