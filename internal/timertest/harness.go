@@ -83,6 +83,8 @@ var invariants = []invariant{
 	{"I10 bad handlers harm nobody", handlers},
 	{"I11 all faults come back at once", registration},
 	{"I12 probes cost the store nothing", probes},
+	{"I13 a role passes from leader to leader", leaders},
+	{"I13 several leaders have slots of their own", shards},
 	{"overrides reach every host", control},
 }
 
