@@ -190,7 +190,7 @@ func newCrowd(t *testing.T, name, addr, path string) *crowd {
 			transport := &http.Transport{DisableKeepAlives: i%2 == 0}
 			defer transport.CloseIdleConnections()
 			client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
-			pace := time.NewTicker(20 * time.Millisecond)
+			pace := time.NewTicker(50 * time.Millisecond)
 			defer pace.Stop()
 			for {
 				c.ask(client, "http://"+addr+path)

@@ -42,7 +42,7 @@ var dstSpecs = []string{
 	"*/7 */2 * 3,4,10,11 0", "0 0 30 12 *", "0 12 30 dec fri", "30 */3 * 3,10 sat-mon", "10-50/20 2 L-2 * fri-mon",
 }
 
-// Every tick of every expression, for ten years, is where an oracle finds it that reads the wall
+// Every tick of every expression is where an oracle finds it that reads the wall
 // clock minute by minute, and there is no other tick. The result of Next does not depend on when it
 // is asked.
 //
@@ -51,7 +51,7 @@ var dstSpecs = []string{
 // zone table ends early.
 func TestCronIsWhatTheClockShows(t *testing.T) {
 	start := time.Now()
-	years, zones := 10, dstZones
+	years, zones := testkit.Rounds(t, 2, 10), dstZones
 	switch {
 	case testing.Short():
 		years, zones = 1, []string{"Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"}
@@ -97,10 +97,7 @@ func TestCronIsWhatTheClockShows(t *testing.T) {
 // Fails when the seconds of an expression are lost, or are not those of the first instant after a
 // gap.
 func TestCronWithSecondsIsWhatTheClockShows(t *testing.T) {
-	years := 10
-	if testing.Short() || testkit.RaceDetector {
-		years = 2
-	}
+	years := testkit.Rounds(t, 2, 10)
 	for _, zone := range dstZones {
 		loc, err := time.LoadLocation(zone)
 		if err != nil {
