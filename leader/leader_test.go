@@ -75,7 +75,8 @@ func TestI13LeadersUnderFaults(t *testing.T) {
 
 // Each of several leaders has a slot of its own, and a further host stands by.
 //
-// Fails when a term has no slot, or Max is not passed on.
+// Fails when a term has no slot, when Max is not passed on, or when each name is logged that the store
+// gives for one of several leaders.
 func TestSeveralLeaders(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -96,6 +97,9 @@ func TestSeveralLeaders(t *testing.T) {
 			}
 			if err := h.Healthy(); err != nil {
 				t.Error(err)
+			}
+			if n := strings.Count(h.log.String(), "leader: standing by"); n > 1 {
+				t.Errorf("it was logged %d times who leads", n)
 			}
 		}
 		if len(slots) != 3 || !slots[0] || !slots[1] || !slots[2] || standby != 2 {
@@ -255,6 +259,22 @@ func TestRoleIsReleasedWhenTheFunctionHasReturned(t *testing.T) {
 		}
 		close(release)
 		f.end()
+	})
+}
+
+// A panic after the end of the context is logged, and harms nobody.
+//
+// Fails when it is dropped, because the outcome of the term is another.
+func TestFunctionThatPanicsInTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(leader.Role{RetryInterval: interval,
+			Run: func(ctx context.Context, _ *leader.Term) error { <-ctx.Done(); panic("oh") }})
+		time.Sleep(time.Second)
+		f.end()
+		if n := strings.Count(h.log.String(), "the function panicked: oh"); n != 1 {
+			t.Errorf("it was logged %d times:\n%s", n, h.log.String())
+		}
 	})
 }
 

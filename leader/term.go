@@ -97,9 +97,14 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	case err = <-ended:
 	case <-work.Done():
 		e.ending(lease.Err())
-		if !e.await(ctx, ended) {
+		var returned bool
+		if err, returned = e.await(ctx, ended); !returned {
 			lease.StopRenewing()
 			return 0, &StuckError{e.role.Name}
+		}
+		if p, ok := err.(*PanicError); ok {
+			e.log(slog.LevelError, "leader: the function panicked when its context had ended", "err", p, "stack",
+				string(p.Stack))
 		}
 	}
 	lost := lease.Err()
@@ -119,19 +124,19 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 }
 
 // await waits for a function whose context has ended: for ever, or for StopTimeout once the context
-// of Run has ended, too. It returns false if the function has not returned.
-func (e *Elector) await(ctx context.Context, ended <-chan error) bool {
+// of Run has ended, too. If the function has returned, err is what it returned.
+func (e *Elector) await(ctx context.Context, ended <-chan error) (err error, returned bool) {
 	select {
-	case <-ended:
-		return true
+	case err = <-ended:
+		return err, true
 	case <-ctx.Done():
 	}
 	patience := time.NewTimer(e.role.StopTimeout)
 	defer patience.Stop()
 	select {
-	case <-ended:
-		return true
+	case err = <-ended:
+		return err, true
 	case <-patience.C:
-		return false
+		return nil, false
 	}
 }

@@ -46,11 +46,9 @@ func (v *view) set(s State, err error) {
 	v.err, v.retryAt, v.paused = err, time.Time{}, false
 }
 
-// lead notes who leads, and reports whether that is somebody else than before.
-func (v *view) lead(h dlock.Holder, since time.Time) (changed bool) {
-	changed = v.leader != h
+// lead notes who leads.
+func (v *view) lead(h dlock.Holder, since time.Time) {
 	v.leader, v.electedAt, v.seenAt = h, since, time.Now()
-	return changed
 }
 
 func (e *Elector) began() {
@@ -82,7 +80,9 @@ func (e *Elector) refused(no *dlock.NotAcquiredError) {
 	wasDown, changed := e.now.state == StateStoreDown, false
 	e.now.answered = true
 	if full {
-		changed = e.now.lead(no.Holder, time.Now().Add(-no.HeldFor))
+		// Of several leaders the store names now one, now another.
+		changed = e.now.leader == (dlock.Holder{}) || e.role.Max == 1 && e.now.leader != no.Holder
+		e.now.lead(no.Holder, time.Now().Add(-no.HeldFor))
 		e.now.set(StateStandby, nil)
 	} else {
 		changed = e.now.err == nil || reasonOf(e.now.err) != no.Reason
