@@ -57,7 +57,11 @@ type StoreCall struct {
 	Name    string        // of the lock; of several, of the first: they are all on one shard
 	Grants  []Grant       // to be extended or released, of a Lease perhaps several; do not keep or change them
 	Results []Result      // one per grant if Err is nil; do not keep or change them
-	Took    time.Duration // how long the call took
+	// Context has the values of the context that the caller passed, such as the span of a trace. It
+	// has none in a heartbeat. The call is over, so whether it has ended means nothing.
+	Context   context.Context
+	StartedAt time.Time     // on the local clock
+	Took      time.Duration // how long the call took
 	// Err is nil, or a *NotAcquiredError if the store refused, which is an answer and no failure,
 	// or any other error. A panic of the store and an answer that makes no sense are errors, too.
 	Err error
@@ -111,7 +115,7 @@ func (s *Session) called(ctx context.Context, c StoreCall, began time.Time) {
 		return
 	}
 	defer func() { _ = recover() }()
-	c.Took = time.Since(began)
+	c.Context, c.StartedAt, c.Took = ctx, began, time.Since(began)
 	c.Canceled = errors.Is(ctx.Err(), context.Canceled)
 	s.hooks.Called(c)
 }

@@ -67,9 +67,9 @@ func (v *events) close() (stuck string) {
 // runInfo returns a run as hooks see it.
 func (v *events) runInfo(r *Run) RunInfo {
 	by, _ := r.TriggeredBy()
-	return RunInfo{Timer: r.Timer(), Tick: r.Tick(), OnStart: r.onStart, TriggeredBy: by, PayloadLen: len(r.Payload()),
-		Slot: r.Slot(), Fence: r.Fence(), Holder: v.holder, StartedAt: r.startedAt, Attempt: r.Attempt(),
-		Degraded: r.Degraded()}
+	return RunInfo{ID: r.ID(), Timer: r.Timer(), Tick: r.Tick(), OnStart: r.onStart, TriggeredBy: by,
+		PayloadLen: len(r.Payload()), Slot: r.Slot(), Fence: r.Fence(), Holder: v.holder, StartedAt: r.startedAt,
+		Attempt: r.Attempt(), Degraded: r.Degraded()}
 }
 
 // line returns the attributes that every line about a run begins with, and more. docs/hooks.md has

@@ -363,6 +363,48 @@ func TestI10HooksHarmNobody(t *testing.T) {
 	}
 }
 
+// StoreCalled is told of each call at once, with when it began and the values of the caller's
+// context. One that panics harms nobody.
+//
+// Fails when it is called in place of the store watch, which then knows of no call, or when a call
+// has the context of another.
+func TestHookOfCallsToTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var mu sync.Mutex
+		calls := map[dlock.StoreOp]int{}
+		triggered := 0
+		h := f.start(timer.Config{Hooks: timer.Hooks{StoreCalled: func(c dlock.StoreCall) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls[c.Op]++
+			if c.StartedAt.IsZero() || time.Since(c.StartedAt) != c.Took {
+				t.Errorf("%+v", c)
+			}
+			if c.Op == dlock.OpAcquire && c.Context.Value(ctxKey{}) == "request" {
+				triggered++
+			}
+			panic("oh")
+		}}}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute).Offset(0),
+			Run: f.handler(20 * time.Second)})
+		time.Sleep(90 * time.Second)
+		if err := h.Trigger(context.WithValue(t.Context(), ctxKey{}, "request"), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		h.Link.Inject(down)
+		time.Sleep(time.Minute)
+		if st := h.Status(); st.Store.Up {
+			t.Errorf("the store is down: %+v", st.Store)
+		}
+		h.Link.Heal()
+		f.Stop()
+		if triggered != 1 || calls[dlock.OpExtend] == 0 || calls[dlock.OpRelease] < 2 {
+			t.Errorf("told of %v, %d of the Trigger", calls, triggered)
+		}
+	})
+}
+
 // What has happened when Run ends is delivered before it returns, also the end of the last run.
 //
 // Fails when Run does not wait for hooks, or closes them before the runs have ended.

@@ -56,7 +56,7 @@ func (r *Run) ID() string {
 	if r.firstSlot >= 0 {
 		return runID(int(r.firstSlot), dlock.Fence(r.number))
 	}
-	return r.host.holder.String() + "-" + strconv.FormatInt(r.number, 10)
+	return r.host.idPrefix + strconv.FormatInt(r.number, 10)
 }
 
 // Timer returns the name of the timer.

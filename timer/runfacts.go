@@ -96,9 +96,11 @@ type RunSpec struct {
 // lease. It holds nothing in a store.
 func ContextWithRun(ctx context.Context, info RunSpec) context.Context {
 	maxRunTime := timeOf(cmp.Or(info.MaxRunTime, NoLimit))
+	host := newRunHost(info.Holder)
+	host.base = ctx
 	r := &Run{
 		entry:     &entry{timer: Timer{Name: info.Timer, MaxRunTime: maxRunTime}, state: &state{}},
-		host:      &runHost{holder: info.Holder, base: ctx},
+		host:      &host,
 		startedAt: time.Now(), given: &info, caughtUp: info.CaughtUp, onStart: info.OnStart, local: true,
 		place: int32(info.Slot), firstSlot: int32(info.Slot), number: int64(info.Fence),
 	}

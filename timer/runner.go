@@ -34,11 +34,14 @@ type runner struct {
 
 // A runHost is what all runs of a host have in common.
 type runHost struct {
-	holder dlock.Holder
+	holder   dlock.Holder
+	idPrefix string // of runs without a slot in the store, see Run.ID
 	// The parent of all runs' contexts: it has the values of Run's context, and is cancelled when
 	// draining takes too long. Set when Run begins.
 	base context.Context
 }
+
+func newRunHost(h dlock.Holder) runHost { return runHost{holder: h, idPrefix: h.String() + "-"} }
 
 // startRun returns a started run, which the caller carries out. The run takes over the caller's
 // place. The zero dueTick: it was triggered.

@@ -54,6 +54,9 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		s.store = newStoreWatch(config, s.log, s.events, s.registry, s.ledger)
 		options := config.lease()
 		options.Hooks.Called = s.store.called
+		if own := config.Hooks.StoreCalled; own != nil {
+			options.Hooks.Called = func(c dlock.StoreCall) { s.store.called(c); own(c) }
+		}
 		s.session, leaseErr = dlock.NewSession(config.Lock, options)
 	}
 	if leaseErr != nil {
@@ -89,7 +92,7 @@ func (s *Scheduler) build() {
 	s.waits = newFullWaits(s.config, s.registry)
 	s.runner = &runner{log: s.log, events: s.events, registry: s.registry, limits: s.limits, waits: s.waits,
 		ledger: s.ledger,
-		store:  s.store, runHost: runHost{holder: s.config.Holder}}
+		store:  s.store, runHost: newRunHost(s.config.Holder)}
 	s.planner = newPlanner(s.config, s.log, s.registry, s.waits, s.ledger)
 	s.acquirer = &acquirer{
 		log: s.log, registry: s.registry, limits: s.limits, waits: s.waits, planner: s.planner,
