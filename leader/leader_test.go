@@ -75,8 +75,8 @@ func TestI13LeadersUnderFaults(t *testing.T) {
 
 // Each of several leaders has a slot of its own, and a further host stands by.
 //
-// Fails when a term has no slot, when Max is not passed on, or when each name is logged that the store
-// gives for one of several leaders.
+// Fails when a term has no slot, when Max is not passed on, or when each name is logged that the
+// store gives for one of several leaders.
 func TestSeveralLeaders(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
