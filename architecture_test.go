@@ -65,6 +65,8 @@ var rules = []rule{
 	{"health/grpchealth", []string{"google.golang.org/grpc/"},
 		"it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is " +
 			"wired by functions, too"},
+	{"oteltickslot", []string{"dlock", "timer", "go.opentelemetry.io/otel"},
+		"it is a module of its own, which keeps OpenTelemetry from users without it"},
 	{"internal/servertest", []string{"internal/testkit"}, "it runs servers of any kind, and knows none of them"},
 	{"internal/notify", nil, "dlock links it, which has the standard library only"},
 	{"internal/mutants", nil, "it plants bugs with the compiler's help, and links none of what it breaks"},

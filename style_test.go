@@ -338,6 +338,8 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"dlock":       {"SessionOptions"},
 		"lockmetrics": {"Options"},
 		"leader":      {"Role"},
+
+		"oteltickslot": {"Options"},
 		"redislock":   {"Options"},
 		"redlock":     {"Options"},
 		"sqllock":     {"Options"},

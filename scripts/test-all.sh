@@ -17,6 +17,7 @@ beside() {
 	# shellcheck disable=SC2046 # packages have no spaces
 	sh scripts/test.sh -count=1 -p 1 -timeout 20m $(go list ./... | grep -E "$unraced") || code=1
 	(cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
+	(cd oteltickslot && sh ../scripts/test.sh -race -count=1 ./...) || code=1
 	return $code
 }
 

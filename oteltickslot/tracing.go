@@ -1,0 +1,210 @@
+package oteltickslot
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// scope names this library in every span.
+const scope = "github.com/tickslot/tickslot/oteltickslot"
+
+// maxOpen is how many runs may wait for the hook that tells of their end.
+const maxOpen = 10_000
+
+// The attributes of spans and events.
+const (
+	keyTimer     = attribute.Key("tickslot.timer")
+	keyRun       = attribute.Key("tickslot.run_id")
+	keyTick      = attribute.Key("tickslot.tick") // RFC 3339, in UTC; not there if the run was triggered
+	keyBy        = attribute.Key("tickslot.triggered_by")
+	keySlot      = attribute.Key("tickslot.slot")
+	keyFence     = attribute.Key("tickslot.fence")
+	keyHolder    = attribute.Key("tickslot.holder")
+	keyOutcome   = attribute.Key("tickslot.outcome")
+	keyAttempt   = attribute.Key("tickslot.attempt")
+	keyDegraded  = attribute.Key("tickslot.degraded") // the run goes, or ended, without the store
+	keyRetryIn   = attribute.Key("tickslot.retry_in") // seconds
+	keyOperation = attribute.Key("tickslot.operation")
+	keyLock      = attribute.Key("tickslot.lock") // of several leases the first one's
+	keyLeases    = attribute.Key("tickslot.leases")
+	keyRefused   = attribute.Key("tickslot.refused") // why the store refused
+	keyError     = attribute.Key("error.message")
+)
+
+// Options of Tracing. The zero value is fine.
+type Options struct {
+	// TracerProvider makes the spans. Default otel.GetTracerProvider().
+	TracerProvider trace.TracerProvider
+	// WithoutStoreCalls leaves out the spans of calls to the store. Default false.
+	WithoutStoreCalls bool
+}
+
+// Tracing makes spans for any number of Schedulers and Sessions. Its methods may be called from any
+// goroutine.
+type Tracing struct {
+	tracer    trace.Tracer
+	withCalls bool
+
+	mu   sync.Mutex
+	open map[string]trace.Span // of runs that have not ended, by timer and ID
+}
+
+// New returns a Tracing.
+func New(o Options) *Tracing {
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
+	}
+	return &Tracing{tracer: o.TracerProvider.Tracer(scope), withCalls: !o.WithoutStoreCalls,
+		open: make(map[string]trace.Span)}
+}
+
+// Middleware puts the span of the run into the handler's context. It needs TimerHooks, which end
+// the span.
+func (t *Tracing) Middleware(next timer.Handler) timer.Handler {
+	return func(ctx context.Context) error {
+		run, ok := timer.RunFromContext(ctx)
+		if !ok {
+			return next(ctx)
+		}
+		span, kept := t.spanOf(ctx, run)
+		if !kept {
+			defer span.End()
+		}
+		return next(trace.ContextWithSpan(ctx, span))
+	}
+}
+
+// spanOf returns the span of a run, which it starts with the first attempt. kept is false if there
+// are too many runs whose end is not known.
+func (t *Tracing) spanOf(ctx context.Context, run *timer.Run) (span trace.Span, kept bool) {
+	key := keyOf(run.Timer(), run.ID())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if span, ok := t.open[key]; ok {
+		return span, true
+	}
+	attributes := []attribute.KeyValue{keyTimer.String(run.Timer()), keyRun.String(run.ID()),
+		keySlot.Int(run.Slot()), keyFence.Int64(int64(run.Fence())), keyHolder.String(run.Holder().String()),
+		keyDegraded.Bool(run.Degraded())}
+	if tick := run.Tick(); !tick.IsZero() {
+		attributes = append(attributes, keyTick.String(tick.UTC().Format("2006-01-02T15:04:05.999999Z07:00")))
+	}
+	if by, ok := run.TriggeredBy(); ok && by.By != "" {
+		attributes = append(attributes, keyBy.String(by.By))
+	}
+	_, span = t.tracer.Start(ctx, run.Timer(), trace.WithAttributes(attributes...))
+	if len(t.open) >= maxOpen {
+		return span, false
+	}
+	t.open[key] = span
+	return span, true
+}
+
+func keyOf(timer, id string) string { return timer + "\x00" + id }
+
+// TimerHooks returns hooks that end the spans of runs and make those of calls to the store, and
+// then call those of own, which may be the zero value.
+func (t *Tracing) TimerHooks(own timer.Hooks) timer.Hooks {
+	own.AttemptFailed = then(t.attemptFailed, own.AttemptFailed)
+	own.RunEnded = then(t.runEnded, own.RunEnded)
+	own.LeaseLost = then(t.leaseLost, own.LeaseLost)
+	if t.withCalls {
+		own.StoreCalled = then(t.called, own.StoreCalled)
+	}
+	return own
+}
+
+// LockHooks returns hooks for a Session without timers, which make spans of its calls to the store,
+// and then call those of own, which may be the zero value.
+func (t *Tracing) LockHooks(own dlock.Hooks) dlock.Hooks {
+	if t.withCalls {
+		own.Called = then(t.called, own.Called)
+	}
+	return own
+}
+
+func then[T any](first, second func(T)) func(T) {
+	if second == nil {
+		return first
+	}
+	return func(info T) {
+		first(info)
+		second(info)
+	}
+}
+
+func (t *Tracing) of(i timer.RunInfo) trace.Span {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if span, ok := t.open[keyOf(i.Timer, i.ID)]; ok {
+		return span
+	}
+	return trace.SpanFromContext(context.Background()) // does nothing
+}
+
+func (t *Tracing) attemptFailed(i timer.AttemptInfo) {
+	t.of(i.RunInfo).AddEvent("attempt failed", trace.WithAttributes(keyAttempt.Int(i.Attempt),
+		keyRetryIn.Float64(i.RetryIn.Seconds()), keyError.String(text(i.Err))))
+}
+
+func (t *Tracing) leaseLost(i timer.LossInfo) {
+	t.of(i.RunInfo).AddEvent("lease lost", trace.WithAttributes(keySlot.Int(i.Slot), keyFence.Int64(int64(i.Fence)),
+		keyError.String(text(i.Err))))
+}
+
+func (t *Tracing) runEnded(i timer.RunEndInfo) {
+	span := t.of(i.RunInfo)
+	t.mu.Lock()
+	delete(t.open, keyOf(i.Timer, i.ID))
+	t.mu.Unlock()
+	span.SetAttributes(keyOutcome.String(string(i.Outcome)), keyAttempt.Int(i.Attempt), keyDegraded.Bool(i.Degraded))
+	if i.Err != nil {
+		span.RecordError(i.Err)
+	}
+	if i.Outcome != timer.OutcomeOK {
+		why := text(i.Err)
+		if why == "" {
+			why = string(i.Outcome)
+		}
+		span.SetStatus(codes.Error, why)
+	}
+	span.End(trace.WithTimestamp(i.StartedAt.Add(i.Took)))
+}
+
+// called makes a span of a call that is over.
+func (t *Tracing) called(c dlock.StoreCall) {
+	attributes := []attribute.KeyValue{keyOperation.String(string(c.Op)), keyLock.String(c.Name)}
+	if len(c.Grants) > 0 {
+		attributes = append(attributes, keyLeases.Int(len(c.Grants)))
+	}
+	ctx := c.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	_, span := t.tracer.Start(ctx, "tickslot "+string(c.Op), trace.WithTimestamp(c.StartedAt),
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
+	if no, ok := errors.AsType[*dlock.NotAcquiredError](c.Err); ok && no != nil {
+		span.SetAttributes(keyRefused.String(string(no.Reason)))
+	}
+	if c.Err != nil && !c.Refused() && !c.Canceled {
+		span.RecordError(c.Err)
+		span.SetStatus(codes.Error, text(c.Err))
+	}
+	span.End(trace.WithTimestamp(c.StartedAt.Add(c.Took)))
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
