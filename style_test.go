@@ -340,12 +340,12 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"leader":      {"Role"},
 
 		"oteltickslot": {"Options"},
-		"redislock":   {"Options"},
-		"redlock":     {"Options"},
-		"sqllock":     {"Options"},
-		"nativelock":  {"Options"},
-		"health":      {"Check", "Handler"},
-		"grpchealth":  {"Services"},
+		"redislock":    {"Options"},
+		"redlock":      {"Options"},
+		"sqllock":      {"Options"},
+		"nativelock":   {"Options"},
+		"health":       {"Check", "Handler"},
+		"grpchealth":   {"Services"},
 	} {
 		names := packages[pkg]
 		for _, typ := range types {
@@ -366,7 +366,8 @@ func TestEverySettingIsDocumented(t *testing.T) {
 // documents are what people read, but for the changelog, which tells what was.
 func documents(t *testing.T) []string {
 	t.Helper()
-	all := []string{"README.md", "examples/README.md", "CONTRIBUTING.md", "SECURITY.md", "model/README.md"}
+	all := []string{"README.md", "deploy/README.md", "examples/README.md", "CONTRIBUTING.md", "SECURITY.md",
+		"model/README.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md", "docs/migrate/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {

@@ -1,0 +1,159 @@
+package tickslot_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/lockmetrics"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/leader"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A gathering keeps what is registered.
+type gathering struct{ all []prometheus.Collector }
+
+func (g *gathering) Register(c prometheus.Collector) error  { g.all = append(g.all, c); return nil }
+func (g *gathering) MustRegister(c ...prometheus.Collector) { g.all = append(g.all, c...) }
+func (g *gathering) Unregister(prometheus.Collector) bool   { return true }
+
+// metrics returns the names of all metrics of all packages.
+func metrics(t *testing.T) map[string]bool {
+	t.Helper()
+	g := &gathering{all: []prometheus.Collector{lockmetrics.New(lockmetrics.Options{})}}
+	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leader.New(session, leader.Role{Name: "a", Registerer: g,
+		Run: func(context.Context, *leader.Term) error { return nil }}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := timer.New(timer.Config{Lock: memlock.New(), Registerer: g,
+		Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	described := make(chan *prometheus.Desc, 1000)
+	for _, c := range g.all {
+		c.Describe(described)
+	}
+	close(described)
+	names := map[string]bool{}
+	for d := range described {
+		_, rest, _ := strings.Cut(d.String(), `fqName: "`)
+		name, _, _ := strings.Cut(rest, `"`)
+		names[name] = true
+	}
+	if len(names) < 40 {
+		t.Fatalf("%d metrics are known: %v", len(names), names)
+	}
+	return names
+}
+
+var metricName = regexp.MustCompile(`\btickslot_[a-z_]+\b`)
+
+// Alerts, the dashboard and the documentation name metrics that exist, and each metric is
+// documented.
+//
+// Fails when a metric is renamed in the code only.
+func TestMetricsInDeployExist(t *testing.T) {
+	t.Parallel()
+	names := metrics(t)
+	for _, path := range []string{"deploy/prometheus/tickslot.rules.yml", "deploy/grafana/tickslot.json",
+		"docs/metrics.md"} {
+		found := metricName.FindAllString(read(t, path), -1)
+		if len(found) < 10 {
+			t.Errorf("%s names %d metrics", path, len(found))
+		}
+		for _, name := range found {
+			if !names[name] && !names[strings.TrimSuffix(name, "_bucket")] {
+				t.Errorf("%s: there is no metric %s", path, name)
+			}
+		}
+	}
+	doc := read(t, "docs/metrics.md")
+	for name := range names {
+		if !strings.Contains(doc, "`"+name+"`") {
+			t.Errorf("docs/metrics.md does not have %s", name)
+		}
+	}
+}
+
+// A dashboard, as far as it matters here.
+type dashboard struct {
+	Panels []struct {
+		ID          int
+		Type, Title string
+		Description string
+		Targets     []struct{ Expr string }
+	}
+}
+
+// The queries of the dashboard are PromQL, its panels have numbers of their own and say what they
+// show.
+//
+// Fails when a query has a bracket too few.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	promtool := findPromtool(t)
+	var d dashboard
+	if err := json.Unmarshal([]byte(read(t, "deploy/grafana/tickslot.json")), &d); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	rules := "groups:\n- name: panels\n  rules:\n" // as rules that record, so that promtool reads them
+	queries := 0
+	for _, p := range d.Panels {
+		if seen[p.ID] || p.Title == "" || p.Type != "row" && (p.Description == "" || len(p.Targets) == 0) {
+			t.Errorf("%+v", p)
+		}
+		seen[p.ID] = true
+		for _, target := range p.Targets {
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$timer", ".*").Replace(target.Expr)
+			rules += fmt.Sprintf("  - {record: 'panel:%d', expr: %q}\n", queries, expr)
+			queries++
+		}
+	}
+	path := filepath.Join(t.TempDir(), "panels.yml")
+	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(promtool, "check", "rules", path).CombinedOutput(); err != nil || queries < 20 {
+		t.Errorf("%d queries: %v\n%s", queries, err, out)
+	}
+}
+
+// The alerts are rules that Prometheus reads, and those that matter most fire when they should.
+//
+// Fails when a threshold, a label or a text is changed here only.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	promtool := findPromtool(t)
+	for _, args := range [][]string{{"check", "rules", "tickslot.rules.yml"},
+		{"test", "rules", "tickslot.rules_test.yml"}} {
+		cmd := exec.Command(promtool, args...)
+		cmd.Dir = "deploy/prometheus"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+func findPromtool(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
+	servertest.Require(t, err, "promtool comes with Prometheus")
+	return path
+}
