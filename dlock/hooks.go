@@ -54,9 +54,9 @@ type LeaseEnded struct {
 // A StoreCall is one call to the store that has returned.
 type StoreCall struct {
 	Op      StoreOp
-	Name    string        // of the lock; of several, of the first: they are all on one shard
-	Grants  []Grant       // to be extended or released, of a Lease perhaps several; do not keep or change them
-	Results []Result      // one per grant if Err is nil; do not keep or change them
+	Name    string   // of the lock; of several, of the first: they are all on one shard
+	Grants  []Grant  // to be extended or released, of a Lease perhaps several; do not keep or change them
+	Results []Result // one per grant if Err is nil; do not keep or change them
 	// Context has the values of the context that the caller passed, such as the span of a trace. It
 	// has none in a heartbeat. The call is over, so whether it has ended means nothing.
 	Context   context.Context
