@@ -174,6 +174,14 @@ var mutants = []mutant{
 		says:  "while another of its own goes on without a slot",
 	},
 	{
+		name: "a role released before its function has returned",
+		edits: []edit{{"leader/term.go",
+			"\t\te.ending(lease.Err())\n",
+			"\t\te.ending(lease.Err())\n\t\t_ = lease.Release(ctx)\n"}},
+		layer: layer{pkg: "leader", test: "^TestRoleIsReleasedWhenTheFunctionHasReturned$"},
+		says:  "ending and leading",
+	},
+	{
 		name: "release before return",
 		edits: []edit{{"timer/runner.go",
 			"\terr, panicked = call(&r.ctx, e.timer.Run)\n",
