@@ -51,7 +51,9 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer session.Close(context.Background())
-			lease, err := session.Mutex("kept").TryAcquire(t.Context())
+			patient, enough := context.WithTimeout(t.Context(), testkit.Patience) // it connects first
+			defer enough()
+			lease, err := session.Mutex("kept").Acquire(patient)
 			if err != nil {
 				t.Fatal(err)
 			}
