@@ -81,23 +81,25 @@ func (r Role) withDefaults() Role {
 // validate returns every fault. Defaults must be filled in.
 func (r Role) validate() error {
 	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{field}, args...)...))
+	}
 	if r.Name == "" {
-		errs = append(errs, errors.New("Name: it is empty"))
+		fault("Name", "it is empty")
 	} else if err := dlock.CheckName(lockPrefix + r.Name); err != nil {
-		errs = append(errs, fmt.Errorf("Name: %w", err))
+		fault("Name", "%w", err)
 	}
 	if r.Run == nil {
-		errs = append(errs, errors.New("Run: it is nil"))
+		fault("Run", "it is nil")
 	}
 	if r.Max < 1 || r.Max > dlock.MaxSlots {
-		errs = append(errs, fmt.Errorf("Max: %d: use 1 to %d", r.Max, dlock.MaxSlots))
+		fault("Max", "%d: use 1 to %d", r.Max, dlock.MaxSlots)
 	}
 	if r.RetryInterval < minRetryInterval || r.RetryInterval > maxRetryInterval {
-		errs = append(errs, fmt.Errorf("RetryInterval: %v: use %v to %v", r.RetryInterval, minRetryInterval,
-			maxRetryInterval))
+		fault("RetryInterval", "%v: use %v to %v", r.RetryInterval, minRetryInterval, maxRetryInterval)
 	}
 	if r.StopTimeout < 0 {
-		errs = append(errs, fmt.Errorf("StopTimeout: %v is negative", r.StopTimeout))
+		fault("StopTimeout", "%v is negative", r.StopTimeout)
 	}
 	return errors.Join(errs...)
 }
