@@ -2,6 +2,7 @@ package timer
 
 import (
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -91,6 +92,12 @@ func (i RunInfo) line(more ...any) []any {
 		args = append(args, "on_start", true)
 	}
 	return append(args, more...)
+}
+
+// storeCalled copies what belongs to the session: the hook is called later.
+func (v *events) storeCalled(c dlock.StoreCall) {
+	c.Grants, c.Results = slices.Clone(c.Grants), slices.Clone(c.Results)
+	send(v, "StoreCalled", v.hooks.StoreCalled, c)
 }
 
 func (v *events) runStarted(r *Run) {

@@ -14,11 +14,11 @@ const HookGrace = 5 * time.Second
 // them may be nil. They are notifications: they come after the fact and change nothing. What has to
 // happen before a run, or around it, is a Middleware.
 //
-// Hooks, apart from StoreCalled, are called in the order in which things happened, one at a time,
-// on a goroutine of their own. So they need no lock among themselves, and may be slow, panic, which
-// is logged, and call the Scheduler; only one that waits for Run to return would wait for itself.
-// Up to 10,000 events wait while a hook is busy. Further ones are dropped, counted
-// (Status.DroppedEvents, tickslot_hook_events_dropped_total) and logged, at most once a minute.
+// Hooks are called in the order in which things happened, one at a time, on a goroutine of their
+// own. So they need no lock among themselves, and may be slow, panic, which is logged, and call the
+// Scheduler; only one that waits for Run to return would wait for itself. Up to 10,000 events wait
+// while a hook is busy. Further ones are dropped, counted (Status.DroppedEvents,
+// tickslot_hook_events_dropped_total) and logged, at most once a minute.
 //
 // When Run ends, it delivers what waits for up to HookGrace (5 s), and then drops the rest. It
 // names a hook that does not return in its error (StuckError). A run that outlasts Run is not
@@ -51,9 +51,8 @@ type Hooks struct {
 	// StoreUp is called when it has then answered three times in a row.
 	StoreUp func(StoreInfo)
 
-	// StoreCalled is called after each call that acquires, renews or releases slots. Unlike the
-	// others it runs where the store was called, and so concurrently: it must not block, because a
-	// run may be waiting to start and a lease to be renewed. A panic is ignored.
+	// StoreCalled is called after each call that acquires, renews or releases slots. There are
+	// many: a hook that is slow here loses events of the others.
 	StoreCalled func(dlock.StoreCall)
 }
 

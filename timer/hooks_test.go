@@ -363,8 +363,28 @@ func TestI10HooksHarmNobody(t *testing.T) {
 	}
 }
 
-// StoreCalled is told of each call at once, with when it began and the values of the caller's
-// context. One that panics harms nobody.
+// A StoreCalled that blocks holds up no run, and is named by Run.
+//
+// Fails when it is called where the store was.
+func TestHookOfCallsToTheStoreThatBlocks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(timer.Config{Hooks: timer.Hooks{StoreCalled: func(dlock.StoreCall) { time.Sleep(time.Hour) }}},
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
+		time.Sleep(time.Minute)
+		if st, _ := h.Status().Timer("a"); st.Started < 59 {
+			t.Errorf("%d runs in a minute", st.Started)
+		}
+		h.Cancel()
+		if left, ok := errors.AsType[*timer.StuckError](h.Wait()); !ok || left.Hook != "StoreCalled" {
+			t.Errorf("Run returned %v", left)
+		}
+		time.Sleep(time.Hour) // what is stuck ends, too
+	})
+}
+
+// StoreCalled is told of each call, with when it began and the values of the caller's context. One
+// that panics harms nobody.
 //
 // Fails when it is called in place of the store watch, which then knows of no call, or when a call
 // has the context of another.

@@ -54,8 +54,8 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		s.store = newStoreWatch(config, s.log, s.events, s.registry, s.ledger)
 		options := config.lease()
 		options.Hooks.Called = s.store.called
-		if own := config.Hooks.StoreCalled; own != nil {
-			options.Hooks.Called = func(c dlock.StoreCall) { s.store.called(c); own(c) }
+		if config.Hooks.StoreCalled != nil {
+			options.Hooks.Called = func(c dlock.StoreCall) { s.store.called(c); s.events.storeCalled(c) }
 		}
 		s.session, leaseErr = dlock.NewSession(config.Lock, options)
 	}
