@@ -22,6 +22,6 @@
 // # What is not promised
 //
 // The end of a run comes from a hook. If hooks are so slow that events are dropped
-// (timer.Status.DroppedEvents), the spans of their runs are not exported, and after 10,000 such
-// runs each attempt has a span of its own.
+// (timer.Status.DroppedEvents), the spans of their runs and calls are not exported, and after
+// 10,000 such runs each attempt has a span of its own.
 package oteltickslot

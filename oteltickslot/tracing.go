@@ -145,7 +145,7 @@ func then[T any](first, second func(T)) func(T) {
 func (t *Tracing) of(i timer.RunInfo) trace.Span {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if span, ok := t.open[keyOf(i.Timer, i.ID)]; ok {
+	if span, ok := t.open[keyOf(i.Timer, i.ID())]; ok {
 		return span
 	}
 	return trace.SpanFromContext(context.Background()) // does nothing
@@ -164,7 +164,7 @@ func (t *Tracing) leaseLost(i timer.LossInfo) {
 func (t *Tracing) runEnded(i timer.RunEndInfo) {
 	span := t.of(i.RunInfo)
 	t.mu.Lock()
-	delete(t.open, keyOf(i.Timer, i.ID))
+	delete(t.open, keyOf(i.Timer, i.ID()))
 	t.mu.Unlock()
 	span.SetAttributes(keyOutcome.String(string(i.Outcome)), keyAttempt.Int(i.Attempt), keyDegraded.Bool(i.Degraded))
 	if i.Err != nil {

@@ -68,7 +68,7 @@ func (v *events) close() (stuck string) {
 // runInfo returns a run as hooks see it.
 func (v *events) runInfo(r *Run) RunInfo {
 	by, _ := r.TriggeredBy()
-	return RunInfo{ID: r.ID(), Timer: r.Timer(), Tick: r.Tick(), OnStart: r.onStart, TriggeredBy: by,
+	return RunInfo{name: r.name(), Timer: r.Timer(), Tick: r.Tick(), OnStart: r.onStart, TriggeredBy: by,
 		PayloadLen: len(r.Payload()), Slot: r.Slot(), Fence: r.Fence(), Holder: v.holder, StartedAt: r.startedAt,
 		Attempt: r.Attempt(), Degraded: r.Degraded()}
 }
@@ -94,7 +94,7 @@ func (i RunInfo) line(more ...any) []any {
 	return append(args, more...)
 }
 
-// storeCalled copies what belongs to the session: the hook is called later.
+// storeCalled copies the slices of a call, which the session uses again before the hook is called.
 func (v *events) storeCalled(c dlock.StoreCall) {
 	c.Grants, c.Results = slices.Clone(c.Grants), slices.Clone(c.Results)
 	send(v, "StoreCalled", v.hooks.StoreCalled, c)

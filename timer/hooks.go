@@ -58,7 +58,6 @@ type Hooks struct {
 
 // RunInfo is a run as a hook sees it.
 type RunInfo struct {
-	ID      string // see Run.ID
 	Timer   string
 	Tick    time.Time // zero: it was triggered
 	OnStart bool      // Timer.RunOnStart started it
@@ -72,7 +71,12 @@ type RunInfo struct {
 	StartedAt   time.Time
 	Attempt     int  // how often the handler has been called
 	Degraded    bool // it goes on without the store, see Run.Degraded
+
+	name runName
 }
+
+// ID returns the ID of the run, see Run.ID.
+func (i RunInfo) ID() string { return i.name.String() }
 
 // AttemptInfo is a failed attempt of a run that is retried.
 type AttemptInfo struct {

@@ -142,12 +142,15 @@ func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
 		var x told
 		errNo := errors.New("no")
 		tick := time.Now().Add(10 * time.Second)
+		id := ""
 		h := f.start(timer.Config{Hooks: x.hooks()},
 			timer.Timer{Name: "a", Schedule: schedule.At(tick), Retry: timer.Retry{MaxAttempts: 3,
 				If: func(error) bool { return true }},
 				Run: func(ctx context.Context) error {
 					time.Sleep(time.Second)
-					switch r, _ := timer.RunFromContext(ctx); r.Attempt() {
+					r, _ := timer.RunFromContext(ctx)
+					id = r.ID()
+					switch r.Attempt() {
 					case 1:
 						return errNo
 					case 2:
@@ -164,7 +167,7 @@ func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
 		start := x.started[0]
 		if start.Timer != "a" || !start.Tick.Equal(tick) || start.Tick.Location() != time.UTC || start.Slot != 0 ||
 			start.Fence == 0 || start.Holder != h.Status().Holder || !start.StartedAt.Equal(tick) ||
-			start.Attempt != 1 || start.Degraded {
+			start.Attempt != 1 || start.Degraded || start.ID() != id || id == "" {
 			t.Errorf("started %+v", start)
 		}
 		first, second, end := x.failed[0], x.failed[1], x.ended[0]

@@ -53,10 +53,24 @@ func (r *Run) ID() string {
 	if r == nil {
 		return ""
 	}
-	if r.firstSlot >= 0 {
-		return runID(int(r.firstSlot), dlock.Fence(r.number))
+	return r.name().String()
+}
+
+// A runName is what the ID of a run is made of. Not every event of which it is a part needs the
+// text.
+type runName struct {
+	slot   int32  // with which it began; -1: none in the store
+	number int64  // the fence; of a run without a slot, the how many-th of the host it is
+	prefix string // of a run without a slot
+}
+
+func (r *Run) name() runName { return runName{r.firstSlot, r.number, r.host.idPrefix} }
+
+func (n runName) String() string {
+	if n.slot >= 0 {
+		return runID(int(n.slot), dlock.Fence(n.number))
 	}
-	return r.host.idPrefix + strconv.FormatInt(r.number, 10)
+	return n.prefix + strconv.FormatInt(n.number, 10)
 }
 
 // Timer returns the name of the timer.
