@@ -61,7 +61,7 @@ func (f *fleet) start(role leader.Role) *host {
 	}
 	work := role.Run
 	role.Run = func(ctx context.Context, term *leader.Term) error {
-		defer f.watch.begin(f.t, holder, ctx, term)()
+		defer f.watch.begin(ctx, holder, term)()
 		if work == nil {
 			<-ctx.Done()
 			return ctx.Err()
@@ -143,7 +143,7 @@ type began struct {
 
 // begin notes a term. It is a fault if there are more valid terms than slots, if two have one slot,
 // if a fence does not grow, or if a host has two terms.
-func (w *watch) begin(t *testing.T, by dlock.Holder, ctx context.Context, term *leader.Term) (end func()) {
+func (w *watch) begin(ctx context.Context, by dlock.Holder, term *leader.Term) (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.now == nil {

@@ -52,7 +52,7 @@ type Status struct {
 	// When the store is asked next; zero: it is not (StateLeading, StateEnding, StateStopped).
 	RetryAt time.Time
 
-	Terms map[Outcome]uint64 // how many terms of this host have ended so
+	Terms map[Outcome]uint64 // how many terms of this host have ended in each way
 }
 
 // MarshalJSON implements json.Marshaler: what is not known is left out, instants are in UTC, and

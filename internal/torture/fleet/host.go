@@ -103,7 +103,7 @@ func runHost(spec Spec, log *torture.Log) error {
 	var background sync.WaitGroup
 	led := make(chan error, len(spec.Roles))
 	for _, r := range spec.Roles {
-		go func() { led <- h.run(ctx, session, r) }()
+		go func() { led <- h.compete(ctx, session, r) }()
 	}
 	err = h.obey(ctx, stop, scheduler, d, commands, ended, &background)
 	background.Wait()
@@ -234,8 +234,8 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 	return w.work(work, overstay)
 }
 
-// run competes for a role until ctx ends. Whoever leads does so for a while.
-func (h *host) run(ctx context.Context, session *dlock.Session, r torture.TimerLine) error {
+// compete takes part in the election of a role until ctx ends. Whoever leads does so for a while.
+func (h *host) compete(ctx context.Context, session *dlock.Session, r torture.TimerLine) error {
 	ttl := h.spec.Timing.TTL
 	return leader.Run(ctx, session, leader.Role{Name: r.Name, Max: r.Limit, RetryInterval: ttl / 5,
 		Logger: slog.New(slog.DiscardHandler),
