@@ -25,10 +25,10 @@ import (
 // A limitWatch counts the runs that go on of timers that share a limit.
 type limitWatch struct {
 	mu    sync.Mutex
-	runs  map[*timer.Run]bool
-	most  int           // that were valid at once
-	most2 int           // that went on at once, valid or not
-	busy  time.Duration // the time of all runs together
+	runs  map[*timer.Run]time.Time // that go on, and when they began
+	most  int                      // that were valid at once
+	most2 int                      // that went on at once, valid or not
+	over  time.Duration            // the time of all runs together that have ended
 	begun int
 }
 
@@ -38,9 +38,9 @@ func (w *limitWatch) handler(d func() time.Duration) func(context.Context) error
 		began := time.Now()
 		w.mu.Lock()
 		if w.runs == nil {
-			w.runs = map[*timer.Run]bool{}
+			w.runs = map[*timer.Run]time.Time{}
 		}
-		w.runs[r] = true
+		w.runs[r] = began
 		w.begun++
 		valid := 0
 		for other := range w.runs {
@@ -54,10 +54,21 @@ func (w *limitWatch) handler(d func() time.Duration) func(context.Context) error
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			delete(w.runs, r)
-			w.busy += time.Since(began)
+			w.over += time.Since(began)
 		}()
 		return sleep(ctx, d())
 	}
+}
+
+// busy returns the time of all runs together, until now, and how many began.
+func (w *limitWatch) busy() (all time.Duration, begun int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all = w.over
+	for _, began := range w.runs {
+		all += time.Since(began)
+	}
+	return all, w.begun
 }
 
 // seen returns the most valid runs at once, the most runs, and how many began.
@@ -118,14 +129,15 @@ func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 			t.Errorf("%d valid runs at once: want exactly 3", valid)
 		}
 		time.Sleep(time.Minute) // grants of lost replies have ended
-		watch.mu.Lock()
-		busy, begun, began := watch.busy, watch.begun, time.Now()
-		watch.mu.Unlock()
-		time.Sleep(time.Duration(testkit.Rounds(t, 2, 5)) * time.Minute)
-		watch.mu.Lock()
-		used := float64(watch.busy-busy) / float64(3*time.Since(began))
-		t.Logf("%d runs, %.1f %% of the limit was used", watch.begun-begun, 100*used)
-		watch.mu.Unlock()
+		before, first := watch.busy()
+		window := time.Duration(testkit.Rounds(t, 2, 5)) * time.Minute
+		time.Sleep(window)
+		after, last := watch.busy()
+		used := float64(after-before) / float64(3*window)
+		t.Logf("%d runs, %.1f %% of the limit was used", last-first, 100*used)
+		if valid, _, _ := watch.seen(); valid != 3 {
+			t.Errorf("%d valid runs at once in the end: want exactly 3", valid)
+		}
 		if used < 0.95 {
 			t.Errorf("%.1f %% of the limit was used: want 95", 100*used)
 		}
