@@ -94,17 +94,24 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 	}
 	wait := time.NewTimer(0)
 	defer wait.Stop()
+	var broken *roundError // what the round before ended with; nil: the rows were read
 	for {
 		select {
 		case <-ctx.Done():
+			if broken != nil && broken.goesOn(CancelGrace) {
+				return broken
+			}
 			return nil
 		case <-wait.C:
 		}
-		err := m.Sync(ctx)
-		broken, failed := err.(*roundError)
+		failed, grace := false, CancelGrace
+		broken, failed = m.Sync(ctx).(*roundError)
+		if failed && broken.stuck {
+			grace = 0 // it has had its grace
+		}
 		switch phase := m.Scheduler.registry.current(); {
-		case ctx.Err() != nil && failed && broken.goesOn():
-			return err
+		case ctx.Err() != nil && failed && broken.goesOn(grace):
+			return broken
 		case ctx.Err() != nil || phase == draining || phase == stopped:
 			return nil
 		}
@@ -149,11 +156,13 @@ func (m *Manager[Row]) sync(ctx context.Context) error {
 		m.end()
 		return err
 	}
+	stuck := newRoundError(m.locate(context.Cause(ctx)))
+	stuck.stuck, stuck.underWay = true, m.busy
 	go func() { // nothing else happens until the call has returned
 		<-done
 		m.end()
 	}()
-	return err
+	return stuck
 }
 
 // Err returns what the latest round returned; nil: it found no fault, or there was none yet.
@@ -201,7 +210,7 @@ func (m *Manager[Row]) begin(ctx context.Context) error {
 		case <-other:
 		case <-ctx.Done():
 			err := newRoundError(m.locate(fmt.Errorf("the round before has not ended: %w", context.Cause(ctx))))
-			err.other = other
+			err.underWay = other
 			return err
 		}
 	}
@@ -228,10 +237,8 @@ func (m *Manager[Row]) await(ctx context.Context, done <-chan error) (err error,
 	case err = <-done:
 		return err, true
 	case <-grace.C:
+		return nil, false
 	}
-	stuck := newRoundError(m.locate(context.Cause(ctx)))
-	stuck.stuck = true
-	return stuck, false
 }
 
 // locate adds to an error which row the round under way is at, if it is at one.
@@ -244,22 +251,21 @@ func (m *Manager[Row]) locate(err error) error {
 
 // A roundError is why a round changed nothing.
 type roundError struct {
-	err   error
-	text  string
-	stuck bool            // a call has not returned
-	other <-chan struct{} // closed when the round has ended that this one has waited for; nil: for none
+	err      error
+	text     string
+	stuck    bool            // a call of this round has not returned; else, of the one before it
+	underWay <-chan struct{} // closed when that has returned; nil: all have
 }
 
-// goesOn reports whether a call of the user's code has still not returned. If this round has waited
-// for an earlier one, that one gets CancelGrace to end.
-func (e *roundError) goesOn() bool {
-	if e.other == nil {
-		return e.stuck
+// goesOn reports whether a call of the user's code has not returned, and does not within grace.
+func (e *roundError) goesOn(grace time.Duration) bool {
+	if e.underWay == nil {
+		return false
 	}
 	select {
-	case <-e.other:
+	case <-e.underWay:
 		return false
-	case <-time.After(CancelGrace):
+	case <-time.After(grace):
 		return true
 	}
 }

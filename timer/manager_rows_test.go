@@ -128,6 +128,51 @@ func managerOutlives(t *testing.T, who, text string, bad func(release chan struc
 	h.Accounted(t)
 }
 
+// Whatever Run is doing when its context ends, it tells of a call that has not returned within
+// CancelGrace, and of none that has.
+//
+// Fails when Run, between two rounds, forgets that a call of an earlier one hangs.
+func TestManagerTellsOfACallThatHangs(t *testing.T) {
+	for during, at := range map[string]time.Duration{
+		"the call":                     5 * time.Second,
+		"its grace":                    12 * time.Second,
+		"the pause after it":           17 * time.Second,
+		"the wait of the next round":   25 * time.Second,
+		"the pause after that":         33 * time.Second,
+		"the pause, and it returns":    -17 * time.Second,
+		"the wait, and it returns":     -25 * time.Second,
+		"the next pause, it returns":   -33 * time.Second,
+		"the call, and it returns now": -5 * time.Second,
+	} {
+		t.Run(during, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				returns := at < 0
+				release := make(chan struct{})
+				m := &timer.Manager[string]{Scheduler: newFleet(t).start(timer.Config{}).Scheduler,
+					Rows:  func(context.Context) ([]string, error) { <-release; return nil, nil },
+					Name:  func(row string) string { return row },
+					Timer: func(string) (timer.Timer, error) { return timer.Timer{}, nil },
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- m.Run(ctx) }()
+				time.Sleep(max(at, -at))
+				cancel()
+				if returns {
+					close(release)
+				}
+				began := time.Now()
+				if err := <-ended; (err == nil) != returns || time.Since(began) > timer.CancelGrace {
+					t.Errorf("Run returned %v, %v after the end of its context", err, time.Since(began))
+				}
+				if !returns {
+					close(release)
+				}
+			})
+		})
+	}
+}
+
 // A thousand rows change while their timers run, and in each version every tenth has a fault: the
 // others run what their row says, once a minute, and a row that has a fault keeps what it had.
 //
