@@ -200,7 +200,7 @@ func TestFixedDelayUnderFaults(t *testing.T) {
 		random := rand.New(rand.NewPCG(7, 7))
 		faults := []dlocktest.Fault{dlocktest.LostReply, dlocktest.SilentReply, dlocktest.Hang,
 			dlocktest.Late(3 * time.Second), dlocktest.Late(40 * time.Second), dlocktest.Slow(700 * time.Millisecond)}
-		steps := testkit.Rounds(t, 800, 2000)
+		steps := testkit.Rounds(t, 400, 2000)
 		for range steps {
 			link := f.Hosts[random.IntN(3)].Link
 			if random.IntN(3) == 0 {

@@ -208,7 +208,7 @@ func TestI9EveryTickIsAccountedFor(t *testing.T) {
 		}
 		faults := []dlocktest.Fault{dlocktest.Hang, dlocktest.LostReply, dlocktest.Slow(700 * time.Millisecond),
 			dlocktest.Error(errors.New("refused"))}
-		for i := range 12 {
+		for i := range testkit.Rounds(t, 6, 24) {
 			h := f.Hosts[i%len(f.Hosts)]
 			h.Link.Inject(faults[rand.IntN(len(faults))])
 			time.Sleep(3 * time.Second)

@@ -58,7 +58,7 @@ func TestMissedAtRandom(t *testing.T) {
 					Delay: timer.Delay{Jitter: []float64{0, .5}[seed%2],
 						ByTimer: []time.Duration{0, time.Hour}[seed/2%2]}}
 				naps := map[*host]*sleeper{}
-				steps := testkit.Rounds(t, 60, 500)
+				steps := testkit.Rounds(t, 30, 500)
 				for range steps {
 					time.Sleep(time.Duration(chance.IntN(300)) * time.Second)
 					switch n := chance.IntN(10); {

@@ -46,7 +46,7 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		log.Reset()
-		outages := testkit.Rounds(t, 4, 10)
+		outages := testkit.Rounds(t, 2, 10)
 		for range outages {
 			h.Link.Inject(dlocktest.Error(errors.New("refused")))
 			time.Sleep(15 * time.Second)

@@ -112,7 +112,7 @@ func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 			dlocktest.Late(20 * time.Second), dlocktest.Hang, dlocktest.Slow(400 * time.Millisecond),
 			dlocktest.Error(errors.New("connection refused")), dlocktest.Patchy(errors.New("a node is down")),
 			dlocktest.Short}
-		for range testkit.Rounds(t, 15, 300) {
+		for range testkit.Rounds(t, 8, 300) {
 			h := f.Hosts[rand.IntN(5)]
 			if rand.IntN(2) == 0 {
 				h.Link.InjectN(1+rand.IntN(5), faults[rand.IntN(len(faults))])

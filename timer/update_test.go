@@ -206,7 +206,7 @@ func TestUpdateKeepsEveryTick(t *testing.T) {
 						}
 					})
 				}
-				time.Sleep(time.Duration(testkit.Rounds(t, 8, 60))*time.Minute + 45*time.Second)
+				time.Sleep(time.Duration(testkit.Rounds(t, 4, 60))*time.Minute + 45*time.Second)
 				stop()
 				all.Wait()
 				f.Stop()

@@ -35,8 +35,8 @@ func (l layer) String() string {
 
 var (
 	// With these six seeds every kind of fault occurs, and each bug shows.
-	simulation = layer{pkg: "internal/simulate", test: "^TestSimulate$", args: []string{"-seeds", "6", "-seed", "12"},
-		alarm: "promises were broken"}
+	simulation = layer{pkg: "internal/simulate", test: "^TestSimulate$",
+		args: []string{"-seeds", "6", "-seed", "12", "-ttl", "15s"}, alarm: "promises were broken"}
 	torture = layer{pkg: "internal/torture/fleet", args: []string{"-store", "redis", "-for", "20s", "-seed", "11"},
 		alarm: `"broken":`}
 )

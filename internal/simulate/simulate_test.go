@@ -21,7 +21,7 @@ var (
 	daysFlag  = flag.Float64("days", 0, "how many days of virtual time; 0: six hours, and in long proofs one day")
 	seedsFlag = flag.Int("seeds", 4, "how many simulations")
 	seedFlag  = flag.Uint64("seed", 9, "the first seed; with the default, rare events happen within a few hours, too")
-	ttlFlag   = flag.Duration("ttl", 15*time.Second, "how long a lease lasts: the longer, the less there is to compute")
+	ttlFlag   = flag.Duration("ttl", 30*time.Second, "how long a lease lasts: the longer, the less there is to compute")
 
 	ttl time.Duration // *ttlFlag
 )
