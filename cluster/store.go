@@ -1,0 +1,178 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A Store keeps the registry: rows of hosts, of recorded leases, of events and of runs. Packages
+// cluster/sqlregistry and cluster/redisregistry implement it, and NewMemoryStore for one process.
+//
+// Each call is one round trip, and returns when the deadline of its context has passed. Durations
+// cross the boundary, times of day do not: what is "ago" is measured from when the call is sent,
+// and the store turns it into an instant of its own clock. A call whose reply was lost may be
+// repeated: what was written is then not there twice. Package cluster/clustertest checks all this.
+type Store interface {
+	// Write writes what one host has to say.
+	Write(ctx context.Context, b Batch) (Written, error)
+
+	// Read returns the hosts, the recorded leases, and the newest events and runs.
+	Read(ctx context.Context, q Query) (Rows, error)
+
+	// Runs returns the last runs of a timer, newest first, up to RunsPerTimer.
+	Runs(ctx context.Context, timer string) ([]Run, error)
+
+	// Sweep deletes what is older than the retention, at most limit rows of each sort, and returns
+	// how many. Any host may call it, at any time.
+	Sweep(ctx context.Context, r Retention, limit int) (deleted int, err error)
+}
+
+// Limits of what a Store keeps. It trims what is beyond them when it is swept, or earlier.
+const (
+	RunsPerTimer = 50
+	MaxEvents    = 1_000
+)
+
+// A Batch is what one host writes at once.
+type Batch struct {
+	Host   *HostStamp // nil: nothing about the host
+	Leases []LeaseStamp
+	Events []Event
+	Runs   []Run
+}
+
+// Written is the answer to a Batch.
+type Written struct {
+	// HostUnknown: Host had no Detail, and there is no row to stamp, because it was swept or the
+	// registry was emptied. Nothing was written about the host: it has to be sent with its Detail.
+	HostUnknown bool
+}
+
+// A HostStamp says that a process is alive.
+type HostStamp struct {
+	Holder      dlock.Holder // the key of the row
+	Environment string
+	AppVersion  string
+	Version     string        // of tickslot
+	UpFor       time.Duration // since the process began
+	ClockOffset time.Duration // its wall clock minus the store's, as last measured
+	TTL         time.Duration // without another stamp for this long it is suspect, for twice as long gone
+	// Detail is a HostDetail as JSON; nil: as it was.
+	Detail json.RawMessage
+	// Left: the process has stopped in good order, so that it is gone at once.
+	Left bool
+}
+
+// A LeaseStamp is what the holder of a lease knows of it. The row's key is the Name, and the Slot
+// of a semaphore.
+//
+// It replaces the row of another grant only if it is newer: by its fence if both have one, and else
+// by when it was acquired. So a stamp that comes late does not replace the row of the next holder.
+// Of the same grant (Holder and Grant are equal) a row that is released stays released.
+type LeaseStamp struct {
+	Name       string
+	Slots      int // 0: a mutex
+	Slot       int
+	Kind       string
+	Holder     dlock.Holder
+	Fence      dlock.Fence   // 0: the store of the lock gives none
+	Grant      string        // tells the grants of one holder apart; not the token, which is a secret
+	HeldFor    time.Duration // since it was acquired
+	RenewedAgo time.Duration // since it was acquired or extended last
+	ExpiresIn  time.Duration // from now; negative: it has ended
+	Released   bool          // RenewedAgo ago
+}
+
+// An Event is something that happened to a lease or a host. Its ID makes it unique.
+type Event struct {
+	ID     string
+	Kind   EventKind
+	Name   string // of the lease; "" of a host
+	Slot   int
+	Fence  dlock.Fence
+	Holder dlock.Holder // whom it happened to
+	Text   string       // more, for people
+	Ago    time.Duration
+}
+
+// An EventKind is what happened.
+type EventKind string
+
+const (
+	EventGained     EventKind = "gained"      // a lease was acquired
+	EventReleased   EventKind = "released"    // its holder released it
+	EventLost       EventKind = "lost"        // its holder lost it
+	EventExpired    EventKind = "expired"     // the next holder found that it had not been released
+	EventForced     EventKind = "forced"      // an operator revoked it
+	EventHostJoined EventKind = "host_joined" // a process has started
+	EventHostLeft   EventKind = "host_left"   // a process has stopped in good order
+	EventHostGone   EventKind = "host_gone"   // a process has been silent for two TTLs
+)
+
+// A Run is a run of a timer that has ended. Its ID makes it unique.
+type Run struct {
+	ID       string
+	Timer    string
+	Holder   dlock.Holder
+	Tick     time.Time // by the schedule; zero: it was triggered
+	Slot     int       // -1: it went on without one
+	Fence    dlock.Fence
+	EndedAgo time.Duration
+	Took     time.Duration
+	Outcome  string // as timer.Outcome
+	Err      string
+	Attempts int
+	By       string // who triggered it; "": not said, or nobody did
+}
+
+// A Query says what Read returns.
+type Query struct {
+	Events int // the newest so many, up to MaxEvents
+	Runs   int // the newest so many of all timers together
+}
+
+// Rows are what a Store has.
+type Rows struct {
+	Hosts  []HostRow
+	Leases []LeaseStamp // ended ones included, until they are swept
+	Events []Event      // newest first
+	Runs   []Run        // newest first
+}
+
+// A HostRow is the row of a process.
+type HostRow struct {
+	HostStamp
+	SeenAgo time.Duration // since it was last stamped
+}
+
+// A Retention is how long rows are kept.
+type Retention struct {
+	Hosts  time.Duration // after the last stamp, but at least three TTLs of the row
+	Leases time.Duration // after the last renewal, release or end, whichever came last
+	Events time.Duration
+	Runs   time.Duration
+}
+
+// A HostDetail is what a host says of itself, beyond that it is alive.
+type HostDetail struct {
+	Timers  []TimerDetail  `json:"timers,omitempty"`
+	Runners []RunnerDetail `json:"runners,omitempty"`
+}
+
+// A TimerDetail is a timer as its host has it registered.
+type TimerDetail struct {
+	Name           string `json:"name"`
+	MaxConcurrency int    `json:"max_concurrency"` // -1: no limit
+}
+
+// A RunnerDetail is a loop of a process: a scheduler, a heartbeat, a leader and so on.
+type RunnerDetail struct {
+	Kind      string    `json:"kind"`
+	Name      string    `json:"name,omitempty"`
+	State     string    `json:"state"`
+	ChangedAt time.Time `json:"changed_at,omitzero"` // by its host's clock
+	Err       string    `json:"err,omitempty"`       // the last error
+}
