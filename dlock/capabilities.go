@@ -13,6 +13,7 @@ type Capabilities struct {
 	Sharder    Sharder
 	Auditor    Auditor
 	Lister     Lister
+	Enumerator Enumerator
 	Controller Controller
 
 	MultiLocker MultiLocker
@@ -27,6 +28,7 @@ func CapabilitiesOf(store DistributedLock) (c Capabilities) {
 	c.Sharder, _ = store.(Sharder)
 	c.Auditor, _ = store.(Auditor)
 	c.Lister, _ = store.(Lister)
+	c.Enumerator, _ = store.(Enumerator)
 	c.Controller, _ = store.(Controller)
 	c.MultiLocker, _ = store.(MultiLocker)
 	c.Delayer, _ = store.(Delayer)
@@ -71,6 +73,30 @@ type Lister interface {
 	List(ctx context.Context, name string, slots int) ([]LeaseInfo, error)
 }
 
+// An Enumerator is a store that can list all its leases, whatever their names are.
+type Enumerator interface {
+	// Enumerate returns a page of the leases under the store's prefix, or in its table, in no
+	// particular order: those that are held, and those that were released within the last
+	// ReleasedFor and whose slot was not granted again. One call of the server is one page. A page
+	// has about limit leases, more if a name has many slots, and may have none although others
+	// follow. after is "" for the first page, and then the Next of the page before. A lease that is
+	// granted or ends meanwhile may be missing. limit is 1 to MaxPage.
+	Enumerate(ctx context.Context, after string, limit int) (LeasePage, error)
+}
+
+const (
+	// MaxPage is how many leases a caller of Enumerate may ask for at once.
+	MaxPage = 10_000
+	// ReleasedFor is how long Enumerate returns a lease after its release.
+	ReleasedFor = time.Minute
+)
+
+// A LeasePage is a page of leases.
+type LeasePage struct {
+	Leases []LeaseInfo
+	Next   string // where the next page begins; "": this is the last
+}
+
 // A MultiLocker is a store that can take slots of several semaphores in one atomic step: see
 // Request.Also.
 type MultiLocker interface {
@@ -88,12 +114,17 @@ type Delayer interface {
 	CheckDelay(time.Duration) error
 }
 
-// A LeaseInfo is a lease as a Lister reports it.
+// A LeaseInfo is a lease as a Lister or an Enumerator reports it.
 type LeaseInfo struct {
-	Name      string
-	Slot      int
-	Holder    Holder
-	Fence     Fence
-	HeldFor   time.Duration // how long ago it was granted
-	ExpiresIn time.Duration // how long until it ends unless extended
+	Name       string
+	Mutex      bool // else it is a slot of a semaphore
+	Slot       int
+	Holder     Holder // of a lease that was released: who had it
+	Fence      Fence
+	HeldFor    time.Duration // how long ago it was granted
+	RenewedAgo time.Duration // how long ago it was granted or extended last; 0: the store does not know
+	ExpiresIn  time.Duration // how long until it ends unless extended; 0: it was released
+	// ReleasedAgo is how long ago its holder released it; 0: it is held. Only an Enumerator reports
+	// leases that were released, and of these it reports at least a microsecond.
+	ReleasedAgo time.Duration
 }
