@@ -139,7 +139,8 @@ func TestImportsPointInOneDirection(t *testing.T) {
 //
 // Fails when code outside dlock asserts an optional interface of a store.
 func TestCapabilitiesAreResolvedInOnePlace(t *testing.T) {
-	assertion := regexp.MustCompile(`\.\((dlock\.)?(Checker|TTLBounder|Sharder|Auditor|Lister|Controller)\)`)
+	assertion := regexp.MustCompile(`\.\((dlock\.)?(Checker|TTLBounder|Sharder|Auditor|Lister|Enumerator|Controller|` +
+		`MultiLocker|Delayer)\)`)
 	exceptions := map[string]string{
 		"dlock/capabilities.go":              "this is the place",
 		"dlock/sqllock/stores.go":            "it asks a driver, which is no store",

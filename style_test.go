@@ -168,7 +168,7 @@ func TestInstantsAndDurationsAreToldApart(t *testing.T) {
 	t.Parallel()
 	names := map[string]*regexp.Regexp{
 		"Time": regexp.MustCompile(`(At|Until|Next|Tick)$`),
-		"Duration": regexp.MustCompile(`(In|For|Age|Took|TTL|Timeout|Delay|Wait|Window|Retention|Slack|` +
+		"Duration": regexp.MustCompile(`(In|For|Ago|Age|Took|TTL|Timeout|Delay|Wait|Window|Retention|Slack|` +
 			`Lateness|RunTime|Interval)$|^By[A-Z]`), // timer.Delay has ByTimer and ByHost
 	}
 	seen := 0

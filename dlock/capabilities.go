@@ -20,19 +20,47 @@ type Capabilities struct {
 	Delayer     Delayer
 }
 
+// maxWrappers is how many wrappers CapabilitiesOf looks into.
+const maxWrappers = 32
+
 // CapabilitiesOf returns what a store can do. Call it instead of asserting interfaces: a
 // wrapper of a store then has one list of what to forward.
+//
+// A wrapper may have a method Unwrap() DistributedLock. What it does not implement itself is then
+// done by the store that Unwrap returns, past the wrapper; and so on, through up to 32 wrappers. A
+// wrapper without Unwrap hides what it does not forward.
 func CapabilitiesOf(store DistributedLock) (c Capabilities) {
-	c.Checker, _ = store.(Checker)
-	c.TTLBounder, _ = store.(TTLBounder)
-	c.Sharder, _ = store.(Sharder)
-	c.Auditor, _ = store.(Auditor)
-	c.Lister, _ = store.(Lister)
-	c.Enumerator, _ = store.(Enumerator)
-	c.Controller, _ = store.(Controller)
-	c.MultiLocker, _ = store.(MultiLocker)
-	c.Delayer, _ = store.(Delayer)
+	for range maxWrappers + 1 {
+		c.add(store)
+		wrapper, ok := store.(interface{ Unwrap() DistributedLock })
+		if !ok {
+			break
+		}
+		if store = wrapper.Unwrap(); store == nil {
+			break
+		}
+	}
 	return c
+}
+
+// add sets the fields that are nil to the store, if it implements them.
+func (c *Capabilities) add(store DistributedLock) {
+	own(&c.Checker, store)
+	own(&c.TTLBounder, store)
+	own(&c.Sharder, store)
+	own(&c.Auditor, store)
+	own(&c.Lister, store)
+	own(&c.Enumerator, store)
+	own(&c.Controller, store)
+	own(&c.MultiLocker, store)
+	own(&c.Delayer, store)
+}
+
+func own[C comparable](field *C, store DistributedLock) {
+	var none C
+	if c, ok := store.(C); ok && *field == none {
+		*field = c
+	}
 }
 
 // A Checker is a store that can find faults in its own settings without calling its server.
@@ -80,7 +108,9 @@ type Enumerator interface {
 	// ReleasedFor and whose slot was not granted again. One call of the server is one page. A page
 	// has about limit leases, more if a name has many slots, and may have none although others
 	// follow. after is "" for the first page, and then the Next of the page before. A lease that is
-	// granted or ends meanwhile may be missing. limit is 1 to MaxPage.
+	// granted or ends meanwhile may be missing. limit is 1 to MaxPage. An error that
+	// errors.ErrUnsupported matches says why the store cannot do it as it is set up, and how to
+	// mend that.
 	Enumerate(ctx context.Context, after string, limit int) (LeasePage, error)
 }
 

@@ -36,7 +36,7 @@ func (s *Store) again(req dlock.Request, now time.Time) (g dlock.Grant, ok bool,
 		e := s.entry(key{l.Name, l.Slots == 0})
 		e.usedAt = now
 		slot := e.find(req.Token, now)
-		e.slots[slot].expiresAt = now.Add(req.TTL)
+		e.slots[slot].renewedAt, e.slots[slot].expiresAt = now, now.Add(req.TTL)
 		part := dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: slot, Token: req.Token, Fence: e.slots[slot].fence,
 			Info: e.info(now)}
 		if i == 0 {

@@ -57,7 +57,9 @@ type slot struct {
 	holder     dlock.Holder
 	fence      dlock.Fence
 	acquiredAt time.Time
+	renewedAt  time.Time
 	expiresAt  time.Time
+	releasedAt time.Time // the slot is free; holder, fence and the first two instants are of its last lease
 
 	revoked *dlock.Origin
 }
@@ -151,7 +153,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
 	return s.each(ctx, grants, func(_ *entry, sl *slot, _ dlock.Grant, now time.Time) *dlock.Origin {
 		if sl.revoked == nil {
-			sl.expiresAt = now.Add(ttl)
+			sl.renewedAt, sl.expiresAt = now, now.Add(ttl)
 		}
 		return sl.revoked
 	})
@@ -160,7 +162,8 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
 	return s.each(ctx, grants, func(e *entry, sl *slot, grant dlock.Grant, now time.Time) *dlock.Origin {
-		*sl = slot{}
+		*sl = slot{holder: sl.holder, fence: sl.fence, acquiredAt: sl.acquiredAt, renewedAt: sl.renewedAt,
+			releasedAt: now}
 		e.releasedAt = now
 		if grant.Succeeded {
 			e.succeededAt = now
@@ -205,15 +208,15 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	e := s.names[key{name, slots == 0}]
+	k := key{name, slots == 0}
+	e := s.names[k]
 	if e == nil {
 		return nil, nil
 	}
 	var list []dlock.LeaseInfo
-	for i, sl := range e.slots {
-		if sl.held(now) {
-			list = append(list, dlock.LeaseInfo{Name: name, Slot: i, Holder: sl.holder, Fence: sl.fence,
-				HeldFor: now.Sub(sl.acquiredAt), ExpiresIn: sl.expiresAt.Sub(now)})
+	for i := range e.slots {
+		if e.slots[i].held(now) {
+			list = append(list, e.slots[i].info(k, i, now))
 		}
 	}
 	return list, nil
@@ -280,7 +283,7 @@ func (e *entry) take(free int, req dlock.Request, l dlock.Lock, now time.Time) d
 	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
 	e.declared = l.Slots
 	expired := e.slots[free].token != "" // a release would have emptied the slot
-	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, acquiredAt: now,
+	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, acquiredAt: now, renewedAt: now,
 		expiresAt: now.Add(req.TTL)}
 	return dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: free, Token: req.Token, Fence: e.fence,
 		PreviousExpired: expired}

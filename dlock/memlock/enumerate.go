@@ -1,0 +1,68 @@
+package memlock
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Enumerate implements dlock.Enumerator. A page begins with a name of its own.
+func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dlock.LeasePage, err error) {
+	if limit < 1 || limit > dlock.MaxPage {
+		return page, fmt.Errorf("memlock: a page of %d leases: must be 1 to %d", limit, dlock.MaxPage)
+	}
+	if err := ctx.Err(); err != nil {
+		return page, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	var names []key
+	for k, e := range s.names {
+		if k.place() > after && slices.ContainsFunc(e.slots, func(sl slot) bool { return sl.listed(now) }) {
+			names = append(names, k)
+		}
+	}
+	slices.SortFunc(names, func(a, b key) int { return cmp.Compare(a.place(), b.place()) })
+	for i, k := range names {
+		for n, sl := range s.names[k].slots {
+			if sl.listed(now) {
+				page.Leases = append(page.Leases, sl.info(k, n, now))
+			}
+		}
+		if len(page.Leases) >= limit && i < len(names)-1 {
+			page.Next = k.place()
+			break
+		}
+	}
+	return page, nil
+}
+
+// place is where the name stands in the order in which Enumerate returns names. It is not "".
+func (k key) place() string {
+	if k.mutex {
+		return "mutex " + k.name
+	}
+	return "semaphore " + k.name
+}
+
+// listed reports whether Enumerate returns the slot's lease.
+func (s *slot) listed(now time.Time) bool {
+	return s.held(now) || !s.releasedAt.IsZero() && now.Sub(s.releasedAt) < dlock.ReleasedFor
+}
+
+// info describes the lease of a slot that is listed.
+func (s *slot) info(k key, n int, now time.Time) dlock.LeaseInfo {
+	l := dlock.LeaseInfo{Name: k.name, Mutex: k.mutex, Slot: n, Holder: s.holder, Fence: s.fence,
+		HeldFor: now.Sub(s.acquiredAt), RenewedAgo: max(now.Sub(s.renewedAt), time.Microsecond)}
+	if s.releasedAt.IsZero() {
+		l.ExpiresIn = s.expiresAt.Sub(now)
+	} else {
+		l.ReleasedAgo = max(now.Sub(s.releasedAt), time.Microsecond)
+	}
+	return l
+}
