@@ -295,6 +295,10 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 			list, err := l.List(call, "calls", 1)
 			show(list, err)
 		}
+		if e := caps.Enumerator; e != nil {
+			page, err := e.Enumerate(call, "", 10)
+			show(page, err)
+		}
 		if a := caps.Auditor; a != nil {
 			warnings, err := a.Audit(call)
 			show(warnings, err)

@@ -21,6 +21,7 @@ type mutant struct {
 	extend  func(context.Context, time.Duration, []dlock.Grant) ([]dlock.Result, error)
 	release func(context.Context, []dlock.Grant) ([]dlock.Result, error)
 	list    func(context.Context, string, int) ([]dlock.LeaseInfo, error)
+	pages   func(context.Context, string, int) (dlock.LeasePage, error)
 	update  func(context.Context, string, dlock.Update) error
 	inspect func(context.Context, []string) ([]dlock.ControlState, error)
 	value   func(context.Context, string) (dlock.ValueState, error)
@@ -81,6 +82,13 @@ func (m *mutant) List(ctx context.Context, name string, slots int) ([]dlock.Leas
 		return m.list(ctx, name, slots)
 	}
 	return m.Store.List(ctx, name, slots)
+}
+
+func (m *mutant) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+	if m.pages != nil {
+		return m.pages(ctx, after, limit)
+	}
+	return m.Store.Enumerate(ctx, after, limit)
 }
 
 // owners remembers the token that holds each slot, for mutants that do not look at tokens.

@@ -17,7 +17,7 @@ func ExampleRun() {
 	_ = func(t *testing.T) { // func TestConformance(t *testing.T) {
 		dlocktest.Run(t, dlocktest.Harness{
 			Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-				PreviousExpired: true, Control: true, Listing: true},
+				PreviousExpired: true, Control: true, Listing: true, Enumeration: true},
 			New: func(testing.TB) dlocktest.Namespace {
 				store := memlock.New() // yours: connect here, and close in a t.Cleanup
 				return dlocktest.Namespace{Open: func() dlock.DistributedLock { return store }}

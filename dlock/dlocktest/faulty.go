@@ -245,6 +245,15 @@ func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.Leas
 	return nil, fmt.Errorf("list %s: %w", name, errors.ErrUnsupported)
 }
 
+// Enumerate implements dlock.Enumerator and never fails on demand. If the store is none, it returns
+// errors.ErrUnsupported.
+func (f *Faulty) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+	if e := f.caps.Enumerator; e != nil {
+		return e.Enumerate(ctx, after, limit)
+	}
+	return dlock.LeasePage{}, fmt.Errorf("%s does not list all its leases: %w", f, errors.ErrUnsupported)
+}
+
 // Update implements dlock.Controller. If the store is none, it returns errors.ErrUnsupported.
 func (f *Faulty) Update(ctx context.Context, name string, update dlock.Update) error {
 	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {

@@ -222,6 +222,9 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 	if _, err := f.List(t.Context(), "m", 0); err != nil {
 		t.Error(err)
 	}
+	if page, err := f.Enumerate(t.Context(), "", 1); err != nil || len(page.Leases) > 0 {
+		t.Error(page, err)
+	}
 	ann := dlock.Origin{By: "ann"}
 	if err := f.Update(t.Context(), "s", dlock.Update{Trigger: &ann}); err != nil {
 		t.Error(err)
@@ -245,6 +248,9 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 	f = dlocktest.NewFaulty(bare{memlock.New()})
 	if _, err := f.List(t.Context(), "m", 0); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("List without a Lister: %v", err)
+	}
+	if _, err := f.Enumerate(t.Context(), "", 1); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Enumerate without an Enumerator: %v", err)
 	}
 	_, err = f.Inspect(t.Context(), "s")
 	for _, err := range []error{err, f.Update(t.Context(), "s", dlock.Update{}),

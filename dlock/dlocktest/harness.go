@@ -39,6 +39,9 @@ type Features struct {
 	Delay bool
 	// Listing: the store is a dlock.Lister. If not stated, it must not be one.
 	Listing bool
+	// Enumeration: the store is a dlock.Enumerator, of all names of a namespace, and knows when
+	// leases were renewed. It needs Fence. If not stated, it must not be one that returns pages.
+	Enumeration bool
 	// OneRoundTrip: each call takes one round trip, whatever the number of slots, or of grants up
 	// to 500. It needs Namespace.RoundTrips.
 	OneRoundTrip bool
@@ -155,6 +158,7 @@ var promises = join(
 	batches,
 	requests,
 	listing,
+	enumerating,
 	successes,
 	abandoning,
 	controlling,

@@ -42,12 +42,17 @@ func lists(c *check) {
 		}
 		for i, w := range want {
 			got := list[i]
-			if got.Name != name || got.Slot != w.grant.Slot || got.Fence != w.grant.Fence ||
-				got.Holder != w.req.Holder {
+			if got.Name != name || got.Mutex != (slots == 0) || got.Slot != w.grant.Slot ||
+				got.Fence != w.grant.Fence || got.Holder != w.req.Holder {
 				c.errorf("list of %q: %+v: must be slot %d with fence %d of %v", name, got, w.grant.Slot, w.grant.Fence,
 					w.req.Holder)
 			}
 			c.age("list of "+name, got.HeldFor, asked.Sub(w.got), answered.Sub(w.sent))
+			if c.h.Features.Enumeration && (got.RenewedAgo <= 0 || got.RenewedAgo > answered.Sub(w.sent)+c.h.Slack) ||
+				got.ReleasedAgo != 0 {
+				c.errorf("list of %q: %+v: must be held, and was renewed %v ago at most", name, got,
+					answered.Sub(w.sent))
+			}
 			least, most := w.heldUntil().Sub(answered)-c.h.Slack, w.got.Add(w.req.TTL).Sub(asked)+c.h.Slack
 			if got.ExpiresIn < least || got.ExpiresIn > most || got.ExpiresIn <= 0 {
 				c.errorf("list of %q: slot %d ends in %v: must be %v to %v", name, got.Slot, got.ExpiresIn, least, most)

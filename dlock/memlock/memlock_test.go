@@ -15,7 +15,7 @@ import (
 func TestConformance(t *testing.T) {
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true},
+			PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true, Enumeration: true},
 		Virtual: true,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()
@@ -34,7 +34,7 @@ func TestConformanceInRealTime(t *testing.T) {
 	}
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true},
+			PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true, Enumeration: true},
 		TTL: 100 * time.Millisecond,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()

@@ -104,6 +104,12 @@ func (l *link) List(ctx context.Context, name string, slots int) (held []dlock.L
 	return l.Faulty.List(ctx, name, slots)
 }
 
+// Enumerate implements dlock.Enumerator.
+func (l *link) Enumerate(ctx context.Context, after string, limit int) (page dlock.LeasePage, err error) {
+	defer l.watch(ctx, &err)()
+	return l.Faulty.Enumerate(ctx, after, limit)
+}
+
 // Audit implements dlock.Auditor.
 func (l *link) Audit(ctx context.Context) (warnings []string, err error) {
 	defer l.watch(ctx, &err)()

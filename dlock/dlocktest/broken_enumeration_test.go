@@ -1,0 +1,120 @@
+package dlocktest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// each changes the leases of every page.
+func (m *mutant) each(change func([]dlock.LeaseInfo) []dlock.LeaseInfo) {
+	m.pages = func(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+		page, err := m.Store.Enumerate(ctx, after, limit)
+		page.Leases = change(page.Leases)
+		return page, err
+	}
+}
+
+// without leaves leases out.
+func without(which func(dlock.LeaseInfo) bool) func(*mutant) {
+	return func(m *mutant) {
+		m.each(func(list []dlock.LeaseInfo) []dlock.LeaseInfo { return slices.DeleteFunc(list, which) })
+	}
+}
+
+// altered changes each lease.
+func altered(change func(*dlock.LeaseInfo)) func(*mutant) {
+	return func(m *mutant) {
+		m.each(func(list []dlock.LeaseInfo) []dlock.LeaseInfo {
+			for i := range list {
+				change(&list[i])
+			}
+			return list
+		})
+	}
+}
+
+var (
+	findsAll   = []string{"enumerate/finds"}
+	findsOnce  = []string{"enumerate/leases that stay"}
+	aRelease   = []string{"enumerate/shows a release"}
+	aRenewal   = []string{"enumerate/tells when"}
+	itsOwnOnly = []string{"enumerate/sees nothing"}
+)
+
+var enumerationMistakes = []mistake{
+	{"an enumeration without mutexes", findsAll, without(func(l dlock.LeaseInfo) bool { return l.Mutex })},
+	{"an enumeration of slots 0", findsAll, without(func(l dlock.LeaseInfo) bool { return l.Slot > 0 })},
+	{"an enumeration of names with quotes", findsAll, without(func(l dlock.LeaseInfo) bool {
+		return strings.Contains(l.Name, "'")
+	})},
+	{"an enumeration of mutexes as semaphores", findsAll, altered(func(l *dlock.LeaseInfo) { l.Mutex = false })},
+	{"an enumeration without holders", findsAll, altered(func(l *dlock.LeaseInfo) { l.Holder = dlock.Holder{} })},
+	{"an enumeration without fences", findsAll, altered(func(l *dlock.LeaseInfo) { l.Fence = 0 })},
+	{"one page for all", findsAll, func(m *mutant) {
+		m.pages = func(ctx context.Context, after string, _ int) (dlock.LeasePage, error) {
+			return m.Store.Enumerate(ctx, after, dlock.MaxPage)
+		}
+	}},
+	{"the first page for all", findsAll, func(m *mutant) {
+		m.pages = func(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+			page, err := m.Store.Enumerate(ctx, after, limit)
+			page.Next = ""
+			return page, err
+		}
+	}},
+	{"pages by their number", findsOnce, func(m *mutant) {
+		m.pages = func(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+			page, err := m.Store.Enumerate(ctx, "", dlock.MaxPage)
+			from := min(len(after), len(page.Leases)) // as many letters as leases were found
+			to := min(from+limit, len(page.Leases))
+			next := dlock.LeasePage{Leases: page.Leases[from:to]}
+			if to < len(page.Leases) {
+				next.Next = strings.Repeat("x", to)
+			}
+			return next, err
+		}
+	}},
+	{"releases are not shown", aRelease, without(func(l dlock.LeaseInfo) bool { return l.ReleasedAgo > 0 })},
+	{"what was released is held", aRelease, altered(func(l *dlock.LeaseInfo) {
+		if l.ReleasedAgo > 0 {
+			l.ReleasedAgo, l.ExpiresIn = 0, time.Second
+		}
+	})},
+	{"nobody has released it", aRelease, altered(func(l *dlock.LeaseInfo) {
+		if l.ReleasedAgo > 0 {
+			l.Holder = dlock.Holder{}
+		}
+	})},
+	{"releases are shown for ever", aRelease, func(m *mutant) {
+		ever := map[place]dlock.LeaseInfo{}
+		m.each(func(list []dlock.LeaseInfo) []dlock.LeaseInfo {
+			for _, l := range list {
+				at := place{l.Name, l.Mutex, l.Slot}
+				if delete(ever, at); l.ReleasedAgo > 0 {
+					ever[at] = l
+				}
+			}
+			for _, l := range ever {
+				if !slices.ContainsFunc(list, func(is dlock.LeaseInfo) bool { return is.Name == l.Name }) {
+					list = append(list, l)
+				}
+			}
+			return list
+		})
+	}},
+	{"HeldFor begins again", aRenewal, altered(func(l *dlock.LeaseInfo) { l.HeldFor = l.RenewedAgo })},
+	{"RenewedAgo goes on", aRenewal, altered(func(l *dlock.LeaseInfo) { l.RenewedAgo = l.HeldFor })},
+	{"RenewedAgo is not known", aRenewal, altered(func(l *dlock.LeaseInfo) { l.RenewedAgo = 0 })},
+	{"RenewedAgo by the first TTL", aRenewal, altered(func(l *dlock.LeaseInfo) {
+		l.RenewedAgo = max(time.Microsecond, 10*time.Minute-l.ExpiresIn)
+	})},
+	{"leases of others", itsOwnOnly, func(m *mutant) {
+		m.each(func(list []dlock.LeaseInfo) []dlock.LeaseInfo {
+			return append(list, dlock.LeaseInfo{Name: "theirs", ExpiresIn: time.Second})
+		})
+	}},
+}
