@@ -6,7 +6,7 @@
 --   state   hash: fence, tick, starts, slots, run (master_replid of the server that granted
 --           last), form, success (µs: when a grant was last released as succeeded), claimer (JSON
 --           members: who started the tick last), kept (ms: when the expiry of the state was last
---           extended), schedule (of the tick), released (mutex: 0 from a grant to its release, then
+--           extended, and the name noted: see enlist.lua), schedule (of the tick), released (mutex: 0 from a grant to its release, then
 --           1; semaphore: when a grant was last released, µs); of a semaphore also overrides, see
 --           update.lua.
 --           A version that stores what this one would misread must write format, a number: 2. This
@@ -15,7 +15,11 @@
 --           so the lowest released slot comes first. A hint: the slot's own key decides.
 --   tokens  sorted set: token -> its slot, so that a repeated attempt finds its grant. A release
 --           removes the token
---   base..i of slot i; of a mutex, base itself: the lease
+--   base..i of slot i; of a mutex, base itself: the lease. Its value is JSON: token, maybe revoked,
+--           fence, since (ms: when it was granted), holder, and ttl (ms: of its grant or last
+--           extension)
+--   base..'released:'..i; of a mutex base..':slot:released': what was the value until the release,
+--           without the token. It expires soon, and counts for nothing once the slot is granted again
 -- and one key that all names with a prefix share, so that a restart is waited for once and not
 -- again for each name:
 --   note    hash: run (master_replid), since (ms: that run began then, or before). On a Cluster no
@@ -32,7 +36,8 @@
 -- ARGV[7] ttl     ms   ARGV[8] holder: JSON members to store, readable with redis-cli
 -- ARGV[9] epoch   of the failover that made this server the master, after a slash; '' without
 --                 Sentinel
--- ARGV[10…] of each attempt: token; slots, 0: mutex, and those of the further semaphores, separated
+-- ARGV[10] shared see enlist.lua; '': no names are noted
+-- ARGV[11…] of each attempt: token; slots, 0: mutex, and those of the further semaphores, separated
 --          by blanks; '' or the tick: its instant (µs), allowed starts, when it came due if it is
 --          claimed as missed (µs), else 0, and its schedule; or, of a tick with a delay: after, the
 --          delay (µs), and its schedule
@@ -61,9 +66,10 @@
 -- created within an attempt, which costs half a command.
 local call, find, sub = redis.call, string.find, string.sub
 local quarantine, idle, brief, ahead, form = ARGV[1] + 0, ARGV[2], ARGV[3], ARGV[4] + 0, ARGV[5]
-local note, ttl, holder, epoch = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local note, ttl, holder, epoch, shared = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local told_ttl = ',"ttl":' .. ttl .. '}'
 local often = brief / 4
-local attempts = (#ARGV - 9) / 3
+local attempts = (#ARGV - 10) / 3
 local joint = #KEYS > attempts -- there are further semaphores
 local time = redis.pcall('TIME')
 if time.err then

@@ -24,7 +24,7 @@ if joint then
       local slot = call('ZSCORE', o.tokens, token)
       local held = slot and get(base .. slot)
       if held and sub(held, 1, #mine) == mine then
-        o.slot, o.fence_text, o.abandoned = slot, string.match(held, '"fence":(%d+)') or '0', ' 0'
+        o.held, o.slot, o.fence_text, o.abandoned = held, slot, string.match(held, '"fence":(%d+)') or '0', ' 0'
       end
       if (o.slot ~= nil) ~= (ours or false) then
         error('TICKSLOT of the leases of one request some have ended, and that in ' .. base .. ' has '
@@ -38,7 +38,7 @@ if joint then
   -- Extends the leases that a repeated attempt holds.
   function extend_also(others)
     for _, o in ipairs(others) do
-      call('PEXPIRE', o.base .. o.slot, ttl)
+      renew(o.base .. o.slot, o.held, ttl, told_ttl)
       if call('ZADD', o.index, ends, o.slot) == 1 then call('PEXPIRE', o.index, memory(o.state, o.version)) end
     end
     return taken_also(others)
@@ -88,7 +88,7 @@ if joint then
     for _, o in ipairs(others) do
       local fence = o.fence
       o.fence_text = fence < micros and micros_text or int(fence + 1)
-      local value = mine .. ',"fence":' .. o.fence_text .. ',"since":' .. now_text .. ',' .. holder .. '}'
+      local value = mine .. ',"fence":' .. o.fence_text .. ',"since":' .. now_text .. ',' .. holder .. told_ttl
       if not call('SET', o.base .. o.slot, value, 'NX', 'PX', ttl) then
         error('TICKSLOT key ' .. o.base .. o.slot .. ' appeared within a script', 0)
       end
@@ -100,6 +100,7 @@ if joint then
       if o.new or o.fresh or o.kept > now or now - o.kept > often or o.run ~= o.noted or o.declared ~= o.size then
         call('HSET', o.state, 'slots', o.size, 'form', form, 'kept', now_text)
         if o.noted then call('HSET', o.state, 'run', o.noted) end
+        enlist(shared, o.state, now, now_text, brief)
         forget(o.state, o.version)
         call('PEXPIRE', o.index, memory(o.state, o.version))
       elseif o.version ~= '0' then

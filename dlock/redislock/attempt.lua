@@ -61,7 +61,7 @@ local function attempt(state, token, slots, claim)
   if ours then
     -- Its holder trusts it for ttl from the time of asking, so it must last that long, even if it
     -- was revoked meanwhile. The next heartbeat reports the revocation.
-    call('PEXPIRE', base .. again, ttl)
+    renew(base .. again, held, ttl, told_ttl)
     if not mutex then
       ends = ends or int(now + ttl)
       if call('ZADD', index, ends, again) == 1 then call('PEXPIRE', index, memory(state, version)) end
@@ -164,7 +164,7 @@ local function attempt(state, token, slots, claim)
   -- search goes on. Each round rules out one slot, so there are at most n rounds. After the loss of
   -- the index this rebuilds it.
   local fence_text = (fence < micros or fence >= 9007199254740992) and micros_text or int(fence + 1)
-  local value = mine .. ',"fence":' .. fence_text .. ',"since":' .. now_text .. ',' .. holder .. '}'
+  local value = mine .. ',"fence":' .. fence_text .. ',"since":' .. now_text .. ',' .. holder .. told_ttl
   local tries = 0
   local key = base .. slot
   while not call('SET', key, value, 'NX', 'PX', ttl) do
@@ -210,6 +210,7 @@ local function attempt(state, token, slots, claim)
   if kept > now or now - kept > often or known[2] ~= run or first_tick or not mutex and declared ~= slots then
     call('HSET', state, 'slots', slots, 'form', form, 'kept', now_text)
     if run then call('HSET', state, 'run', run) end
+    enlist(shared, state, now, now_text, brief)
     forget(state, version)
     if not mutex then call('PEXPIRE', index, memory(state, version)) end
   elseif version ~= '0' then
@@ -220,4 +221,4 @@ local function attempt(state, token, slots, claim)
   return joint and answer .. taken_also(others) or answer
 end
 
-return each(micros_text, attempts, 7, attempt)
+return each(micros_text, attempts, 8, attempt)

@@ -16,7 +16,7 @@ import (
 )
 
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-	PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true}
+	PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true, Enumeration: true}
 
 // suiteTTL bounds the leases of the suite: long enough for a thousand calls on a busy machine. It
 // is also how long the suite waits for a server that has just started.
@@ -30,7 +30,7 @@ func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.Un
 	return func(t testing.TB) dlocktest.Namespace {
 		opts := opts
 		opts.Prefix, opts.QuarantineTTL = shop+rand.Text()+":", suiteTTL
-		if strings.Contains(t.Name(), "/also/") {
+		if strings.Contains(t.Name(), "/also/") || strings.Contains(t.Name(), "/enumerate/") {
 			opts.Prefix = shop + "{" + rand.Text() + "}:"
 		}
 		client := connect(t)

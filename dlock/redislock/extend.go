@@ -27,7 +27,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
 	}
 	batches, err := s.batches(grants, extendScript, []any{rediskit.Millis(ttl), rediskit.Millis(longRetention),
-		rediskit.Millis(s.retention())}, func(run []int) []any {
+		rediskit.Millis(s.retention()), s.sharedKeys()}, func(run []int) []any {
 		var words strings.Builder
 		words.Grow(32 * len(run)) // tokens of a Session have 26 bytes
 		for _, i := range run {
@@ -47,7 +47,8 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	batches, err := s.batches(grants, releaseScript, []any{rediskit.Millis(s.retention())}, func(run []int) []any {
+	common := []any{rediskit.Millis(s.retention()), s.keepReleases()}
+	batches, err := s.batches(grants, releaseScript, common, func(run []int) []any {
 		items := make([]any, 0, 3*len(run))
 		for _, i := range run {
 			g, succeeded := &grants[i], 0

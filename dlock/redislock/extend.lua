@@ -4,7 +4,8 @@
 --         because leases of several names could be on different nodes, and the keys of the leases
 --         follow
 -- ARGV[1] ttl, ms   ARGV[2] idle, ms   ARGV[3] brief, ms: see acquire.lua
--- ARGV[4] words: slot ('' for a mutex) and token of each lease, each followed by a blank
+-- ARGV[4] shared  see enlist.lua; '': no names are noted
+-- ARGV[5] words: slot ('' for a mutex) and token of each lease, each followed by a blank
 --
 -- Returns {words, origin or error, origin or error …}, where words has for each lease, separated by
 -- blanks: its outcome (1: extended; 0: lost; revoked: by the next origin (JSON); error: the next
@@ -13,6 +14,7 @@
 
 local redis, string = redis, string -- a global is looked up by name on each use
 local ttl = ARGV[1]
+local told_ttl = ',"ttl":' .. ttl .. '}'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ends = string.format('%.0f', now + ttl)
@@ -20,7 +22,7 @@ local words, more = {}, {''}
 
 local i = 0 -- of the lease
 local state, known, base, index, slots, version -- of its name
-for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
+for slot, token in string.gmatch(ARGV[5], '(%S*) (%S+) ') do
   i = i + 1
   local mine, mutex = '{"token":"' .. token .. '"', slot == ''
   if KEYS[i] ~= state then -- leases of one name often follow each other
@@ -35,7 +37,9 @@ for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
       local kept = tonumber(known[3])
       if known[1] and (not kept or kept > now or now - kept > ARGV[3] / 4) then
         -- if the server is out of memory, the next heartbeat writes it
-        redis.pcall('HSET', state, 'kept', string.format('%.0f', now))
+        local now_text = string.format('%.0f', now)
+        redis.pcall('HSET', state, 'kept', now_text)
+        enlist(ARGV[4], state, now, now_text, ARGV[3])
         local memory = (known[2] or redis.call('HEXISTS', state, 'tick') == 1) and ARGV[2] or ARGV[3]
         if not known[2] then redis.call('PEXPIRE', state, memory) end
         if not mutex then redis.call('PEXPIRE', index, memory) end
@@ -60,7 +64,7 @@ for slot, token in string.gmatch(ARGV[4], '(%S*) (%S+) ') do
     local to = (string.find(value, ',"fence":', from, true) or 0) - 1
     outcome, more[#more + 1] = 'revoked', string.sub(value, from, to)
   else
-    redis.call('PEXPIRE', key, ttl)
+    renew(key, value, ttl, told_ttl)
     -- The index is a hint. A key of another type in its place must not cost this lease or the ones
     -- after it. Acquire reports it.
     if not mutex then redis.pcall('ZADD', index, 'XX', ends, slot) end

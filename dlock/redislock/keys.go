@@ -69,6 +69,19 @@ func (s *Store) serverKey() string {
 	return s.prefix + ":slot:server"
 }
 
+// sharedKeys returns what the keys begin with that all names share, for enlist.lua. It is "" if
+// there can be none, because names are on different nodes of a Cluster.
+func (s *Store) sharedKeys() string {
+	switch {
+	case !s.tagged:
+		return s.prefix + ":slot:"
+	case strings.Contains(s.prefix, "}"): // it has a hash tag
+		return "{" + s.prefix + "}:slot:"
+	default:
+		return ""
+	}
+}
+
 // form returns the name of the form in the scripts.
 func (s *Store) form() string {
 	if s.tagged {

@@ -141,7 +141,7 @@ func FuzzAnswers(f *testing.F) {
 			} else if !errors.Is(err, errAnswer) && !errors.Is(err, dlock.ErrFault) {
 				t.Errorf("%v: %v", a, err)
 			}
-			if _, err := parseList("a", a); err == nil && len(a)%3 != 1 {
+			if _, err := parseList("a", true, a); err == nil && len(a)%3 != 1 {
 				t.Errorf("%v: no error", a)
 			}
 		}

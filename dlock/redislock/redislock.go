@@ -270,7 +270,7 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	if err != nil {
 		return nil, s.failed(ctx, err)
 	}
-	return parseList(name, answer)
+	return parseList(name, slots == 0, answer)
 }
 
 func (s *Store) check(req dlock.Request) error {
@@ -337,7 +337,7 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 	}
 	args := []any{rediskit.Millis(quarantine), rediskit.Millis(longRetention), rediskit.Millis(s.retention()),
 		dlock.MaxTickAhead.Microseconds(), s.form(), s.serverKey(), rediskit.Millis(req.TTL),
-		holderJSON(req.Holder), epoch}
+		holderJSON(req.Holder), epoch, s.sharedKeys()}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
 	return args
 }

@@ -3,7 +3,8 @@
 -- KEYS[i] state of the name of the i-th lease, see acquire.lua. On a Cluster all are the same, and
 --         keys of the leases follow
 -- ARGV[1] brief, ms: see acquire.lua
--- ARGV[2…] of each lease: slot ('' for a mutex, -1 for whichever the token holds); token; 1 if the
+-- ARGV[2] keep    ms that the release is kept, with its holder; '0': it is not
+-- ARGV[3…] of each lease: slot ('' for a mutex, -1 for whichever the token holds); token; 1 if the
 --         work succeeded, else 0
 --
 -- Returns {'', answer for each lease …}. An answer is two words, outcome (1: released; 0: lost) and
@@ -43,6 +44,11 @@ local function release(state, slot, token, well)
       call('ZADD', base .. 'index', 'XX', slot, slot)
       call('ZREM', base .. 'tokens', token)
     end
+    if ARGV[2] ~= '0' and sub(value, #mine + 1, #mine + 1) == ',' then
+      -- A release succeeds also if it cannot be kept.
+      redis.pcall('SET', mutex and base .. ':slot:released' or base .. 'released:' .. slot, '{' .. sub(value, #mine + 2),
+        'PX', ARGV[2])
+    end
     if not micros then
       local time = call('TIME')
       micros = time[1] .. sub('00000' .. time[2], -6)
@@ -57,4 +63,4 @@ local function release(state, slot, token, well)
   return (released and '1 ' or '0 ') .. (slots or '0')
 end
 
-return each('', (#ARGV - 1) / 3, -1, release)
+return each('', (#ARGV - 2) / 3, 0, release)

@@ -283,7 +283,7 @@ func parseClaimer(v any) dlock.Holder {
 	return held.holder()
 }
 
-func parseList(name string, a []any) ([]dlock.LeaseInfo, error) {
+func parseList(name string, mutex bool, a []any) ([]dlock.LeaseInfo, error) {
 	if len(a)%3 != 1 {
 		return nil, fmt.Errorf("%w: %d values", errAnswer, len(a))
 	}
@@ -296,10 +296,9 @@ func parseList(name string, a []any) ([]dlock.LeaseInfo, error) {
 			return nil, fmt.Errorf("redislock: %w: slot %d of %s does not hold a lease: %w", dlock.ErrFault,
 				number(a[i]), name, err)
 		}
-		list = append(list, dlock.LeaseInfo{
-			Name: name, Slot: int(number(a[i])), Holder: held.holder(), Fence: dlock.Fence(held.Fence),
-			HeldFor: milliseconds(now - held.AcquiredAt), ExpiresIn: milliseconds(number(a[i+1])),
-		})
+		l := held.info(now, number(a[i+1]))
+		l.Name, l.Mutex, l.Slot = name, mutex, int(number(a[i]))
+		list = append(list, l)
 	}
 	slices.SortFunc(list, func(a, b dlock.LeaseInfo) int { return a.Slot - b.Slot })
 	return list, nil
@@ -312,6 +311,7 @@ type stored struct {
 	Host       string `json:"host"`
 	PID        int    `json:"pid"`
 	ID         string `json:"id"`
+	TTL        int64  `json:"ttl"` // ms, of the grant or the last extension; 0: written by an earlier version
 }
 
 func (v stored) holder() dlock.Holder { return dlock.Holder{Host: v.Host, PID: v.PID, ID: v.ID} }

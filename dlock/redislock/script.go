@@ -33,10 +33,11 @@ func newScript(files ...string) *script {
 }
 
 var (
-	acquireScript = newScript("parts/numbers", "parts/names", "parts/each", "acquire", "slots", "also", "attempt")
-	extendScript  = newScript("parts/names", "extend")
+	acquireScript = newScript("parts/numbers", "parts/names", "parts/each", "parts/enlist", "parts/renew", "acquire", "slots", "also", "attempt")
+	extendScript  = newScript("parts/names", "parts/enlist", "parts/renew", "extend")
 	releaseScript = newScript("parts/names", "parts/each", "release")
 	listScript    = newScript("list")
+	pageScript    = newScript("parts/names", "enumerate")
 	updateScript  = newScript("parts/numbers", "parts/names", "update")
 	inspectScript = newScript("parts/names", "inspect")
 	revokeScript  = newScript("parts/names", "revoke")

@@ -1,0 +1,118 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/rediskit"
+)
+
+// pageKeys is how many names and slots a page of Enumerate looks at, or few more than that: the
+// server waits for it, a millisecond or two. A name with many slots is looked at as a whole.
+const pageKeys = 2_000
+
+// Enumerate implements dlock.Enumerator. It is one script, which writes nothing. A page is shorter
+// than limit if it has looked at 2,000 names and slots, or one name with more.
+//
+// Names are found by a set that the first grant of a name adds it to, and later grants and
+// extensions now and then: see the package doc. A lease whose value was changed by hand may have no
+// Holder.
+//
+// On a Cluster all names have to be on one node, as they are if the Prefix has a hash tag, such as
+// {shop}:. Without one it returns an error that errors.ErrUnsupported matches.
+func (s *Store) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+	if s.fault != nil {
+		return dlock.LeasePage{}, s.fault
+	}
+	if limit < 1 || limit > dlock.MaxPage {
+		return dlock.LeasePage{}, fmt.Errorf("redislock: a page of %d leases: must be 1 to %d", limit, dlock.MaxPage)
+	}
+	if s.sharedKeys() == "" {
+		return dlock.LeasePage{}, errScattered
+	}
+	answer, err := pageScript.Run(ctx, s.client, []string{s.sharedKeys() + "names"}, after, limit, pageKeys,
+		s.keepReleases()).Slice()
+	if err != nil {
+		return dlock.LeasePage{}, s.failed(ctx, err)
+	}
+	return s.parsePage(answer)
+}
+
+var errScattered = fmt.Errorf("redislock: on a Cluster, leases can be listed only if all names are on one node: put "+
+	"braces into Options.Prefix, as in {shop}: (%w)", errors.ErrUnsupported)
+
+// keepReleases returns how long a release is kept, in ms; 0: nobody could read it.
+func (s *Store) keepReleases() int64 {
+	if s.sharedKeys() == "" {
+		return 0
+	}
+	return rediskit.Millis(dlock.ReleasedFor)
+}
+
+// parsePage parses the answer of enumerate.lua. What is in the set and is no name of ours is left
+// out; it was put there by hand.
+func (s *Store) parsePage(a []any) (page dlock.LeasePage, err error) {
+	if len(a)%5 != 2 {
+		return page, fmt.Errorf("%w: %d values", errAnswer, len(a))
+	}
+	now := number(a[0])
+	next, ok := a[1].(string)
+	if !ok || now <= 0 {
+		return page, errAnswer
+	}
+	page.Next = next
+	for i := 2; i < len(a); i += 5 {
+		state, _ := a[i].(string)
+		name, mutex, ok := s.nameOf(state)
+		slot := number(a[i+1])
+		if !ok || slot < 0 || slot >= dlock.MaxSlots {
+			continue
+		}
+		text, _ := a[i+4].(string)
+		held, _ := parseValue(text) // a malformed value holds the slot as well
+		l := held.info(now, number(a[i+2]))
+		if ago := number(a[i+3]); ago >= 0 {
+			l.ReleasedAgo = max(time.Microsecond, milliseconds(ago))
+			l.ExpiresIn, l.RenewedAgo = 0, 0
+		} else {
+			l.ExpiresIn = max(time.Microsecond, l.ExpiresIn)
+		}
+		l.Name, l.Mutex, l.Slot = name, mutex, int(slot)
+		page.Leases = append(page.Leases, l)
+	}
+	return page, nil
+}
+
+// nameOf returns the name whose state has a key.
+func (s *Store) nameOf(state string) (name string, mutex, ok bool) {
+	name, mutex = strings.CutSuffix(state, mutexState)
+	if !mutex {
+		name, _ = strings.CutSuffix(state, semaphoreState)
+	}
+	if s.tagged {
+		name = strings.TrimSuffix(strings.TrimPrefix(name, "{"), "}")
+	}
+	name = strings.TrimPrefix(name, s.prefix)
+	return name, mutex, s.state(name, mutex) == state && dlock.CheckName(name) == nil
+}
+
+// clockStep is how far a clock that was not set may seem to go back, in ms.
+const clockStep = 1_000
+
+// info describes a lease that is held at the server's time now (ms), and whose key lasts for another
+// left ms.
+func (v stored) info(now, left int64) dlock.LeaseInfo {
+	l := dlock.LeaseInfo{Holder: v.holder(), Fence: dlock.Fence(max(0, v.Fence)), ExpiresIn: milliseconds(left)}
+	if v.AcquiredAt > 0 {
+		l.HeldFor = milliseconds(now - v.AcquiredAt)
+	}
+	// If more is left than it was extended by, the clock was set back, or the key is not ours.
+	if v.TTL > 0 && left >= 0 && left-v.TTL <= clockStep {
+		l.RenewedAgo = max(time.Microsecond, min(milliseconds(v.TTL-left), l.HeldFor))
+	}
+	return l
+}

@@ -1,0 +1,90 @@
+-- Enumerate: a page of the leases of all names: those that are held, as far as the indexes have
+-- them, and those that were released lately. Nothing is written.
+--
+-- KEYS[1] names  see enlist.lua
+-- ARGV[1] after  the page begins behind this member; '': with the first
+-- ARGV[2] limit  the page ends with the name that has the lease of this number
+-- ARGV[3] most   or with the name that has the key of this number: a page must not hold up the
+--         server
+-- ARGV[4] kept   ms that release.lua keeps a release
+--
+-- Returns {now ms, where the next page begins or '', and of each lease: state of its name, slot,
+-- time left ms, -1 or when it was released (ms ago), and value}
+
+local names, after, limit, most, kept = KEYS[1], ARGV[1], ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0
+local time = redis.call('TIME')
+local result = {string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), ''}
+local leases, seen = 0, 0
+
+local function add(state, slot, left, ago, value)
+  local n = #result
+  result[n + 1], result[n + 2], result[n + 3], result[n + 4], result[n + 5] = state, slot, left, ago, value
+  leases = leases + 1
+end
+local function held(state, slot, key, value) add(state, slot, redis.call('PTTL', key), -1, value) end
+local function released(state, slot, key, value)
+  add(state, slot, 0, math.max(0, kept - redis.call('PTTL', key)), value)
+end
+
+-- Returns the values of the keys that have one, by slot. A key of another type has none.
+local function values(start, slots)
+  local found = {}
+  for from = 1, #slots, 1000 do
+    local keys = {}
+    for i = from, math.min(from + 999, #slots) do keys[#keys + 1] = start .. slots[i] end
+    local got = redis.pcall('MGET', unpack(keys)) -- an error if a slot of the Cluster is being moved
+    for i = 1, #keys do found[slots[from + i - 1]] = got[i] end
+  end
+  seen = seen + #slots
+  return found
+end
+
+local function mutex(state, base)
+  local value = redis.pcall('GET', base)
+  if type(value) == 'string' then return held(state, 0, base, value) end
+  local key = base .. ':slot:released'
+  value = redis.pcall('GET', key)
+  -- unless it was granted again since, and has expired
+  if type(value) == 'string' and redis.pcall('HGET', state, 'released') ~= '0' then released(state, 0, key, value) end
+end
+
+local function semaphore(state, base)
+  local slots, free = redis.pcall('ZRANGE', base .. 'index', '0', '-1'), {}
+  local taken = values(base, slots)
+  for _, slot in ipairs(slots) do
+    if taken[slot] then
+      held(state, slot, base .. slot, taken[slot])
+    else
+      free[#free + 1] = slot
+    end
+  end
+  for slot, value in pairs(values(base .. 'released:', free)) do
+    -- a lease that has expired since leaves its token
+    if value and redis.pcall('ZCOUNT', base .. 'tokens', slot, slot) == 0 then
+      released(state, slot, base .. 'released:' .. slot, value)
+    end
+  end
+end
+
+local some = 100
+local from = after == '' and '-' or '(' .. after
+while true do
+  local states = redis.pcall('ZRANGE', names, from, '+', 'BYLEX', 'LIMIT', '0', some)
+  if states.err then
+    return redis.error_reply('TICKSLOT key ' .. names .. ' does not hold the names in use:\t' .. states.err)
+  end
+  for i, state in ipairs(states) do
+    seen = seen + 1
+    if string.sub(state, -#':slot:mutex') == ':slot:mutex' then
+      mutex(state, base_of(state, true))
+    else
+      semaphore(state, base_of(state, false))
+    end
+    if leases >= limit or seen >= most then
+      if i < #states or #states == some then result[2] = state end
+      return result
+    end
+  end
+  if #states < some then return result end
+  from = '(' .. states[#states]
+end

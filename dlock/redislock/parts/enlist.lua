@@ -1,0 +1,23 @@
+-- Notes that a name is in use, in two sorted sets of the keys of states, with which Enumerate finds
+-- all names:
+--   names  in their own order: a page begins behind the last name of the one before, whatever
+--          happened meanwhile
+--   used   by when they were noted last (ms)
+-- shared is what both keys begin with. Whoever writes kept calls this, so a name is noted again
+-- with the first grant or extension that comes a quarter of brief after. No lease lasts longer than
+-- another quarter, so names that were not noted for brief have none, and leave both sets. Nothing
+-- but Enumerate depends on this, so errors are ignored.
+local function enlist(shared, state, now, now_text, brief)
+  if shared == '' then return end
+  local names, used = shared .. 'names', shared .. 'used'
+  redis.pcall('ZADD', names, '0', state)
+  redis.pcall('ZADD', used, now_text, state)
+  -- A few at a time: as many as are noted meanwhile, or more.
+  local old = redis.pcall('ZRANGEBYSCORE', used, '-inf', string.format('(%.0f', now - brief), 'LIMIT', '0', '10')
+  if #old > 0 then
+    redis.pcall('ZREM', names, unpack(old))
+    redis.pcall('ZREM', used, unpack(old))
+  end
+  redis.pcall('PEXPIRE', names, brief)
+  redis.pcall('PEXPIRE', used, brief)
+end
