@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,8 +69,8 @@ func (s *Store) parsePage(a []any) (page dlock.LeasePage, err error) {
 	for i := 2; i < len(a); i += 5 {
 		state, _ := a[i].(string)
 		name, mutex, ok := s.nameOf(state)
-		slot := number(a[i+1])
-		if !ok || slot < 0 || slot >= dlock.MaxSlots {
+		slot, err := strconv.Atoi(fmt.Sprint(a[i+1]))
+		if !ok || err != nil || slot < 0 || slot >= dlock.MaxSlots {
 			continue
 		}
 		text, _ := a[i+4].(string)
@@ -81,7 +82,7 @@ func (s *Store) parsePage(a []any) (page dlock.LeasePage, err error) {
 		} else {
 			l.ExpiresIn = max(time.Microsecond, l.ExpiresIn)
 		}
-		l.Name, l.Mutex, l.Slot = name, mutex, int(slot)
+		l.Name, l.Mutex, l.Slot = name, mutex, slot
 		page.Leases = append(page.Leases, l)
 	}
 	return page, nil

@@ -16,14 +16,26 @@ local time = redis.call('TIME')
 local result = {string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), ''}
 local leases, seen = 0, 0
 
+-- Calls a command. A key of another type is as if it were not there: acquire.lua reports it. Without
+-- the right to a command, or while its key is being moved to another node of a Cluster, there is no
+-- page.
+local function read(command, key, ...)
+  local got = redis.pcall(command, key, ...)
+  if type(got) == 'table' and got.err then
+    if string.find(got.err, 'WRONGTYPE', 1, true) then return false end
+    error('TICKSLOT key ' .. key .. ' cannot be read:\t' .. got.err, 0)
+  end
+  return got
+end
+
 local function add(state, slot, left, ago, value)
   local n = #result
   result[n + 1], result[n + 2], result[n + 3], result[n + 4], result[n + 5] = state, slot, left, ago, value
   leases = leases + 1
 end
-local function held(state, slot, key, value) add(state, slot, redis.call('PTTL', key), -1, value) end
+local function held(state, slot, key, value) add(state, slot, read('PTTL', key), -1, value) end
 local function released(state, slot, key, value)
-  add(state, slot, 0, math.max(0, kept - redis.call('PTTL', key)), value)
+  add(state, slot, 0, math.max(0, kept - read('PTTL', key)), value)
 end
 
 -- Returns the values of the keys that have one, by slot. A key of another type has none.
@@ -32,7 +44,7 @@ local function values(start, slots)
   for from = 1, #slots, 1000 do
     local keys = {}
     for i = from, math.min(from + 999, #slots) do keys[#keys + 1] = start .. slots[i] end
-    local got = redis.pcall('MGET', unpack(keys)) -- an error if a slot of the Cluster is being moved
+    local got = read('MGET', unpack(keys))
     for i = 1, #keys do found[slots[from + i - 1]] = got[i] end
   end
   seen = seen + #slots
@@ -40,16 +52,16 @@ local function values(start, slots)
 end
 
 local function mutex(state, base)
-  local value = redis.pcall('GET', base)
-  if type(value) == 'string' then return held(state, 0, base, value) end
+  local value = read('GET', base)
+  if value then return held(state, 0, base, value) end
   local key = base .. ':slot:released'
-  value = redis.pcall('GET', key)
+  value = read('GET', key)
   -- unless it was granted again since, and has expired
-  if type(value) == 'string' and redis.pcall('HGET', state, 'released') ~= '0' then released(state, 0, key, value) end
+  if value and read('HGET', state, 'released') ~= '0' then released(state, 0, key, value) end
 end
 
 local function semaphore(state, base)
-  local slots, free = redis.pcall('ZRANGE', base .. 'index', '0', '-1'), {}
+  local slots, free = read('ZRANGE', base .. 'index', '0', '-1') or {}, {}
   local taken = values(base, slots)
   for _, slot in ipairs(slots) do
     if taken[slot] then
@@ -60,31 +72,35 @@ local function semaphore(state, base)
   end
   for slot, value in pairs(values(base .. 'released:', free)) do
     -- a lease that has expired since leaves its token
-    if value and redis.pcall('ZCOUNT', base .. 'tokens', slot, slot) == 0 then
+    if value and read('ZCOUNT', base .. 'tokens', slot, slot) == 0 then
       released(state, slot, base .. 'released:' .. slot, value)
     end
   end
 end
 
 local some = 100
-local from = after == '' and '-' or '(' .. after
-while true do
-  local states = redis.pcall('ZRANGE', names, from, '+', 'BYLEX', 'LIMIT', '0', some)
-  if states.err then
-    return redis.error_reply('TICKSLOT key ' .. names .. ' does not hold the names in use:\t' .. states.err)
-  end
-  for i, state in ipairs(states) do
-    seen = seen + 1
-    if string.sub(state, -#':slot:mutex') == ':slot:mutex' then
-      mutex(state, base_of(state, true))
-    else
-      semaphore(state, base_of(state, false))
+local function page()
+  local from = after == '' and '-' or '(' .. after
+  while true do
+    local states = read('ZRANGE', names, from, '+', 'BYLEX', 'LIMIT', '0', some)
+    if not states then error('TICKSLOT key ' .. names .. ' does not hold the names in use: delete it', 0) end
+    for i, state in ipairs(states) do
+      seen = seen + 1
+      if string.sub(state, -#':slot:mutex') == ':slot:mutex' then
+        mutex(state, base_of(state, true))
+      else
+        semaphore(state, base_of(state, false))
+      end
+      if leases >= limit or seen >= most then
+        if i < #states or #states == some then result[2] = state end
+        return
+      end
     end
-    if leases >= limit or seen >= most then
-      if i < #states or #states == some then result[2] = state end
-      return result
-    end
+    if #states < some then return end
+    from = '(' .. states[#states]
   end
-  if #states < some then return result end
-  from = '(' .. states[#states]
 end
+
+local fine, why = pcall(page)
+if fine then return result end
+return redis.error_reply(tostring(why))

@@ -47,6 +47,9 @@ func TestServerOutOfMemory(t *testing.T) {
 	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("a heartbeat: %v, %v", r, err)
 	}
+	if r, err := store.Extend(ctx, quarantineTTL/2, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		t.Errorf("a heartbeat with another TTL, which cannot be written: %v, %v", r, err)
+	}
 	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
@@ -88,6 +91,10 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	forget()
 	if list, err := store.List(ctx, "a", 2); err != nil || len(list) != 1 {
 		t.Errorf("list: %v, %v", list, err)
+	}
+	forget()
+	if page, err := store.Enumerate(ctx, "", 10); err != nil || len(page.Leases) != 2 { // awake was released
+		t.Errorf("enumerate: %v, %v", page, err)
 	}
 	ann := dlock.Origin{By: "ann"}
 	forget()

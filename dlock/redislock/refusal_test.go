@@ -31,6 +31,9 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 		errs["release "+kind] = unknown(results, err)
 		_, errs["list "+kind] = store.List(ctx, "a", slots)
 	}
+	if _, err := store.Enumerate(ctx, "", 10); !errors.Is(err, errors.ErrUnsupported) {
+		errs["enumerate"] = err
+	}
 	errs["update"] = store.Update(ctx, "a", dlock.Update{Trigger: &ann})
 	_, errs["inspect"] = store.Inspect(ctx, "a")
 	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
@@ -55,14 +58,14 @@ func TestRefusedToEverybody(t *testing.T) {
 	}{
 		"no INFO": {args: []string{"--rename-command", "INFO", ""}, which: "acquire",
 			says: "scripts may not call INFO"},
-		"no TIME": {args: []string{"--rename-command", "TIME", ""}, which: "acquire|extend|list|update",
+		"no TIME": {args: []string{"--rename-command", "TIME", ""}, which: "acquire|extend|list|enumerate|update",
 			says: "TIME"},
 		"no scripts": {args: []string{"--rename-command", "EVALSHA", ""}, which: all, says: "lacks a command"},
 		"no HMGET": {args: []string{"--rename-command", "HMGET", ""}, which: "acquire|extend|update",
 			says: "lacks a command"},
 		"no SET":          {args: []string{"--rename-command", "SET", ""}, which: "acquire", says: "lacks a command"},
 		"may not INFO":    {acl: []string{"-info"}, which: "acquire", says: "+info"},
-		"may not TIME":    {acl: []string{"-time"}, which: "acquire|extend|list|update", says: "ACL"},
+		"may not TIME":    {acl: []string{"-time"}, which: "acquire|extend|list|enumerate|update", says: "ACL"},
 		"may not EVALSHA": {acl: []string{"-evalsha"}, which: all, says: "ACL"},
 		"may not GET":     {acl: []string{"-get"}, which: "acquire|extend", says: "ACL"},
 		"may not HMGET":   {acl: []string{"-hmget"}, which: "acquire|extend|update", says: "ACL"},

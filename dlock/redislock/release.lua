@@ -22,6 +22,15 @@ local function note(state, ...)
   end
 end
 
+-- Keeps what was the value of a lease until its release, without the token, which has so many
+-- characters. A release succeeds also if it cannot be kept.
+local function keep(key, value, token)
+  if sub(value, token + 1, token + 1) ~= ',' then return end
+  -- on a Cluster: see enlist.lua; the second key is in the same slot, and never there
+  if sub(key, 1, 1) == '{' and redis.pcall('MGET', key, key .. ':').err then return end
+  redis.pcall('SET', key, '{' .. sub(value, token + 2), 'PX', ARGV[2])
+end
+
 local function release(state, slot, token, well)
   local mutex = slot == ''
   local base = base_of(state, mutex)
@@ -44,11 +53,7 @@ local function release(state, slot, token, well)
       call('ZADD', base .. 'index', 'XX', slot, slot)
       call('ZREM', base .. 'tokens', token)
     end
-    if ARGV[2] ~= '0' and sub(value, #mine + 1, #mine + 1) == ',' then
-      -- A release succeeds also if it cannot be kept.
-      redis.pcall('SET', mutex and base .. ':slot:released' or base .. 'released:' .. slot, '{' .. sub(value, #mine + 2),
-        'PX', ARGV[2])
-    end
+    if ARGV[2] ~= '0' then keep(mutex and base .. ':slot:released' or base .. 'released:' .. slot, value, #mine) end
     if not micros then
       local time = call('TIME')
       micros = time[1] .. sub('00000' .. time[2], -6)

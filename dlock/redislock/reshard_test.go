@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
@@ -143,5 +145,91 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 		return err
 	}); err != nil {
 		fatal("%s, %s first, after its release: %v", kind, first, err)
+	}
+}
+
+// While a slot of the Cluster moves, key by key, no call makes a key on one node that is still on
+// the other, which would end the move: a heartbeat that is due to note its name, and a release.
+//
+// Fails when a script does not look whether the keys are being moved.
+func TestReshardingMeetsNoKeyTwice(t *testing.T) {
+	t.Parallel()
+	long(t)
+	cluster, _ := clusterOf(t, redislock.Options{})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
+	defer client.Close()
+	const prefix = shop + "{moves}:"
+	const key, ttl = "{" + prefix + "}", 20 * time.Second
+	first := open(t, client, redislock.Options{Prefix: prefix})
+	store := open(t, client, redislock.Options{Prefix: prefix, QuarantineTTL: ttl})
+	ctx := t.Context()
+	do := func(s *redistest.Server, args ...any) *redis.Cmd {
+		t.Helper()
+		cmd := s.Client().Do(ctx, args...)
+		if err := cmd.Err(); err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return cmd
+	}
+	from := masterOf(t, cluster, key)
+	to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3]
+	slot := do(from, "CLUSTER", "KEYSLOT", key).Val()
+	source, target := do(from, "CLUSTER", "MYID").Val(), do(to, "CLUSTER", "MYID").Val()
+	var grants []dlock.Grant
+	for _, lock := range []dlock.Lock{{Name: "mutex"}, {Name: "semaphore", Slots: 2}} {
+		req := dlock.Request{Name: lock.Name, Slots: lock.Slots, Token: "first", TTL: time.Second}
+		testkit.Eventually(t, 30*time.Second, "the node grants", func() error {
+			g, err := first.TryAcquire(ctx, req)
+			if err == nil {
+				_, err = first.Release(ctx, g)
+			}
+			return err
+		})
+		req.Token, req.TTL = "second", ttl
+		g, err := store.TryAcquire(ctx, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+		suffix := map[int]string{0: ":slot:mutex", 2: ":slot:state"}[lock.Slots]
+		do(from, "HSET", "{"+prefix+lock.Name+"}"+suffix, "kept", 1) // the next heartbeat notes the name
+	}
+	do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", source)
+	do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", target)
+	keys, err := from.Client().ClusterGetKeysInSlot(ctx, int(slot.(int64)), 100).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last []string
+	for _, key := range keys {
+		if strings.Contains(key, "}:slot:released") || strings.HasSuffix(key, "}:slot:names") ||
+			strings.HasSuffix(key, "}:slot:used") {
+			last = append(last, key)
+		} else {
+			do(from, "MIGRATE", "127.0.0.1", to.Port(), "", 0, 1000, "AUTH", canary, "KEYS", key)
+		}
+	}
+	if len(last) != 4 {
+		t.Fatalf("of %q these are left: %q", keys, last)
+	}
+	if r, err := store.Extend(ctx, ttl, grants...); err != nil || r[0].Outcome != dlock.GrantOK ||
+		r[1].Outcome != dlock.GrantOK {
+		t.Errorf("heartbeats: %+v, %v", r, err)
+	}
+	if _, err := store.Enumerate(ctx, "", 10); err == nil || errors.Is(err, dlock.ErrFault) ||
+		errors.Is(err, dlock.ErrSetup) {
+		t.Errorf("enumerate: %v, want an error that passes by itself", err)
+	}
+	if r, err := store.Release(ctx, grants...); err != nil || r[0].Outcome != dlock.GrantOK ||
+		r[1].Outcome != dlock.GrantOK {
+		t.Errorf("releases: %+v, %v", r, err)
+	}
+	for _, key := range last {
+		do(from, "MIGRATE", "127.0.0.1", to.Port(), "", 0, 1000, "AUTH", canary, "KEYS", key)
+	}
+	do(to, "CLUSTER", "SETSLOT", slot, "NODE", target)
+	do(from, "CLUSTER", "SETSLOT", slot, "NODE", target)
+	if page, err := store.Enumerate(ctx, "", 10); err != nil || len(page.Leases) != 2 {
+		t.Errorf("enumerate, when all has moved: %+v, %v", page, err)
 	}
 }

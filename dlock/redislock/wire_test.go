@@ -18,7 +18,7 @@ import (
 )
 
 // The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, an
-// update, the overrides of 40 names, or a revocation 1, a heartbeat of 1,000 leases 2, whatever the
+// update, the overrides of 40 names, a page of all leases, or a revocation 1, a heartbeat of 1,000 leases 2, whatever the
 // number of slots and whatever the overrides.
 //
 // Fails when acquire asks slot by slot, when each does not use one pipeline, when Inspect asks name
@@ -61,6 +61,8 @@ func TestRoundTrips(t *testing.T) {
 	if err := store.Update(ctx, "warm", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}}); err != nil {
 		t.Fatal(err)
 	} else if _, err := store.Inspect(ctx, "warm"); err != nil {
+		t.Fatal(err)
+	} else if _, err := store.Enumerate(ctx, "", 1); err != nil {
 		t.Fatal(err)
 	} else if err := store.Revoke(ctx, "warm", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
 		t.Fatal(err)
@@ -111,6 +113,10 @@ func TestRoundTrips(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
+		}
+		count(name+" enumerate", 1, func() { _, err = store.Enumerate(ctx, "", dlock.MaxPage) })
+		if err != nil {
+			t.Error(err)
 		}
 		count(name+" release", 1, func() { _, err = store.Release(ctx, g) })
 		if err != nil {
