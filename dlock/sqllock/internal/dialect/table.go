@@ -72,7 +72,7 @@ var columns = []struct {
 	kind Kind
 }{
 	{"resource_name", KindName}, {"slot", KindInt}, {"lock_id", KindToken}, {"fence", KindBig},
-	{"acquired_at", KindTime}, {"expires_at", KindTime}, {"released_at", KindTime},
+	{"acquired_at", KindTime}, {"renewed_at", KindTime}, {"expires_at", KindTime}, {"released_at", KindTime},
 	{"host_name", KindText}, {"process_id", KindBig}, {"process_tag", KindText}, {"revoked", KindOrigin},
 	{"tick", KindBig}, {"tick_starts", KindInt}, {"tick_schedule", KindBig}, {"slots", KindInt},
 	{"succeeded_at", KindTime}, {"overrides_version", KindBig},

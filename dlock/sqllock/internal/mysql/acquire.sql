@@ -179,7 +179,8 @@ BEGIN
 				ITERATE attempt;
 			END IF;
 			UPDATE {table} FORCE INDEX (PRIMARY)
-				SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
+				SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends),
+					renewed_at = v_clock
 			WHERE resource_name = p_resource AND slot = v_again AND lock_id = p_token AND expires_at > UTC_TIMESTAMP(6);
 			IF ROW_COUNT() = 0 THEN -- it has just ended
 				ITERATE attempt;
@@ -197,7 +198,8 @@ BEGIN
 					ITERATE attempt;
 				END IF;
 				UPDATE {table} FORCE INDEX (PRIMARY)
-					SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends)
+					SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends),
+						renewed_at = v_clock
 				WHERE resource_name = v_name AND slot = v_o_slot AND lock_id = p_token
 					AND expires_at > UTC_TIMESTAMP(6);
 				IF ROW_COUNT() = 0 THEN -- it has just ended
@@ -357,7 +359,8 @@ BEGIN
 				IF v_row IS NOT NULL THEN
 					SET v_o_fence = GREATEST(v_o_fence + 1, v_clock_us), v_o_previous_expired = v_o_expires > v_epoch;
 					UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_o_fence,
-						acquired_at = v_clock, expires_at = v_ends, released_at = NULL, revoked = NULL,
+						acquired_at = v_clock, renewed_at = v_clock, expires_at = v_ends, released_at = NULL,
+						revoked = NULL,
 						host_name = CONVERT(p_host USING utf8mb4), process_id = p_pid,
 						process_tag = CONVERT(p_tag USING utf8mb4)
 					WHERE resource_name = v_name AND slot = v_o_slot
@@ -383,10 +386,10 @@ BEGIN
 						END IF;
 					END IF;
 					SET v_o_fence = v_clock_us, v_o_previous_expired = FALSE;
-					INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name,
-						process_id, process_tag)
-					VALUES (v_name, v_o_slot, p_token, v_o_fence, v_clock, v_ends, CONVERT(p_host USING utf8mb4), p_pid,
-						CONVERT(p_tag USING utf8mb4));
+					INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, renewed_at, expires_at,
+						host_name, process_id, process_tag)
+					VALUES (v_name, v_o_slot, p_token, v_o_fence, v_clock, v_clock, v_ends,
+						CONVERT(p_host USING utf8mb4), p_pid, CONVERT(p_tag USING utf8mb4));
 				END IF;
 				IF v_o_declared <> v_size THEN
 					UPDATE {table} SET slots = v_size WHERE resource_name = v_name AND slot = -1;
@@ -414,7 +417,7 @@ BEGIN
 		IF v_free = v_first THEN
 			SET v_fence = GREATEST(v_fence + 1, v_clock_us), v_previous_expired = v_expires > v_epoch;
 			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock,
-				expires_at = v_ends, released_at = NULL, revoked = NULL,
+				renewed_at = v_clock, expires_at = v_ends, released_at = NULL, revoked = NULL,
 				host_name = CONVERT(p_host USING utf8mb4), process_id = p_pid,
 				process_tag = CONVERT(p_tag USING utf8mb4)
 			WHERE resource_name = p_resource AND slot = v_free AND COALESCE(expires_at, v_epoch) <= UTC_TIMESTAMP(6)
@@ -424,10 +427,10 @@ BEGIN
 			END IF;
 		ELSE
 			SET v_fence = v_clock_us;
-			INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name,
+			INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, renewed_at, expires_at, host_name,
 				process_id, process_tag)
-			VALUES (p_resource, v_free, p_token, v_fence, v_clock, v_ends, CONVERT(p_host USING utf8mb4), p_pid,
-				CONVERT(p_tag USING utf8mb4));
+			VALUES (p_resource, v_free, p_token, v_fence, v_clock, v_clock, v_ends, CONVERT(p_host USING utf8mb4),
+				p_pid, CONVERT(p_tag USING utf8mb4));
 		END IF;
 		IF p_tick IS NOT NULL OR COALESCE(v_declared, 0) <> p_slots THEN
 			SET v_starts = CASE WHEN p_tick IS NULL THEN v_starts WHEN p_tick = v_tick THEN v_starts + 1 ELSE 1 END;

@@ -18,7 +18,7 @@ BEGIN
 	DECLARE v_revoked TEXT CHARACTER SET utf8mb4;
 	DECLARE v_name, v_last VARBINARY(544);
 	DECLARE v_token VARBINARY(64);
-	DECLARE v_ends DATETIME(6);
+	DECLARE v_clock, v_ends DATETIME(6);
 	DECLARE v_done BOOLEAN;
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
@@ -36,7 +36,7 @@ BEGIN
 		DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
 		{begin}
 		SET v_done_now = '', v_locked = '', v_unknown = '', v_last = NULL,
-			v_ends = UTC_TIMESTAMP(6) + INTERVAL p_ttl MICROSECOND;
+			v_clock = UTC_TIMESTAMP(6), v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
 		OPEN wanted;
 		next_lease: LOOP
 			SET v_done = FALSE;
@@ -63,7 +63,7 @@ BEGIN
 			ELSEIF v_revoked IS NOT NULL THEN
 				SET v_held = 0;
 			ELSE
-				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = v_ends
+				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = v_ends, renewed_at = v_clock
 					WHERE resource_name = v_name AND slot = v_slot;
 			END IF;
 			IF v_held < 0 THEN

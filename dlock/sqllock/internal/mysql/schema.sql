@@ -10,6 +10,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	lock_id       VARBINARY(64),               -- secret of the attempt that has, or had, the lock
 	fence         BIGINT NOT NULL DEFAULT 0,   -- grows with every grant
 	acquired_at   DATETIME(6),
+	renewed_at    DATETIME(6),                 -- granted or extended last
 	expires_at    DATETIME(6),                 -- 1970 once it has been released
 	released_at   DATETIME(6),
 	host_name     VARCHAR(255) CHARACTER SET utf8mb4,

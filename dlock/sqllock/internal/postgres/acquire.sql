@@ -158,7 +158,7 @@ BEGIN
 		END IF;
 		IF v_seen.again IS NOT NULL THEN
 			BEGIN
-				UPDATE {table} AS l SET expires_at = v_clock + p_ttl * interval '1 microsecond'
+				UPDATE {table} AS l SET renewed_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond'
 				WHERE l.resource_name = p_resource AND l.slot = v_seen.again AND l.lock_id = p_token
 					AND l.expires_at > clock_timestamp()
 				RETURNING 'ok', l.slot, l.fence INTO o_reason, o_slot, o_fence;
@@ -167,7 +167,7 @@ BEGIN
 				END IF;
 				v_also := '[]';
 				FOR v_other IN SELECT a ->> 0 AS name FROM json_array_elements(coalesce(p_also, '[]')::json) AS a LOOP
-					UPDATE {table} AS l SET expires_at = v_clock + p_ttl * interval '1 microsecond'
+					UPDATE {table} AS l SET renewed_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond'
 					WHERE l.lock_id = p_token AND l.resource_name = v_other.name AND l.slot >= 0
 						AND l.expires_at > clock_timestamp()
 					RETURNING l.slot, l.fence INTO v_slot, v_fence;
@@ -344,8 +344,8 @@ BEGIN
 					ORDER BY l.resource_name, l.expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
 					IF FOUND THEN
 						UPDATE {table} AS l SET lock_id = p_token, fence = greatest(l.fence + 1, v_clock_us),
-							acquired_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond',
-							released_at = NULL, revoked = NULL,
+							acquired_at = v_clock, renewed_at = v_clock,
+							expires_at = v_clock + p_ttl * interval '1 microsecond', released_at = NULL, revoked = NULL,
 							host_name = p_host, process_id = p_pid, process_tag = p_tag
 						WHERE l.resource_name = v_other.name AND l.slot = v_slot
 						RETURNING l.fence INTO v_fence;
@@ -360,9 +360,9 @@ BEGIN
 							v_busy := v_slot IS NULL;
 						END IF;
 						IF NOT v_busy THEN
-							INSERT INTO {table} AS l (resource_name, slot, lock_id, fence, acquired_at, expires_at,
-								host_name, process_id, process_tag)
-							VALUES (v_other.name, coalesce(v_slot, 0), p_token, v_clock_us, v_clock,
+							INSERT INTO {table} AS l (resource_name, slot, lock_id, fence, acquired_at, renewed_at,
+								expires_at, host_name, process_id, process_tag)
+							VALUES (v_other.name, coalesce(v_slot, 0), p_token, v_clock_us, v_clock, v_clock,
 								v_clock + p_ttl * interval '1 microsecond', p_host, p_pid, p_tag)
 							ON CONFLICT DO NOTHING
 							RETURNING l.slot, l.fence INTO v_slot, v_fence;
@@ -393,8 +393,8 @@ BEGIN
 				ORDER BY l.resource_name, l.expires_at LIMIT 1 FOR UPDATE SKIP LOCKED;
 				v_skipped := NOT FOUND;
 				UPDATE {table} AS l SET lock_id = p_token, fence = greatest(l.fence + 1, v_clock_us),
-					acquired_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond',
-					released_at = NULL, revoked = NULL,
+					acquired_at = v_clock, renewed_at = v_clock,
+					expires_at = v_clock + p_ttl * interval '1 microsecond', released_at = NULL, revoked = NULL,
 					host_name = p_host, process_id = p_pid, process_tag = p_tag
 				WHERE l.resource_name = p_resource AND l.slot = v_free
 					AND v_seen.overrides_version IS NOT DISTINCT FROM -- no override was set meanwhile
@@ -404,10 +404,10 @@ BEGIN
 						+ p_delay * interval '1 microsecond' <= v_clock)
 				RETURNING l.slot, l.fence INTO o_slot, o_fence;
 			ELSE
-				INSERT INTO {table} AS l (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name,
-					process_id, process_tag)
-				VALUES (p_resource, v_free, p_token, v_clock_us, v_clock, v_clock + p_ttl * interval '1 microsecond',
-					p_host, p_pid, p_tag)
+				INSERT INTO {table} AS l (resource_name, slot, lock_id, fence, acquired_at, renewed_at, expires_at,
+					host_name, process_id, process_tag)
+				VALUES (p_resource, v_free, p_token, v_clock_us, v_clock, v_clock,
+					v_clock + p_ttl * interval '1 microsecond', p_host, p_pid, p_tag)
 				ON CONFLICT DO NOTHING
 				RETURNING l.slot, l.fence INTO o_slot, o_fence;
 			END IF;

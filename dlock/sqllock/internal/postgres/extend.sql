@@ -29,8 +29,10 @@ BEGIN
 			WHERE l.expires_at > clock_timestamp()
 			FOR UPDATE OF l SKIP LOCKED
 		), done AS (
-			UPDATE {table} AS l SET expires_at = CASE
-				WHEN l.revoked IS NULL THEN clock_timestamp() + p_ttl * interval '1 microsecond' ELSE l.expires_at END
+			UPDATE {table} AS l SET
+				expires_at = CASE WHEN l.revoked IS NULL THEN clock_timestamp() + p_ttl * interval '1 microsecond'
+					ELSE l.expires_at END,
+				renewed_at = CASE WHEN l.revoked IS NULL THEN clock_timestamp() ELSE l.renewed_at END
 			FROM held WHERE l.resource_name = held.resource_name AND l.slot = held.slot
 				AND l.expires_at > clock_timestamp()
 			RETURNING held.i, l.revoked

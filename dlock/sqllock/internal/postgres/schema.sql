@@ -9,6 +9,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	lock_id       text COLLATE "C",            -- secret of the attempt that has, or had, the lock
 	fence         bigint NOT NULL DEFAULT 0,   -- grows with every grant
 	acquired_at   timestamptz,
+	renewed_at    timestamptz,                 -- granted or extended last
 	expires_at    timestamptz NOT NULL DEFAULT 'epoch', -- 1970 once it has been released
 	released_at   timestamptz,
 	host_name     text,

@@ -9,6 +9,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	lock_id       TEXT,                        -- secret of the attempt that has, or had, the lock
 	fence         INTEGER NOT NULL DEFAULT 0,  -- grows with every grant
 	acquired_at   INTEGER,
+	renewed_at    INTEGER,                     -- granted or extended last
 	expires_at    INTEGER,                     -- 0 once it has been released
 	released_at   INTEGER,
 	host_name     TEXT,

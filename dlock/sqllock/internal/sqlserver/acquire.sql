@@ -48,7 +48,7 @@ FROM {table} WITH (INDEX (ends), READCOMMITTEDLOCK, READPAST) WHERE resource_nam
 -- The same request again, because its reply was lost. The lease is extended even if it was revoked:
 -- the caller trusts it for @ttl from this request on, and its first heartbeat reports the
 -- revocation.
-UPDATE {table} SET expires_at = @until, @slot = slot, @fence = fence
+UPDATE {table} SET expires_at = @until, renewed_at = @clock, @slot = slot, @fence = fence
 WHERE lock_id = @token AND resource_name = @resource AND slot >= 0 AND expires_at > SYSUTCDATETIME();
 IF @slot IS NOT NULL
 	SET @reason = 'ok';
@@ -88,8 +88,8 @@ BEGIN
 	IF @ends <= @clock
 		UPDATE {table} SET lock_id = @token,
 			@fence = fence = CASE WHEN fence + 1 > @clock_us THEN fence + 1 ELSE @clock_us END,
-			acquired_at = @clock, expires_at = @until, released_at = NULL, revoked = NULL, host_name = @host,
-			process_id = @pid, process_tag = @tag, @slot = slot,
+			acquired_at = @clock, renewed_at = @clock, expires_at = @until, released_at = NULL, revoked = NULL,
+			host_name = @host, process_id = @pid, process_tag = @tag, @slot = slot,
 			@before = expires_at -- the old value
 		WHERE resource_name = @resource AND slot = @first AND expires_at <= SYSUTCDATETIME();
 	-- A new slot, or one whose row was deleted.
@@ -104,9 +104,9 @@ BEGIN
 		IF @slot IS NOT NULL
 		BEGIN
 			SET @fence = @clock_us;
-			INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, expires_at, host_name,
+			INSERT INTO {table} (resource_name, slot, lock_id, fence, acquired_at, renewed_at, expires_at, host_name,
 				process_id, process_tag)
-			VALUES (@resource, @slot, @token, @fence, @clock, @until, @host, @pid, @tag);
+			VALUES (@resource, @slot, @token, @fence, @clock, @clock, @until, @host, @pid, @tag);
 		END
 	END
 	IF @slot IS NULL

@@ -8,7 +8,7 @@ DECLARE @wanted TABLE (i int PRIMARY KEY, n varbinary(544), s int, t varbinary(6
 INSERT INTO @wanted SELECT i, CONVERT(varbinary(544), n, 2), s, CONVERT(varbinary(64), t, 2)
 FROM OPENJSON(@grants) WITH (i int '$[0]', n varchar(1088) '$[1]', s int '$[2]', t varchar(128) '$[3]');
 DECLARE @held TABLE (resource_name varbinary(544), slot int, lock_id varbinary(64));
-UPDATE l SET expires_at = DATEADD(MILLISECOND, (@ttl + 999) / 1000, SYSUTCDATETIME())
+UPDATE l SET expires_at = DATEADD(MILLISECOND, (@ttl + 999) / 1000, SYSUTCDATETIME()), renewed_at = SYSUTCDATETIME()
 OUTPUT inserted.resource_name, inserted.slot, inserted.lock_id INTO @held
 FROM {table} AS l WITH (ROWLOCK, READCOMMITTEDLOCK, READPAST) JOIN @wanted AS w ON l.resource_name = w.n
 	AND l.slot = w.s AND l.lock_id = w.t

@@ -11,6 +11,7 @@ CREATE TABLE {table} (
 	lock_id       varbinary(64) NULL,          -- secret of the attempt that has, or had, the lock
 	fence         bigint NOT NULL DEFAULT 0,   -- grows with every grant
 	acquired_at   datetime2(6) NULL,
+	renewed_at    datetime2(6) NULL,           -- granted or extended last
 	expires_at    datetime2(6) NULL,           -- 1970 once it has been released
 	released_at   datetime2(6) NULL,
 	host_name     nvarchar(255) NULL,
