@@ -182,15 +182,15 @@ func TestMissingColumn(t *testing.T) {
 	t.Parallel()
 	t.Run("Postgres", func(t *testing.T) {
 		t.Parallel()
-		withoutColumn(t, postgres(t, "pgx"), "succeeded_at")
+		withoutColumn(t, postgres(t, "pgx"), "renewed_at")
 	})
 	t.Run("MySQL", func(t *testing.T) {
 		t.Parallel()
-		withoutColumn(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip), "succeeded_at")
+		withoutColumn(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip), "renewed_at")
 	})
 	t.Run("SQLite", func(t *testing.T) {
 		t.Parallel()
-		withoutColumn(t, sqliteOn(sqlitePath(t)), "succeeded_at")
+		withoutColumn(t, sqliteOn(sqlitePath(t)), "renewed_at")
 	})
 }
 

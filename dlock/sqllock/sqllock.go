@@ -316,17 +316,14 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	if err != nil {
 		return nil, explain(err)
 	}
-	var rows []dialect.Lease
-	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
-		return nil, fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+	rows, err := dialect.Leases(answer)
+	if err != nil {
+		return nil, err
 	}
 	held := make([]dlock.LeaseInfo, len(rows))
 	for i, r := range rows {
-		held[i] = dlock.LeaseInfo{
-			Name: name, Slot: r.Slot, Holder: dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID},
-			Fence:   dlock.Fence(r.Fence),
-			HeldFor: duration(r.HeldFor), ExpiresIn: duration(r.ExpiresIn),
-		}
+		held[i] = leaseInfo(r)
+		held[i].Name, held[i].Mutex = name, slots == 0
 	}
 	return held, nil
 }

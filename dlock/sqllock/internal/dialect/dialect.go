@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -25,6 +26,10 @@ type Database interface {
 	Release(ctx context.Context, grants string) (answers string, err error)
 	// List returns the leases that have not ended, as a JSON list of Lease.
 	List(ctx context.Context, resource string) (held string, err error)
+	// Enumerate looks at the params.Limit rows that follow params.After, in the order of the primary
+	// key, and returns those of leases that are held or were released a short time ago. It waits
+	// for no row that is locked.
+	Enumerate(ctx context.Context, params EnumerateParams) (LeasePage, error)
 
 	// Update changes the overrides of a name in one transaction. It returns false, and changes
 	// nothing, if the name has another version than Update.IfVersion.
@@ -163,15 +168,41 @@ func (a Answer) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{a.Index, a.Held, a.Declared, a.Version, a.Revoked})
 }
 
-// Lease is a lease as List returns it. Durations are in microseconds.
+// Lease is a lease as List and Enumerate return it. Durations are in microseconds.
 type Lease struct {
-	Slot      int    `json:"slot"`
-	Host      string `json:"host"`
-	PID       int    `json:"pid"`
-	ID        string `json:"id"`
-	Fence     int64  `json:"fence"`
-	HeldFor   int64  `json:"since"`
-	ExpiresIn int64  `json:"ends"`
+	Resource    string `json:"n"` // Enumerate
+	Slot        int    `json:"slot"`
+	Host        string `json:"host"`
+	PID         int    `json:"pid"`
+	ID          string `json:"id"`
+	Fence       int64  `json:"fence"`
+	HeldFor     int64  `json:"since"`
+	RenewedAgo  *int64 `json:"renewed"` // null: it is not known
+	ExpiresIn   int64  `json:"ends"`
+	ReleasedAgo *int64 `json:"released"` // null: it is held
+}
+
+// Leases reads a JSON list of Lease.
+func Leases(text string) (list []Lease, err error) {
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return list, nil
+}
+
+// EnumerateParams says which page Enumerate returns.
+type EnumerateParams struct {
+	Prefix   string // of the resources
+	After    Row
+	Limit    int   // rows to look at, at least 1
+	Released int64 // µs: leases that were released longer ago are left out
+}
+
+// LeasePage is the result of Enumerate.
+type LeasePage struct {
+	Leases []Lease
+	Seen   int // rows looked at
+	Last   Row // the last one looked at; it may have another prefix
 }
 
 // Update is a dlock.Update as a database takes it.

@@ -53,7 +53,7 @@ type DB struct {
 }
 
 // queries are the statements that a DB executes: the first six call a procedure.
-type queries struct{ acquire, extend, release, update, revoke, cleanup, inspect, list, verify string }
+type queries struct{ acquire, extend, release, update, revoke, cleanup, inspect, list, enumerate, verify string }
 
 // routines are the procedures; each has a file.
 var routines = []string{"acquire", "extend", "release", "cleanup", "update", "revoke"}
@@ -81,7 +81,8 @@ func New(d dialect.Pool, t dialect.Table) *DB {
 	m.queries.cleanup = dialect.Fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
 	m.queries.update = dialect.Fill("CALL {update}(?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
 	m.queries.revoke = dialect.Fill("CALL {revoke}(?, ?, ?, ?, ?)", m.names)
-	m.queries.list, m.queries.inspect, m.queries.verify = m.file("list"), m.file("inspect"), m.file("verify")
+	m.queries.list, m.queries.enumerate, m.queries.inspect = m.file("list"), m.file("enumerate"), m.file("inspect")
+	m.queries.verify = m.file("verify")
 	return m
 }
 
@@ -191,7 +192,7 @@ func (m *DB) List(ctx context.Context, resource string) (string, error) {
 	held := []dialect.Lease{}
 	err := m.read(ctx, m.queries.list, []any{[]byte(resource)}, func(rows *sql.Rows) error {
 		var h dialect.Lease
-		err := rows.Scan(&h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.HeldFor, &h.ExpiresIn)
+		err := rows.Scan(&h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.HeldFor, &h.RenewedAgo, &h.ExpiresIn)
 		held = append(held, h)
 		return err
 	})
@@ -200,6 +201,24 @@ func (m *DB) List(ctx context.Context, resource string) (string, error) {
 	}
 	text, err := json.Marshal(held)
 	return string(text), err
+}
+
+// Enumerate implements dialect.Database.
+func (m *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (p dialect.LeasePage, err error) {
+	after := []byte(c.After.Resource)
+	args := []any{[]byte(c.Prefix), []byte(c.Prefix), c.Released, after, after, c.After.Slot, c.Limit}
+	err = m.read(ctx, m.queries.enumerate, args, func(rows *sql.Rows) error {
+		var h dialect.Lease
+		var live bool
+		err := rows.Scan(&p.Seen, &live, &h.Resource, &h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.HeldFor,
+			&h.RenewedAgo, &h.ExpiresIn, &h.ReleasedAgo)
+		p.Last = dialect.Row{Resource: h.Resource, Slot: h.Slot}
+		if live {
+			p.Leases = append(p.Leases, h)
+		}
+		return err
+	})
+	return p, err
 }
 
 // read calls row for each row of a query. It runs in a new transaction: with autocommit = 0, or

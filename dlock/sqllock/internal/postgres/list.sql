@@ -10,6 +10,7 @@ BEGIN
 		'slot', l.slot, 'host', coalesce(l.host_name, ''), 'pid', coalesce(l.process_id, 0),
 		'id', coalesce(l.process_tag, ''), 'fence', l.fence,
 		'since', (extract(epoch FROM clock_timestamp() - l.acquired_at) * 1000000)::bigint,
+		'renewed', (extract(epoch FROM clock_timestamp() - l.renewed_at) * 1000000)::bigint,
 		'ends', (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint
 	) ORDER BY l.slot), '[]')::text
 	INTO o_held FROM {table} AS l

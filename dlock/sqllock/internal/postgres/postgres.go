@@ -21,7 +21,8 @@ var files embed.FS
 
 // functions each have a file. Their names end with a hash of their text, so that during a rolling
 // update hosts of two versions can share a table, each with its own functions.
-var functions = []string{"acquire", "extend", "release", "list", "update", "inspect", "revoke", "cleanup"}
+var functions = []string{"acquire", "extend", "release", "list", "enumerate", "update", "inspect", "revoke",
+	"cleanup"}
 
 // parts are files that several functions include.
 var parts = []string{"settings", "retry_locked", "lock_names"}
@@ -48,10 +49,10 @@ type DB struct {
 	queries queries
 }
 
-// queries are the statements that a DB executes: the first eight call a function.
+// queries are the statements that a DB executes: the first nine call a function.
 type queries struct {
-	acquire, extend, release, update, inspect, revoke, list, cleanup string
-	verify, audit, privileges, vacuum                                string
+	acquire, extend, release, update, inspect, revoke, list, enumerate, cleanup string
+	verify, audit, privileges, vacuum                                           string
 }
 
 // New returns the database of a table. It does not call the server.
@@ -79,6 +80,8 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 	p.queries.extend = dialect.Fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
 	p.queries.release = dialect.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
 	p.queries.list = dialect.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
+	p.queries.enumerate = dialect.Fill(
+		"SELECT * FROM {enumerate}($1::text, $2::text, $3::integer, $4::integer, $5::bigint, $6::bigint)", p.names)
 	p.queries.update = dialect.Fill(
 		"SELECT {update}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::text, $8::bigint,"+
 			" $9::bigint)", p.names)
@@ -144,6 +147,18 @@ func (p *DB) Release(ctx context.Context, grants string) (answers string, err er
 func (p *DB) List(ctx context.Context, resource string) (held string, err error) {
 	err = p.QueryRow(ctx, p.queries.list, []any{resource, dialect.LockWait(ctx)}, &held)
 	return held, err
+}
+
+// Enumerate implements dialect.Database.
+func (p *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (pg dialect.LeasePage, err error) {
+	var leases string
+	args := []any{c.Prefix, c.After.Resource, c.After.Slot, c.Limit, c.Released, dialect.LockWait(ctx)}
+	if err := p.QueryRow(ctx, p.queries.enumerate, args, &leases, &pg.Seen, &pg.Last.Resource,
+		&pg.Last.Slot); err != nil {
+		return pg, err
+	}
+	pg.Leases, err = dialect.Leases(leases)
+	return pg, err
 }
 
 // Update implements dialect.Database.

@@ -37,7 +37,7 @@ type DB struct {
 // queries are the statements that a DB executes. Each has a file.
 type queries struct {
 	snapshot, grant, missingRow, regrant, nameRow, extend, release, markSucceeded string
-	update, inspect, revoke, list, cleanupPage, cleanup, verify                   string
+	update, inspect, revoke, list, enumerate, cleanupPage, cleanup, verify        string
 }
 
 // CheckNames refuses names that SQLite would refuse later.
@@ -74,6 +74,7 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 		file("grant"), file("missing_row"), file("regrant"), file("name_row")
 	s.queries.extend, s.queries.release, s.queries.markSucceeded, s.queries.list = file("extend"), file("release"),
 		file("mark_succeeded"), file("list")
+	s.queries.enumerate = file("enumerate")
 	s.queries.update, s.queries.inspect, s.queries.revoke = file("update"), file("inspect"), file("revoke")
 	s.queries.cleanupPage, s.queries.cleanup, s.queries.verify = file("cleanup_page"), file("cleanup"), file("verify")
 	return s
@@ -158,6 +159,21 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 func (s *DB) List(ctx context.Context, resource string) (held string, err error) {
 	return inTime(ctx, func(ctx context.Context) (string, error) {
 		return read(ctx, s.file, s.queries.list, []any{resource}, func(held *string) []any { return []any{held} })
+	})
+}
+
+// Enumerate implements dialect.Database.
+func (s *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (dialect.LeasePage, error) {
+	return inTime(ctx, func(ctx context.Context) (dialect.LeasePage, error) {
+		var leases string
+		args := []any{c.Prefix, c.After.Resource, c.After.Slot, c.Limit, c.Released}
+		p, err := read(ctx, s.file, s.queries.enumerate, args, func(p *dialect.LeasePage) []any {
+			return []any{&leases, &p.Seen, &p.Last.Resource, &p.Last.Slot}
+		})
+		if err == nil {
+			p.Leases, err = dialect.Leases(leases)
+		}
+		return p, err
 	})
 }
 

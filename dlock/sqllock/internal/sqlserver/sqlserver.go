@@ -96,6 +96,34 @@ func (m *DB) List(ctx context.Context, resource string) (held string, err error)
 	return held, err
 }
 
+// Enumerate implements dialect.Database.
+func (m *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (p dialect.LeasePage, err error) {
+	var leases string
+	var last []byte
+	args := []any{[]byte(c.Prefix), []byte(c.After.Resource), c.After.Slot, c.Limit, c.Released}
+	if err := m.QueryRow(ctx, m.file("enumerate", dialect.LockWait(ctx)), args, &leases, &p.Seen, &last,
+		&p.Last.Slot); err != nil {
+		return p, err
+	}
+	p.Last.Resource = string(last)
+	p.Leases, err = dialect.Leases(leases)
+	for i := range p.Leases {
+		if err == nil {
+			p.Leases[i].Resource, err = nameOf(p.Leases[i].Resource)
+		}
+	}
+	return p, err
+}
+
+// nameOf decodes a name that a statement returned in hex.
+func nameOf(text string) (string, error) {
+	name, err := hex.DecodeString(text)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+	}
+	return string(name), nil
+}
+
 // Update implements dialect.Database.
 func (m *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
 	wait, rows := dialect.LockWait(ctx), 0
@@ -120,11 +148,9 @@ func (m *DB) Inspect(ctx context.Context, resources string, values bool) (answer
 		return "", fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
 	}
 	for i := range known {
-		name, err := hex.DecodeString(known[i].Resource)
-		if err != nil {
-			return "", fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+		if known[i].Resource, err = nameOf(known[i].Resource); err != nil {
+			return "", err
 		}
-		known[i].Resource = string(name)
 	}
 	text, err := json.Marshal(known)
 	return string(text), err

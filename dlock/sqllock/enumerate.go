@@ -1,0 +1,88 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+)
+
+var errNoNext = errors.New("sqllock: Enumerate was not given the Next of a page of this store")
+
+// Enumerate implements dlock.Enumerator. A page looks at limit rows of the table, whether they are
+// of leases that are held or of some that ended long ago, so in a table with many of those most
+// pages have few leases. The rows of other prefixes are not read, but for those of one page.
+func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dlock.LeasePage, err error) {
+	if err := s.Check(); err != nil {
+		return page, err
+	}
+	if limit < 1 || limit > dlock.MaxPage {
+		return page, fmt.Errorf("sqllock: a page of %d leases: must be 1 to %d", limit, dlock.MaxPage)
+	}
+	row, err := s.rowOf(after)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return page, err
+	}
+	got, err := s.db.Enumerate(ctx, dialect.EnumerateParams{Prefix: s.prefix, After: row, Limit: limit,
+		Released: micros(dlock.ReleasedFor)})
+	if err != nil {
+		return page, explain(err)
+	}
+	if got.Seen < 0 || got.Seen > limit || len(got.Leases) > got.Seen || got.Seen > 0 && got.Last.Compare(row) <= 0 {
+		return page, fmt.Errorf("%w: %d leases in %d rows, row %v after %v", dialect.ErrAnswer, len(got.Leases),
+			got.Seen, got.Last, row)
+	}
+	for _, r := range got.Leases {
+		l := leaseInfo(r)
+		name, ours := strings.CutPrefix(r.Resource, s.prefix)
+		name, semaphore := strings.CutSuffix(name, slotMark)
+		if !ours || dlock.CheckName(name) != nil { // no store has granted it
+			continue
+		}
+		l.Name, l.Mutex = name, !semaphore
+		page.Leases = append(page.Leases, l)
+	}
+	if name, ours := strings.CutPrefix(got.Last.Resource, s.prefix); ours && got.Seen == limit {
+		page.Next = strconv.Itoa(got.Last.Slot) + " " + name
+	}
+	return page, nil
+}
+
+// rowOf returns the row after which a page begins. The prefix is no part of the text, so a page
+// never begins before it.
+func (s *Store) rowOf(after string) (dialect.Row, error) {
+	if after == "" {
+		return dialect.Row{Resource: s.prefix, Slot: math.MaxInt32}, nil // no name is empty
+	}
+	number, name, _ := strings.Cut(after, " ")
+	slot, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || name == "" {
+		return dialect.Row{}, errNoNext
+	}
+	return dialect.Row{Resource: s.prefix + name, Slot: int(slot)}, nil
+}
+
+// leaseInfo converts a row, but for the name.
+func leaseInfo(r dialect.Lease) dlock.LeaseInfo {
+	l := dlock.LeaseInfo{Slot: r.Slot, Holder: dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID},
+		Fence: dlock.Fence(r.Fence), HeldFor: duration(r.HeldFor)}
+	// 0 has a meaning of its own, and clocks may be coarse, or may have been set back.
+	if r.RenewedAgo != nil {
+		l.RenewedAgo = max(time.Microsecond, duration(*r.RenewedAgo))
+	}
+	if r.ReleasedAgo != nil {
+		l.ReleasedAgo = max(time.Microsecond, duration(*r.ReleasedAgo))
+	} else {
+		l.ExpiresIn = max(time.Microsecond, duration(r.ExpiresIn))
+	}
+	return l
+}
