@@ -98,6 +98,9 @@ func all(s *sqllock.Store) error {
 	if _, err := s.List(ctx, g.Name, 2); err != nil {
 		return err
 	}
+	if _, err := s.Enumerate(ctx, "", 10); err != nil {
+		return err
+	}
 	if err := s.Update(ctx, g.Name, dlock.Update{Trigger: &ann}); err != nil {
 		return err
 	}

@@ -95,6 +95,8 @@ func TestI7HalfAnAnswerMySQL(t *testing.T) {
 				"revoke":  func(ctx context.Context) error { return s.Revoke(ctx, "x", g.Slot, g.Fence, ann) },
 				"cleanup": s.Cleanup,
 				"verify":  s.Verify,
+
+				"enumerate": func(ctx context.Context) error { _, err := s.Enumerate(ctx, "", 10); return err },
 			} {
 				if _, err := s.List(t.Context(), "warm", 0); err != nil { // so that there is a connection
 					t.Errorf("before %s: %v", what, err)

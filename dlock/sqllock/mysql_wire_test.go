@@ -74,6 +74,11 @@ func TestRoundTripsMySQL(t *testing.T) {
 				t.Errorf("%s took %d round trips, want %d", what, n, want)
 			}
 		}
+		before := trips.Load()
+		if _, err := s.Enumerate(t.Context(), "", dlock.MaxPage); err != nil || trips.Load()-before != 3+want {
+			t.Errorf("enumerate took %d round trips, %v: want %d in a transaction of their own, which takes 3",
+				trips.Load()-before, err, want)
+		}
 		furtherTrips(t, s, count)
 		for _, n := range []int{0, 1, 5, testkit.Rounds(t, 50, 500), 10000} {
 			var grants []dlock.Grant

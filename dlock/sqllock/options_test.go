@@ -66,6 +66,8 @@ func TestFaultsOfOptions(t *testing.T) {
 			"inspect": func() error { _, err := c.store.Inspect(t.Context(), "a"); return err },
 			"revoke":  func() error { return c.store.Revoke(t.Context(), "a", 0, 1, ann) },
 			"migrate": func() error { return c.store.Migrate(t.Context()) },
+
+			"enumerate": func() error { _, err := c.store.Enumerate(t.Context(), "", 1); return err },
 		} {
 			err := call()
 			for _, want := range c.want {

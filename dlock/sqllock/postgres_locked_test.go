@@ -305,6 +305,8 @@ func TestLockedTablePostgres(t *testing.T) {
 		"cleanup": s.Cleanup,
 		"list":    func(ctx context.Context) error { _, err := s.List(ctx, "a", 1); return err },
 		"inspect": func(ctx context.Context) error { _, err := s.Inspect(ctx, "a"); return err },
+
+		"enumerate": func(ctx context.Context) error { _, err := s.Enumerate(ctx, "", 10); return err },
 		"acquire": func(ctx context.Context) error {
 			_, err := s.TryAcquire(ctx, dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
 			return err

@@ -108,6 +108,7 @@ func TestRoundTripsPostgres(t *testing.T) {
 		_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "idle", Token: "t", TTL: time.Hour})
 		return err
 	})
+	one("enumerate", func() error { _, err := s.Enumerate(t.Context(), "", dlock.MaxPage); return err })
 	furtherTrips(t, s, one)
 	for _, n := range []int{0, 1, 5, testkit.Rounds(t, 50, 500), 10000} {
 		var grants []dlock.Grant

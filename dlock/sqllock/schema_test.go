@@ -86,6 +86,9 @@ func everything(t testing.TB, store *sqllock.Store) {
 	if held, err := store.List(ctx, name, 2); err != nil || len(held) != 1 {
 		t.Errorf("list: %v, %v", held, err)
 	}
+	if p, err := store.Enumerate(ctx, "", dlock.MaxPage); err != nil || len(p.Leases) == 0 {
+		t.Errorf("enumerate: %v, %v", p, err)
+	}
 	if err := store.Update(ctx, name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}}); err != nil {
 		t.Errorf("update: %v", err)
 	}
@@ -124,6 +127,8 @@ func noTable(t *testing.T, s subject) {
 		"update":  func() error { return store.Update(ctx, "a", dlock.Update{}) },
 		"inspect": func() error { _, err := store.Inspect(ctx, "a"); return err },
 		"revoke":  func() error { return store.Revoke(ctx, "a", 0, 1, ann) },
+
+		"enumerate": func() error { _, err := store.Enumerate(ctx, "", 10); return err },
 	} {
 		if err := call(); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") {
 			t.Errorf("%s: %v: must say that Migrate is to be called", what, err)
@@ -180,18 +185,20 @@ func withoutColumn(t *testing.T, s subject, column string) {
 // Fails when the column is not checked.
 func TestMissingColumn(t *testing.T) {
 	t.Parallel()
-	t.Run("Postgres", func(t *testing.T) {
-		t.Parallel()
-		withoutColumn(t, postgres(t, "pgx"), "renewed_at")
-	})
-	t.Run("MySQL", func(t *testing.T) {
-		t.Parallel()
-		withoutColumn(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip), "renewed_at")
-	})
-	t.Run("SQLite", func(t *testing.T) {
-		t.Parallel()
-		withoutColumn(t, sqliteOn(sqlitePath(t)), "renewed_at")
-	})
+	for _, column := range []string{"succeeded_at", "renewed_at"} {
+		t.Run("Postgres "+column, func(t *testing.T) {
+			t.Parallel()
+			withoutColumn(t, postgres(t, "pgx"), column)
+		})
+		t.Run("MySQL "+column, func(t *testing.T) {
+			t.Parallel()
+			withoutColumn(t, mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip), column)
+		})
+		t.Run("SQLite "+column, func(t *testing.T) {
+			t.Parallel()
+			withoutColumn(t, sqliteOn(sqlitePath(t)), column)
+		})
+	}
 }
 
 func TestMigratePostgres(t *testing.T) {

@@ -64,6 +64,7 @@ func TestStatementsSQLite(t *testing.T) {
 	is("full", []string{"SELECT"}, acquire("u"))
 	grants = grants[:slots]
 	is("list", []string{"SELECT"}, func() { _, err = store.List(t.Context(), "a", slots) })
+	is("enumerate", []string{"WITH"}, func() { _, err = store.Enumerate(t.Context(), "", dlock.MaxPage) })
 	each := []string{"PRAGMA busy_timeout", "BEGIN IMMEDIATE", "UPDATE", "COMMIT"}
 	is("extend", each, func() { _, err = store.Extend(t.Context(), time.Hour, grants...) })
 	is("release", each, func() { _, err = store.Release(t.Context(), grants...) })

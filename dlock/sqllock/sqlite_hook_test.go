@@ -16,6 +16,7 @@ type hook struct {
 	before func(statement string)
 	after  func(statement string)
 	seen   []string
+	text   string // of the statement that was executed last
 }
 
 // open returns a pool whose statements the hook sees.
@@ -58,7 +59,7 @@ func (h *hook) around(query string) func() {
 	}
 	statement := strings.Join(words, " ")
 	h.mu.Lock()
-	h.seen = append(h.seen, statement)
+	h.seen, h.text = append(h.seen, statement), query
 	before, after := h.before, h.after
 	h.mu.Unlock()
 	if before != nil {

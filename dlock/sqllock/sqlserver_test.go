@@ -298,7 +298,7 @@ func TestSQLServerStatements(t *testing.T) {
 	})
 	t.Run("the others", func(t *testing.T) {
 		s := (&scripted{}).
-			will(`[{"slot":1,"host":"h","pid":7,"id":"i","fence":9,"since":1000,"ends":2000}]`).
+			will(`[{"slot":1,"host":"h","pid":7,"id":"i","fence":9,"since":1000,"renewed":500,"ends":2000}]`).
 			will(int64(3), int64(1), []byte("x"), int64(0)).
 			will(`[]`, "", int64(0)).
 			will(`[]`). // the format
@@ -308,7 +308,7 @@ func TestSQLServerStatements(t *testing.T) {
 		store := s.store(t, sqllock.Options{TableName: "it's [locks]", Schema: "dbo"})
 		held, err := store.List(ctx, "orders", 3)
 		if err != nil || len(held) != 1 || held[0].Slot != 1 || held[0].ExpiresIn != 2*time.Millisecond ||
-			held[0].Holder.PID != 7 {
+			held[0].RenewedAgo != 500*time.Microsecond || held[0].Mutex || held[0].Holder.PID != 7 {
 			t.Errorf("%+v, %v", held, err)
 		}
 		if err := store.Cleanup(ctx); err != nil {

@@ -210,9 +210,9 @@ func (m *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (p dialec
 	err = m.read(ctx, m.queries.enumerate, args, func(rows *sql.Rows) error {
 		var h dialect.Lease
 		var live bool
-		err := rows.Scan(&p.Seen, &live, &h.Resource, &h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.HeldFor,
-			&h.RenewedAgo, &h.ExpiresIn, &h.ReleasedAgo)
-		p.Last = dialect.Row{Resource: h.Resource, Slot: h.Slot}
+		err := rows.Scan(&live, &h.Resource, &h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.HeldFor, &h.RenewedAgo,
+			&h.ExpiresIn, &h.ReleasedAgo)
+		p.Seen, p.Last = p.Seen+1, dialect.Row{Resource: h.Resource, Slot: h.Slot}
 		if live {
 			p.Leases = append(p.Leases, h)
 		}
