@@ -269,3 +269,31 @@ func TestEnumerateWaitsForNoRow(t *testing.T) {
 		conn.Close()
 	})
 }
+
+// A role that may do nothing but read the table sees who holds what.
+//
+// Fails when a page writes, or takes a lock, as a procedure of MySQL may.
+func TestEnumerateNeedsSelectOnly(t *testing.T) {
+	t.Parallel()
+	sees := func(t *testing.T, s subject, grant string) {
+		g := mustAcquire(t, s.migrated(t).open(t, sqllock.Options{}), "a", 2)
+		s.exec(t, grant)
+		reader := s.as(t, "app")(t, sqllock.Options{})
+		if p, err := reader.Enumerate(t.Context(), "", 10); err != nil || len(p.Leases) != 1 ||
+			p.Leases[0].Fence != g.Fence {
+			t.Errorf("%+v, %v: must be the lease with fence %d", p, err, g.Fence)
+		}
+		if r, err := reader.Extend(t.Context(), time.Minute, g); err == nil {
+			t.Errorf("%+v: the role may write: the test shows nothing", r)
+		}
+	}
+	t.Run("Postgres", func(t *testing.T) {
+		t.Parallel()
+		sees(t, postgres(t, "pgx"), "GRANT SELECT ON distributed_locks TO app")
+	})
+	t.Run("MySQL", func(t *testing.T) {
+		t.Parallel()
+		s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip)
+		sees(t, s, "GRANT SELECT ON "+s.database+".distributed_locks TO 'app'@'%'")
+	})
+}

@@ -7,13 +7,16 @@ AS $tickslot$
 BEGIN
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	SELECT coalesce(json_agg(json_build_object(
-		'slot', l.slot, 'host', coalesce(l.host_name, ''), 'pid', coalesce(l.process_id, 0),
-		'id', coalesce(l.process_tag, ''), 'fence', l.fence,
-		'since', (extract(epoch FROM clock_timestamp() - l.acquired_at) * 1000000)::bigint,
-		'renewed', (extract(epoch FROM clock_timestamp() - l.renewed_at) * 1000000)::bigint,
-		'ends', (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint
-	) ORDER BY l.slot), '[]')::text
-	INTO o_held FROM {table} AS l
-	WHERE l.resource_name = p_resource AND l.slot >= 0 AND l.expires_at > clock_timestamp();
+		'slot', h.slot, 'host', coalesce(h.host_name, ''), 'pid', coalesce(h.process_id, 0),
+		'id', coalesce(h.process_tag, ''), 'fence', h.fence,
+		'since', (extract(epoch FROM h.clock - h.acquired_at) * 1000000)::bigint,
+		'renewed', (extract(epoch FROM h.clock - h.renewed_at) * 1000000)::bigint,
+		'ends', (extract(epoch FROM h.expires_at - h.clock) * 1000000)::bigint
+	) ORDER BY h.slot), '[]')::text
+	INTO o_held FROM (
+		SELECT l.slot, l.host_name, l.process_id, l.process_tag, l.fence, l.acquired_at, l.renewed_at, l.expires_at,
+			clock_timestamp() AS clock -- one for all columns
+		FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0 AND l.expires_at > clock_timestamp()
+	) AS h;
 END
 $tickslot$;
