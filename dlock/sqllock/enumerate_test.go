@@ -138,6 +138,7 @@ func TestEnumerate(t *testing.T) {
 			"acquired_at = " + ago(600) + ", renewed_at = " + ago(900) + at("again", 0),
 			"acquired_at = NULL, renewed_at = NULL" + at("%", 0),
 			"acquired_at = " + ago(-600) + at("m", 0), // the clock was set back
+			"expires_at = " + ago(-600) + at("m:slot:", -1),
 		} {
 			s.exec(t, "UPDATE "+s.table+" SET "+set)
 		}
@@ -180,6 +181,11 @@ func TestEnumerate(t *testing.T) {
 			if l := all["again"]; l.HeldFor < 599*time.Second {
 				t.Errorf("%+v: must have been held for 600 s", l)
 			}
+		}
+		// The leases of others, which a page may reach, are not sent.
+		if seen, sent, err := store.EnumerateRows(t.Context(), "a", 1000); err != nil ||
+			seen <= len(sent) || len(sent) != len(held)+len(released) {
+			t.Errorf("of %d rows %q are sent, %v: must be %d", seen, sent, err, len(held)+len(released))
 		}
 		if all := enumerate(t, s.open(t, sqllock.Options{Prefix: "none:"}), 3); len(all) != 0 {
 			t.Errorf("%v: no lease has this prefix", all)

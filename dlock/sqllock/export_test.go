@@ -1,8 +1,11 @@
 package sqllock
 
 import (
+	"context"
 	"time"
 
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/postgres"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/sqlite"
 )
@@ -21,6 +24,17 @@ func KindOf(path, mounts string) string {
 
 // SetOldTransaction makes Audit warn of transactions that are older than d.
 func (s *Store) SetOldTransaction(d time.Duration) { s.db.(*postgres.DB).Old = d }
+
+// EnumerateRows returns how many rows of a page the database looked at, and the resources of the
+// leases that it returned.
+func (s *Store) EnumerateRows(ctx context.Context, after string, limit int) (seen int, resources []string, err error) {
+	p, err := s.db.Enumerate(ctx, dialect.EnumerateParams{Prefix: s.prefix, After: dialect.Row{Resource: after},
+		Limit: limit, Released: micros(dlock.ReleasedFor)})
+	for _, l := range p.Leases {
+		resources = append(resources, l.Resource)
+	}
+	return p.Seen, resources, err
+}
 
 // FunctionName returns the name of a function in Postgres, without its schema.
 func (s *Store) FunctionName(function string) string {
