@@ -75,8 +75,8 @@ func (s *Store) rowOf(after string) (dialect.Row, error) {
 func leaseInfo(r dialect.Lease) dlock.LeaseInfo {
 	l := dlock.LeaseInfo{Slot: r.Slot, Holder: dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID},
 		Fence: dlock.Fence(r.Fence), HeldFor: duration(r.HeldFor)}
-	// 0 has a meaning of its own, and clocks may be coarse, or may have been set back. A renewal before
-	// the grant is that of an earlier lease: an older version has granted this one.
+	// 0 has a meaning of its own, and clocks may be coarse, or may have been set back. A renewal
+	// before the grant is that of an earlier lease: an older version has granted this one.
 	if r.RenewedAgo != nil && (*r.RenewedAgo <= r.HeldFor || r.HeldFor < 0) {
 		l.RenewedAgo = max(time.Microsecond, duration(*r.RenewedAgo))
 	}

@@ -143,8 +143,8 @@ func TestEnumerateReadsOnePageMySQL(t *testing.T) {
 			exec("ALTER TABLE distributed_locks STATS_PERSISTENT = 1, STATS_AUTO_RECALC = 0")
 			exec("ANALYZE TABLE distributed_locks")
 			exec(fmt.Sprintf("INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at, "+
-				"released_at) SELECT CONCAT('lock', LPAD(w.i, 5, '0')), 0, 1, '1980-01-01', '1970-01-01', '1980-01-01' "+
-				"FROM (SELECT ROW_NUMBER() OVER () AS i FROM information_schema.COLUMNS AS a, "+
+				"released_at) SELECT CONCAT('lock', LPAD(w.i, 5, '0')), 0, 1, '1980-01-01', '1970-01-01', "+
+				"'1980-01-01' FROM (SELECT ROW_NUMBER() OVER () AS i FROM information_schema.COLUMNS AS a, "+
 				"information_schema.COLLATIONS AS b LIMIT %d) AS w", endedLocks))
 			read("statistics of an empty table")
 			exec("ANALYZE TABLE distributed_locks")

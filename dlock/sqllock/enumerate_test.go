@@ -326,7 +326,8 @@ func TestEnumerateChecksWhatItIsGiven(t *testing.T) {
 		{"x", 1, "not given the Next"}, {"1", 1, "not given the Next"}, {"1 ", 1, "not given the Next"},
 		{"99999999999 a", 1, "not given the Next"}, {"-1a b", 1, "not given the Next"},
 	} {
-		if p, err := store.Enumerate(t.Context(), c.after, c.limit); err == nil || !strings.Contains(err.Error(), c.want) {
+		p, err := store.Enumerate(t.Context(), c.after, c.limit)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q, %d: %+v, %v: want %q", c.after, c.limit, p, err, c.want)
 		}
 	}

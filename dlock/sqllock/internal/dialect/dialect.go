@@ -26,9 +26,9 @@ type Database interface {
 	Release(ctx context.Context, grants string) (answers string, err error)
 	// List returns the leases that have not ended, as a JSON list of Lease.
 	List(ctx context.Context, resource string) (held string, err error)
-	// Enumerate looks at the params.Limit rows that follow params.After, in the order of the primary
-	// key, and returns those of leases that are held or were released a short time ago. It waits
-	// for no row that is locked.
+	// Enumerate looks at the params.Limit rows that follow params.After, in the order of the
+	// primary key, and returns those of leases that are held or were released a short time ago. It
+	// waits for no row that is locked.
 	Enumerate(ctx context.Context, params EnumerateParams) (LeasePage, error)
 
 	// Update changes the overrides of a name in one transaction. It returns false, and changes

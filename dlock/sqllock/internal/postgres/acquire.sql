@@ -167,7 +167,8 @@ BEGIN
 				END IF;
 				v_also := '[]';
 				FOR v_other IN SELECT a ->> 0 AS name FROM json_array_elements(coalesce(p_also, '[]')::json) AS a LOOP
-					UPDATE {table} AS l SET renewed_at = v_clock, expires_at = v_clock + p_ttl * interval '1 microsecond'
+					UPDATE {table} AS l SET renewed_at = v_clock,
+						expires_at = v_clock + p_ttl * interval '1 microsecond'
 					WHERE l.lock_id = p_token AND l.resource_name = v_other.name AND l.slot >= 0
 						AND l.expires_at > clock_timestamp()
 					RETURNING l.slot, l.fence INTO v_slot, v_fence;
