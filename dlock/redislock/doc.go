@@ -12,11 +12,14 @@
 // # Keys
 //
 //	shop:timer:orders:slot:0       the lease: {"token":…,"fence":…,"since":…,"host":…,"pid":…,
-//	                               "id":…}, with its time to live
+//	                               "id":…,"ttl":…}, with its time to live
 //	shop:timer:orders:slot:index   when each slot ends, to find a free one without asking for each
 //	shop:timer:orders:slot:tokens  which attempt holds which slot, for repeated attempts
 //	shop:timer:orders:slot:state   the last fence, tick and success, who claimed that tick, which
 //	                               server run granted them, and the overrides of dlock.Controller
+//	shop:timer:orders:slot:released:0
+//	                               who released the slot, for a minute; of a mutex :slot:released
+//	shop::slot:names, …:used       shared by all names: which are in use, for Enumerate
 //	shop::slot:server              shared by all names: which run of the server this is, and the
 //	                               latest time at which it can have begun
 //
@@ -26,6 +29,25 @@
 // has ticks. The state does not expire once Update was called for the name. On Redis Cluster the
 // part before :slot: is in braces, {shop:timer:orders}:slot:0, so that all keys of a name are on
 // one node.
+//
+// # Listing all leases
+//
+// Store.Enumerate finds names by the two sets that all names share. The first grant of a name adds
+// it, and so does one in each quarter of the time for which an unused name is remembered (an hour),
+// or a heartbeat; so the common acquire and heartbeat cost nothing for it. Names that were not
+// noted for that hour have no lease, and leave the sets. If the sets are lost, names in use are
+// back in a quarter of an hour; until then their leases are not listed, but hold as ever. What was
+// released is kept in a key of its own for dlock.ReleasedFor. The same answer comes after a failover,
+// as far as the new master has the writes.
+//
+// On Redis Cluster (KeysTagged) a script reaches the keys of one hash slot only, so a grant could
+// note its name only in a set of that slot, and no call finds the sets of 16,384 slots. A set for
+// each node would be in the wrong place after its slots were moved. Therefore Enumerate wants a
+// Prefix with a hash tag, as limits that are taken together do, which keeps all names, and the
+// sets, in one hash slot: {shop}: or shop:{mail}:. Then nothing depends on which node that is.
+// Without one it returns an error that errors.ErrUnsupported matches, List still works, and neither
+// sets nor releases are kept. While that slot is being moved to another node, Enumerate fails, and
+// names and releases may not be noted.
 //
 // # A server that lost its data
 //

@@ -329,7 +329,7 @@ func TestAPageIsBounded(t *testing.T) {
 			break
 		}
 	}
-	if pages != 2 || leases != 2 { // of 2,000 names each, and the rest; awake was released
+	if pages != 5 || leases != 2 { // of 1,000 names each, and the rest; awake was released
 		t.Errorf("%d leases behind %d pages", leases, pages)
 	}
 }
