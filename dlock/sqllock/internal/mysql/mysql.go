@@ -206,7 +206,7 @@ func (m *DB) List(ctx context.Context, resource string) (string, error) {
 // Enumerate implements dialect.Database.
 func (m *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (p dialect.LeasePage, err error) {
 	after := []byte(c.After.Resource)
-	args := []any{[]byte(c.Prefix), []byte(c.Prefix), c.Released, after, after, c.After.Slot, c.Limit}
+	args := []any{len(c.Prefix), []byte(c.Prefix), c.Released, after, after, c.After.Slot, c.Limit}
 	err = m.read(ctx, m.queries.enumerate, args, func(rows *sql.Rows) error {
 		var h dialect.Lease
 		var live bool
