@@ -61,6 +61,10 @@ var rules = []rule{
 		"github.com/cenkalti/backoff/"},
 		"timers work on any store, so they must not know one; and not health, which asks whatever has its four " +
 			"methods"},
+	{"cluster", []string{"dlock"}, "it records what any lock's holder knows, so it must know no store, and its own " +
+		"stores bring their drivers"},
+	{"cluster/clustertest", []string{"cluster", "dlock"},
+		"a stranger's registry must be able to run the suite without our stores and drivers"},
 	{"health", nil, "it asks anything that has the four methods of its Source, whose types are the standard library's"},
 	{"health/grpchealth", []string{"google.golang.org/grpc/"},
 		"it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is " +

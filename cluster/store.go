@@ -14,7 +14,11 @@ import (
 // Each call is one round trip, and returns when the deadline of its context has passed. Durations
 // cross the boundary, times of day do not: what is "ago" is measured from when the call is sent,
 // and the store turns it into an instant of its own clock. A call whose reply was lost may be
-// repeated: what was written is then not there twice. Package cluster/clustertest checks all this.
+// repeated: what was written is then not there twice.
+//
+// Text of any kind may be written. What a store cannot keep (NUL, invalid UTF-8) comes back as
+// U+FFFD or is left out; all other text comes back as it was, and names differ if a byte does.
+// Package cluster/clustertest checks all this.
 type Store interface {
 	// Write writes what one host has to say.
 	Write(ctx context.Context, b Batch) (Written, error)
@@ -51,7 +55,9 @@ type Written struct {
 	HostUnknown bool
 }
 
-// A HostStamp says that a process is alive.
+// A HostStamp says that a process is alive. One with a shorter UpFor than the stamp before was
+// overtaken on its way, and changes nothing. So a process that has Left does not come back with a
+// late stamp.
 type HostStamp struct {
 	Holder      dlock.Holder // the key of the row
 	Environment string
@@ -67,7 +73,7 @@ type HostStamp struct {
 }
 
 // A LeaseStamp is what the holder of a lease knows of it. The row's key is the Name, and the Slot
-// of a semaphore.
+// of a semaphore: a mutex and a semaphore of one name have different rows.
 //
 // It replaces the row of another grant only if it is newer: by its fence if both have one, and else
 // by when it was acquired. So a stamp that comes late does not replace the row of the next holder.

@@ -1,0 +1,19 @@
+// Package clustertest tests stores of the registry.
+//
+// [Run] is the conformance suite: a store that passes it does what [cluster.Store] says. One call
+// in the store's own test file is all it takes:
+//
+//	func TestConformance(t *testing.T) {
+//		clustertest.Run(t, clustertest.Harness{
+//			New: func(t testing.TB) clustertest.Registries {
+//				return clustertest.Registries{
+//					Store: mystore.New(server, mystore.Options{Prefix: rand.Text()}),
+//					Other: mystore.New(server, mystore.Options{Prefix: rand.Text()}),
+//				}
+//			},
+//		})
+//	}
+//
+// What it does not promise: that a store measures time by its server's clock and not by that of
+// this process, which agree here, and that it survives the loss of its server.
+package clustertest

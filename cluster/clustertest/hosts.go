@@ -1,0 +1,110 @@
+package clustertest
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+)
+
+var hosts = []promise{
+	{"hosts/a stamp with its detail is a row", func(c *check) {
+		h := hostStamp("a")
+		w, at := c.writeTo(c.Store, cluster.Batch{Host: &h})
+		if w.HostUnknown {
+			c.errorf("HostUnknown of a stamp that has its Detail")
+		}
+		rows, read := c.read()
+		if len(rows.Hosts) != 1 {
+			c.fatalf("%d hosts, want 1", len(rows.Hosts))
+		}
+		c.sameHost(rows.Hosts[0], h)
+		c.ago("UpFor", rows.Hosts[0].UpFor, time.Hour, at, read)
+		c.ago("SeenAgo", rows.Hosts[0].SeenAgo, 0, at, read)
+	}},
+	{"hosts/a stamp without its detail leaves the detail", func(c *check) {
+		h := hostStamp("a")
+		c.write(cluster.Batch{Host: &h})
+		next := h
+		next.Detail, next.UpFor, next.ClockOffset, next.TTL = nil, 2*time.Hour, time.Second, time.Minute
+		next.AppVersion, next.Environment, next.Version = "2", "test", "v1"
+		w, at := c.writeTo(c.Store, cluster.Batch{Host: &next})
+		if w.HostUnknown {
+			c.errorf("HostUnknown of a host that has a row")
+		}
+		rows, read := c.read()
+		if len(rows.Hosts) != 1 {
+			c.fatalf("%d hosts, want 1", len(rows.Hosts))
+		}
+		next.Detail = h.Detail
+		c.sameHost(rows.Hosts[0], next)
+		c.ago("UpFor", rows.Hosts[0].UpFor, 2*time.Hour, at, read)
+		c.ago("SeenAgo", rows.Hosts[0].SeenAgo, 0, at, read)
+	}},
+	{"hosts/a stamp with another detail replaces it", func(c *check) {
+		h := hostStamp("a")
+		c.write(cluster.Batch{Host: &h})
+		h.Detail = json.RawMessage(`{}`)
+		c.write(cluster.Batch{Host: &h})
+		c.sameHost(c.host(), h)
+	}},
+	{"hosts/a host without a row is unknown until its detail comes", func(c *check) {
+		h := hostStamp("a")
+		stamp := h
+		stamp.Detail = nil
+		w, _ := c.writeTo(c.Store, cluster.Batch{Host: &stamp, Leases: []cluster.LeaseStamp{leaseStamp("l", "a")},
+			Events: []cluster.Event{event("e", 0)}, Runs: []cluster.Run{run("r", "t", 0)}})
+		if !w.HostUnknown {
+			c.errorf("a host without a row is not HostUnknown")
+		}
+		rows, _ := c.read()
+		if len(rows.Hosts) != 0 || len(rows.Leases) != 1 || len(rows.Events) != 1 || len(rows.Runs) != 1 {
+			c.errorf("hosts, leases, events, runs: %d %d %d %d, want 0 1 1 1", len(rows.Hosts), len(rows.Leases),
+				len(rows.Events), len(rows.Runs))
+		}
+		stamp.Left = true
+		if w, _ := c.writeTo(c.Store, cluster.Batch{Host: &stamp}); !w.HostUnknown {
+			c.errorf("a host without a row that leaves is not HostUnknown")
+		}
+		c.write(cluster.Batch{Host: &h})
+		c.sameHost(c.host(), h)
+	}},
+	{"hosts/a host that left stays so, even if an older stamp comes late", func(c *check) {
+		h := hostStamp("a")
+		c.write(cluster.Batch{Host: &h})
+		left := h
+		left.Detail, left.UpFor, left.Left = nil, h.UpFor+10*time.Minute, true
+		c.write(cluster.Batch{Host: &left})
+		left.Detail = h.Detail
+		c.sameHost(c.host(), left)
+		late := h
+		late.UpFor += 5 * time.Minute
+		late.Detail = json.RawMessage(`{"late":true}`)
+		c.write(cluster.Batch{Host: &late})
+		c.sameHost(c.host(), left)
+		late.Detail = nil
+		if w, _ := c.writeTo(c.Store, cluster.Batch{Host: &late}); w.HostUnknown {
+			c.errorf("HostUnknown of a late stamp of a host that has a row")
+		}
+		c.sameHost(c.host(), left)
+		again := h
+		again.UpFor += 20 * time.Minute
+		c.write(cluster.Batch{Host: &again})
+		c.sameHost(c.host(), again)
+	}},
+	{"hosts/are told apart by host, process and id", func(c *check) {
+		for _, change := range []func(*cluster.HostStamp){
+			func(*cluster.HostStamp) {},
+			func(h *cluster.HostStamp) { h.Holder.Host = "b" },
+			func(h *cluster.HostStamp) { h.Holder.PID = 1 },
+			func(h *cluster.HostStamp) { h.Holder.ID = "c" },
+		} {
+			h := hostStamp("a")
+			change(&h)
+			c.write(cluster.Batch{Host: &h})
+		}
+		if rows, _ := c.read(); len(rows.Hosts) != 4 {
+			c.errorf("%d hosts, want 4", len(rows.Hosts))
+		}
+	}},
+}

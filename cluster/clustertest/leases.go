@@ -1,0 +1,145 @@
+package clustertest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var leases = []promise{
+	{"leases/a stamp is a row, whose times go on", func(c *check) {
+		l := leaseStamp("orders", "a")
+		l.Slots, l.Slot = 5, 3
+		at := c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+		time.Sleep(20 * time.Millisecond)
+		rows, read := c.read()
+		if len(rows.Leases) != 1 {
+			c.fatalf("%d leases, want 1", len(rows.Leases))
+		}
+		got := rows.Leases[0]
+		c.sameLease(got, l)
+		c.ago("HeldFor", got.HeldFor, l.HeldFor, at, read)
+		c.ago("RenewedAgo", got.RenewedAgo, l.RenewedAgo, at, read)
+		c.ago("-ExpiresIn", -got.ExpiresIn, -l.ExpiresIn, at, read)
+	}},
+	{"leases/of one grant the last stamp counts", func(c *check) {
+		l := leaseStamp("orders", "a")
+		c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+		l.HeldFor, l.RenewedAgo, l.ExpiresIn, l.Kind = 2*time.Hour, 0, -time.Minute, "other"
+		at := c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+		rows, read := c.read()
+		if len(rows.Leases) != 1 {
+			c.fatalf("%d leases, want 1", len(rows.Leases))
+		}
+		c.sameLease(rows.Leases[0], l)
+		c.ago("RenewedAgo", rows.Leases[0].RenewedAgo, 0, at, read)
+		c.ago("-ExpiresIn", -rows.Leases[0].ExpiresIn, time.Minute, at, read)
+	}},
+	{"leases/a grant that is released stays released", func(c *check) {
+		for _, fence := range []dlock.Fence{7, 0} {
+			l := leaseStamp("orders", "a")
+			l.Name, l.Fence = fmt.Sprint(l.Name, fence), fence
+			released := l
+			released.Released, released.RenewedAgo, released.ExpiresIn = true, time.Minute, 0
+			at := c.write(cluster.Batch{Leases: []cluster.LeaseStamp{released}})
+			c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+			l.HeldFor -= time.Minute
+			c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+			rows, read := c.read()
+			i := slices.IndexFunc(rows.Leases, func(row cluster.LeaseStamp) bool { return row.Name == l.Name })
+			if i < 0 {
+				c.fatalf("no row of %s", l.Name)
+			}
+			c.sameLease(rows.Leases[i], released)
+			c.ago("RenewedAgo of a release", rows.Leases[i].RenewedAgo, time.Minute, at, read)
+		}
+	}},
+	{"leases/the grant with the higher fence has the row", func(c *check) {
+		for _, fence := range []dlock.Fence{1, 9, 99, 1 << 53, 1 << 62} { // also as text, and as floating point
+			older := leaseStamp("orders", "a")
+			older.Name, older.Fence, older.HeldFor = fmt.Sprint(older.Name, fence), fence, time.Minute
+			newer := leaseStamp("orders", "b") // whose host says that it acquired first
+			newer.Name, newer.Fence, newer.HeldFor = older.Name, fence+1, time.Hour
+			c.precedes(older, newer)
+		}
+	}},
+	{"leases/without fences the grant that was acquired last has the row", func(c *check) {
+		for i, fences := range [][2]dlock.Fence{{0, 0}, {9, 0}, {0, 9}} {
+			older, newer := leaseStamp("orders", "a"), leaseStamp("orders", "b")
+			older.Name += string(rune('0' + i))
+			newer.Name = older.Name
+			older.Fence, newer.Fence = fences[0], fences[1]
+			older.HeldFor, newer.HeldFor = time.Hour, 59*time.Minute
+			c.precedes(older, newer)
+		}
+	}},
+	{"leases/the grants of one holder are told apart", func(c *check) {
+		older, newer := leaseStamp("orders", "a"), leaseStamp("orders", "a")
+		older.Released, newer.Grant, newer.Fence = true, "another", older.Fence+1
+		c.precedes(older, newer)
+	}},
+	{"leases/one batch may have an older and a newer grant", func(c *check) {
+		older, newer := leaseStamp("orders", "a"), leaseStamp("orders", "b")
+		newer.Fence++
+		c.write(cluster.Batch{Leases: []cluster.LeaseStamp{older, newer, older}})
+		c.sameLease(c.lease(), newer)
+		newer.Released = true
+		held := newer
+		held.Released = false
+		c.write(cluster.Batch{Leases: []cluster.LeaseStamp{held, newer, held}})
+		c.sameLease(c.lease(), newer)
+	}},
+	{"leases/each slot and the mutex of a name have a row", func(c *check) {
+		var batch []cluster.LeaseStamp
+		for slot := range 3 {
+			l := leaseStamp("orders", "a")
+			l.Slots, l.Slot = 3, slot
+			batch = append(batch, l)
+		}
+		batch = append(batch, leaseStamp("orders", "a"))
+		c.write(cluster.Batch{Leases: batch})
+		rows, _ := c.read()
+		sortLeases(rows.Leases)
+		sortLeases(batch)
+		if len(rows.Leases) != len(batch) {
+			c.fatalf("%d leases, want %d: %+v", len(rows.Leases), len(batch), rows.Leases)
+		}
+		for i, want := range batch {
+			c.sameLease(rows.Leases[i], want)
+		}
+	}},
+	{"leases/of another number of slots are of the same row", func(c *check) {
+		older, newer := leaseStamp("orders", "a"), leaseStamp("orders", "b")
+		older.Slots, older.Slot, newer.Slots, newer.Slot = 3, 1, 5, 1
+		newer.Fence++
+		c.precedes(older, newer)
+	}},
+}
+
+// precedes checks that the newer of two stamps has the row, whichever comes first.
+func (c *check) precedes(older, newer cluster.LeaseStamp) {
+	var batch [3]span
+	for i, l := range []cluster.LeaseStamp{older, newer, older} {
+		batch[i] = c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+	}
+	rows, read := c.read()
+	i := slices.IndexFunc(rows.Leases, func(l cluster.LeaseStamp) bool { return l.Name == newer.Name })
+	if i < 0 {
+		c.fatalf("no row of %s", newer.Name)
+	}
+	c.sameLease(rows.Leases[i], newer)
+	c.ago("HeldFor of the newer grant", rows.Leases[i].HeldFor, newer.HeldFor, batch[1], read)
+}
+
+func sortLeases(leases []cluster.LeaseStamp) {
+	slices.SortFunc(leases, func(a, b cluster.LeaseStamp) int {
+		if n := strings.Compare(a.Name, b.Name); n != 0 {
+			return n
+		}
+		return 10*(a.Slots-b.Slots) + a.Slot - b.Slot
+	})
+}

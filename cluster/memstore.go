@@ -1,0 +1,286 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// NewMemoryStore returns a registry in the memory of this process, for tests and for programs of
+// one process. Other processes do not see it. Its clock is time.Now, so that it works under
+// testing/synctest.
+func NewMemoryStore() *MemoryStore {
+	return &MemoryStore{
+		hosts:    map[dlock.Holder]memHost{},
+		leases:   map[leaseKey]memLease{},
+		eventIDs: map[string]bool{},
+		runs:     map[string][]memRun{},
+		runIDs:   map[string]bool{},
+	}
+}
+
+// A MemoryStore implements Store for one process: see NewMemoryStore. It keeps at most MaxEvents
+// events and RunsPerTimer runs of a timer. The number of hosts, leases and timers is not bounded:
+// what is no longer stamped stays until a Sweep.
+type MemoryStore struct {
+	mu       sync.Mutex
+	hosts    map[dlock.Holder]memHost
+	leases   map[leaseKey]memLease
+	events   []memEvent // oldest first
+	eventIDs map[string]bool
+	runs     map[string][]memRun // by timer, oldest first
+	runIDs   map[string]bool
+}
+
+type (
+	memHost struct {
+		HostStamp
+		seenAt, startedAt time.Time
+	}
+	memLease struct {
+		LeaseStamp
+		acquiredAt, renewedAt, expiresAt time.Time
+	}
+	memEvent struct {
+		Event
+		at time.Time
+	}
+	memRun struct {
+		Run
+		endedAt time.Time
+	}
+)
+
+// A leaseKey is the key of a lease's row.
+type leaseKey struct {
+	name string
+	slot int // noSlot: a mutex
+}
+
+// noSlot tells the mutex of a name from slot 0 of a semaphore of that name.
+const noSlot = -1
+
+func (l *LeaseStamp) key() leaseKey {
+	if l.Slots == 0 {
+		return leaseKey{l.Name, noSlot}
+	}
+	return leaseKey{l.Name, l.Slot}
+}
+
+// Write implements Store.
+func (s *MemoryStore) Write(ctx context.Context, b Batch) (Written, error) {
+	if err := ctx.Err(); err != nil {
+		return Written{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	unknown := b.Host != nil && !s.writeHost(*b.Host, now)
+	for _, l := range b.Leases {
+		s.writeLease(l, now)
+	}
+	for _, e := range b.Events {
+		s.writeEvent(e, now)
+	}
+	for _, r := range b.Runs {
+		s.writeRun(r, now)
+	}
+	return Written{HostUnknown: unknown}, nil
+}
+
+func (s *MemoryStore) writeHost(h HostStamp, now time.Time) (known bool) {
+	row, known := s.hosts[h.Holder]
+	switch {
+	case !known && h.Detail == nil:
+		return false
+	case known && h.UpFor < row.UpFor: // it has been overtaken
+		return true
+	case h.Detail == nil:
+		h.Detail = row.Detail
+	default:
+		h.Detail = bytes.Clone(h.Detail)
+	}
+	s.hosts[h.Holder] = memHost{HostStamp: h, seenAt: now, startedAt: now.Add(-h.UpFor)}
+	return true
+}
+
+func (s *MemoryStore) writeLease(l LeaseStamp, now time.Time) {
+	stamp := memLease{LeaseStamp: l, acquiredAt: now.Add(-l.HeldFor), renewedAt: now.Add(-l.RenewedAgo),
+		expiresAt: now.Add(l.ExpiresIn)}
+	if row, ok := s.leases[l.key()]; ok && !stamp.replaces(row) {
+		return
+	}
+	s.leases[l.key()] = stamp
+}
+
+// replaces reports whether a stamp is of the row's grant or of a newer one.
+func (l memLease) replaces(row memLease) bool {
+	switch {
+	case l.Holder == row.Holder && l.Grant == row.Grant:
+		return !row.Released
+	case l.Fence != 0 && row.Fence != 0:
+		return l.Fence > row.Fence
+	default:
+		return l.acquiredAt.After(row.acquiredAt)
+	}
+}
+
+func (s *MemoryStore) writeEvent(e Event, now time.Time) {
+	if s.eventIDs[e.ID] {
+		return
+	}
+	s.eventIDs[e.ID] = true
+	s.events = insert(s.events, memEvent{e, now.Add(-e.Ago)}, memEvent.instant)
+	for len(s.events) > MaxEvents {
+		s.dropEvents(1)
+	}
+}
+
+func (s *MemoryStore) dropEvents(n int) {
+	for _, e := range s.events[:n] {
+		delete(s.eventIDs, e.ID)
+	}
+	s.events = slices.Delete(s.events, 0, n)
+}
+
+func (s *MemoryStore) writeRun(r Run, now time.Time) {
+	if s.runIDs[r.ID] {
+		return
+	}
+	s.runIDs[r.ID] = true
+	s.runs[r.Timer] = insert(s.runs[r.Timer], memRun{r, now.Add(-r.EndedAgo)}, memRun.instant)
+	if len(s.runs[r.Timer]) > RunsPerTimer {
+		s.dropRuns(r.Timer, 1)
+	}
+}
+
+func (s *MemoryStore) dropRuns(timer string, n int) {
+	runs := s.runs[timer]
+	for _, r := range runs[:n] {
+		delete(s.runIDs, r.ID)
+	}
+	if n == len(runs) {
+		delete(s.runs, timer)
+		return
+	}
+	s.runs[timer] = slices.Delete(runs, 0, n)
+}
+
+func (e memEvent) instant() time.Time { return e.at }
+func (r memRun) instant() time.Time   { return r.endedAt }
+
+// insert inserts a row after those that are not newer.
+func insert[T any](rows []T, row T, at func(T) time.Time) []T {
+	i := len(rows)
+	for i > 0 && at(rows[i-1]).After(at(row)) {
+		i--
+	}
+	return slices.Insert(rows, i, row)
+}
+
+// Read implements Store.
+func (s *MemoryStore) Read(ctx context.Context, q Query) (Rows, error) {
+	if err := ctx.Err(); err != nil {
+		return Rows{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	var rows Rows
+	for _, h := range s.hosts {
+		h.UpFor, h.Detail = now.Sub(h.startedAt), bytes.Clone(h.Detail)
+		rows.Hosts = append(rows.Hosts, HostRow{HostStamp: h.HostStamp, SeenAgo: now.Sub(h.seenAt)})
+	}
+	for _, l := range s.leases {
+		l.HeldFor, l.RenewedAgo, l.ExpiresIn = now.Sub(l.acquiredAt), now.Sub(l.renewedAt), l.expiresAt.Sub(now)
+		rows.Leases = append(rows.Leases, l.LeaseStamp)
+	}
+	for i := range min(max(q.Events, 0), len(s.events)) {
+		e := s.events[len(s.events)-1-i]
+		e.Ago = now.Sub(e.at)
+		rows.Events = append(rows.Events, e.Event)
+	}
+	if q.Runs > 0 {
+		var all []memRun
+		for _, runs := range s.runs {
+			all = append(all, runs...)
+		}
+		rows.Runs = newestRuns(all, q.Runs, now)
+	}
+	return rows, nil
+}
+
+// Runs implements Store.
+func (s *MemoryStore) Runs(ctx context.Context, timer string) ([]Run, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return newestRuns(slices.Clone(s.runs[timer]), RunsPerTimer, time.Now()), nil
+}
+
+func newestRuns(runs []memRun, most int, now time.Time) []Run {
+	slices.SortStableFunc(runs, func(a, b memRun) int { return a.endedAt.Compare(b.endedAt) })
+	var newest []Run
+	for i := range min(most, len(runs)) {
+		r := runs[len(runs)-1-i]
+		r.EndedAgo = now.Sub(r.endedAt)
+		newest = append(newest, r.Run)
+	}
+	return newest
+}
+
+// Sweep implements Store.
+func (s *MemoryStore) Sweep(ctx context.Context, r Retention, limit int) (deleted int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	deleted += sweep(s.hosts, limit, func(h memHost) bool {
+		return now.Sub(h.seenAt) > max(r.Hosts, 3*h.TTL)
+	})
+	deleted += sweep(s.leases, limit, func(l memLease) bool {
+		last := l.renewedAt
+		if !l.Released && l.expiresAt.After(last) {
+			last = l.expiresAt
+		}
+		return now.Sub(last) > r.Leases
+	})
+	n := old(s.events, limit, func(e memEvent) bool { return now.Sub(e.at) > r.Events })
+	s.dropEvents(n)
+	deleted += n
+	left := limit
+	for timer, runs := range s.runs {
+		n := old(runs, left, func(run memRun) bool { return now.Sub(run.endedAt) > r.Runs })
+		s.dropRuns(timer, n)
+		deleted, left = deleted+n, left-n
+	}
+	return deleted, nil
+}
+
+// sweep deletes at most limit rows and returns how many.
+func sweep[K comparable, V any](rows map[K]V, limit int, gone func(V) bool) (deleted int) {
+	for key, row := range rows {
+		if deleted < limit && gone(row) {
+			delete(rows, key)
+			deleted++
+		}
+	}
+	return deleted
+}
+
+// old returns how many of the first rows are to be deleted, at most limit.
+func old[T any](rows []T, limit int, gone func(T) bool) int {
+	n := slices.IndexFunc(rows, func(row T) bool { return !gone(row) })
+	if n < 0 {
+		n = len(rows)
+	}
+	return min(n, max(limit, 0))
+}
