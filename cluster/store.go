@@ -40,7 +40,11 @@ const (
 	MaxEvents    = 1_000
 )
 
-// A Batch is what one host writes at once.
+// MaxBatch is how many leases, how many events and how many runs a Batch has at most, so that it
+// fits into one statement.
+const MaxBatch = 500
+
+// A Batch is what one host writes at once. Of each row there is at most one stamp in it.
 type Batch struct {
 	Host   *HostStamp // nil: nothing about the host
 	Leases []LeaseStamp
@@ -50,6 +54,9 @@ type Batch struct {
 
 // Written is the answer to a Batch.
 type Written struct {
+	// At is when the store received the batch, by its own clock. The host learns from it how far
+	// its own clock is off, and nothing else. Zero: the store does not tell.
+	At time.Time
 	// HostUnknown: Host had no Detail, and there is no row to stamp, because it was swept or the
 	// registry was emptied. Nothing was written about the host: it has to be sent with its Detail.
 	HostUnknown bool
