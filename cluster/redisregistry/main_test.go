@@ -1,0 +1,132 @@
+package redisregistry_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/cluster/clustertest"
+	"github.com/tickslot/tickslot/cluster/redisregistry"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // go-redis logs every connection that we break
+	if err := documentedUser(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	servertest.Main(m, func() error { return goleak.Find() })
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+const (
+	canary = servertest.Canary // the password of all users
+
+	// app is the user of docs/redis.md with the rights that the registry needs. It may use the
+	// prefix shop.
+	app  = "tickslot"
+	shop = "shop:"
+)
+
+// rights are what the registry needs besides keys and password, on one server.
+var rights []string
+
+// documentedUser sets the user of the test servers to that of the page, with only the rights that
+// it lists for the registry.
+func documentedUser() error {
+	const page = "../../docs/redis.md"
+	user, err := redistest.DocumentedUser(page)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	said := regexp.MustCompile("(?s)rights of a user for the registry alone are\\s+`(.*?)`").FindSubmatch(text)
+	if said == nil {
+		return fmt.Errorf("%s does not list the rights of a user for the registry", page)
+	}
+	rights = strings.Fields(string(said[1]))
+	for _, rule := range user {
+		if !strings.HasPrefix(rule, "+") || rule == "+cluster|slots" || rule == "+asking" {
+			redistest.User = append(redistest.User, rule)
+		}
+	}
+	redistest.User = append(redistest.User, rights...)
+	return nil
+}
+
+// open returns a registry that is closed with the test.
+func open(t testing.TB, client redis.UniversalClient, prefix string) *redisregistry.Store {
+	t.Helper()
+	s := redisregistry.New(client, redisregistry.Options{Prefix: prefix})
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// client returns a client, as the user of the documentation, that is closed with the test.
+func client(t testing.TB, addr string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr, Username: app, Password: canary})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func unique() string { return shop + rand.Text() + ":" }
+
+func TestConformanceMiniredis(t *testing.T) {
+	t.Parallel()
+	m := miniredis.RunT(t)
+	c := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { c.Close() })
+	clustertest.Run(t, clustertest.Harness{New: func(t testing.TB) clustertest.Registries {
+		return clustertest.Registries{Store: open(t, c, unique()), Other: open(t, c, unique())}
+	}})
+}
+
+// Round trips are counted at the wire, by a proxy that can also make the server hang.
+func TestConformanceSingle(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	direct := client(t, server.Addr())
+	clustertest.Run(t, clustertest.Harness{New: func(t testing.TB) clustertest.Registries {
+		if !strings.Contains(t.Name(), "/calls/") {
+			return clustertest.Registries{Store: open(t, direct, unique()), Other: open(t, direct, unique())}
+		}
+		proxy := redistest.NewCountingProxyFor(t, server.Addr())
+		return clustertest.Registries{Store: open(t, client(t, proxy.Addr()), unique()),
+			Other: open(t, direct, unique()), RoundTrips: proxy.RoundTrips,
+			Hang: func() func() {
+				proxy.BlackHole(true)
+				return func() { proxy.BlackHole(false) }
+			}}
+	}})
+}
+
+func TestConformanceCluster(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.NewCluster(t, 3)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes.Addrs(), Username: app, Password: canary})
+	t.Cleanup(func() { c.Close() })
+	clustertest.Run(t, clustertest.Harness{New: func(t testing.TB) clustertest.Registries {
+		return clustertest.Registries{Store: open(t, c, unique()), Other: open(t, c, unique())}
+	}})
+}

@@ -1,0 +1,8 @@
+-- A server that evicts may take one key of several that belong together. What is left of them is
+-- then deleted: hosts and leases come back with their next stamps, and nothing is left that no
+-- sweep would find.
+if call('HLEN', hosts) ~= call('HLEN', details) then call('DEL', hosts, details) end
+if call('HLEN', leases) ~= call('ZCARD', ends) then call('DEL', leases, ends) end
+if call('HLEN', events) ~= call('ZCARD', order) then call('DEL', events, order) end
+local count = call('HLEN', runs)
+if count ~= call('ZCARD', ended) or count ~= call('ZCARD', timers) then call('DEL', runs, ended, timers) end

@@ -1,0 +1,227 @@
+package redisregistry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/rediskit"
+)
+
+const (
+	// poolSize bounds the store's own connections: the registry's calls are few, and a long answer
+	// must not keep a stamp waiting.
+	poolSize = 3
+
+	// idleExpiry is how long the registry is kept when no host writes any more: longer than a month,
+	// so that the runs of a monthly timer outlive a fleet that was stopped.
+	idleExpiry = 40 * 24 * time.Hour
+)
+
+// Options are the settings of a Store. They must be the same on every host. The zero value is
+// valid.
+type Options struct {
+	// Prefix is prepended to every key; it keeps applications and environments on one server apart.
+	// It may be the Prefix of the locks. Default "".
+	Prefix string
+}
+
+// A Store implements cluster.Store on Redis.
+type Store struct {
+	client redis.UniversalClient // our pool, or nil
+	keys   []string
+	fault  error // of the options
+
+	reloaded atomic.Int64 // when failed last reloaded the Cluster's map, ns
+}
+
+var _ cluster.Store = (*Store)(nil)
+
+// New returns a registry on the server of client: a *redis.Client, also of redis.NewFailoverClient,
+// or a *redis.ClusterClient. The caller keeps and closes the client. The store opens up to three
+// connections of its own, to which the client's time-outs and retries do not apply: a call ends
+// with its context, or after five seconds if that has no deadline. New does not call the server.
+// Check reports faults.
+func New(client redis.UniversalClient, opts Options) *Store {
+	s := &Store{}
+	// The braces keep all keys on one node of a Cluster. No name of a lock has :slot: in it, so that
+	// these are no keys of a lock.
+	base := "{" + opts.Prefix + ":slot:registry}:"
+	for _, part := range []string{"hosts", "details", "leases", "ends", "events", "order", "runs", "ended", "timers"} {
+		s.keys = append(s.keys, base+part)
+	}
+	s.fault = errors.Join(checkClient(client), checkPrefix(opts.Prefix))
+	if s.fault == nil {
+		s.client = rediskit.OwnPool(client, poolSize)
+	}
+	return s
+}
+
+func checkClient(client redis.UniversalClient) error {
+	switch c := client.(type) {
+	case *redis.Client:
+		if c != nil {
+			return nil
+		}
+	case *redis.ClusterClient:
+		if c != nil {
+			return nil
+		}
+	case nil:
+	default:
+		return fmt.Errorf("redisregistry: a %T: pass a *redis.Client or *redis.ClusterClient, from whose settings "+
+			"the store can open connections of its own", c)
+	}
+	return errors.New("redisregistry: no client: pass a *redis.Client or *redis.ClusterClient")
+}
+
+func checkPrefix(prefix string) error {
+	if err := rediskit.CheckPrefix(prefix); err != nil {
+		return fmt.Errorf("redisregistry: %w", err)
+	}
+	if strings.HasPrefix(prefix, "}") {
+		return fmt.Errorf("redisregistry: Prefix %q begins with a brace, which would spread the keys over a Cluster: "+
+			"choose another", prefix)
+	}
+	return nil
+}
+
+// Close closes the store's own connections, never those of the caller's client.
+func (s *Store) Close() error {
+	if s.client == nil {
+		return nil
+	}
+	return s.client.Close()
+}
+
+// Check returns the faults of the client and the options. It does not call the server.
+func (s *Store) Check() error {
+	if s == nil || s.client == nil && s.fault == nil {
+		return errors.New("redisregistry: an empty *Store: make one with New")
+	}
+	return s.fault
+}
+
+func (s *Store) String() string { return "redis" }
+
+// Write implements cluster.Store.
+func (s *Store) Write(ctx context.Context, b cluster.Batch) (cluster.Written, error) {
+	reply, err := s.call(ctx, writeScript, writeArgs(b)...)
+	if err != nil {
+		return cluster.Written{}, err
+	}
+	if len(reply) != 2 {
+		return cluster.Written{}, errReply
+	}
+	now, err := instant(reply[0])
+	if err != nil {
+		return cluster.Written{}, err
+	}
+	return cluster.Written{At: time.UnixMicro(now), HostUnknown: reply[1] == int64(1)}, nil
+}
+
+// Read implements cluster.Store.
+func (s *Store) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error) {
+	reply, err := s.call(ctx, readScript, min(max(q.Events, 0), cluster.MaxEvents), max(q.Runs, 0))
+	if err != nil {
+		return cluster.Rows{}, err
+	}
+	return parseRows(reply)
+}
+
+// Runs implements cluster.Store.
+func (s *Store) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {
+	reply, err := s.call(ctx, runsScript, timerKey(timer), cluster.RunsPerTimer)
+	if err != nil {
+		return nil, err
+	}
+	if len(reply) != 2 {
+		return nil, errReply
+	}
+	now, err := instant(reply[0])
+	if err != nil {
+		return nil, err
+	}
+	return parseRuns(reply[1], now), nil
+}
+
+// Sweep implements cluster.Store.
+func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (deleted int, err error) {
+	if limit <= 0 { // Redis takes it for no limit
+		return 0, s.ready(ctx)
+	}
+	reply, err := s.call(ctx, sweepScript, limit, micros(r.Hosts), micros(r.Leases), micros(r.Events), micros(r.Runs))
+	if err != nil {
+		return 0, err
+	}
+	if len(reply) != 1 {
+		return 0, errReply
+	}
+	n, ok := reply[0].(int64)
+	if !ok {
+		return 0, errReply
+	}
+	return int(n), nil
+}
+
+// ready returns why no call can be made.
+func (s *Store) ready(ctx context.Context) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (s *Store) call(ctx context.Context, script *redis.Script, args ...any) ([]any, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	reply, err := script.Run(ctx, s.client, s.keys, args...).Slice()
+	if err != nil {
+		return nil, s.failed(ctx, err)
+	}
+	return reply, nil
+}
+
+// reloadEvery is the shortest interval at which a process reloads the map of a Cluster while calls
+// fail: a large Cluster has many processes, and the answer is long.
+const reloadEvery = time.Second
+
+// failed classifies an error of the driver. On a Cluster it also reloads the map of the nodes,
+// because go-redis otherwise calls a dead master until its next periodic reload.
+func (s *Store) failed(ctx context.Context, err error) error {
+	c, isCluster := s.client.(*redis.ClusterClient)
+	if isCluster {
+		now, last := time.Now().UnixNano(), s.reloaded.Load()
+		if now-last >= int64(reloadEvery) && s.reloaded.CompareAndSwap(last, now) {
+			c.ReloadState(context.WithoutCancel(ctx))
+		}
+	}
+	return classify(err, !isCluster)
+}
+
+// classify wraps an error that a server returns to every host until someone fixes it: a right is
+// missing, or one of the keys is not ours. What passes by itself is returned unchanged: no
+// connection, no answer in time, READONLY, OOM, LOADING, BUSY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN.
+func classify(err error, direct bool) error {
+	answer, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return fmt.Errorf("redisregistry: %w", err)
+	}
+	said := rediskit.Bare(answer.Error())
+	if fix := rediskit.Refusal(said, direct, true); fix != "" {
+		return fmt.Errorf("redisregistry: %w: %s: %w", dlock.ErrSetup, fix, err)
+	}
+	if strings.HasPrefix(said, "WRONGTYPE") {
+		return fmt.Errorf("redisregistry: %w: a key of the registry has something else in it (docs/redis.md lists the "+
+			"keys): choose another Prefix, or delete it: %w", dlock.ErrSetup, err)
+	}
+	return fmt.Errorf("redisregistry: %w", err)
+}

@@ -1,0 +1,260 @@
+package redisregistry
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// This file translates rows. What a script compares stands in front of a row, as text; the rest is
+// JSON. A later version may add fields to it, which this one ignores.
+
+type wireHolder struct {
+	Host string `json:"host"`
+	PID  int    `json:"pid"`
+	ID   string `json:"id"`
+}
+
+type wireHost struct {
+	wireHolder
+	Environment string        `json:"env,omitempty"`
+	AppVersion  string        `json:"app,omitempty"`
+	Version     string        `json:"version,omitempty"`
+	ClockOffset time.Duration `json:"offset,omitempty"` // ns, as all of these
+	TTL         time.Duration `json:"ttl"`
+	Left        bool          `json:"left,omitempty"`
+}
+
+type wireLease struct {
+	wireHolder
+	Name     string      `json:"name"`
+	Slots    int         `json:"slots,omitempty"`
+	Slot     int         `json:"slot,omitempty"`
+	Kind     string      `json:"kind,omitempty"`
+	Fence    dlock.Fence `json:"fence,omitempty"`
+	Grant    string      `json:"grant,omitempty"`
+	Released bool        `json:"released,omitempty"`
+}
+
+type wireEvent struct {
+	wireHolder
+	EventID string            `json:"event"`
+	Kind    cluster.EventKind `json:"kind"`
+	Name    string            `json:"name,omitempty"`
+	Slot    int               `json:"slot,omitempty"`
+	Fence   dlock.Fence       `json:"fence,omitempty"`
+	Text    string            `json:"text,omitempty"`
+}
+
+type wireRun struct {
+	wireHolder
+	RunID    string        `json:"run"`
+	Timer    string        `json:"timer"`
+	Tick     *int64        `json:"tick,omitempty"` // µs since 1970
+	Slot     int           `json:"slot"`
+	Fence    dlock.Fence   `json:"fence,omitempty"`
+	Took     time.Duration `json:"took"`
+	Outcome  string        `json:"outcome"`
+	Err      string        `json:"err,omitempty"`
+	Attempts int           `json:"attempts,omitempty"`
+	By       string        `json:"by,omitempty"`
+}
+
+// longestText bounds what one event or run takes, in bytes: the error of a run may be a page.
+const longestText = 2_000
+
+// cut shortens text to at most longestText bytes, between runes.
+func cut(text string) string {
+	if len(text) <= longestText {
+		return text
+	}
+	const mark = "…"
+	end := longestText - len(mark)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + mark
+}
+
+// longest bounds durations, so that the scripts calculate with positive numbers below 2^53.
+const longest = 50 * 365 * 24 * time.Hour
+
+func micros(d time.Duration) int64 { return min(max(d, -longest), longest).Microseconds() }
+
+// holderKey is unambiguous, whatever the texts.
+func holderKey(h dlock.Holder) string {
+	return fmt.Sprintf("%d:%s%d:%s", len(h.Host), h.Host, h.PID, h.ID)
+}
+
+func leaseKey(l cluster.LeaseStamp) string {
+	if l.Slots == 0 {
+		return "mutex:" + l.Name
+	}
+	return strconv.Itoa(l.Slot) + ":" + l.Name
+}
+
+// timerKey begins the keys of a timer's runs, and of no other's.
+func timerKey(timer string) string { return strconv.Itoa(len(timer)) + ":" + timer }
+
+// grantKey is a short text for a grant, without spaces.
+func grantKey(l cluster.LeaseStamp) string {
+	sum := sha256.Sum256([]byte(holderKey(l.Holder) + "\x00" + l.Grant))
+	return hex.EncodeToString(sum[:12])
+}
+
+func row(fields any) string {
+	b, err := json.Marshal(fields)
+	if err != nil { // strings and numbers always marshal
+		return "{}"
+	}
+	return string(b)
+}
+
+func writeArgs(b cluster.Batch) []any {
+	hosts := 0
+	if b.Host != nil {
+		hosts = 1
+	}
+	args := make([]any, 0, 7+5*hosts+8*len(b.Leases)+3*len(b.Events)+4*len(b.Runs))
+	args = append(args, idleExpiry.Milliseconds(), cluster.MaxEvents, cluster.RunsPerTimer,
+		hosts, len(b.Leases), len(b.Events), len(b.Runs))
+	if h := b.Host; h != nil {
+		args = append(args, holderKey(h.Holder), max(0, micros(h.UpFor)), max(0, micros(h.TTL)),
+			row(wireHost{wireHolder(h.Holder), h.Environment, h.AppVersion, h.Version, h.ClockOffset, h.TTL, h.Left}),
+			string(h.Detail))
+	}
+	for _, l := range b.Leases {
+		released := 0
+		if l.Released {
+			released = 1
+		}
+		args = append(args, leaseKey(l), micros(l.HeldFor), micros(l.RenewedAgo), micros(l.ExpiresIn), released,
+			max(0, int64(l.Fence)), grantKey(l),
+			row(wireLease{wireHolder(l.Holder), l.Name, l.Slots, l.Slot, l.Kind, l.Fence, l.Grant, l.Released}))
+	}
+	for _, e := range b.Events {
+		args = append(args, e.ID, micros(e.Ago),
+			row(wireEvent{wireHolder(e.Holder), e.ID, e.Kind, e.Name, e.Slot, e.Fence, cut(e.Text)}))
+	}
+	for _, r := range b.Runs {
+		var tick *int64
+		if !r.Tick.IsZero() {
+			tick = new(r.Tick.UnixMicro())
+		}
+		args = append(args, r.ID, timerKey(r.Timer), micros(r.EndedAgo),
+			row(wireRun{wireHolder(r.Holder), r.ID, r.Timer, tick, r.Slot, r.Fence, r.Took, r.Outcome, cut(r.Err),
+				r.Attempts, r.By}))
+	}
+	return args
+}
+
+var errReply = errors.New("redisregistry: the server's answer is none of our scripts'")
+
+func instant(reply any) (int64, error) {
+	text, ok := reply.(string)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if !ok || err != nil {
+		return 0, errReply
+	}
+	return n, nil
+}
+
+// parse splits a row into n numbers or words and JSON. A row that is not one of ours is left out of
+// answers: one of them must not hide all others.
+func parse(value any, n int, fields any) (words []string, ok bool) {
+	text, ok := value.(string)
+	if !ok { // deleted meanwhile
+		return nil, false
+	}
+	words = strings.SplitN(text, " ", n+1)
+	if len(words) != n+1 || json.Unmarshal([]byte(words[n]), fields) != nil {
+		return nil, false
+	}
+	return words[:n], true
+}
+
+// since returns how long before now an instant was.
+func since(now int64, at string) time.Duration {
+	n, err := strconv.ParseInt(at, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(now-n) * time.Microsecond
+}
+
+func parseRows(reply []any) (rows cluster.Rows, err error) {
+	if len(reply) != 6 {
+		return rows, errReply
+	}
+	now, err := instant(reply[0])
+	if err != nil {
+		return rows, err
+	}
+	var parts [5][]any
+	for i := range parts {
+		part, ok := reply[1+i].([]any)
+		if !ok {
+			return rows, errReply
+		}
+		parts[i] = part
+	}
+	details := map[any]string{}
+	for i := 1; i < len(parts[1]); i += 2 {
+		details[parts[1][i-1]], _ = parts[1][i].(string)
+	}
+	for i := 1; i < len(parts[0]); i += 2 {
+		var h wireHost
+		detail, known := details[parts[0][i-1]]
+		if w, ok := parse(parts[0][i], 3, &h); ok && known {
+			rows.Hosts = append(rows.Hosts, cluster.HostRow{SeenAgo: since(now, w[0]),
+				HostStamp: cluster.HostStamp{Holder: dlock.Holder(h.wireHolder), Environment: h.Environment,
+					AppVersion: h.AppVersion, Version: h.Version, UpFor: since(now, w[1]), ClockOffset: h.ClockOffset,
+					TTL: h.TTL, Detail: json.RawMessage(detail), Left: h.Left}})
+		}
+	}
+	for i := 1; i < len(parts[2]); i += 2 {
+		var l wireLease
+		if w, ok := parse(parts[2][i], 6, &l); ok {
+			rows.Leases = append(rows.Leases, cluster.LeaseStamp{Name: l.Name, Slots: l.Slots, Slot: l.Slot, Kind: l.Kind,
+				Holder: dlock.Holder(l.wireHolder), Fence: l.Fence, Grant: l.Grant, HeldFor: since(now, w[0]),
+				RenewedAgo: since(now, w[1]), ExpiresIn: -since(now, w[2]), Released: l.Released})
+		}
+	}
+	for _, value := range parts[3] {
+		var e wireEvent
+		if w, ok := parse(value, 1, &e); ok {
+			rows.Events = append(rows.Events, cluster.Event{ID: e.EventID, Kind: e.Kind, Name: e.Name, Slot: e.Slot,
+				Fence: e.Fence, Holder: dlock.Holder(e.wireHolder), Text: e.Text, Ago: since(now, w[0])})
+		}
+	}
+	rows.Runs = parseRuns(parts[4], now)
+	return rows, nil
+}
+
+func parseRuns(reply any, now int64) (runs []cluster.Run) {
+	values, _ := reply.([]any)
+	for _, value := range values {
+		var r wireRun
+		w, ok := parse(value, 1, &r)
+		if !ok {
+			continue
+		}
+		run := cluster.Run{ID: r.RunID, Timer: r.Timer, Holder: dlock.Holder(r.wireHolder), Slot: r.Slot,
+			Fence: r.Fence, EndedAgo: since(now, w[0]), Took: r.Took, Outcome: r.Outcome, Err: r.Err,
+			Attempts: r.Attempts, By: r.By}
+		if r.Tick != nil {
+			run.Tick = time.UnixMicro(*r.Tick)
+		}
+		runs = append(runs, run)
+	}
+	return runs
+}

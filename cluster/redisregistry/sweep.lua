@@ -1,0 +1,38 @@
+-- Sweep: deletes what is old.
+--
+-- KEYS     see parts/common.lua
+-- ARGV[1]  most rows of each sort to delete
+-- ARGV[2]  retention of hosts, µs    ARGV[3]  of leases    ARGV[4]  of events    ARGV[5]  of runs
+--
+-- Returns {how many rows it deleted}
+
+local limit, deleted = tonumber(ARGV[1]), 0
+
+local rows, gone = call('HGETALL', hosts), 0
+for i = 1, #rows, 2 do
+  local seen, ttl = string.match(rows[i + 1], '^(%d+) %d+ (%d+) ')
+  if gone < limit and (not seen or now - seen > math.max(tonumber(ARGV[2]), 3 * ttl)) then
+    call('HDEL', hosts, rows[i])
+    call('HDEL', details, rows[i])
+    gone = gone + 1
+  end
+end
+
+-- Calls delete for the members of a sorted set that are older than a retention.
+local function sweep(set, retention, delete)
+  local old = call('ZRANGEBYSCORE', set, '-inf', '(' .. int(now - retention), 'LIMIT', 0, limit)
+  for _, member in ipairs(old) do
+    delete(member)
+    call('ZREM', set, member)
+  end
+  deleted = deleted + #old
+end
+
+deleted = gone
+sweep(ends, ARGV[3], function(key) call('HDEL', leases, key) end)
+sweep(order, ARGV[4], function(id) call('HDEL', events, id) end)
+sweep(ended, ARGV[5], function(member)
+  call('HDEL', runs, run_id(member))
+  call('ZREM', timers, member)
+end)
+return {deleted}
