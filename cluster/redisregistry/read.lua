@@ -3,7 +3,7 @@
 -- KEYS     see parts/common.lua
 -- ARGV[1]  events to return    ARGV[2]  runs to return
 --
--- Returns {now µs, {host key, row …}, {host key, detail …}, {lease key, row …}, {event row …},
+-- Returns {now µs, {host key, row …}, {host key, detail …}, {lease row …}, {event row …},
 -- {run row …}}; a row may be nil
 
 -- Returns the rows of some IDs. Lua cannot pass on any number of them at once.
@@ -23,5 +23,5 @@ end
 
 local ids = newest(ended, ARGV[2])
 for i = 1, #ids do ids[i] = run_id(ids[i]) end
-return {int(now), call('HGETALL', hosts), call('HGETALL', details), call('HGETALL', leases),
+return {int(now), call('HGETALL', hosts), call('HGETALL', details), call('HVALS', leases),
   rows(events, newest(order, ARGV[1])), rows(runs, ids)}

@@ -113,6 +113,10 @@ func (s *Store) String() string { return "redis" }
 
 // Write implements cluster.Store.
 func (s *Store) Write(ctx context.Context, b cluster.Batch) (cluster.Written, error) {
+	if n := max(len(b.Leases), len(b.Events), len(b.Runs)); n > cluster.MaxBatch {
+		return cluster.Written{}, fmt.Errorf("redisregistry: a batch of %d rows of one sort: at most %d", n,
+			cluster.MaxBatch)
+	}
 	reply, err := s.call(ctx, writeScript, writeArgs(b)...)
 	if err != nil {
 		return cluster.Written{}, err

@@ -130,7 +130,7 @@ func writeArgs(b cluster.Batch) []any {
 	if h := b.Host; h != nil {
 		args = append(args, holderKey(h.Holder), max(0, micros(h.UpFor)), max(0, micros(h.TTL)),
 			row(wireHost{wireHolder(h.Holder), h.Environment, h.AppVersion, h.Version, h.ClockOffset, h.TTL, h.Left}),
-			string(h.Detail))
+			pack(h.Detail))
 	}
 	for _, l := range b.Leases {
 		released := 0
@@ -213,17 +213,17 @@ func parseRows(reply []any) (rows cluster.Rows, err error) {
 	}
 	for i := 1; i < len(parts[0]); i += 2 {
 		var h wireHost
-		detail, known := details[parts[0][i-1]]
+		detail, known := unpack(details[parts[0][i-1]])
 		if w, ok := parse(parts[0][i], 3, &h); ok && known {
 			rows.Hosts = append(rows.Hosts, cluster.HostRow{SeenAgo: since(now, w[0]),
 				HostStamp: cluster.HostStamp{Holder: dlock.Holder(h.wireHolder), Environment: h.Environment,
 					AppVersion: h.AppVersion, Version: h.Version, UpFor: since(now, w[1]), ClockOffset: h.ClockOffset,
-					TTL: h.TTL, Detail: json.RawMessage(detail), Left: h.Left}})
+					TTL: h.TTL, Detail: detail, Left: h.Left}})
 		}
 	}
-	for i := 1; i < len(parts[2]); i += 2 {
+	for _, value := range parts[2] {
 		var l wireLease
-		if w, ok := parse(parts[2][i], 6, &l); ok {
+		if w, ok := parse(value, 6, &l); ok {
 			rows.Leases = append(rows.Leases, cluster.LeaseStamp{Name: l.Name, Slots: l.Slots, Slot: l.Slot, Kind: l.Kind,
 				Holder: dlock.Holder(l.wireHolder), Fence: l.Fence, Grant: l.Grant, HeldFor: since(now, w[0]),
 				RenewedAgo: since(now, w[1]), ExpiresIn: -since(now, w[2]), Released: l.Released})

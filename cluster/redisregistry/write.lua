@@ -4,7 +4,7 @@
 -- ARGV[1]  time to live of the keys, ms
 -- ARGV[2]  most events      ARGV[3]  most runs of a timer
 -- ARGV[4]  hosts, 0 or 1    ARGV[5]  leases    ARGV[6]  events    ARGV[7]  runs
--- and then, all times in µs before now, or from now for expires:
+-- and then, of each row at most one stamp, all times in µs before now, or from now for expires:
 --   of a host   key, up, ttl, row, detail or ''
 --   of a lease  key, held, renewed, expires, released 0 or 1, fence, grant, row
 --   of an event id, ago, row
