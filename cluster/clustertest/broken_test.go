@@ -1,0 +1,220 @@
+package clustertest
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A broken store is one in memory whose calls are changed on their way.
+type broken struct {
+	*cluster.MemoryStore
+	before func(*cluster.Batch)
+	read   func(*cluster.Rows)
+	runs   func([]cluster.Run) []cluster.Run
+	sweep  func(*cluster.Retention, *int)
+	ctx    func(context.Context) context.Context
+	known  bool
+	writes int
+}
+
+func (s *broken) context(ctx context.Context) context.Context {
+	if s.ctx != nil {
+		return s.ctx(ctx)
+	}
+	return ctx
+}
+
+func (s *broken) Write(ctx context.Context, b cluster.Batch) (cluster.Written, error) {
+	s.writes++
+	b.Leases = append([]cluster.LeaseStamp(nil), b.Leases...)
+	b.Events, b.Runs = append([]cluster.Event(nil), b.Events...), append([]cluster.Run(nil), b.Runs...)
+	if b.Host != nil {
+		h := *b.Host
+		b.Host = &h
+	}
+	if s.before != nil {
+		s.before(&b)
+	}
+	w, err := s.MemoryStore.Write(s.context(ctx), b)
+	w.HostUnknown = w.HostUnknown && !s.known
+	return w, err
+}
+
+func (s *broken) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error) {
+	rows, err := s.MemoryStore.Read(s.context(ctx), q)
+	if s.read != nil {
+		s.read(&rows)
+	}
+	return rows, err
+}
+
+func (s *broken) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {
+	runs, err := s.MemoryStore.Runs(s.context(ctx), timer)
+	if s.runs != nil {
+		runs = s.runs(runs)
+	}
+	return runs, err
+}
+
+func (s *broken) Sweep(ctx context.Context, r cluster.Retention, limit int) (int, error) {
+	if s.sweep != nil {
+		s.sweep(&r, &limit)
+	}
+	return s.MemoryStore.Sweep(s.context(ctx), r, limit)
+}
+
+// The suite finds out about stores that break one promise each.
+//
+// Fails when a check of the suite is taken out.
+func TestBrokenStoresAreFound(t *testing.T) {
+	t.Parallel()
+	each := func(change func(*cluster.LeaseStamp)) func(*broken) {
+		return func(s *broken) {
+			s.before = func(b *cluster.Batch) {
+				for i := range b.Leases {
+					change(&b.Leases[i])
+				}
+			}
+		}
+	}
+	for name, bug := range map[string]struct {
+		promise string // that is found to be broken
+		plant   func(*broken)
+	}{
+		"nothing":       {"", func(*broken) {}},
+		"never unknown": {"hosts/a host without a row is unknown", func(s *broken) { s.known = true }},
+		"detail forgotten": {"hosts/a stamp without its detail", func(s *broken) {
+			s.before = func(b *cluster.Batch) {
+				if b.Host != nil && b.Host.Detail == nil && s.writes > 1 {
+					b.Host.Detail = json.RawMessage("{}")
+				}
+			}
+		}},
+		"late stamps count": {"hosts/a host that left", func(s *broken) {
+			s.before = func(b *cluster.Batch) {
+				if b.Host != nil {
+					b.Host.UpFor = time.Hour
+				}
+			}
+		}},
+		"a time of day":  {"leases/a stamp is a row", each(func(l *cluster.LeaseStamp) { l.HeldFor += time.Second })},
+		"fences ignored": {"leases/the grant with the higher fence", each(func(l *cluster.LeaseStamp) { l.Fence = 0 })},
+		"fences as floating point": {"leases/the grant with the higher fence",
+			each(func(l *cluster.LeaseStamp) { l.Fence = dlock.Fence(float64(l.Fence)) })},
+		"grants mixed up": {"leases/the grants of one holder", each(func(l *cluster.LeaseStamp) { l.Grant = "" })},
+		"slots mixed up":  {"leases/each slot and the mutex", each(func(l *cluster.LeaseStamp) { l.Slot = 0 })},
+		"mutex is slot 0": {"leases/each slot and the mutex", each(func(l *cluster.LeaseStamp) { l.Slots = max(1, l.Slots) })},
+		"released again":  {"leases/a grant that is released", each(func(l *cluster.LeaseStamp) { l.Released = false })},
+		"oldest first": {"events/come newest first", func(s *broken) {
+			s.read = func(rows *cluster.Rows) {
+				for i, e := range rows.Events {
+					rows.Events[len(rows.Events)-1-i], rows.Events[i] = e, rows.Events[len(rows.Events)-1-i]
+				}
+				if len(rows.Events) > 1 {
+					rows.Events[0], rows.Events[1] = rows.Events[1], rows.Events[0]
+				}
+			}
+		}},
+		"written twice": {"histories/what is repeated", func(s *broken) {
+			s.before = func(b *cluster.Batch) {
+				for i := range b.Runs {
+					b.Runs[i].ID += strings.Repeat("'", s.writes)
+				}
+			}
+		}},
+		"one run too few": {"runs/at most RunsPerTimer", func(s *broken) {
+			s.runs = func(runs []cluster.Run) []cluster.Run { return runs[:min(len(runs), cluster.RunsPerTimer-1)] }
+		}},
+		"swept too early": {"sweeping/leases go", func(s *broken) {
+			s.sweep = func(r *cluster.Retention, _ *int) { r.Leases /= 4 }
+		}},
+		"hosts swept too late": {"sweeping/hosts go", func(s *broken) {
+			s.sweep = func(r *cluster.Retention, _ *int) { r.Hosts = time.Hour }
+		}},
+		"no limit": {"sweeping/deletes at most", func(s *broken) {
+			s.sweep = func(_ *cluster.Retention, limit *int) { *limit = 1000 }
+		}},
+		"cut text": {"texts/of any kind", func(s *broken) {
+			s.before = func(b *cluster.Batch) {
+				for i, e := range b.Events {
+					b.Events[i].Text = e.Text[:min(len(e.Text), 199)]
+				}
+			}
+		}},
+		"lower case": {"texts/differ", each(func(l *cluster.LeaseStamp) { l.Name = strings.ToLower(l.Name) })},
+		"short text": {"texts/that are long", func(s *broken) {
+			s.before = func(b *cluster.Batch) {
+				for i, e := range b.Events {
+					b.Events[i].Text = e.Text[:min(len(e.Text), 1000)] // 1000 = 333 × 3 + 1
+				}
+			}
+		}},
+		"contexts ignored": {"calls/a context that has ended", func(s *broken) {
+			s.ctx = func(context.Context) context.Context { return context.Background() }
+		}},
+		"late answers": {"calls/end with their context", func(s *broken) {
+			s.ctx = func(ctx context.Context) context.Context {
+				time.Sleep(10 * time.Second)
+				return ctx
+			}
+		}},
+		"two round trips": {"calls/take one round trip", func(*broken) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found := map[string][]string{}
+			for _, p := range promises {
+				if !strings.HasPrefix(p.name, bug.promise) {
+					continue
+				}
+				synctest.Test(t, func(t *testing.T) {
+					c := Harness{Virtual: true, New: func(testing.TB) Registries {
+						s := &broken{MemoryStore: cluster.NewMemoryStore()}
+						bug.plant(s)
+						r := Registries{Store: s, Other: cluster.NewMemoryStore()}
+						switch name {
+						case "late answers":
+							r.Hang = func() func() { return func() {} }
+						case "two round trips":
+							trips := int64(0)
+							r.RoundTrips = func() int64 { trips += 2; return trips }
+						}
+						return r
+					}}.try(t, p)
+					if len(c.broken) > 0 {
+						found[p.name] = c.broken
+					}
+				})
+			}
+			if len(found) > 0 != (bug.promise != "") {
+				t.Errorf("found: %v, want %q", found, bug.promise)
+			}
+		})
+	}
+}
+
+// Fails when the suite takes one registry for two.
+func TestRegistriesThatAreOneAreFound(t *testing.T) {
+	t.Parallel()
+	for _, p := range promises {
+		if p.name != "calls/do not reach the other registry" {
+			continue
+		}
+		one := cluster.NewMemoryStore()
+		for _, r := range []Registries{{}, {Store: one}, {Store: one, Other: one}} {
+			h := Harness{New: func(testing.TB) Registries { return r }}
+			if c := h.try(t, p); len(c.broken) == 0 {
+				t.Errorf("%+v are not found to be no two registries", r)
+			}
+		}
+		return
+	}
+	t.Error("there is no such promise any more")
+}
