@@ -108,10 +108,13 @@ func TestBrokenStoresAreFound(t *testing.T) {
 		"fences ignored": {"leases/the grant with the higher fence", each(func(l *cluster.LeaseStamp) { l.Fence = 0 })},
 		"fences as floating point": {"leases/the grant with the higher fence",
 			each(func(l *cluster.LeaseStamp) { l.Fence = dlock.Fence(float64(l.Fence)) })},
-		"grants mixed up": {"leases/the grants of one holder", each(func(l *cluster.LeaseStamp) { l.Grant = "" })},
-		"slots mixed up":  {"leases/each slot and the mutex", each(func(l *cluster.LeaseStamp) { l.Slot = 0 })},
-		"mutex is slot 0": {"leases/each slot and the mutex", each(func(l *cluster.LeaseStamp) { l.Slots = max(1, l.Slots) })},
-		"released again":  {"leases/a grant that is released", each(func(l *cluster.LeaseStamp) { l.Released = false })},
+		"grants mixed up": {"leases/the grants of one holder",
+			each(func(l *cluster.LeaseStamp) { l.Grant = "" })},
+		"slots mixed up": {"leases/each slot and the mutex", each(func(l *cluster.LeaseStamp) { l.Slot = 0 })},
+		"mutex is slot 0": {"leases/each slot and the mutex",
+			each(func(l *cluster.LeaseStamp) { l.Slots = max(1, l.Slots) })},
+		"released again": {"leases/a grant that is released",
+			each(func(l *cluster.LeaseStamp) { l.Released = false })},
 		"oldest first": {"events/come newest first", func(s *broken) {
 			s.read = func(rows *cluster.Rows) {
 				for i, e := range rows.Events {

@@ -68,7 +68,8 @@ func TestCostOfALargeFleet(t *testing.T) {
 	detail := fleetDetail()
 	stamp := func(i int) *cluster.HostStamp {
 		return &cluster.HostStamp{Holder: dlock.Holder{Host: fmt.Sprint("web-", i), PID: 4711, ID: "gw6htyep"},
-			Environment: "production", AppVersion: "2026.11.3", Version: "v0.9.0", UpFor: time.Hour, TTL: 15 * time.Second}
+			Environment: "production", AppVersion: "2026.11.3", Version: "v0.9.0", UpFor: time.Hour,
+			TTL: 15 * time.Second}
 	}
 	leases := func(host, n int) (all []cluster.LeaseStamp) {
 		for i := range n {

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// packFrom is the size in bytes from which on a detail is compressed. The details of a fleet are
-	// most of what a Read returns, and the server is busy with nothing else meanwhile; they are
+	// packFrom is the size in bytes from which on a detail is compressed. The details of a fleet
+	// are most of what a Read returns, and the server is busy with nothing else meanwhile; they are
 	// lists of names, of which a tenth is left. Short ones stay readable in redis-cli.
 	packFrom = 1_000
 
 	// packed begins what is compressed. No JSON begins with it.
 	packed = "z"
 
-	// longestDetail bounds what is taken for a detail: a few bytes may be compressed from gigabytes.
+	// longestDetail bounds what is taken for a detail: a few bytes can stand for gigabytes.
 	longestDetail = 16 << 20
 )
 

@@ -20,8 +20,8 @@ const (
 	// must not keep a stamp waiting.
 	poolSize = 3
 
-	// idleExpiry is how long the registry is kept when no host writes any more: longer than a month,
-	// so that the runs of a monthly timer outlive a fleet that was stopped.
+	// idleExpiry is how long the registry is kept when no host writes any more: longer than a
+	// month, so that the runs of a monthly timer outlive a fleet that was stopped.
 	idleExpiry = 40 * 24 * time.Hour
 )
 
@@ -51,7 +51,7 @@ var _ cluster.Store = (*Store)(nil)
 // Check reports faults.
 func New(client redis.UniversalClient, opts Options) *Store {
 	s := &Store{}
-	// The braces keep all keys on one node of a Cluster. No name of a lock has :slot: in it, so that
+	// The braces keep all keys on one node of a Cluster. No name of a lock has :slot: in it, so
 	// these are no keys of a lock.
 	base := "{" + opts.Prefix + ":slot:registry}:"
 	for _, part := range []string{"hosts", "details", "leases", "ends", "events", "order", "runs", "ended", "timers"} {
@@ -95,7 +95,7 @@ func checkPrefix(prefix string) error {
 
 // Close closes the store's own connections, never those of the caller's client.
 func (s *Store) Close() error {
-	if s.client == nil {
+	if s == nil || s.client == nil {
 		return nil
 	}
 	return s.client.Close()
@@ -158,8 +158,8 @@ func (s *Store) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {
 
 // Sweep implements cluster.Store.
 func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (deleted int, err error) {
-	if limit <= 0 { // Redis takes it for no limit
-		return 0, s.ready(ctx)
+	if err := s.ready(ctx); err != nil || limit <= 0 { // Redis takes 0 for no limit
+		return 0, err
 	}
 	reply, err := s.call(ctx, sweepScript, limit, micros(r.Hosts), micros(r.Leases), micros(r.Events), micros(r.Runs))
 	if err != nil {

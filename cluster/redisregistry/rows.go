@@ -224,9 +224,10 @@ func parseRows(reply []any) (rows cluster.Rows, err error) {
 	for _, value := range parts[2] {
 		var l wireLease
 		if w, ok := parse(value, 6, &l); ok {
-			rows.Leases = append(rows.Leases, cluster.LeaseStamp{Name: l.Name, Slots: l.Slots, Slot: l.Slot, Kind: l.Kind,
-				Holder: dlock.Holder(l.wireHolder), Fence: l.Fence, Grant: l.Grant, HeldFor: since(now, w[0]),
-				RenewedAgo: since(now, w[1]), ExpiresIn: -since(now, w[2]), Released: l.Released})
+			rows.Leases = append(rows.Leases, cluster.LeaseStamp{Name: l.Name, Slots: l.Slots, Slot: l.Slot,
+				Kind: l.Kind, Holder: dlock.Holder(l.wireHolder), Fence: l.Fence, Grant: l.Grant,
+				HeldFor: since(now, w[0]), RenewedAgo: since(now, w[1]), ExpiresIn: -since(now, w[2]),
+				Released: l.Released})
 		}
 	}
 	for _, value := range parts[3] {

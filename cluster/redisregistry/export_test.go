@@ -1,0 +1,4 @@
+package redisregistry
+
+// Keys returns the keys of the registry.
+func (s *Store) Keys() []string { return s.keys }
