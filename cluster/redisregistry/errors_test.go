@@ -36,25 +36,30 @@ func calls(s *redisregistry.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, call := range every(s) {
-		if err := call(ctx); err != nil {
+		if err := call.make(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func every(s *redisregistry.Store) map[string]func(context.Context) error {
-	return map[string]func(context.Context) error{
-		"Write": func(ctx context.Context) error { _, err := s.Write(ctx, batch()); return err },
-		"Read": func(ctx context.Context) error {
+type call struct {
+	name string
+	make func(context.Context) error
+}
+
+func every(s *redisregistry.Store) []call {
+	return []call{
+		{"Write", func(ctx context.Context) error { _, err := s.Write(ctx, batch()); return err }},
+		{"Read", func(ctx context.Context) error {
 			_, err := s.Read(ctx, cluster.Query{Events: 10, Runs: 10})
 			return err
-		},
-		"Runs": func(ctx context.Context) error { _, err := s.Runs(ctx, "orders"); return err },
-		"Sweep": func(ctx context.Context) error {
+		}},
+		{"Runs", func(ctx context.Context) error { _, err := s.Runs(ctx, "orders"); return err }},
+		{"Sweep", func(ctx context.Context) error {
 			_, err := s.Sweep(ctx, cluster.Retention{Leases: time.Hour, Events: time.Hour, Runs: time.Hour}, 10)
 			return err
-		},
+		}},
 	}
 }
 
@@ -86,7 +91,8 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 			}
 			err = calls(s)
 		}
-		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "ACL") || strings.Contains(err.Error(), canary) {
+		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "ACL") ||
+			strings.Contains(err.Error(), canary) {
 			t.Errorf("without %s: %v", right, err)
 		}
 		set(right)
@@ -174,9 +180,9 @@ func TestFaultsOfTheOptions(t *testing.T) {
 		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Check: %v, want %q", err, want)
 		}
-		for name, call := range every(s) {
-			if err := call(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %q", name, err, want)
+		for _, call := range every(s) {
+			if err := call.make(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", call.name, err, want)
 			}
 		}
 		if err := s.Close(); err != nil {

@@ -182,14 +182,18 @@ func parse(value any, n int, fields any) (words []string, ok bool) {
 	return words[:n], true
 }
 
-// since returns how long before now an instant was.
-func since(now int64, at string) time.Duration {
+// until returns how long after now an instant is.
+func until(now int64, at string) time.Duration {
 	n, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
 		return 0
 	}
-	return time.Duration(now-n) * time.Microsecond
+	return time.Duration(n-now) * time.Microsecond
 }
+
+// since returns how long before now an instant was. It is not negative, even if the server's clock
+// was set back.
+func since(now int64, at string) time.Duration { return max(0, -until(now, at)) }
 
 func parseRows(reply []any) (rows cluster.Rows, err error) {
 	if len(reply) != 6 {
@@ -226,7 +230,7 @@ func parseRows(reply []any) (rows cluster.Rows, err error) {
 		if w, ok := parse(value, 6, &l); ok {
 			rows.Leases = append(rows.Leases, cluster.LeaseStamp{Name: l.Name, Slots: l.Slots, Slot: l.Slot,
 				Kind: l.Kind, Holder: dlock.Holder(l.wireHolder), Fence: l.Fence, Grant: l.Grant,
-				HeldFor: since(now, w[0]), RenewedAgo: since(now, w[1]), ExpiresIn: -since(now, w[2]),
+				HeldFor: since(now, w[0]), RenewedAgo: since(now, w[1]), ExpiresIn: until(now, w[2]),
 				Released: l.Released})
 		}
 	}

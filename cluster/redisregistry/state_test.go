@@ -1,0 +1,414 @@
+package redisregistry_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/redisregistry"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+func write(t testing.TB, s *redisregistry.Store, b cluster.Batch) cluster.Written {
+	t.Helper()
+	w, err := s.Write(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func read(t testing.TB, s *redisregistry.Store) cluster.Rows {
+	t.Helper()
+	rows, err := s.Read(t.Context(), cluster.Query{Events: cluster.MaxEvents, Runs: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// complete checks that everything of batch is there.
+func complete(t testing.TB, what string, rows cluster.Rows) {
+	t.Helper()
+	if len(rows.Hosts) != 1 || len(rows.Leases) != 1 || len(rows.Events) != 1 ||
+		len(rows.Runs) != cluster.RunsPerTimer {
+		t.Errorf("%s: %d hosts, %d leases, %d events, %d runs, want 1, 1, 1, %d", what, len(rows.Hosts),
+			len(rows.Leases), len(rows.Events), len(rows.Runs), cluster.RunsPerTimer)
+	}
+}
+
+// keys are all keys of the server that begin with the prefix or a brace and the prefix.
+func keys(t testing.TB, c redis.Cmdable, prefix string) []string {
+	t.Helper()
+	all, err := c.Keys(t.Context(), "*"+prefix+"*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// A fleet that is gone leaves nothing: each key expires 40 days after the last write.
+//
+// Fails when a key is written that has no time to live, or another than those of Keys.
+func TestEverythingExpires(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	prefix := unique()
+	s := open(t, server.Client(), prefix)
+	write(t, s, batch())
+	if all := keys(t, server.Client(), prefix); len(all) != len(s.Keys()) {
+		t.Errorf("keys %q, want %q", all, s.Keys())
+	}
+	for _, key := range s.Keys() {
+		if err := server.Client().Persist(t.Context(), key).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, s, cluster.Batch{Host: batch().Host})
+	for _, key := range keys(t, server.Client(), prefix) {
+		left, err := server.Client().PTTL(t.Context(), key).Result()
+		if days := left.Hours() / 24; err != nil || days < 39.9 || days > 40 {
+			t.Errorf("%s expires in %v, want 40 days: %v", key, left, err)
+		}
+	}
+}
+
+// Events and runs that are beyond the limits leave nothing behind, nor does what is swept.
+//
+// Fails when a part of a row is left.
+func TestNothingIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	prefix := unique()
+	s := open(t, server.Client(), prefix)
+	for range 3 {
+		b := batch()
+		for i := range b.Runs {
+			b.Runs[i].ID += time.Now().String()
+		}
+		write(t, s, b)
+	}
+	for i, key := range s.Keys() {
+		var n int64
+		var err error
+		switch kind := server.Client().Type(t.Context(), key).Val(); kind {
+		case "hash":
+			n, err = server.Client().HLen(t.Context(), key).Result()
+		case "zset":
+			n, err = server.Client().ZCard(t.Context(), key).Result()
+		default:
+			t.Errorf("%s is a %s", key, kind)
+		}
+		want := int64(1)
+		if i >= 6 { // the keys of runs
+			want = cluster.RunsPerTimer
+		}
+		if err != nil || n != want {
+			t.Errorf("%s has %d members, want %d: %v", key, n, want, err)
+		}
+	}
+	b := batch()
+	b.Host.TTL, b.Host.UpFor, b.Runs, b.Events = time.Microsecond, 2*time.Hour, nil, nil
+	b.Leases[0].ExpiresIn, b.Leases[0].RenewedAgo = -time.Hour, time.Hour
+	write(t, s, b)
+	testkit.Eventually(t, testkit.Patience, "everything is swept", func() bool {
+		if _, err := s.Sweep(t.Context(), cluster.Retention{}, 1000); err != nil {
+			t.Fatal(err)
+		}
+		return len(keys(t, server.Client(), prefix)) == 0
+	})
+}
+
+// A server that evicts takes keys one by one. Whichever it takes, calls work, and what a host
+// writes afterwards is there, once.
+//
+// Fails when whole.lua is left out of the scripts.
+func TestEvictedKeys(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	admin := server.Client()
+	for i := range open(t, admin, "").Keys() {
+		s := open(t, admin, unique())
+		write(t, s, batch())
+		key := s.Keys()[i]
+		if err := admin.Del(t.Context(), key).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := calls(s); err != nil {
+			t.Errorf("without %s: %v", key, err)
+		}
+		if err := admin.Del(t.Context(), key).Err(); err != nil {
+			t.Fatal(err)
+		}
+		read(t, s)
+		stamp := *batch().Host
+		stamp.Detail = nil
+		w := write(t, s, cluster.Batch{Host: &stamp})
+		if gone := i < 2; w.HostUnknown != gone {
+			t.Errorf("without %s the host is unknown: %t", key, w.HostUnknown)
+		}
+		write(t, s, batch())
+		complete(t, "without "+key, read(t, s))
+		if runs, err := s.Runs(t.Context(), "orders"); err != nil || len(runs) != cluster.RunsPerTimer {
+			t.Errorf("without %s: %d runs, %v", key, len(runs), err)
+		}
+	}
+}
+
+// Rows that are none of ours are not shown, do not hide others, and are replaced.
+func TestForeignRows(t *testing.T) {
+	t.Parallel()
+	admin := redistest.Shared(t).Client()
+	for _, nonsense := range []string{"", "x", "{}", "1 2 3 4 5 6 7 8", "1 2 3 [",
+		"-1 -1 -1 {}", strings.Repeat("9", 400), "z\xff\xff", "1 1 1 0 1 abc {\"pid\":\"x\"}"} {
+		s := open(t, admin, unique())
+		write(t, s, batch())
+		for _, i := range []int{0, 1, 2, 4, 6} { // the hashes
+			all, err := admin.HKeys(t.Context(), s.Keys()[i]).Result()
+			if err == nil {
+				err = admin.HSet(t.Context(), s.Keys()[i], all[0], nonsense).Err()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, r := range read(t, s).Runs {
+			if r.Timer != "orders" {
+				t.Errorf("%q is shown as %+v", nonsense, r)
+			}
+		}
+		if err := calls(s); err != nil {
+			t.Errorf("%q: %v", nonsense, err)
+		}
+		b := batch()
+		b.Host.UpFor, b.Leases[0].Grant, b.Leases[0].HeldFor = 2*time.Hour, "next", 0
+		write(t, s, b)
+		rows := read(t, s)
+		if len(rows.Hosts) != 1 || rows.Hosts[0].Holder != b.Host.Holder || len(rows.Leases) != 1 ||
+			rows.Leases[0].Name != "orders" {
+			t.Errorf("%q is not replaced: %+v, %+v", nonsense, rows.Hosts, rows.Leases)
+		}
+	}
+}
+
+// Details are compressed; what an older or a newer host wrote without that is read as well.
+//
+// Fails when details are stored as they are.
+func TestDetailsAreSmall(t *testing.T) {
+	t.Parallel()
+	admin := redistest.Shared(t).Client()
+	s := open(t, admin, unique())
+	b := batch()
+	b.Host.Detail = fleetDetail()
+	write(t, s, b)
+	if got := read(t, s).Hosts; len(got) != 1 || !bytes.Equal(got[0].Detail, b.Host.Detail) {
+		t.Errorf("%d hosts; the detail came back as another", len(got))
+	}
+	stored, err := admin.HGetAll(t.Context(), s.Keys()[1]).Result()
+	for key, text := range stored {
+		if most := len(b.Host.Detail) / 5; len(text) > most {
+			t.Errorf("a detail of %d bytes takes %d, want at most %d", len(b.Host.Detail), len(text), most)
+		}
+		err = admin.HSet(t.Context(), s.Keys()[1], key, string(b.Host.Detail)).Err()
+	}
+	if err != nil || len(stored) != 1 {
+		t.Fatal(len(stored), err)
+	}
+	if got := read(t, s).Hosts; len(got) != 1 || !bytes.Equal(got[0].Detail, b.Host.Detail) {
+		t.Errorf("%d hosts; a detail that is not compressed came back as another", len(got))
+	}
+}
+
+// All times are the server's: a server whose clock is a day off changes nothing, and what was
+// written an hour ago by its clock is an hour old.
+//
+// Fails when a time of this host is stored, or compared.
+func TestTimesAreTheServers(t *testing.T) {
+	t.Parallel()
+	server, clock := redistest.NewWithClock(t, redistest.Options{})
+	s := open(t, client(t, server.Addr()), unique())
+	clock.Set(24 * time.Hour)
+	w := write(t, s, batch())
+	const slack = 30 * time.Second // for a busy machine
+	near := func(what string, got, want time.Duration) {
+		t.Helper()
+		if got < want-slack || got > want+slack {
+			t.Errorf("%s: %v, want about %v", what, got, want)
+		}
+	}
+	near("how far the server is ahead", time.Until(w.At), 24*time.Hour)
+	for i, later := range []time.Duration{0, time.Hour} {
+		clock.Set(24*time.Hour + later)
+		rows := read(t, s)
+		complete(t, "read", rows)
+		near("HeldFor", rows.Leases[0].HeldFor, time.Hour+later)
+		near("ExpiresIn", rows.Leases[0].ExpiresIn, time.Hour-later)
+		near("UpFor", rows.Hosts[0].UpFor, time.Hour+later)
+		near("SeenAgo", rows.Hosts[0].SeenAgo, later)
+		near("Ago", rows.Events[0].Ago, later)
+		near("EndedAgo", rows.Runs[1].EndedAgo, time.Hour+later)
+		deleted, err := s.Sweep(t.Context(), cluster.Retention{Hosts: 30 * time.Minute, Leases: time.Hour,
+			Events: 30 * time.Minute, Runs: 1000 * time.Hour}, 10)
+		if want := 2 * i; err != nil || deleted != want { // the host and the event
+			t.Errorf("Sweep after %v: %d, %v, want %d", later, deleted, err, want)
+		}
+	}
+	clock.Set(0) // back by a day: a stamp is not taken for an older one
+	b := batch()
+	write(t, s, b)
+	b.Host.UpFor += time.Minute
+	b.Host.AppVersion = "next"
+	write(t, s, b)
+	if rows := read(t, s); rows.Hosts[0].AppVersion != "next" {
+		t.Errorf("%+v, want the last stamp", rows.Hosts[0])
+	}
+}
+
+// A write whose reply is lost is written again, and is there once.
+func TestLostRepliesAreRepeated(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.NewCountingProxyFor(t, server.Addr())
+	s := open(t, client(t, proxy.Addr()), unique())
+	write(t, s, cluster.Batch{})
+	proxy.LoseReplies(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := s.Write(ctx, batch()); err == nil {
+		t.Fatal("no error, although the reply was lost")
+	}
+	proxy.LoseReplies(false)
+	proxy.Cut()
+	if err := proxy.Mend(); err != nil {
+		t.Fatal(err)
+	}
+	b := batch()
+	b.Host.UpFor += time.Second
+	write(t, s, b)
+	complete(t, "after a lost reply", read(t, s))
+}
+
+// A server that forgets everything is told again: stamps say so, and are answered with HostUnknown.
+func TestEmptiedServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	s := open(t, client(t, server.Addr()), unique())
+	write(t, s, batch())
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := s.Read(ctx, cluster.Query{}); err == nil {
+		t.Error("no error of a server that is down")
+	}
+	if err := server.RestartEmpty(); err != nil {
+		t.Fatal(err)
+	}
+	b := batch()
+	b.Host.Detail = nil
+	if w := write(t, s, b); !w.HostUnknown {
+		t.Error("the host is known to an empty server")
+	}
+	write(t, s, batch())
+	complete(t, "after the restart", read(t, s))
+}
+
+// The master dies, and the registry goes on at the next, by the client of redis.NewFailoverClient.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	servers := redistest.NewSentinel(t)
+	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: servers.MasterName(), Username: app,
+		Password: canary, SentinelAddrs: servers.SentinelAddrs(), Dialer: servers.Dial})
+	defer c.Close()
+	s := open(t, c, unique())
+	write(t, s, batch())
+	if err := servers.Master.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, testkit.Patience, "the next master is written to", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Write(ctx, batch())
+		return err
+	})
+	complete(t, "after the failover", read(t, s))
+}
+
+// Nodes of a Cluster that hang cost the registries that are on them, each call until its deadline.
+func TestHungClusterNode(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.NewCluster(t, 3)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes.Addrs(), Username: app, Password: canary})
+	t.Cleanup(func() { c.Close() })
+	var all []*redisregistry.Store
+	for range 12 {
+		s := open(t, c, unique())
+		write(t, s, batch())
+		all = append(all, s)
+	}
+	if err := nodes.Nodes[1].Pause(); err != nil {
+		t.Fatal(err)
+	}
+	hung := 0
+	for _, s := range all {
+		const limit = 300 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		began := time.Now()
+		_, err := s.Read(ctx, cluster.Query{})
+		if took := time.Since(began); took > limit+2*time.Second {
+			t.Errorf("a call took %v", took)
+		}
+		if err != nil {
+			hung++
+		}
+	}
+	if hung == 0 || hung == len(all) {
+		t.Errorf("%d of %d registries are on a node that hangs", hung, len(all))
+	}
+	if err := nodes.Nodes[1].Resume(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		testkit.Eventually(t, testkit.Patience, "the node answers", func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := s.Read(ctx, cluster.Query{})
+			return err
+		})
+	}
+}
+
+// Text that could be taken for keys of others: the runs of a timer are its own.
+func TestTimersAreToldApart(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Shared(t).Client(), unique())
+	timers := []string{"", "1", "1:", "1:a", "3:1:a", "a", "a0", "a1795161862226257x", "a\xff", "a:", "\xff",
+		"[", "(", "-", "+"}
+	var b cluster.Batch
+	for _, timer := range timers {
+		for _, id := range []string{"", ":", "7", "\x00"} {
+			b.Runs = append(b.Runs, cluster.Run{ID: timer + " " + id, Timer: timer, Holder: dlock.Holder{Host: timer}})
+		}
+	}
+	write(t, s, b)
+	for _, timer := range timers {
+		runs, err := s.Runs(t.Context(), timer)
+		if err != nil || len(runs) != 4 {
+			t.Errorf("%q: %d runs, %v, want 4", timer, len(runs), err)
+		}
+		for _, r := range runs {
+			if want := strings.ToValidUTF8(timer, "\ufffd"); r.Timer != want {
+				t.Errorf("%q has a run of %q", timer, r.Timer)
+			}
+		}
+	}
+}
