@@ -339,6 +339,8 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"lockmetrics": {"Options"},
 		"leader":      {"Role"},
 
+		"redisregistry": {"Options"},
+
 		"oteltickslot": {"Options"},
 		"redislock":    {"Options"},
 		"redlock":      {"Options"},

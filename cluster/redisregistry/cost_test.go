@@ -79,6 +79,17 @@ func TestCostOfALargeFleet(t *testing.T) {
 		}
 		return all
 	}
+	memory := func(what string) {
+		t.Helper()
+		stats, err := admin.Info(ctx, "memory").Result()
+		found := regexp.MustCompile(`used_memory_dataset:(\d+)`).FindStringSubmatch(stats)
+		if err != nil || found == nil {
+			t.Fatal(stats, err)
+		}
+		bytes, _ := strconv.Atoi(found[1])
+		t.Logf("%-50s %6d kB", what, bytes>>10)
+	}
+	memory("Memory of nothing")
 	var all sync.WaitGroup
 	for w := range 4 {
 		all.Go(func() {
@@ -92,6 +103,7 @@ func TestCostOfALargeFleet(t *testing.T) {
 		})
 	}
 	all.Wait()
+	memory("Memory of 200 hosts × 1,000 timers")
 	measure("Write of a host's stamp", 50, func(i int) { write(cluster.Batch{Host: stamp(i)}) })
 	measure(fmt.Sprintf("Write of a host with a detail of %d kB", len(detail)>>10), 50, func(i int) {
 		h := stamp(i)
@@ -129,6 +141,17 @@ func TestCostOfALargeFleet(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	memory("Memory before more runs")
+	for range 100 { // 50 runs of 1,000 timers
+		var b cluster.Batch
+		for range cluster.MaxBatch {
+			run++
+			b.Runs = append(b.Runs, cluster.Run{ID: fmt.Sprint("4kq2m7sd", run), Holder: stamp(0).Holder,
+				Timer: fmt.Sprint("orders-", run%1000), Tick: time.Now(), Outcome: "ok", Took: time.Second, Attempts: 1})
+		}
+		write(b)
+	}
+	memory("Memory with 50,000 runs more")
 	day := 24 * time.Hour
 	sweep := func(r cluster.Retention) func(int) {
 		return func(int) {

@@ -29,7 +29,7 @@ type wireHost struct {
 	Environment string        `json:"env,omitempty"`
 	AppVersion  string        `json:"app,omitempty"`
 	Version     string        `json:"version,omitempty"`
-	ClockOffset time.Duration `json:"offset,omitempty"` // ns, as all of these
+	Offset      int64         `json:"offset,omitempty"` // of its clock, in ns, as all of these
 	TTL         time.Duration `json:"ttl"`
 	Left        bool          `json:"left,omitempty"`
 }
@@ -129,7 +129,7 @@ func writeArgs(b cluster.Batch) []any {
 		hosts, len(b.Leases), len(b.Events), len(b.Runs))
 	if h := b.Host; h != nil {
 		args = append(args, holderKey(h.Holder), max(0, micros(h.UpFor)), max(0, micros(h.TTL)),
-			row(wireHost{wireHolder(h.Holder), h.Environment, h.AppVersion, h.Version, h.ClockOffset, h.TTL, h.Left}),
+			row(wireHost{wireHolder(h.Holder), h.Environment, h.AppVersion, h.Version, int64(h.ClockOffset), h.TTL, h.Left}),
 			pack(h.Detail))
 	}
 	for _, l := range b.Leases {
@@ -221,7 +221,7 @@ func parseRows(reply []any) (rows cluster.Rows, err error) {
 		if w, ok := parse(parts[0][i], 3, &h); ok && known {
 			rows.Hosts = append(rows.Hosts, cluster.HostRow{SeenAgo: since(now, w[0]),
 				HostStamp: cluster.HostStamp{Holder: dlock.Holder(h.wireHolder), Environment: h.Environment,
-					AppVersion: h.AppVersion, Version: h.Version, UpFor: since(now, w[1]), ClockOffset: h.ClockOffset,
+					AppVersion: h.AppVersion, Version: h.Version, UpFor: since(now, w[1]), ClockOffset: time.Duration(h.Offset),
 					TTL: h.TTL, Detail: detail, Left: h.Left}})
 		}
 	}
