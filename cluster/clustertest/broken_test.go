@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,7 @@ type broken struct {
 	sweep  func(*cluster.Retention, *int)
 	ctx    func(context.Context) context.Context
 	known  bool
-	writes int
+	writes atomic.Int64
 }
 
 func (s *broken) context(ctx context.Context) context.Context {
@@ -32,7 +33,7 @@ func (s *broken) context(ctx context.Context) context.Context {
 }
 
 func (s *broken) Write(ctx context.Context, b cluster.Batch) (cluster.Written, error) {
-	s.writes++
+	s.writes.Add(1)
 	b.Leases = append([]cluster.LeaseStamp(nil), b.Leases...)
 	b.Events, b.Runs = append([]cluster.Event(nil), b.Events...), append([]cluster.Run(nil), b.Runs...)
 	if b.Host != nil {
@@ -92,7 +93,7 @@ func TestBrokenStoresAreFound(t *testing.T) {
 		"never unknown": {"hosts/a host without a row is unknown", func(s *broken) { s.known = true }},
 		"detail forgotten": {"hosts/a stamp without its detail", func(s *broken) {
 			s.before = func(b *cluster.Batch) {
-				if b.Host != nil && b.Host.Detail == nil && s.writes > 1 {
+				if b.Host != nil && b.Host.Detail == nil && s.writes.Load() > 1 {
 					b.Host.Detail = json.RawMessage("{}")
 				}
 			}
@@ -128,7 +129,7 @@ func TestBrokenStoresAreFound(t *testing.T) {
 		"written twice": {"histories/what is repeated", func(s *broken) {
 			s.before = func(b *cluster.Batch) {
 				for i := range b.Runs {
-					b.Runs[i].ID += strings.Repeat("'", s.writes)
+					b.Runs[i].ID += strings.Repeat("'", int(s.writes.Load()))
 				}
 			}
 		}},

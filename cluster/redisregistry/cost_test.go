@@ -147,7 +147,8 @@ func TestCostOfALargeFleet(t *testing.T) {
 		for range cluster.MaxBatch {
 			run++
 			b.Runs = append(b.Runs, cluster.Run{ID: fmt.Sprint("4kq2m7sd", run), Holder: stamp(0).Holder,
-				Timer: fmt.Sprint("orders-", run%1000), Tick: time.Now(), Outcome: "ok", Took: time.Second, Attempts: 1})
+				Timer: fmt.Sprint("orders-", run%1000), Tick: time.Now(), Outcome: "ok", Took: time.Second,
+				Attempts: 1})
 		}
 		write(b)
 	}

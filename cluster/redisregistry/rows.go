@@ -129,7 +129,8 @@ func writeArgs(b cluster.Batch) []any {
 		hosts, len(b.Leases), len(b.Events), len(b.Runs))
 	if h := b.Host; h != nil {
 		args = append(args, holderKey(h.Holder), max(0, micros(h.UpFor)), max(0, micros(h.TTL)),
-			row(wireHost{wireHolder(h.Holder), h.Environment, h.AppVersion, h.Version, int64(h.ClockOffset), h.TTL, h.Left}),
+			row(wireHost{wireHolder(h.Holder), h.Environment, h.AppVersion, h.Version, int64(h.ClockOffset), h.TTL,
+				h.Left}),
 			pack(h.Detail))
 	}
 	for _, l := range b.Leases {
@@ -221,8 +222,8 @@ func parseRows(reply []any) (rows cluster.Rows, err error) {
 		if w, ok := parse(parts[0][i], 3, &h); ok && known {
 			rows.Hosts = append(rows.Hosts, cluster.HostRow{SeenAgo: since(now, w[0]),
 				HostStamp: cluster.HostStamp{Holder: dlock.Holder(h.wireHolder), Environment: h.Environment,
-					AppVersion: h.AppVersion, Version: h.Version, UpFor: since(now, w[1]), ClockOffset: time.Duration(h.Offset),
-					TTL: h.TTL, Detail: detail, Left: h.Left}})
+					AppVersion: h.AppVersion, Version: h.Version, UpFor: since(now, w[1]),
+					ClockOffset: time.Duration(h.Offset), TTL: h.TTL, Detail: detail, Left: h.Left}})
 		}
 	}
 	for _, value := range parts[2] {
