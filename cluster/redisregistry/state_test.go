@@ -321,25 +321,47 @@ func TestEmptiedServer(t *testing.T) {
 	complete(t, "after the restart", read(t, s))
 }
 
-// The master dies, and the registry goes on at the next, by the client of redis.NewFailoverClient.
+// The master dies, or is demoted and goes on as a replica, and the registry goes on at the next one,
+// by the client of redis.NewFailoverClient.
+//
+// Fails when connections to a replica are kept.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
-	servers := redistest.NewSentinel(t)
-	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: servers.MasterName(), Username: app,
-		Password: canary, SentinelAddrs: servers.SentinelAddrs(), Dialer: servers.Dial})
-	defer c.Close()
-	s := open(t, c, unique())
-	write(t, s, batch())
-	if err := servers.Master.Kill(); err != nil {
-		t.Fatal(err)
+	for what, fail := range map[string]func(*redistest.Sentinel) error{
+		"it dies": func(s *redistest.Sentinel) error { return s.Master.Kill() },
+		"it is demoted": func(s *redistest.Sentinel) error {
+			return s.Sentinels[0].Client().Do(context.Background(), "SENTINEL", "FAILOVER", s.MasterName()).Err()
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.NewSentinel(t)
+			c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: servers.MasterName(), Username: app,
+				Password: canary, SentinelAddrs: servers.SentinelAddrs(), Dialer: servers.Dial})
+			defer c.Close()
+			s := open(t, c, unique())
+			write(t, s, batch())
+			if err := fail(servers); err != nil {
+				t.Fatal(err)
+			}
+			if err := servers.FailedOver(servers.Replica); err != nil {
+				t.Fatal(err)
+			}
+			testkit.Eventually(t, 2*testkit.Patience, "the next master is written to", func() error {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				b := batch()
+				b.Events[0].ID = "after"
+				if _, err := s.Write(ctx, b); err != nil {
+					return err
+				}
+				return servers.Replica.Client().HGet(ctx, s.Keys()[4], "after").Err()
+			})
+			if rows := read(t, s); len(rows.Hosts) != 1 || len(rows.Events) != 2 {
+				t.Errorf("%d hosts and %d events, want 1 and 2", len(rows.Hosts), len(rows.Events))
+			}
+		})
 	}
-	testkit.Eventually(t, testkit.Patience, "the next master is written to", func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := s.Write(ctx, batch())
-		return err
-	})
-	complete(t, "after the failover", read(t, s))
 }
 
 // Nodes of a Cluster that hang cost the registries that are on them, each call until its deadline.
