@@ -33,7 +33,8 @@ type Options struct {
 	Prefix string
 }
 
-// A Store implements cluster.Store on Redis.
+// A Store implements cluster.Store on Redis. It is safe for concurrent use; the zero value is not
+// usable.
 type Store struct {
 	client redis.UniversalClient // our pool, or nil
 	keys   []string

@@ -321,8 +321,8 @@ func TestEmptiedServer(t *testing.T) {
 	complete(t, "after the restart", read(t, s))
 }
 
-// The master dies, or is demoted and goes on as a replica, and the registry goes on at the next one,
-// by the client of redis.NewFailoverClient.
+// The master dies, or is demoted and goes on as a replica, and the registry goes on at the next
+// one, by the client of redis.NewFailoverClient.
 //
 // Fails when connections to a replica are kept.
 func TestSentinelFailover(t *testing.T) {
@@ -336,8 +336,8 @@ func TestSentinelFailover(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			servers := redistest.NewSentinel(t)
-			c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: servers.MasterName(), Username: app,
-				Password: canary, SentinelAddrs: servers.SentinelAddrs(), Dialer: servers.Dial})
+			c := redis.NewFailoverClient(&redis.FailoverOptions{Username: app, Password: canary,
+				MasterName: servers.MasterName(), SentinelAddrs: servers.SentinelAddrs(), Dialer: servers.Dial})
 			defer c.Close()
 			s := open(t, c, unique())
 			write(t, s, batch())
