@@ -80,6 +80,8 @@ var rules = []rule{
 		"redislock links it, so it must not bring redsync along"},
 	{"internal/sqlkit", []string{"dlock"},
 		"it tells what the errors of all drivers mean by what they say, and links none"},
+	{"internal/sqlmigrate", []string{"internal/sqlkit", "github.com/pressly/goose/v3"},
+		"whatever has tables links it, so it brings no driver, and is the one place that knows goose"},
 	{"internal/redistest", []string{"internal/servertest", "internal/testkit", "github.com/redis/go-redis/"},
 		"it starts servers, and knows nothing of us"},
 	{"internal/sqltest", []string{"internal/servertest"},

@@ -1,0 +1,169 @@
+package sqlmigrate
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// A Dialect is a kind of database.
+type Dialect int
+
+const (
+	DialectPostgres  Dialect = iota + 1
+	DialectMySQL             // and MariaDB
+	DialectSQLite            // all names are in main
+	DialectSQLServer         // not run against a server
+)
+
+// Quote quotes a name.
+func (d Dialect) Quote(name string) string {
+	switch d {
+	case DialectMySQL:
+		return quote("`", "`", name)
+	case DialectSQLServer:
+		return quote("[", "]", name)
+	}
+	return quote(`"`, `"`, name)
+}
+
+// quote doubles the closing quote within the name.
+func quote(open, close, name string) string {
+	return open + strings.ReplaceAll(name, close, close+close) + close
+}
+
+// Qualified returns a quoted name with its schema, if there is one.
+func (d Dialect) Qualified(schema, name string) string {
+	if schema == "" {
+		return d.Quote(name)
+	}
+	return d.Quote(schema) + "." + d.Quote(name)
+}
+
+// createVersions creates the table of versions.
+func (d Dialect) createVersions(table string) string {
+	switch d {
+	case DialectMySQL:
+		return "CREATE TABLE IF NOT EXISTS " + table + " (\n\tversion    BIGINT NOT NULL PRIMARY KEY,\n" +
+			"\tapplied_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)\n) ENGINE = InnoDB"
+	case DialectSQLite:
+		return "CREATE TABLE IF NOT EXISTS " + table + " (\n\tversion    INTEGER NOT NULL PRIMARY KEY,\n" +
+			"\tapplied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP\n) STRICT"
+	case DialectSQLServer:
+		return "IF OBJECT_ID(" + quote("N'", "'", table) + ", N'U') IS NULL\nCREATE TABLE " + table +
+			" (\n\tversion    bigint NOT NULL PRIMARY KEY,\n" +
+			"\tapplied_at datetime2(6) NOT NULL DEFAULT SYSUTCDATETIME()\n)"
+	}
+	return "CREATE TABLE IF NOT EXISTS " + table + " (\n\tversion    bigint PRIMARY KEY,\n" +
+		"\tapplied_at timestamptz NOT NULL DEFAULT pg_catalog.now()\n)"
+}
+
+// record notes that a migration was applied, once.
+func (d Dialect) record(table string, version int64) string {
+	insert, values := " INTO "+table+" (version)", fmt.Sprintf(" VALUES (%d)", version)
+	switch d {
+	case DialectMySQL:
+		return "INSERT IGNORE" + insert + values
+	case DialectSQLServer:
+		return fmt.Sprintf("INSERT%s SELECT %d WHERE NOT EXISTS (SELECT 1 FROM %s WHERE version = %[2]d)",
+			insert, version, table)
+	}
+	return "INSERT" + insert + values + " ON CONFLICT DO NOTHING"
+}
+
+// lastWait bounds waits in the database if the context has no deadline, and the wait for a table
+// always: other statements queue behind a statement that waits to change their table.
+const lastWait = sqlkit.LastResort
+
+// pause is how long a host that holds the lock may do nothing, as if it had stopped, before the
+// server ends its session.
+const pause = 10 * time.Second
+
+// wait returns nine tenths of the context's time, so that the server's error still arrives.
+func wait(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return lastWait
+	}
+	return max(time.Millisecond, min(time.Until(deadline)*9/10, 24*time.Hour))
+}
+
+// An executor is a *sql.Tx or a *sql.Conn.
+type executor interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// lock makes a transaction the only one of this table of versions until it ends. MySQL has a lock
+// of the connection instead: see mysqlLock.
+func (d Dialect) lock(ctx context.Context, tx executor, versions string) error {
+	var statements []string
+	switch d {
+	case DialectPostgres:
+		// lock_timeout also bounds the wait for an advisory lock.
+		statements = []string{
+			"SELECT " + setLocal("lock_timeout", wait(ctx)) + ", " +
+				setLocal("idle_in_transaction_session_timeout", pause) +
+				", pg_catalog.set_config('search_path'::text, 'pg_catalog, pg_temp'::text, true)",
+			"SELECT pg_catalog.pg_advisory_xact_lock(" + strconv.FormatInt(key(versions), 10) + "::bigint)",
+			"SELECT " + setLocal("lock_timeout", min(wait(ctx), lastWait)),
+		}
+	case DialectSQLite: // a statement that writes takes the lock of the file, if it changes no row, too
+		statements = []string{"UPDATE " + versions + " SET version = version WHERE version < 0"}
+	case DialectSQLServer:
+		statements = []string{fmt.Sprintf("SET XACT_ABORT ON;\nSET LOCK_TIMEOUT %d;\nDECLARE @got int;\n"+
+			"EXEC @got = sp_getapplock @Resource = N'tickslot migrate %x', @LockMode = 'Exclusive', "+
+			"@LockOwner = 'Transaction', @LockTimeout = %d;\n"+
+			"IF @got < 0 THROW 51222, N'another host is migrating', 1;",
+			min(wait(ctx), lastWait).Milliseconds(), uint64(key(versions)), wait(ctx).Milliseconds())}
+	}
+	for _, statement := range statements {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("waiting for other hosts that migrate: %w", err)
+		}
+	}
+	return nil
+}
+
+// setLocal sets a time-out of Postgres until the transaction ends.
+func setLocal(name string, d time.Duration) string {
+	return fmt.Sprintf("pg_catalog.set_config('%s'::text, '%d'::text, true)", name, d.Milliseconds())
+}
+
+// key is the number of the lock for a table of versions.
+func key(versions string) (n int64) {
+	sum := sha256.Sum256([]byte("tickslot migrate " + versions))
+	for _, b := range sum[:8] {
+		n = n<<8 | int64(b)
+	}
+	return n
+}
+
+// existsAlready reports whether a statement failed because it was executed before: on MySQL half a
+// migration may have been.
+func (d Dialect) existsAlready(err error) bool {
+	return d == DialectMySQL && slices.Contains(exists, sqlkit.MySQLNumber(err))
+}
+
+// exists are the numbers of a table, a column, a key and a routine that exist, of something that is
+// dropped and does not, and of a foreign key that exists.
+var exists = []string{"1050", "1060", "1061", "1304", "1091", "1826"}
+
+// isMissing reports whether a query failed because its table does not exist.
+func isMissing(err error) bool {
+	state := sqlkit.State(err)
+	return state == "42P01" || state == "42S02" || err != nil && strings.Contains(err.Error(), "no such table")
+}
+
+// isLocked reports whether nothing was done because somebody else writes to the SQLite file, by
+// SQLite's own words, which all drivers pass on.
+func isLocked(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "database is locked") ||
+		strings.Contains(err.Error(), "database table is locked"))
+}

@@ -1,0 +1,28 @@
+package sqlmigrate
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// Hold takes the lock of a schema, as a host in the middle of a migration has it, on a connection
+// of db, until release.
+func (s Schema) Hold(ctx context.Context, db *sql.DB) (release func(), err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.Dialect == DialectMySQL {
+		l := &mysqlLock{key: key(s.Versions())}
+		if err := l.SessionLock(ctx, conn); err != nil {
+			return nil, fmt.Errorf("%w, %w", err, conn.Close())
+		}
+		return func() { _ = l.SessionUnlock(ctx, conn); conn.Close() }, nil
+	}
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = tx.Rollback(); conn.Close() }, s.Dialect.lock(ctx, tx, s.Versions())
+}

@@ -1,0 +1,246 @@
+package sqlmigrate
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// ErrPending is matched by the error of Verify when migrations have not been applied.
+var ErrPending = errors.New("the schema is not up to date")
+
+// A Schema is the tables of one package, with the names of its options.
+type Schema struct {
+	Dialect Dialect
+	Schema  string // of the table of versions; "": where the connection looks first
+	Name    string // of the set of tables; the table of versions is Name_migrations
+
+	// Migrations are the statements of migrations 1, 2, ….
+	Migrations [][]string
+
+	// Repeat are statements that create what is missing besides.
+	Repeat []string
+}
+
+// Versions returns the quoted name of the table of versions.
+func (s Schema) Versions() string { return s.Dialect.Qualified(s.Schema, s.Name+"_migrations") }
+
+// Statements returns what Up executes on an empty database, but for locks. Executed one after the
+// other, they leave what Up leaves. The first statement of each migration begins with a comment
+// that has its number, for those who upgrade by hand: they execute what comes after the highest
+// version in the table of versions.
+func (s Schema) Statements() []string {
+	list := []string{s.Dialect.createVersions(s.Versions())}
+	for i, statements := range s.Migrations {
+		for j, statement := range statements {
+			if j == 0 {
+				statement = fmt.Sprintf("-- Migration %d of %s.\n%s", i+1, s.Name, statement)
+			}
+			list = append(list, statement)
+		}
+		list = append(list, s.Dialect.record(s.Versions(), int64(i+1)))
+	}
+	return append(list, s.Repeat...)
+}
+
+// Up applies the migrations that are missing, in order, and then executes Repeat. When a migration
+// fails, those before it stay, and the next Up goes on from there.
+func (s Schema) Up(ctx context.Context, db *sql.DB) error {
+	return bounded(ctx, func() error {
+		var locked error
+		for {
+			err := s.up(ctx, db)
+			if s.Dialect != DialectSQLite || !isLocked(err) {
+				if err != nil && ctx.Err() != nil && locked != nil {
+					return locked // which is why there was no time left
+				}
+				return err
+			}
+			locked = fmt.Errorf("another process, or another connection of this one, has the database locked: %w", err)
+			select {
+			case <-ctx.Done():
+				return locked
+			case <-time.After(lockedPause/2 + rand.N(lockedPause)):
+			}
+		}
+	})
+}
+
+// lockedPause is the average pause before a file that somebody else has locked is tried again.
+const lockedPause = 5 * time.Millisecond
+
+func (s Schema) up(ctx context.Context, db *sql.DB) error {
+	if err := s.always(ctx, db, []string{s.Dialect.createVersions(s.Versions())}); err != nil {
+		return err
+	}
+	if err := s.once(ctx, db, s.Migrations); err != nil || len(s.Repeat) == 0 {
+		return err
+	}
+	return s.always(ctx, db, s.Repeat)
+}
+
+// always has goose execute statements in the way of a migration, and record nothing.
+func (s Schema) always(ctx context.Context, db *sql.DB, statements []string) error {
+	st := store{s, s.Versions()}
+	return st.run(ctx, db, true, []migration{func(ctx context.Context, tx *sql.Tx) error {
+		// On SQLite the statement that creates the table of versions takes the lock of the file.
+		if s.Dialect != DialectSQLite || statements[0] != s.Dialect.createVersions(st.versions) {
+			if err := s.Dialect.lock(ctx, tx, st.versions); err != nil {
+				return err
+			}
+		}
+		return s.execute(ctx, tx, statements)
+	}})
+}
+
+// once has goose apply the migrations that are not recorded.
+func (s Schema) once(ctx context.Context, db *sql.DB, migrations [][]string) error {
+	st := store{s, s.Versions()}
+	list := make([]migration, len(migrations))
+	for i, statements := range migrations {
+		version := int64(i + 1)
+		list[i] = func(ctx context.Context, tx *sql.Tx) error {
+			if err := s.Dialect.lock(ctx, tx, st.versions); err != nil {
+				return err
+			}
+			// goose has looked before there was a lock.
+			if done, err := st.isApplied(ctx, tx, version); done || err != nil {
+				return err
+			}
+			if err := s.execute(ctx, tx, statements); err != nil {
+				return fmt.Errorf("migration %d of %s: %w", version, s.Name, err)
+			}
+			return nil
+		}
+	}
+	return st.run(ctx, db, false, list)
+}
+
+func (s Schema) execute(ctx context.Context, tx *sql.Tx, statements []string) error {
+	for _, statement := range statements {
+		if _, err := tx.ExecContext(ctx, statement); err != nil && !s.Dialect.existsAlready(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// migration is what goose calls in a transaction.
+type migration = func(context.Context, *sql.Tx) error
+
+// run has goose run migrations.
+func (s store) run(ctx context.Context, db *sql.DB, unrecorded bool, migrations []migration) error {
+	var failed error // without what goose puts around it
+	list := make([]*goose.Migration, len(migrations))
+	for i, m := range migrations {
+		list[i] = goose.NewGoMigration(int64(i+1), &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
+			failed = m(ctx, tx)
+			return failed
+		}}, nil)
+	}
+	options := []goose.ProviderOption{goose.WithStore(s), goose.WithGoMigrations(list...),
+		goose.WithDisableGlobalRegistry(true), // the application may use goose, too
+		goose.WithDisableVersioning(unrecorded)}
+	if s.Dialect == DialectMySQL {
+		options = append(options, goose.WithSessionLocker(&mysqlLock{key: key(s.versions)}))
+	}
+	provider, err := goose.NewProvider(goose.DialectCustom, db, nil, options...)
+	if err != nil {
+		return err
+	}
+	_, err = provider.Up(ctx)
+	return cmp.Or(failed, err)
+}
+
+// Verify returns nil if all migrations are recorded, and an error that matches ErrPending if not.
+// It changes nothing, and does not look at the tables themselves.
+func (s Schema) Verify(ctx context.Context, db *sql.DB) error {
+	return bounded(ctx, func() error {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		var latest int64
+		err = sqlkit.QueryRow(ctx, conn, s.LatestQuery(), nil, &latest)
+		return s.Missing(latest, err)
+	})
+}
+
+// LatestQuery returns a query of one row with the number of the latest migration that is recorded,
+// for those who do not execute statements through a *sql.DB. Missing tells what it means.
+func (s Schema) LatestQuery() string {
+	return "SELECT COALESCE(MAX(version), 0) FROM " + s.Versions()
+}
+
+// Missing returns what Verify returns, from the answer to LatestQuery or its error.
+func (s Schema) Missing(latest int64, err error) error {
+	switch {
+	case isMissing(err):
+		return fmt.Errorf("%w: there is no table %s", ErrPending, s.Versions())
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", s.Versions(), err)
+	case latest < int64(len(s.Migrations)):
+		return fmt.Errorf("%w: %s has migrations up to %d recorded, of %d", ErrPending, s.Versions(), latest,
+			len(s.Migrations))
+	}
+	return nil
+}
+
+// bounded returns when ctx ends, also if a driver does not.
+func bounded(ctx context.Context, call func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil { // the caller cannot recover it here
+				done <- fmt.Errorf("the driver panicked: %v", p)
+			}
+		}()
+		done <- call()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done: // it says more
+		return err
+	case <-time.After(grace):
+		return fmt.Errorf("the database did not answer: %w", ctx.Err())
+	}
+}
+
+// grace is how long the answer of a driver is waited for that looks at the context itself.
+const grace = 50 * time.Millisecond
+
+// Fill replaces {table} and the like in a statement.
+func Fill(text string, names map[string]string) string {
+	pairs := make([]string, 0, 2*len(names))
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		pairs = append(pairs, "{"+name+"}", names[name])
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// Statements splits a script at the semicolons that end a line.
+func Statements(script string) []string {
+	var list []string
+	for part := range strings.SplitSeq(script, ";\n") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, strings.TrimSuffix(part, ";"))
+		}
+	}
+	return list
+}

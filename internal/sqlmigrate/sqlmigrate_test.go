@@ -1,0 +1,432 @@
+package sqlmigrate_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite"
+
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
+
+// A subject is a database of its own, reached in one way.
+type subject struct {
+	dialect sqlmigrate.Dialect
+	open    func(t testing.TB) *sql.DB // of one more host
+}
+
+// everywhere calls test with a database of each kind.
+func everywhere(t *testing.T, test func(*testing.T, subject)) {
+	t.Parallel()
+	t.Run("Postgres", func(t *testing.T) {
+		t.Parallel()
+		server := sqltest.SharedPostgres(t)
+		test(t, subject{sqlmigrate.DialectPostgres, opener("pgx", server.DSN("", "", server.NewDatabase(t)))})
+	})
+	t.Run("PgBouncer", func(t *testing.T) {
+		t.Parallel()
+		test(t, behindPgBouncer(t))
+	})
+	t.Run("MySQL", func(t *testing.T) {
+		t.Parallel()
+		test(t, onMySQL(t))
+	})
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		test(t, onSQLite(t))
+	})
+}
+
+func behindPgBouncer(t *testing.T) subject {
+	server := sqltest.SharedPostgres(t)
+	database := server.NewDatabase(t)
+	bouncer := sqltest.PgBouncer(t, server, "transaction", sqltest.Options{Settings: []string{"default_pool_size=4"}})
+	return subject{sqlmigrate.DialectPostgres,
+		opener("pgx", bouncer.DSN("", "", database)+"&default_query_exec_mode=exec")}
+}
+
+func onMySQL(t *testing.T) subject {
+	server := sqltest.SharedMariaDB(t)
+	return subject{sqlmigrate.DialectMySQL, opener("mysql", server.DSN("", "", server.NewDatabase(t)))}
+}
+
+func onSQLite(t *testing.T) subject {
+	return subject{sqlmigrate.DialectSQLite, opener("sqlite", "file:"+filepath.Join(t.TempDir(), "a.db"))}
+}
+
+func opener(driver, dsn string) func(testing.TB) *sql.DB {
+	return func(t testing.TB) *sql.DB {
+		t.Helper()
+		db, err := sql.Open(driver, dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.SetMaxOpenConns(1) // the least with which it has to work
+		t.Cleanup(func() { db.Close() })
+		return db
+	}
+}
+
+// schema returns a schema with so many migrations. The first creates a table that the others count
+// up, once each; Repeat counts how often it was executed.
+func (s subject) schema(name string, migrations int) sqlmigrate.Schema {
+	table := s.dialect.Quote(name)
+	schema := sqlmigrate.Schema{Dialect: s.dialect, Name: name,
+		Repeat: []string{"UPDATE " + table + " SET repeated = repeated + 1"}}
+	if s.dialect == sqlmigrate.DialectPostgres { // where names have to be qualified
+		schema.Schema = "public"
+		table = s.dialect.Qualified("public", name)
+		schema.Repeat = []string{"UPDATE " + table + " SET repeated = repeated + 1"}
+	}
+	for n := range migrations {
+		statements := []string{"UPDATE " + table + " SET counted = counted + 1"}
+		if n == 0 {
+			statements = []string{"CREATE TABLE " + table + " (counted INTEGER NOT NULL, repeated INTEGER NOT NULL)",
+				"INSERT INTO " + table + " (counted, repeated) VALUES (1, 0)"}
+		}
+		schema.Migrations = append(schema.Migrations, statements)
+	}
+	return schema
+}
+
+// counted returns how many migrations took effect, and how often Repeat was executed.
+func counted(t *testing.T, db *sql.DB, s sqlmigrate.Schema) (migrations, repeated int) {
+	t.Helper()
+	if err := db.QueryRow("SELECT counted, repeated FROM "+s.Dialect.Qualified(s.Schema, s.Name)).Scan(&migrations,
+		&repeated); err != nil {
+		t.Fatal(err)
+	}
+	return migrations, repeated
+}
+
+func patient(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Ten hosts that migrate at the same moment apply each migration once, also behind a pooler that
+// gives every transaction another session.
+//
+// Fails without the lock, with a lock of the session on Postgres, and when a host does not look
+// again once it has the lock.
+func TestManyHostsApplyEachMigrationOnce(t *testing.T) {
+	everywhere(t, func(t *testing.T, s subject) {
+		schema := s.schema(`it's "the" [shop]`, 5)
+		var all sync.WaitGroup
+		for range 10 {
+			db := s.open(t)
+			all.Go(func() {
+				if err := schema.Up(patient(t), db); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		db := s.open(t)
+		if n, repeated := counted(t, db, schema); n != 5 || repeated != 10 {
+			t.Errorf("%d migrations took effect, and Repeat %d times: want 5 and 10", n, repeated)
+		}
+		if err := schema.Verify(patient(t), db); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A new version brings migrations, an old one beside it is content with them, and another set of
+// tables in the database has versions of its own.
+//
+// Fails when the table of versions does not have the name of the set, or a higher number is an
+// error.
+func TestMigrationsGoForward(t *testing.T) {
+	everywhere(t, func(t *testing.T, s subject) {
+		db, ctx := s.open(t), patient(t)
+		old, young, other := s.schema("jobs", 2), s.schema("jobs", 4), s.schema("other", 1)
+		if err := young.Verify(ctx, db); !errors.Is(err, sqlmigrate.ErrPending) ||
+			!strings.Contains(err.Error(), "jobs_migrations") {
+			t.Errorf("empty database: %v", err)
+		}
+		for _, step := range []struct {
+			up       sqlmigrate.Schema
+			want     int
+			uptodate []sqlmigrate.Schema
+			pending  []sqlmigrate.Schema
+		}{
+			{old, 2, []sqlmigrate.Schema{old}, []sqlmigrate.Schema{young, other}},
+			{young, 4, []sqlmigrate.Schema{old, young}, []sqlmigrate.Schema{other}},
+			{old, 4, []sqlmigrate.Schema{old, young}, []sqlmigrate.Schema{other}},
+			{other, 1, []sqlmigrate.Schema{old, young, other}, nil},
+		} {
+			if err := step.up.Up(ctx, db); err != nil {
+				t.Fatal(err)
+			}
+			if n, _ := counted(t, db, step.up); n != step.want {
+				t.Errorf("%d migrations took effect: want %d", n, step.want)
+			}
+			for _, schema := range step.uptodate {
+				if err := schema.Verify(ctx, db); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, schema := range step.pending {
+				if err := schema.Verify(ctx, db); !errors.Is(err, sqlmigrate.ErrPending) {
+					t.Errorf("%v: must say that migrations are pending", err)
+				}
+			}
+		}
+	})
+}
+
+// Whoever executes Statements by hand has what Up makes, and Up has nothing left to do but Repeat.
+//
+// Fails when Statements does not record the migrations.
+func TestStatementsAreWhatUpDoes(t *testing.T) {
+	everywhere(t, func(t *testing.T, s subject) {
+		db, ctx := s.open(t), patient(t)
+		schema := s.schema("jobs", 3)
+		for _, statement := range schema.Statements() {
+			if _, err := db.ExecContext(ctx, statement); err != nil {
+				t.Fatalf("%v in\n%s", err, statement)
+			}
+		}
+		for _, again := range []func() error{
+			func() error { return schema.Verify(ctx, db) }, func() error { return schema.Up(ctx, db) }} {
+			if err := again(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n, repeated := counted(t, db, schema); n != 3 || repeated != 2 {
+			t.Errorf("%d migrations took effect, and Repeat %d times: want 3 and 2", n, repeated)
+		}
+	})
+}
+
+// A migration that fails leaves those before it, and says which one it is. Once it is mended, Up
+// goes on from there. Where DDL is part of a transaction, nothing is left of the one that failed.
+//
+// Fails when a migration that failed is recorded.
+func TestAMigrationThatFailsIsTriedAgain(t *testing.T) {
+	everywhere(t, func(t *testing.T, s subject) {
+		db, ctx := s.open(t), patient(t)
+		broken, mended := s.schema("jobs", 3), s.schema("jobs", 3)
+		table := s.dialect.Qualified(mended.Schema, "jobs")
+		mended.Migrations[2] = []string{"ALTER TABLE " + table + " ADD COLUMN more INTEGER",
+			mended.Migrations[2][0]}
+		broken.Migrations[2] = []string{mended.Migrations[2][0], "UPDATE nowhere SET x = 1"}
+		for range 2 {
+			if err := broken.Up(ctx, db); err == nil || !strings.Contains(err.Error(), "migration 3 of jobs: ") {
+				t.Errorf("%v: must name the migration", err)
+			}
+			if err := broken.Verify(ctx, db); !errors.Is(err, sqlmigrate.ErrPending) ||
+				!strings.Contains(err.Error(), "up to 2 recorded, of 3") {
+				t.Errorf("%v: must say how far it is", err)
+			}
+		}
+		_, err := db.Exec("SELECT more FROM " + table)
+		if there := err == nil; there != (s.dialect == sqlmigrate.DialectMySQL) {
+			t.Errorf("the column of the migration that failed is there: %v", there)
+		}
+		if err := mended.Up(ctx, db); err != nil {
+			t.Error(err)
+		}
+		if n, repeated := counted(t, db, mended); n != 3 || repeated != 1 {
+			t.Errorf("%d migrations took effect, and Repeat %d times: want 3 and 1", n, repeated)
+		}
+	})
+}
+
+// While somebody else migrates, or has stopped in the middle, Up ends with its context, and says
+// what it waited for.
+//
+// Fails when the wait for the lock is not bounded.
+func TestTheWaitForOthersIsBounded(t *testing.T) {
+	everywhere(t, func(t *testing.T, s subject) {
+		first := s.schema("jobs", 1)
+		if err := first.Up(patient(t), s.open(t)); err != nil {
+			t.Fatal(err)
+		}
+		release := s.hold(t, first)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		began := time.Now()
+		err := s.schema("jobs", 2).Up(ctx, s.open(t))
+		if took := time.Since(began); err == nil || took > 2*time.Second+testkit.Patience/2 {
+			t.Errorf("%v after %v: must fail within 2s", err, took)
+		}
+		if err != nil && !strings.Contains(err.Error(), "locked") && sqlkit.State(err) != sqlkit.LockNotAvailable &&
+			!strings.Contains(err.Error(), "another host is migrating") {
+			t.Errorf("%v: must say that somebody else has the lock", err)
+		}
+		release()
+		if err := s.schema("jobs", 2).Up(patient(t), s.open(t)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// hold takes the lock of migrations, as a host in the middle of one has it, until release.
+func (s subject) hold(t *testing.T, schema sqlmigrate.Schema) (release func()) {
+	t.Helper()
+	release, err := schema.Hold(t.Context(), s.open(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return release
+}
+
+// Nothing is left in the session that the next user of the connection would find: on Postgres a
+// time-out or a search_path, on MySQL a mode, a time-out or the lock.
+func TestTheSessionIsLeftAsItWas(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		open    func(*testing.T) subject
+		session string
+	}{
+		"PgBouncer": {behindPgBouncer, "SELECT concat(current_setting('lock_timeout'), " +
+			"current_setting('idle_in_transaction_session_timeout'), current_setting('search_path'))"},
+		"MySQL": {onMySQL, "SELECT CONCAT(@@SESSION.sql_mode, ' ', @@SESSION.wait_timeout, ' ', " +
+			"@@SESSION.lock_wait_timeout, ' ', @@SESSION.autocommit)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := test.open(t)
+			db := s.open(t)
+			var before, after string
+			if err := db.QueryRow(test.session).Scan(&before); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.schema("jobs", 2).Up(patient(t), db); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.QueryRow(test.session).Scan(&after); err != nil || before != after {
+				t.Errorf("%q before, %q after, %v", before, after, err)
+			}
+		})
+	}
+}
+
+// Fails when a call waits for a driver that does not look at its context.
+func TestUpAndVerifyEndWithTheirContextWhenTheServerHangs(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) (*sqltest.Server, subject){
+		"Postgres": func(t *testing.T) (*sqltest.Server, subject) {
+			server := sqltest.Postgres(t)
+			return server, subject{sqlmigrate.DialectPostgres, opener("pgx", server.DSN("", "", server.NewDatabase(t)))}
+		},
+		"MySQL": func(t *testing.T) (*sqltest.Server, subject) {
+			server := sqltest.MariaDB(t)
+			return server, subject{sqlmigrate.DialectMySQL, opener("mysql", server.DSN("", "", server.NewDatabase(t)))}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sqltest.SkipShort(t)
+			server, s := start(t)
+			db, schema := s.open(t), s.schema("jobs", 1)
+			if err := schema.Up(patient(t), db); err != nil {
+				t.Fatal(err)
+			}
+			if err := server.Pause(); err != nil {
+				t.Skip(err)
+			}
+			for what, call := range map[string]func(context.Context, *sql.DB) error{"up": schema.Up,
+				"verify": schema.Verify} {
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				began := time.Now()
+				err := call(ctx, s.open(t))
+				if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > testkit.Patience/2 {
+					t.Errorf("%s: %v after %v", what, err, took)
+				}
+				cancel()
+			}
+			if err := server.Resume(); err != nil {
+				t.Fatal(err)
+			}
+			if err := schema.Up(patient(t), db); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A host that has stopped in the middle of a migration loses its lock to the others.
+//
+// Fails when the server waits for it.
+func TestAHostThatStoppedLosesTheLock(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) subject{"PgBouncer": behindPgBouncer, "MySQL": onMySQL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testkit.Long(t)
+			s := open(t)
+			first := s.schema("jobs", 1)
+			if err := first.Up(patient(t), s.open(t)); err != nil {
+				t.Fatal(err)
+			}
+			defer s.hold(t, first)()
+			if err := s.schema("jobs", 2).Up(patient(t), s.open(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// SQL Server is not run, so its texts are looked at.
+func TestTextsForSQLServer(t *testing.T) {
+	t.Parallel()
+	s := sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLServer, Schema: "dbo", Name: "it's [x]",
+		Migrations: [][]string{{"CREATE TABLE a", "CREATE INDEX b"}, {"ALTER TABLE a"}}, Repeat: []string{"CREATE c"}}
+	list := s.Statements()
+	if len(list) != 7 || !slices.Equal(list[2:3], []string{"CREATE INDEX b"}) || list[6] != "CREATE c" {
+		t.Fatal(strings.Join(list, "\n"))
+	}
+	for i, want := range map[int]string{
+		0: "IF OBJECT_ID(N'[dbo].[it''s [x]]_migrations]', N'U') IS NULL\nCREATE TABLE [dbo].[it's [x]]_migrations] (",
+		1: "-- Migration 1 of it's [x].\nCREATE TABLE a",
+		3: "INSERT INTO [dbo].[it's [x]]_migrations] (version) SELECT 1 WHERE NOT EXISTS " +
+			"(SELECT 1 FROM [dbo].[it's [x]]_migrations] WHERE version = 1)",
+	} {
+		if !strings.HasPrefix(list[i], want) {
+			t.Errorf("%s\nhas to begin with\n%s", list[i], want)
+		}
+	}
+}
+
+func ExampleSchema_Statements() {
+	schema := sqlmigrate.Schema{Dialect: sqlmigrate.DialectPostgres, Schema: "public", Name: "jobs",
+		Migrations: [][]string{
+			sqlmigrate.Statements(`CREATE TABLE IF NOT EXISTS "public"."jobs" (id bigint PRIMARY KEY);`),
+			sqlmigrate.Statements(`ALTER TABLE "public"."jobs" ADD COLUMN IF NOT EXISTS note text;`),
+		}}
+	for _, statement := range schema.Statements() {
+		fmt.Println(strings.ReplaceAll(statement, "\t", "  ") + ";")
+	}
+	// Output:
+	// CREATE TABLE IF NOT EXISTS "public"."jobs_migrations" (
+	//   version    bigint PRIMARY KEY,
+	//   applied_at timestamptz NOT NULL DEFAULT pg_catalog.now()
+	// );
+	// -- Migration 1 of jobs.
+	// CREATE TABLE IF NOT EXISTS "public"."jobs" (id bigint PRIMARY KEY);
+	// INSERT INTO "public"."jobs_migrations" (version) VALUES (1) ON CONFLICT DO NOTHING;
+	// -- Migration 2 of jobs.
+	// ALTER TABLE "public"."jobs" ADD COLUMN IF NOT EXISTS note text;
+	// INSERT INTO "public"."jobs_migrations" (version) VALUES (2) ON CONFLICT DO NOTHING;
+}
