@@ -43,7 +43,8 @@ func role(t *testing.T, server *sqltest.Server, database string) (name string, e
 	name = strings.ReplaceAll(sqltest.Unique("role"), ":", "") + database
 	exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE ROLE "+name+" LOGIN PASSWORD '"+servertest.Canary+
 		"'; GRANT USAGE ON SCHEMA public TO "+name+";"+
-		"GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO "+name)
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO "+name+";"+
+		"GRANT SELECT ON distributed_locks_migrations TO "+name)
 	t.Cleanup(func() { exec(t, "DROP OWNED BY "+name+"; DROP ROLE "+name) })
 	return name, exec, viaPgx(t, server.DSN(name, "", database))
 }

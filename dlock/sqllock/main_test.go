@@ -110,7 +110,10 @@ func all(s *sqllock.Store) error {
 	if err := s.Revoke(ctx, g.Name, 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
 		return err
 	}
-	return s.Cleanup(ctx)
+	if err := s.Cleanup(ctx); err != nil {
+		return err
+	}
+	return s.Verify(ctx)
 }
 
 // documented returns the grants to app from docs/sql.md, one statement each, with another schema.

@@ -2,6 +2,7 @@ package sqllock_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
@@ -244,9 +246,9 @@ func (p onPool) QueryRow(ctx context.Context, query string, args []any, dest ...
 	return p.pool.QueryRow(ctx, query, args...).Scan(dest...)
 }
 
-func (p onPool) Exec(ctx context.Context, statements string) error {
-	_, err := p.pool.Exec(ctx, statements)
-	return err
+func (p onPool) WithDB(do func(*sql.DB) error) error {
+	db := stdlib.OpenDBFromPool(p.pool)
+	return errors.Join(do(db), db.Close())
 }
 
 func (p onPool) Close() error { return nil }

@@ -333,12 +333,14 @@ func TestSQLServerStatements(t *testing.T) {
 			}
 		}
 		statements, err := store.Schema()
-		if err != nil || len(statements) != 1 {
+		if err != nil || len(statements) != 3 {
 			t.Fatal(statements, err)
 		}
-		wellFormed(t, statements[0], 0)
-		if !strings.Contains(statements[0], "OBJECT_ID(N'[dbo].[it''s [locks]]]', N'U')") {
-			t.Errorf("the name is not quoted as a text in\n%s", statements[0])
+		for _, statement := range statements {
+			wellFormed(t, statement, 0)
+		}
+		if !strings.Contains(statements[1], "OBJECT_ID(N'[dbo].[it''s [locks]]]', N'U')") {
+			t.Errorf("the name is not quoted as a text in\n%s", statements[1])
 		}
 	})
 }

@@ -19,9 +19,8 @@ type Driver interface {
 	// QueryRow executes a statement that returns one row, and puts its columns into dest. It
 	// returns when ctx ends, whatever the server does.
 	QueryRow(ctx context.Context, query string, args []any, dest ...any) error
-	// Exec executes statements without arguments. On Postgres there may be several, which are then
-	// one transaction.
-	Exec(ctx context.Context, statements string) error
+	// WithDB calls do with a *sql.DB on the same connections, for Migrate.
+	WithDB(do func(*sql.DB) error) error
 	// Close closes the connections that the driver opened itself.
 	Close() error
 }

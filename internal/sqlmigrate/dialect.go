@@ -78,6 +78,28 @@ func (d Dialect) record(table string, version int64) string {
 	return "INSERT" + insert + values + " ON CONFLICT DO NOTHING"
 }
 
+// forget deletes what is recorded if the first table is gone.
+func (d Dialect) forget(s Schema) string {
+	gone := "pg_catalog.to_regclass(" + text(d.Qualified(s.Schema, s.Table)) + "::text) IS NULL"
+	switch d {
+	case DialectMySQL:
+		schema := "DATABASE()"
+		if s.Schema != "" {
+			schema = text(strings.ReplaceAll(s.Schema, `\`, `\\`))
+		}
+		gone = "NOT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = " + schema +
+			" AND table_name = " + text(strings.ReplaceAll(s.Table, `\`, `\\`)) + ")"
+	case DialectSQLite:
+		gone = "NOT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = " + text(s.Table) + " COLLATE NOCASE)"
+	case DialectSQLServer:
+		gone = "OBJECT_ID(N" + text(d.Qualified(s.Schema, s.Table)) + ", N'U') IS NULL"
+	}
+	return "DELETE FROM " + s.Versions() + " WHERE " + gone
+}
+
+// text returns a literal.
+func text(s string) string { return quote("'", "'", s) }
+
 // lastWait bounds waits in the database if the context has no deadline, and the wait for a table
 // always: other statements queue behind a statement that waits to change their table.
 const lastWait = sqlkit.LastResort

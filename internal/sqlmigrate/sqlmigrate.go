@@ -26,6 +26,10 @@ type Schema struct {
 	Schema  string // of the table of versions; "": where the connection looks first
 	Name    string // of the set of tables; the table of versions is Name_migrations
 
+	// Table is the table that migration 1 creates, without quotes. Where somebody has dropped it, or a
+	// backup had only the other tables, Up begins with migration 1 again. "": Up does not look.
+	Table string
+
 	// Migrations are the statements of migrations 1, 2, ….
 	Migrations [][]string
 
@@ -83,6 +87,11 @@ const lockedPause = 5 * time.Millisecond
 func (s Schema) up(ctx context.Context, db *sql.DB) error {
 	if err := s.always(ctx, db, []string{s.Dialect.createVersions(s.Versions())}); err != nil {
 		return err
+	}
+	if s.Table != "" {
+		if err := s.always(ctx, db, []string{s.Dialect.forget(s)}); err != nil {
+			return err
+		}
 	}
 	if err := s.once(ctx, db, s.Migrations); err != nil || len(s.Repeat) == 0 {
 		return err
@@ -172,6 +181,11 @@ func (s Schema) Verify(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 		defer conn.Close()
+		if s.Dialect == DialectMySQL {
+			if _, err := conn.ExecContext(ctx, mysqlAnew); err != nil {
+				return err
+			}
+		}
 		var latest int64
 		err = sqlkit.QueryRow(ctx, conn, s.LatestQuery(), nil, &latest)
 		return s.Missing(latest, err)

@@ -88,7 +88,7 @@ func opener(driver, dsn string) func(testing.TB) *sql.DB {
 // up, once each; Repeat counts how often it was executed.
 func (s subject) schema(name string, migrations int) sqlmigrate.Schema {
 	table := s.dialect.Quote(name)
-	schema := sqlmigrate.Schema{Dialect: s.dialect, Name: name,
+	schema := sqlmigrate.Schema{Dialect: s.dialect, Name: name, Table: name,
 		Repeat: []string{"UPDATE " + table + " SET repeated = repeated + 1"}}
 	if s.dialect == sqlmigrate.DialectPostgres { // where names have to be qualified
 		schema.Schema = "public"
@@ -218,6 +218,25 @@ func TestStatementsAreWhatUpDoes(t *testing.T) {
 	})
 }
 
+// Fails when what is recorded counts more than what is there.
+func TestATableThatWasDroppedIsMadeAgain(t *testing.T) {
+	everywhere(t, func(t *testing.T, s subject) {
+		db, ctx := s.open(t), patient(t)
+		schema := s.schema(`it's "the" \ [shop]`, 3)
+		for range 2 {
+			if err := schema.Up(ctx, db); err != nil {
+				t.Fatal(err)
+			}
+			if n, repeated := counted(t, db, schema); n != 3 || repeated != 1 {
+				t.Errorf("%d migrations took effect, and Repeat %d times: want 3 and 1", n, repeated)
+			}
+			if _, err := db.ExecContext(ctx, "DROP TABLE "+s.dialect.Qualified(schema.Schema, schema.Name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // A migration that fails leaves those before it, and says which one it is. Once it is mended, Up
 // goes on from there. Where DDL is part of a transaction, nothing is left of the one that failed.
 //
@@ -302,7 +321,7 @@ func TestTheSessionIsLeftAsItWas(t *testing.T) {
 		"PgBouncer": {behindPgBouncer, "SELECT concat(current_setting('lock_timeout'), " +
 			"current_setting('idle_in_transaction_session_timeout'), current_setting('search_path'))"},
 		"MySQL": {onMySQL, "SELECT CONCAT(@@SESSION.sql_mode, ' ', @@SESSION.wait_timeout, ' ', " +
-			"@@SESSION.lock_wait_timeout, ' ', @@SESSION.autocommit)"},
+			"@@SESSION.lock_wait_timeout, ' ', @@SESSION.completion_type)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

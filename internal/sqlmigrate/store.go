@@ -78,19 +78,24 @@ func (s store) isApplied(ctx context.Context, tx *sql.Tx, version int64) (bool, 
 // also gives the session settings for what migrations create.
 type mysqlLock struct {
 	key          int64
-	mode         string
+	mode, commit string // settings of the session
 	idle, tables int64
 }
 
 // SessionLock implements lock.SessionLocker.
 func (l *mysqlLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
-	if err := sqlkit.QueryRow(ctx, conn, "SELECT @@SESSION.sql_mode, @@SESSION.wait_timeout, "+
-		"@@SESSION.lock_wait_timeout", nil, &l.mode, &l.idle, &l.tables); err != nil {
+	if _, err := conn.ExecContext(ctx, mysqlAnew); err != nil {
+		return err
+	}
+	if err := sqlkit.QueryRow(ctx, conn, "SELECT @@SESSION.sql_mode, @@SESSION.completion_type, "+
+		"@@SESSION.wait_timeout, @@SESSION.lock_wait_timeout", nil, &l.mode, &l.commit, &l.idle,
+		&l.tables); err != nil {
 		return err
 	}
 	// A routine keeps the sql_mode of the session that made it. Some change what '' or "x" means.
-	// The server ends a session that does nothing for wait_timeout, and with it the lock.
-	err := l.set(ctx, conn, "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", seconds(pause), seconds(lastWait))
+	// With completion_type RELEASE a COMMIT ends the session. The server ends one that does nothing
+	// for wait_timeout, and with it the lock.
+	err := l.set(ctx, conn, "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "NO_CHAIN", seconds(pause), seconds(lastWait))
 	if err != nil {
 		return err
 	}
@@ -113,11 +118,16 @@ func (l *mysqlLock) name() string {
 
 var errBusy = errors.New("another host is migrating, or has stopped in the middle of it")
 
-func (l *mysqlLock) set(ctx context.Context, conn *sql.Conn, mode string, idle, tables int64) error {
+func (l *mysqlLock) set(ctx context.Context, conn *sql.Conn, mode, commit string, idle, tables int64) error {
 	_, err := conn.ExecContext(ctx, fmt.Sprintf(
-		"SET SESSION sql_mode = '%s', wait_timeout = %d, lock_wait_timeout = %d", mode, idle, tables))
+		"SET SESSION sql_mode = '%s', completion_type = '%s', wait_timeout = %d, lock_wait_timeout = %d",
+		mode, commit, idle, tables))
 	return err
 }
+
+// mysqlAnew ends a transaction that is open because of autocommit = 0 or completion_type = CHAIN: it
+// would read what the table had when it began.
+const mysqlAnew = "ROLLBACK AND NO CHAIN NO RELEASE"
 
 // seconds rounds up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
@@ -128,7 +138,7 @@ func (l *mysqlLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, lastWait)
 	defer cancel()
 	if _, err := conn.ExecContext(ctx, "DO RELEASE_LOCK("+l.name()+")"); err == nil {
-		_ = l.set(ctx, conn, l.mode, l.idle, l.tables)
+		_ = l.set(ctx, conn, l.mode, l.commit, l.idle, l.tables)
 	}
 	return nil // what was to be done is done
 }

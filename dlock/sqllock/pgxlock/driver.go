@@ -2,6 +2,7 @@ package pgxlock
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // driver implements sqllock.Driver.
@@ -35,12 +37,9 @@ func (d *driver) QueryRow(ctx context.Context, query string, args []any, dest ..
 	return d.with(ctx, func(conn *pgx.Conn) error { return conn.QueryRow(ctx, query, args...).Scan(dest...) })
 }
 
-func (d *driver) Exec(ctx context.Context, statements string) error {
-	return d.with(ctx, func(conn *pgx.Conn) error {
-		// without arguments pgx uses the simple protocol, in which there may be several
-		_, err := conn.Exec(ctx, statements)
-		return err
-	})
+func (d *driver) WithDB(do func(*sql.DB) error) error {
+	db := stdlib.OpenDBFromPool(d.pool)
+	return errors.Join(do(db), db.Close())
 }
 
 // Close waits for calls in progress.

@@ -10,6 +10,7 @@ package pgxlock
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -73,5 +74,5 @@ type broken struct{ err error }
 func (b broken) Check() error { return b.err }
 
 func (b broken) QueryRow(context.Context, string, []any, ...any) error { return b.err }
-func (b broken) Exec(context.Context, string) error                    { return b.err }
+func (b broken) WithDB(func(*sql.DB) error) error                      { return b.err }
 func (b broken) Close() error                                          { return nil }

@@ -15,9 +15,8 @@ type Driver interface {
 	// QueryRow executes a statement that returns one row, and puts its columns into dest. It
 	// returns when ctx ends, whatever the server does.
 	QueryRow(ctx context.Context, query string, args []any, dest ...any) error
-	// Exec executes statements without arguments. On Postgres there may be several, which are then
-	// one transaction.
-	Exec(ctx context.Context, statements string) error
+	// WithDB calls do with a *sql.DB on the same connections, for Migrate.
+	WithDB(do func(*sql.DB) error) error
 	// Close closes the connections that the driver opened itself.
 	Close() error
 }
@@ -40,13 +39,8 @@ func (p Pool) QueryRow(ctx context.Context, query string, args []any, dest ...an
 	return p.With(ctx, func(conn *sql.Conn) error { return sqlkit.QueryRow(ctx, conn, query, args, dest...) })
 }
 
-// Exec implements Driver.
-func (p Pool) Exec(ctx context.Context, statements string) error {
-	return p.With(ctx, func(conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, statements)
-		return err
-	})
-}
+// WithDB implements Driver.
+func (p Pool) WithDB(do func(*sql.DB) error) error { return do(p.DB) }
 
 // Close leaves the *sql.DB alone: it is the caller's.
 func (p Pool) Close() error { return nil }

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 // Table is the name of a table.
@@ -113,6 +115,19 @@ func WrongSchema(errs ...error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", ErrSchema, err)
+}
+
+// WithMigrations returns what Verify returns: the errors found, and whether the migrations are
+// recorded. latest and failed are the answer to the query of the latest one.
+func WithMigrations(s sqlmigrate.Schema, latest int64, failed error, errs []error) error {
+	err := s.Missing(latest, failed)
+	if err != nil && !errors.Is(err, sqlmigrate.ErrPending) {
+		return cmp.Or(WrongSchema(errs...), err)
+	}
+	if err != nil {
+		errs = append(errs, err)
+	}
+	return WrongSchema(errs...)
 }
 
 // Fill replaces {table} and the like in a statement.

@@ -2,7 +2,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -19,6 +18,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 // CheckNames refuses names that the server would refuse later.
@@ -285,40 +285,22 @@ func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 	return p, err
 }
 
-// Schema implements dialect.Database.
-func (m *DB) Schema() []string {
-	list := []string{m.file("schema")}
+// schema returns the table, and the procedures, which are created besides. (Not every MySQL 8.0
+// supports IF NOT EXISTS for procedures.)
+func (m *DB) schema() sqlmigrate.Schema {
+	s := sqlmigrate.Schema{Dialect: sqlmigrate.DialectMySQL, Schema: m.of.Schema, Name: m.of.Name, Table: m.of.Name,
+		Migrations: [][]string{{m.file("schema")}}}
 	for _, routine := range routines {
-		list = append(list, m.file(routine))
+		s.Repeat = append(s.Repeat, m.file(routine))
 	}
-	return list
+	return s
 }
 
-// Migrate ignores the error that a procedure exists, so hosts can call it at the same time. (Not
-// every MySQL 8.0 supports IF NOT EXISTS for procedures.)
-func (m *DB) Migrate(ctx context.Context) error {
-	return m.With(ctx, func(conn *sql.Conn) error {
-		// A procedure keeps the sql_mode of the session that made it. Some change what '' or "x"
-		// means.
-		var mode string
-		if err := sqlkit.QueryRow(ctx, conn, "SELECT @@SESSION.sql_mode", nil, &mode); err != nil {
-			return err
-		}
-		if _, err := conn.ExecContext(ctx,
-			"SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"); err != nil {
-			return err
-		}
-		var err error
-		for _, statement := range m.Schema() {
-			if _, err = conn.ExecContext(ctx, statement); err != nil && sqlkit.MySQLNumber(err) != alreadyExists {
-				break
-			}
-			err = nil
-		}
-		_, back := conn.ExecContext(ctx, "SET SESSION sql_mode = '"+mode+"'")
-		return cmp.Or(err, back)
-	})
-}
+// Schema implements dialect.Database.
+func (m *DB) Schema() []string { return m.schema().Statements() }
+
+// Migrate implements dialect.Database.
+func (m *DB) Migrate(ctx context.Context) error { return m.schema().Up(ctx, m.DB) }
 
 var wantedColumns = dialect.Columns(map[dialect.Kind]string{
 	dialect.KindName: "varbinary(544)", dialect.KindToken: "varbinary(64)", dialect.KindInt: "int",
@@ -390,7 +372,9 @@ func (m *DB) Verify(ctx context.Context) error {
 			"of the %d procedures of this version this user sees %d: it may lack EXECUTE on them, or another table,"+
 				" whose name differs by case or accents only, has them", len(routines), len(has["routine"])))
 	}
-	return dialect.WrongSchema(errs...)
+	var latest int64
+	err = m.read(ctx, m.schema().LatestQuery(), nil, func(rows *sql.Rows) error { return rows.Scan(&latest) })
+	return dialect.WithMigrations(m.schema(), latest, err, errs)
 }
 
 // Audit implements dialect.Database.
@@ -420,6 +404,3 @@ func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	}
 	return warnings, nil
 }
-
-// alreadyExists is the error number for a procedure that exists.
-const alreadyExists = "1304"

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 //go:embed *.sql
@@ -47,6 +49,7 @@ type DB struct {
 	names   map[string]string
 	Old     time.Duration // see oldTransaction
 	queries queries
+	schema  sqlmigrate.Schema
 }
 
 // queries are the statements that a DB executes: the first nine call a function.
@@ -90,6 +93,7 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 	p.queries.cleanup = dialect.Fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
 	p.queries.verify, p.queries.audit, p.queries.privileges, p.queries.vacuum = p.file("verify"), p.file("audit"),
 		p.file("privileges"), p.file("vacuum")
+	p.schema = p.schemaOf(schema, t.Name)
 	return p
 }
 
@@ -191,28 +195,23 @@ func (p *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 	return pg, err
 }
 
-// Schema implements dialect.Database.
-func (p *DB) Schema() []string {
-	list := dialect.Statements(p.file("schema"))
+// schemaOf returns the table, and what is created besides: indexes and functions.
+func (p *DB) schemaOf(schema, name string) sqlmigrate.Schema {
+	s := sqlmigrate.Schema{Dialect: sqlmigrate.DialectPostgres, Schema: schema, Name: name, Table: name,
+		Migrations: [][]string{sqlmigrate.Statements(p.file("schema"))},
+		Repeat:     sqlmigrate.Statements(p.file("indexes"))}
 	for _, function := range functions {
-		list = append(list, strings.TrimSpace(p.file(function)))
+		s.Repeat = append(s.Repeat, strings.TrimSpace(p.file(function)))
 	}
-	return list
+	return s
 }
 
-// Migrate executes everything in one transaction under a lock, because IF NOT EXISTS and OR REPLACE
-// fail when several run at once. Its wait for the table is short: other statements would queue
-// behind it.
+// Schema implements dialect.Database.
+func (p *DB) Schema() []string { return p.schema.Statements() }
+
+// Migrate implements dialect.Database.
 func (p *DB) Migrate(ctx context.Context) error {
-	var script strings.Builder
-	script.WriteString("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tickslot " +
-		"schema'::text, 0::bigint));\n")
-	fmt.Fprintf(&script, "SELECT pg_catalog.set_config('lock_timeout'::text, '%d'::text, true);\n",
-		min(dialect.LockWait(ctx), sqlkit.LastResort.Milliseconds()))
-	for _, statement := range p.Schema() {
-		script.WriteString(strings.TrimSuffix(statement, ";") + ";\n")
-	}
-	return p.Exec(ctx, script.String())
+	return p.WithDB(func(db *sql.DB) error { return p.schema.Up(ctx, db) })
 }
 
 // wantedColumns has the type names of pg_type.
@@ -257,7 +256,9 @@ func (p *DB) Verify(ctx context.Context) error {
 	if missing > 0 {
 		errs = append(errs, fmt.Errorf("%d functions of this version are missing", missing))
 	}
-	return dialect.WrongSchema(errs...)
+	var latest int64
+	err := p.QueryRow(ctx, p.schema.LatestQuery(), nil, &latest)
+	return dialect.WithMigrations(p.schema, latest, err, errs)
 }
 
 // isPostgres refuses databases that accept Postgres clients but have advisory locks that exclude

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 //go:embed *.sql
@@ -29,7 +30,7 @@ type DB struct {
 	name, ends, holders string
 	table               string                   // the name as statements use it
 	RemoteKind          func(path string) string // see remoteKind; tests have one of their own
-	creates             []string
+	schema              sqlmigrate.Schema
 
 	queries queries
 }
@@ -69,7 +70,8 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 		}
 		return strings.TrimSpace(dialect.Fill(string(text), names))
 	}
-	s.creates = dialect.Statements(file("schema"))
+	s.schema = sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLite, Schema: "main", Name: s.name, Table: s.name,
+		Migrations: [][]string{sqlmigrate.Statements(file("schema"))}, Repeat: sqlmigrate.Statements(file("indexes"))}
 	s.queries.snapshot, s.queries.grant, s.queries.missingRow, s.queries.regrant, s.queries.nameRow = file("snapshot"),
 		file("grant"), file("missing_row"), file("regrant"), file("name_row")
 	s.queries.extend, s.queries.release, s.queries.markSucceeded, s.queries.list = file("extend"), file("release"),
@@ -243,7 +245,7 @@ func (s *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 
 // Schema leaves out journal_mode, which cannot be changed within a transaction, where migration
 // tools would execute it.
-func (s *DB) Schema() []string { return s.creates }
+func (s *DB) Schema() []string { return s.schema.Statements() }
 
 // Migrate implements dialect.Database.
 func (s *DB) Migrate(ctx context.Context) error {
@@ -254,14 +256,7 @@ func (s *DB) Migrate(ctx context.Context) error {
 		if err != nil {
 			return mode, err
 		}
-		return mode, s.write(ctx, s.creates[0], func(conn *sql.Conn, _ *sql.Stmt) error {
-			for _, statement := range s.creates {
-				if _, err := conn.ExecContext(local, statement); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		return mode, s.schema.Up(ctx, s.db.DB)
 	})
 	return err
 }
@@ -306,10 +301,10 @@ func (s *DB) Verify(ctx context.Context) error {
 	if t.indexes != 2 {
 		errs = append(errs, errors.New("an index is missing"))
 	}
-	if len(errs) > 0 {
-		return dialect.WrongSchema(errs...)
-	}
-	return s.writable(ctx)
+	latest, err := inTime(ctx, func(ctx context.Context) (int64, error) {
+		return read(ctx, s.file, s.schema.LatestQuery(), nil, func(n *int64) []any { return []any{n} })
+	})
+	return cmp.Or(dialect.WithMigrations(s.schema, latest, err, errs), s.writable(ctx))
 }
 
 // writable finds out at start-up what the first acquire would otherwise report as an outage.

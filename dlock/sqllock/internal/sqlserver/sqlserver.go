@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 //go:embed *.sql
@@ -23,13 +24,14 @@ var files embed.FS
 // DB is a dialect.Database.
 type DB struct {
 	dialect.Pool
+	of    dialect.Table
 	names map[string]string
 }
 
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Pool, t dialect.Table) *DB {
 	table := dialect.Qualified(t.Schema, t.Name, func(name string) string { return dialect.Quote("[", "]", name) })
-	return &DB{Pool: d, names: map[string]string{"table": table, "table_text": dialect.Quote("N'", "'", table)}}
+	return &DB{Pool: d, of: t, names: map[string]string{"table": table, "table_text": dialect.Quote("N'", "'", table)}}
 }
 
 // file returns the text of a statement. LOCK_TIMEOUT takes no parameter: it is part of the text.
@@ -172,16 +174,17 @@ func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 	return p, err
 }
 
-// Schema implements dialect.Database.
-func (m *DB) Schema() []string { return []string{m.file("schema", 0)} }
-
-// Migrate lets one host after the other create the table.
-func (m *DB) Migrate(ctx context.Context) error {
-	return m.Exec(ctx, "SET XACT_ABORT ON;\nBEGIN TRANSACTION;\n"+
-		"EXEC sp_getapplock @Resource = N'tickslot schema', @LockMode = 'Exclusive', @LockOwner = 'Transaction', "+
-		"@LockTimeout = "+
-		strconv.FormatInt(dialect.LockWait(ctx), 10)+";\n"+m.file("schema", 0)+";\nCOMMIT TRANSACTION;")
+// schema returns the table, with its indexes.
+func (m *DB) schema() sqlmigrate.Schema {
+	return sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLServer, Schema: m.of.Schema, Name: m.of.Name, Table: m.of.Name,
+		Migrations: [][]string{{m.file("schema", 0)}}}
 }
+
+// Schema implements dialect.Database.
+func (m *DB) Schema() []string { return m.schema().Statements() }
+
+// Migrate implements dialect.Database.
+func (m *DB) Migrate(ctx context.Context) error { return m.schema().Up(ctx, m.DB) }
 
 var wantedColumns = dialect.Columns(map[dialect.Kind]string{
 	dialect.KindName: "varbinary(544)", dialect.KindToken: "varbinary(64)", dialect.KindInt: "int",
@@ -216,7 +219,9 @@ func (m *DB) Verify(ctx context.Context) error {
 	if indexes != 2 {
 		errs = append(errs, errors.New("an index is missing"))
 	}
-	return dialect.WrongSchema(errs...)
+	var latest int64
+	err := m.QueryRow(ctx, m.schema().LatestQuery(), nil, &latest)
+	return dialect.WithMigrations(m.schema(), latest, err, errs)
 }
 
 // Audit implements dialect.Database.
