@@ -26,8 +26,9 @@ type Schema struct {
 	Schema  string // of the table of versions; "": where the connection looks first
 	Name    string // of the set of tables; the table of versions is Name_migrations
 
-	// Table is the table that migration 1 creates, without quotes. Where somebody has dropped it, or a
-	// backup had only the other tables, Up begins with migration 1 again. "": Up does not look.
+	// Table is the table that migration 1 creates, without quotes. Where somebody has dropped it,
+	// or a backup had only the other tables, Up begins with migration 1 again. "": Up does not
+	// look.
 	Table string
 
 	// Migrations are the statements of migrations 1, 2, ….

@@ -321,7 +321,8 @@ func TestTheSessionIsLeftAsItWas(t *testing.T) {
 		"PgBouncer": {behindPgBouncer, "SELECT concat(current_setting('lock_timeout'), " +
 			"current_setting('idle_in_transaction_session_timeout'), current_setting('search_path'))"},
 		"MySQL": {onMySQL, "SELECT CONCAT(@@SESSION.sql_mode, ' ', @@SESSION.wait_timeout, ' ', " +
-			"@@SESSION.lock_wait_timeout, ' ', @@SESSION.completion_type)"},
+			"@@SESSION.lock_wait_timeout, ' ', @@SESSION.completion_type, (SELECT VARIABLE_VALUE FROM " +
+			"information_schema.SESSION_VARIABLES WHERE VARIABLE_NAME = 'TX_ISOLATION'))"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,9 +3,7 @@ package sqlmigrate
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/pressly/goose/v3/database"
 
@@ -72,73 +70,4 @@ func (s store) isApplied(ctx context.Context, tx *sql.Tx, version int64) (bool, 
 	query := fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE version = %d", s.versions, version)
 	err := sqlkit.QueryRow(ctx, tx, query, nil, &n)
 	return n > 0, err
-}
-
-// mysqlLock is goose's lock for MySQL: one of the connection, because DDL ends transactions. It
-// also gives the session settings for what migrations create.
-type mysqlLock struct {
-	key          int64
-	mode, commit string // settings of the session
-	idle, tables int64
-}
-
-// SessionLock implements lock.SessionLocker.
-func (l *mysqlLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
-	if _, err := conn.ExecContext(ctx, mysqlAnew); err != nil {
-		return err
-	}
-	if err := sqlkit.QueryRow(ctx, conn, "SELECT @@SESSION.sql_mode, @@SESSION.completion_type, "+
-		"@@SESSION.wait_timeout, @@SESSION.lock_wait_timeout", nil, &l.mode, &l.commit, &l.idle,
-		&l.tables); err != nil {
-		return err
-	}
-	// A routine keeps the sql_mode of the session that made it. Some change what '' or "x" means.
-	// With completion_type RELEASE a COMMIT ends the session. The server ends one that does nothing
-	// for wait_timeout, and with it the lock.
-	err := l.set(ctx, conn, "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "NO_CHAIN", seconds(pause), seconds(lastWait))
-	if err != nil {
-		return err
-	}
-	var got sql.NullInt64
-	query := fmt.Sprintf("SELECT GET_LOCK(%s, %d)", l.name(), max(1, int64(wait(ctx).Seconds())))
-	err = sqlkit.QueryRow(ctx, conn, query, nil, &got)
-	if err == nil && got.Int64 != 1 {
-		err = errBusy
-	}
-	if err != nil {
-		_ = l.SessionUnlock(context.WithoutCancel(ctx), conn)
-	}
-	return err
-}
-
-// name is an expression: the server has locks of one name for all databases.
-func (l *mysqlLock) name() string {
-	return fmt.Sprintf("CONCAT('tickslot migrate ', SHA1(CONCAT(COALESCE(DATABASE(), ''), ' %x')))", uint64(l.key))
-}
-
-var errBusy = errors.New("another host is migrating, or has stopped in the middle of it")
-
-func (l *mysqlLock) set(ctx context.Context, conn *sql.Conn, mode, commit string, idle, tables int64) error {
-	_, err := conn.ExecContext(ctx, fmt.Sprintf(
-		"SET SESSION sql_mode = '%s', completion_type = '%s', wait_timeout = %d, lock_wait_timeout = %d",
-		mode, commit, idle, tables))
-	return err
-}
-
-// mysqlAnew ends a transaction that is open because of autocommit = 0 or completion_type = CHAIN: it
-// would read what the table had when it began.
-const mysqlAnew = "ROLLBACK AND NO CHAIN NO RELEASE"
-
-// seconds rounds up.
-func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
-
-// SessionUnlock implements lock.SessionLocker. The context that goose passes never ends. If it
-// fails, the connection is broken, and the lock ends with its session.
-func (l *mysqlLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, lastWait)
-	defer cancel()
-	if _, err := conn.ExecContext(ctx, "DO RELEASE_LOCK("+l.name()+")"); err == nil {
-		_ = l.set(ctx, conn, l.mode, l.commit, l.idle, l.tables)
-	}
-	return nil // what was to be done is done
 }

@@ -1,0 +1,107 @@
+package sqlmigrate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// mysqlLock is goose's lock for MySQL: one of the connection, because DDL ends transactions. It
+// also gives the session settings for what migrations create.
+type mysqlLock struct {
+	key    int64
+	before settings
+}
+
+// settings of a session.
+type settings struct {
+	mode, completion, isolation string
+	idle, tables                int64 // wait_timeout, lock_wait_timeout
+}
+
+// migrating are the settings of a session that migrates. A routine keeps the sql_mode of the
+// session that made it, and some change what ” or "x" means. With completion_type RELEASE a COMMIT
+// ends the session. With READ COMMITTED and binlog_format STATEMENT no row can be written. The
+// server ends a session that does nothing for wait_timeout, and with it the lock.
+var migrating = settings{"STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "NO_CHAIN", "REPEATABLE-READ",
+	seconds(pause), seconds(lastWait)}
+
+// SessionLock implements lock.SessionLocker.
+func (l *mysqlLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	if _, err := conn.ExecContext(ctx, mysqlAnew); err != nil {
+		return err
+	}
+	if err := l.before.read(ctx, conn); err != nil {
+		return err
+	}
+	err := migrating.set(ctx, conn)
+	if err == nil {
+		var got sql.NullInt64
+		query := fmt.Sprintf("SELECT GET_LOCK(%s, %d)", l.name(), max(1, int64(wait(ctx).Seconds())))
+		err = sqlkit.QueryRow(ctx, conn, query, nil, &got)
+		if err == nil && got.Int64 != 1 {
+			err = errBusy
+		}
+	}
+	if err != nil {
+		_ = l.SessionUnlock(context.WithoutCancel(ctx), conn)
+	}
+	return err
+}
+
+// SessionUnlock implements lock.SessionLocker. The context that goose passes never ends. If it
+// fails, the connection is broken, and the lock ends with its session.
+func (l *mysqlLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, lastWait)
+	defer cancel()
+	if _, err := conn.ExecContext(ctx, "DO RELEASE_LOCK("+l.name()+")"); err == nil {
+		_ = l.before.set(ctx, conn)
+	}
+	return nil // what was to be done is done
+}
+
+var errBusy = errors.New("another host is migrating, or has stopped in the middle of it")
+
+// name is an expression: the server has locks of one name for all databases.
+func (l *mysqlLock) name() string {
+	return fmt.Sprintf("CONCAT('tickslot migrate ', SHA1(CONCAT(COALESCE(DATABASE(), ''), ' %x')))", uint64(l.key))
+}
+
+func (s *settings) read(ctx context.Context, conn *sql.Conn) error {
+	err := sqlkit.QueryRow(ctx, conn, "SELECT @@SESSION.sql_mode, @@SESSION.completion_type, "+
+		"@@SESSION.wait_timeout, @@SESSION.lock_wait_timeout", nil, &s.mode, &s.completion, &s.idle, &s.tables)
+	if err != nil {
+		return err
+	}
+	// MySQL and MariaDB have different names for it.
+	return sqlkit.EachRow(ctx, conn, "SHOW SESSION VARIABLES WHERE Variable_name IN ('tx_isolation', "+
+		"'transaction_isolation')", nil, func(rows *sql.Rows) error {
+		var name string
+		return rows.Scan(&name, &s.isolation)
+	})
+}
+
+func (s *settings) set(ctx context.Context, conn *sql.Conn) error {
+	for _, statement := range []string{
+		fmt.Sprintf("SET SESSION sql_mode = '%s', completion_type = '%s', wait_timeout = %d, lock_wait_timeout = %d",
+			s.mode, s.completion, s.idle, s.tables),
+		"SET SESSION TRANSACTION ISOLATION LEVEL " + strings.ReplaceAll(s.isolation, "-", " "),
+	} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mysqlAnew ends a transaction that is open because of autocommit = 0 or completion_type = CHAIN:
+// it would read what the table had when it began.
+const mysqlAnew = "ROLLBACK AND NO CHAIN NO RELEASE"
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
