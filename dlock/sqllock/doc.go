@@ -44,8 +44,9 @@
 // not overrides.
 //
 // Migrate creates the table and, on Postgres and MySQL, the routines that make each operation one
-// call. Schema returns the statements of Migrate for those who apply their own migrations; call
-// Verify at start-up then.
+// call. It records which version of the table there is in a second one, TableName_migrations.
+// Schema returns the statements of Migrate for those who apply their own migrations; call Verify at
+// start-up then.
 //
 // Two versions of this package can share a table during a rolling update: the names of the routines
 // include their version, and additional columns are ignored. A version that changes the meaning of
@@ -55,11 +56,13 @@
 //
 // # Privileges
 //
-// Whoever calls Migrate owns the table. The role of the service needs only
+// Whoever calls Migrate owns the tables. The role of the service needs only
 //
 //	Postgres:  GRANT USAGE ON SCHEMA … TO app
 //	           GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO app
+//	           GRANT SELECT ON distributed_locks_migrations TO app
 //	MySQL:     GRANT SELECT, INSERT, UPDATE, DELETE ON db.distributed_locks TO app
+//	           GRANT SELECT ON db.distributed_locks_migrations TO app
 //	           GRANT EXECUTE ON PROCEDURE db.distributed_locks_acquire_v1 TO app
 //	           and the same for _extend_v1, _release_v1, _cleanup_v1, _update_v1 and _revoke_v1
 //

@@ -10,10 +10,14 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 )
 
-// Migrate creates the table, its indexes and its routines if they are missing. Any number of hosts
-// may call it, at the same time and at every start; once everything is there, also as a user who
-// may not create anything. It does not alter an existing table that is different: it returns an
-// error that matches ErrSchema.
+// Migrate creates the table, or upgrades that of an older version, and creates indexes and routines
+// that are missing. Any number of hosts may call it, at the same time and at every start; once
+// everything is there, also as a user who may not create anything. A table that has what this
+// version needs is taken as it is, and one of a newer version is left alone. One that is different
+// is not changed: Migrate returns an error that matches ErrSchema.
+//
+// It returns when ctx ends, whatever the database does. It may have done a part of the work then;
+// the next call goes on from there.
 func (s *Store) Migrate(ctx context.Context) error {
 	missing := s.Verify(ctx)
 	if !errors.Is(missing, ErrSchema) {
@@ -25,8 +29,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return s.Verify(ctx)
 }
 
-// Verify returns nil if the schema is as Migrate leaves it, and an error that matches ErrSchema if
-// not. Call it at start-up if something else applies the schema.
+// Verify returns nil if the schema is as Migrate, or one of a newer version, leaves it, and an
+// error that matches ErrSchema if not. Call it at start-up if something else applies the schema.
 func (s *Store) Verify(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -57,7 +61,9 @@ func (s *Store) checkFormat(ctx context.Context) error {
 	return nil
 }
 
-// Schema returns the statements that Migrate executes, for those who apply their own migrations.
+// Schema returns the statements that Migrate executes on an empty database, with the records of
+// what was applied, for those who apply their own migrations. Each migration begins with a comment
+// that has its number.
 func (s *Store) Schema() ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func (d Dialect) createVersions(table string) string {
 		return "CREATE TABLE IF NOT EXISTS " + table + " (\n\tversion    INTEGER NOT NULL PRIMARY KEY,\n" +
 			"\tapplied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP\n) STRICT"
 	case DialectSQLServer:
-		return "IF OBJECT_ID(" + quote("N'", "'", table) + ", N'U') IS NULL\nCREATE TABLE " + table +
+		return "IF OBJECT_ID(N" + Text(table) + ", N'U') IS NULL\nCREATE TABLE " + table +
 			" (\n\tversion    bigint NOT NULL PRIMARY KEY,\n" +
 			"\tapplied_at datetime2(6) NOT NULL DEFAULT SYSUTCDATETIME()\n)"
 	}
@@ -80,25 +80,25 @@ func (d Dialect) record(table string, version int64) string {
 
 // forget deletes what is recorded if the first table is gone.
 func (d Dialect) forget(s Schema) string {
-	gone := "pg_catalog.to_regclass(" + text(d.Qualified(s.Schema, s.Table)) + "::text) IS NULL"
+	gone := "pg_catalog.to_regclass(" + Text(d.Qualified(s.Schema, s.Table)) + "::text) IS NULL"
 	switch d {
 	case DialectMySQL:
 		schema := "DATABASE()"
 		if s.Schema != "" {
-			schema = text(strings.ReplaceAll(s.Schema, `\`, `\\`))
+			schema = Text(strings.ReplaceAll(s.Schema, `\`, `\\`))
 		}
 		gone = "NOT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = " + schema +
-			" AND table_name = " + text(strings.ReplaceAll(s.Table, `\`, `\\`)) + ")"
+			" AND table_name = " + Text(strings.ReplaceAll(s.Table, `\`, `\\`)) + ")"
 	case DialectSQLite:
-		gone = "NOT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = " + text(s.Table) + " COLLATE NOCASE)"
+		gone = "NOT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = " + Text(s.Table) + " COLLATE NOCASE)"
 	case DialectSQLServer:
-		gone = "OBJECT_ID(N" + text(d.Qualified(s.Schema, s.Table)) + ", N'U') IS NULL"
+		gone = "OBJECT_ID(N" + Text(d.Qualified(s.Schema, s.Table)) + ", N'U') IS NULL"
 	}
 	return "DELETE FROM " + s.Versions() + " WHERE " + gone
 }
 
-// text returns a literal.
-func text(s string) string { return quote("'", "'", s) }
+// Text returns a literal.
+func Text(s string) string { return quote("'", "'", s) }
 
 // lastWait bounds waits in the database if the context has no deadline, and the wait for a table
 // always: other statements queue behind a statement that waits to change their table.

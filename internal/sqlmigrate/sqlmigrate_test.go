@@ -230,7 +230,8 @@ func TestATableThatWasDroppedIsMadeAgain(t *testing.T) {
 			if n, repeated := counted(t, db, schema); n != 3 || repeated != 1 {
 				t.Errorf("%d migrations took effect, and Repeat %d times: want 3 and 1", n, repeated)
 			}
-			if _, err := db.ExecContext(ctx, "DROP TABLE "+s.dialect.Qualified(schema.Schema, schema.Name)); err != nil {
+			drop := "DROP TABLE " + s.dialect.Qualified(schema.Schema, schema.Name)
+			if _, err := db.ExecContext(ctx, drop); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -139,30 +139,6 @@ func Fill(text string, names map[string]string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// Statements splits a script at the semicolons that end a line.
-func Statements(script string) []string {
-	var list []string
-	for part := range strings.SplitSeq(script, ";\n") {
-		if part = strings.TrimSpace(part); part != "" {
-			list = append(list, part)
-		}
-	}
-	return list
-}
-
-// Quote quotes an identifier, doubling the closing quote within it.
-func Quote(open, close, name string) string {
-	return open + strings.ReplaceAll(name, close, close+close) + close
-}
-
-// Qualified returns a name with its schema, if there is one.
-func Qualified(schema, name string, quoted func(string) string) string {
-	if schema == "" {
-		return quoted(name)
-	}
-	return quoted(schema) + "." + quoted(name)
-}
-
 // maxClockOffset is the difference between the clocks of this host and the server above which Audit
 // warns.
 const maxClockOffset = time.Second

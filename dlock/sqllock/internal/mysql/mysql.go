@@ -64,9 +64,7 @@ var parts = []string{"lock_timeouts", "begin", "retry_locked"}
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Pool, t dialect.Table) *DB {
 	in := func(suffix string) string {
-		return dialect.Qualified(t.Schema, t.Name+suffix, func(name string) string {
-			return dialect.Quote("`", "`", name)
-		})
+		return sqlmigrate.DialectMySQL.Qualified(t.Schema, t.Name+suffix)
 	}
 	m := &DB{Pool: d, of: t, names: map[string]string{"table": in("")}}
 	for _, routine := range routines {

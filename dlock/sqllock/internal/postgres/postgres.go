@@ -60,9 +60,9 @@ type queries struct {
 
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Driver, t dialect.Table) *DB {
-	quoted := func(name string) string { return dialect.Quote(`"`, `"`, name) }
+	quoted := sqlmigrate.DialectPostgres.Quote
 	schema := cmp.Or(t.Schema, defaultSchema)
-	in := func(suffix string) string { return dialect.Qualified(schema, t.Name+suffix, quoted) }
+	in := func(suffix string) string { return sqlmigrate.DialectPostgres.Qualified(schema, t.Name+suffix) }
 	p := &DB{Driver: d, Old: oldTransaction, names: map[string]string{
 		"table": in(""), "ends": quoted(t.Name + "_ends"), "holders": quoted(t.Name + "_holders"),
 		"ends_in": in("_ends"), "holders_in": in("_holders"),

@@ -54,13 +54,12 @@ func CheckNames(t dialect.Table) error {
 
 // New returns the database of a table. It does not open the file.
 func New(db dialect.Pool, t dialect.Table) *DB {
-	quoted := func(name string) string { return dialect.Quote(`"`, `"`, name) }
 	// not a temporary table of that name
-	in := func(name string) string { return dialect.Qualified("main", name, quoted) }
+	in := func(name string) string { return sqlmigrate.DialectSQLite.Qualified("main", name) }
 	s := &DB{file: newFile(db), name: t.Name, ends: t.Name + "_ends", holders: t.Name + "_holders",
 		RemoteKind: remoteKind}
 	s.table = in(s.name)
-	names := map[string]string{"table": s.table, "name": quoted(s.name), "ends_in": in(s.ends),
+	names := map[string]string{"table": s.table, "name": sqlmigrate.DialectSQLite.Quote(s.name), "ends_in": in(s.ends),
 		"holders_in": in(s.holders), "now": now,
 		"n": "(CASE WHEN head.slot_limit > 0 THEN head.slot_limit ELSE ?2 END)"}
 	file := func(name string) string {

@@ -30,8 +30,8 @@ type DB struct {
 
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Pool, t dialect.Table) *DB {
-	table := dialect.Qualified(t.Schema, t.Name, func(name string) string { return dialect.Quote("[", "]", name) })
-	return &DB{Pool: d, of: t, names: map[string]string{"table": table, "table_text": dialect.Quote("N'", "'", table)}}
+	table := sqlmigrate.DialectSQLServer.Qualified(t.Schema, t.Name)
+	return &DB{Pool: d, of: t, names: map[string]string{"table": table, "table_text": "N" + sqlmigrate.Text(table)}}
 }
 
 // file returns the text of a statement. LOCK_TIMEOUT takes no parameter: it is part of the text.
@@ -176,8 +176,8 @@ func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 
 // schema returns the table, with its indexes.
 func (m *DB) schema() sqlmigrate.Schema {
-	return sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLServer, Schema: m.of.Schema, Name: m.of.Name, Table: m.of.Name,
-		Migrations: [][]string{{m.file("schema", 0)}}}
+	return sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLServer, Schema: m.of.Schema, Name: m.of.Name,
+		Table: m.of.Name, Migrations: [][]string{{m.file("schema", 0)}}}
 }
 
 // Schema implements dialect.Database.
