@@ -128,8 +128,11 @@ func (d Dialect) lock(ctx context.Context, tx executor, versions string) error {
 	var statements []string
 	switch d {
 	case DialectPostgres:
-		// lock_timeout also bounds the wait for an advisory lock.
+		// With a stricter level, which may be the default, the transaction would not see what
+		// others have committed while it waited. lock_timeout also bounds the wait for an advisory
+		// lock.
 		statements = []string{
+			"SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
 			"SELECT " + setLocal("lock_timeout", wait(ctx)) + ", " +
 				setLocal("idle_in_transaction_session_timeout", pause) +
 				", pg_catalog.set_config('search_path'::text, 'pg_catalog, pg_temp'::text, true)",

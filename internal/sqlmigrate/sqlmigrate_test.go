@@ -39,8 +39,7 @@ func everywhere(t *testing.T, test func(*testing.T, subject)) {
 	t.Parallel()
 	t.Run("Postgres", func(t *testing.T) {
 		t.Parallel()
-		server := sqltest.SharedPostgres(t)
-		test(t, subject{sqlmigrate.DialectPostgres, opener("pgx", server.DSN("", "", server.NewDatabase(t)))})
+		test(t, onOddPostgres(t))
 	})
 	t.Run("PgBouncer", func(t *testing.T) {
 		t.Parallel()
@@ -54,6 +53,23 @@ func everywhere(t *testing.T, test func(*testing.T, subject)) {
 		t.Parallel()
 		test(t, onSQLite(t))
 	})
+}
+
+// onOddPostgres has settings that change what statements see, and how texts are read.
+func onOddPostgres(t *testing.T) subject {
+	server := sqltest.SharedPostgres(t)
+	database := server.NewDatabase(t)
+	for _, set := range []string{"default_transaction_isolation = serializable", "standard_conforming_strings = off",
+		"quote_all_identifiers = on", "search_path = nowhere, public, pg_catalog"} {
+		if _, err := server.Exec("", "ALTER DATABASE "+database+" SET "+set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := server.Exec(database, "CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN "+
+		"RAISE EXCEPTION 'a function of a stranger was called'; END $$"); err != nil {
+		t.Fatal(err)
+	}
+	return subject{sqlmigrate.DialectPostgres, opener("pgx", server.DSN("", "", database))}
 }
 
 func behindPgBouncer(t *testing.T) subject {
@@ -345,8 +361,8 @@ func TestTheSessionIsLeftAsItWas(t *testing.T) {
 	}
 }
 
-// A deaf is a driver that does not look at the context while the server hangs, as that of MySQL does
-// not in a COMMIT.
+// A deaf is a driver that does not look at the context while the server hangs, as that of MySQL
+// does not in a COMMIT.
 type deaf chan struct{}
 
 func (d deaf) Connect(context.Context) (driver.Conn, error) { <-d; return nil, driver.ErrBadConn }
@@ -375,8 +391,8 @@ func TestUpAndVerifyEndWithTheirContextWhateverTheDriverDoes(t *testing.T) {
 	})
 }
 
-// A server that hangs is one that has not answered, not one that has failed: when it goes on, so does
-// Up.
+// A server that hangs is one that has not answered, not one that has failed: when it goes on, so
+// does Up.
 func TestUpAndVerifyEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) (*sqltest.Server, subject){
