@@ -8,6 +8,7 @@
 //
 //	schema := sqlmigrate.Schema{
 //		Dialect: sqlmigrate.DialectPostgres, Schema: opts.Schema, Name: opts.TableName,
+//		Table: opts.TableName + "_hosts", // of migration 1
 //		Migrations: [][]string{
 //			sqlmigrate.Statements(sqlmigrate.Fill(file("1_hosts.sql"), names)),  // migration 1
 //			sqlmigrate.Statements(sqlmigrate.Fill(file("2_events.sql"), names)), // migration 2
@@ -17,6 +18,10 @@
 //	err := schema.Up(ctx, db)       // Migrate
 //	err := schema.Verify(ctx, db)   // Verify: also asks whether the columns are there
 //	list := schema.Statements()     // Schema
+//
+// A Migrate best calls Verify first, and Up only if that fails: then hosts that may not create
+// anything can call it, too. On Postgres name a Schema, or the search_path decides, which behind a
+// pooler another client may have set. The name of an index or table has at most 63 bytes there.
 //
 // # What a package promises
 //
