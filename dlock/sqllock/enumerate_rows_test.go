@@ -3,6 +3,7 @@ package sqllock_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -36,10 +37,7 @@ func (o onTx) QueryRow(ctx context.Context, query string, args []any, dest ...an
 	return o.tx.QueryRow(ctx, query, args...).Scan(dest...)
 }
 
-func (o onTx) Exec(ctx context.Context, statements string) error {
-	_, err := o.tx.Exec(ctx, statements)
-	return err
-}
+func (o onTx) WithDB(func(*sql.DB) error) error { return errors.ErrUnsupported }
 
 func (o onTx) Close() error { return nil }
 

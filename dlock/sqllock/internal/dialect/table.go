@@ -8,9 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -128,15 +126,6 @@ func WithMigrations(s sqlmigrate.Schema, latest int64, failed error, errs []erro
 		errs = append(errs, err)
 	}
 	return WrongSchema(errs...)
-}
-
-// Fill replaces {table} and the like in a statement.
-func Fill(text string, names map[string]string) string {
-	pairs := make([]string, 0, 2*len(names))
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		pairs = append(pairs, "{"+name+"}", names[name])
-	}
-	return strings.NewReplacer(pairs...).Replace(text)
 }
 
 // maxClockOffset is the difference between the clocks of this host and the server above which Audit

@@ -73,12 +73,12 @@ func New(d dialect.Pool, t dialect.Table) *DB {
 	for _, part := range parts {
 		m.names[part] = m.file(part)
 	}
-	m.queries.acquire = dialect.Fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
-	m.queries.extend = dialect.Fill("CALL {extend}(?, ?, ?)", m.names)
-	m.queries.release = dialect.Fill("CALL {release}(?, ?)", m.names)
-	m.queries.cleanup = dialect.Fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
-	m.queries.update = dialect.Fill("CALL {update}(?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
-	m.queries.revoke = dialect.Fill("CALL {revoke}(?, ?, ?, ?, ?)", m.names)
+	m.queries.acquire = sqlmigrate.Fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.queries.extend = sqlmigrate.Fill("CALL {extend}(?, ?, ?)", m.names)
+	m.queries.release = sqlmigrate.Fill("CALL {release}(?, ?)", m.names)
+	m.queries.cleanup = sqlmigrate.Fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
+	m.queries.update = sqlmigrate.Fill("CALL {update}(?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
+	m.queries.revoke = sqlmigrate.Fill("CALL {revoke}(?, ?, ?, ?, ?)", m.names)
 	m.queries.list, m.queries.enumerate, m.queries.inspect = m.file("list"), m.file("enumerate"), m.file("inspect")
 	m.queries.verify = m.file("verify")
 	return m
@@ -89,7 +89,7 @@ func (m *DB) file(name string) string {
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	return strings.TrimSpace(dialect.Fill(string(text), m.names))
+	return strings.TrimSpace(sqlmigrate.Fill(string(text), m.names))
 }
 
 func (m *DB) String() string { return "mysql" }

@@ -73,31 +73,31 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 		p.names[part] = included[part]
 	}
 	for _, function := range functions {
-		hash := sha256.Sum256([]byte(dialect.Fill(read(function), included)))
+		hash := sha256.Sum256([]byte(sqlmigrate.Fill(read(function), included)))
 		p.names[function] = in(fmt.Sprintf("_%s_%x", function, hash[:4]))
 	}
-	p.queries.acquire = dialect.Fill(
+	p.queries.acquire = sqlmigrate.Fill(
 		"SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
 			" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint, $14::text,"+
 			" $15::bigint)", p.names)
-	p.queries.extend = dialect.Fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
-	p.queries.release = dialect.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
-	p.queries.list = dialect.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
-	p.queries.enumerate = dialect.Fill(
+	p.queries.extend = sqlmigrate.Fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
+	p.queries.release = sqlmigrate.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
+	p.queries.list = sqlmigrate.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
+	p.queries.enumerate = sqlmigrate.Fill(
 		"SELECT * FROM {enumerate}($1::text, $2::text, $3::integer, $4::integer, $5::bigint, $6::bigint)", p.names)
-	p.queries.update = dialect.Fill(
+	p.queries.update = sqlmigrate.Fill(
 		"SELECT {update}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::text, $8::bigint,"+
 			" $9::bigint)", p.names)
-	p.queries.inspect = dialect.Fill("SELECT {inspect}($1::text, $2::boolean, $3::bigint)", p.names)
-	p.queries.revoke = dialect.Fill("SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
-	p.queries.cleanup = dialect.Fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
+	p.queries.inspect = sqlmigrate.Fill("SELECT {inspect}($1::text, $2::boolean, $3::bigint)", p.names)
+	p.queries.revoke = sqlmigrate.Fill("SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
+	p.queries.cleanup = sqlmigrate.Fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
 	p.queries.verify, p.queries.audit, p.queries.privileges, p.queries.vacuum = p.file("verify"), p.file("audit"),
 		p.file("privileges"), p.file("vacuum")
 	p.schema = p.schemaOf(schema, t.Name)
 	return p
 }
 
-func (p *DB) file(name string) string { return dialect.Fill(read(name), p.names) }
+func (p *DB) file(name string) string { return sqlmigrate.Fill(read(name), p.names) }
 
 func read(name string) string {
 	text, err := files.ReadFile(name + ".sql")

@@ -67,7 +67,7 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 		if err != nil {
 			panic(err) // it is embedded
 		}
-		return strings.TrimSpace(dialect.Fill(string(text), names))
+		return strings.TrimSpace(sqlmigrate.Fill(string(text), names))
 	}
 	s.schema = sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLite, Schema: "main", Name: s.name, Table: s.name,
 		Migrations: [][]string{sqlmigrate.Statements(file("schema"))}, Repeat: sqlmigrate.Statements(file("indexes"))}

@@ -40,7 +40,7 @@ func (m *DB) file(name string, wait int64) string {
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	return strings.TrimSpace(dialect.Fill(string(text), map[string]string{
+	return strings.TrimSpace(sqlmigrate.Fill(string(text), map[string]string{
 		"table": m.names["table"], "table_text": m.names["table_text"], "wait": strconv.FormatInt(wait, 10)}))
 }
 
