@@ -66,7 +66,7 @@
 //
 // A store implements the three atomic steps of [DistributedLock], without goroutines and without
 // retries; this package does the hard part of holding a lease. It may implement more
-// ([Capabilities]), such as listing the leases of a name ([Lister]) or of all names ([Enumerator]). A
-// wrapper of a store forwards what it wants to change, and has a method Unwrap for the rest: see
+// ([Capabilities]), such as listing the leases of a name ([Lister]) or of all names ([Enumerator]).
+// A wrapper of a store forwards what it wants to change, and has a method Unwrap for the rest: see
 // [CapabilitiesOf]. Package dlocktest checks a store.
 package dlock

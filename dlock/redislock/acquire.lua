@@ -6,9 +6,9 @@
 --   state   hash: fence, tick, starts, slots, run (master_replid of the server that granted
 --           last), form, success (µs: when a grant was last released as succeeded), claimer (JSON
 --           members: who started the tick last), kept (ms: when the expiry of the state was last
---           extended, and the name noted: see enlist.lua), schedule (of the tick), released (mutex: 0 from a grant to its release, then
---           1; semaphore: when a grant was last released, µs); of a semaphore also overrides, see
---           update.lua.
+--           extended, and the name noted: see enlist.lua), schedule (of the tick), released
+--           (mutex: 0 from a grant to its release, then 1; semaphore: when a grant was last
+--           released, µs); of a semaphore also overrides, see update.lua.
 --           A version that stores what this one would misread must write format, a number: 2. This
 --           version then grants nothing of that name, and writes nothing
 --   index   sorted set: slot -> when it ends (ms). The score of a released slot is its own number,
@@ -18,8 +18,9 @@
 --   base..i of slot i; of a mutex, base itself: the lease. Its value is JSON: token, maybe revoked,
 --           fence, since (ms: when it was granted), holder, and ttl (ms: of its grant or last
 --           extension)
---   base..'released:'..i; of a mutex base..':slot:released': what was the value until the release,
---           without the token. It expires soon, and counts for nothing once the slot is granted again
+--   base..'released:'..i; of a mutex base..':slot:released': what was the value until the
+--           release, without the token. It expires soon, and counts for nothing once the slot is
+--           granted again
 -- and one key that all names with a prefix share, so that a restart is waited for once and not
 -- again for each name:
 --   note    hash: run (master_replid), since (ms: that run began then, or before). On a Cluster no

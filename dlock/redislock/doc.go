@@ -37,8 +37,8 @@
 // or a heartbeat; so the common acquire and heartbeat cost nothing for it. Names that were not
 // noted for that hour have no lease, and leave the sets. If the sets are lost, names in use are
 // back in a quarter of an hour; until then their leases are not listed, but hold as ever. What was
-// released is kept in a key of its own for dlock.ReleasedFor. The same answer comes after a failover,
-// as far as the new master has the writes.
+// released is kept in a key of its own for dlock.ReleasedFor. After a failover the new master
+// answers from the writes that it has.
 //
 // On Redis Cluster (KeysTagged) a script reaches the keys of one hash slot only, so a grant could
 // note its name only in a set of that slot, and no call finds the sets of 16,384 slots. A set for

@@ -104,8 +104,8 @@ func (s *Store) nameOf(state string) (name string, mutex, ok bool) {
 // clockStep is how far a clock that was not set may seem to go back, in ms.
 const clockStep = 1_000
 
-// info describes a lease that is held at the server's time now (ms), and whose key lasts for another
-// left ms.
+// info describes a lease that is held at the server's time now (ms), and whose key lasts for
+// another left ms.
 func (v stored) info(now, left int64) dlock.LeaseInfo {
 	l := dlock.LeaseInfo{Holder: v.holder(), Fence: dlock.Fence(max(0, v.Fence)), ExpiresIn: milliseconds(left)}
 	if v.AcquiredAt > 0 {

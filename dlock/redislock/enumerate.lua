@@ -16,9 +16,9 @@ local time = redis.call('TIME')
 local result = {string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), ''}
 local leases, seen = 0, 0
 
--- Calls a command. A key of another type is as if it were not there: acquire.lua reports it. Without
--- the right to a command, or while its key is being moved to another node of a Cluster, there is no
--- page.
+-- Calls a command. A key of another type is as if it were not there: acquire.lua reports it. There
+-- is no page without the right to a command, or while its key is being moved to another node of a
+-- Cluster.
 local function read(command, key, ...)
   local got = redis.pcall(command, key, ...)
   if type(got) == 'table' and got.err then

@@ -42,8 +42,8 @@ func listed(t *testing.T, store *redislock.Store) map[string]dlock.LeaseInfo {
 
 func acquire(t *testing.T, store *redislock.Store, name string, slots int) dlock.Grant {
 	t.Helper()
-	g, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "token-" + name, TTL: quarantineTTL,
-		Holder: dlock.Holder{Host: "web-1", PID: 1, ID: "x"}})
+	g, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "token-" + name,
+		TTL: quarantineTTL, Holder: dlock.Holder{Host: "web-1", PID: 1, ID: "x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,8 +264,8 @@ func TestEnumerateAmongNonsense(t *testing.T) {
 	client, store := shared(t, prefix)
 	ctx := t.Context()
 	names := prefix + ":slot:names"
-	for _, member := range []string{"", "x", prefix, prefix + ":slot:state", "other:a:slot:state", prefix + "list:slot:mutex",
-		prefix + "text:slot:state", prefix + "held:slot:state", prefix + "bad\nname:slot:mutex"} {
+	for _, member := range []string{"", "x", prefix, prefix + ":slot:state", "other:a:slot:state",
+		prefix + "list:slot:mutex", prefix + "text:slot:state", prefix + "held:slot:state", prefix + "bad\nname:slot:mutex"} {
 		client.ZAdd(ctx, names, redis.Z{Member: member})
 	}
 	client.LPush(ctx, prefix+"list", "no lease")

@@ -34,6 +34,19 @@ func FuzzKeys(f *testing.F) {
 				return
 			}
 			ofA, ofB := allKeys(s, a), allKeys(s, b)
+			if shared := s.sharedKeys(); shared != "" {
+				if slices.Contains(ofA, shared+"names") || slices.Contains(ofA, shared+"used") {
+					t.Errorf("%q has a key that all names share, of %q", a, ofA)
+				}
+				if tagged && hashTag(shared+"names") != hashTag(ofA[0]) {
+					t.Errorf("%q and %q are on different nodes of a Cluster", shared+"names", ofA[0])
+				}
+			}
+			for _, mutex := range []bool{false, true} {
+				if name, isMutex, ok := s.nameOf(s.state(a, mutex)); name != a || isMutex != mutex || !ok {
+					t.Errorf("the state of %q, a mutex: %t, is that of %q, %t, %t", a, mutex, name, isMutex, ok)
+				}
+			}
 			for _, key := range ofA {
 				if tagged && hashTag(key) != hashTag(ofA[0]) {
 					t.Errorf("%q: %q and %q are on different nodes of a Cluster", a, ofA[0], key)
@@ -51,12 +64,12 @@ func FuzzKeys(f *testing.F) {
 
 func allKeys(s *Store, name string) []string {
 	k := s.keys(name, false)
-	all := []string{k.state, k.index, k.base + "tokens"}
+	all := []string{k.state, k.index, k.base + "tokens", k.base + "released:0"}
 	for i := range 12 {
 		all = append(all, k.base+strconv.Itoa(i))
 	}
 	k = s.keys(name, true)
-	return append(all, k.base, k.state)
+	return append(all, k.base, k.state, k.base+":slot:released")
 }
 
 // hashTag is what Redis Cluster hashes of a key (from its specification).
@@ -90,7 +103,8 @@ func FuzzAnswers(f *testing.F) {
 			{verdict, x, x, x, x}, {verdict, n, x, y, x, z}, {verdict, x, n, n, n, x, z},
 			{verdict, n, n, x, n, x, y, n}, {verdict, x, x, n, n, n, x, z}, {verdict, x, x, x, x, x, y, z},
 			{n, z, z}, {x, n, z, n, n}, {verdict, n, x, y, n, y, z, x, y, z}, {verdict, x, n, z, x, z, z, n, n, z},
-			{x, n, verdict, y, x, y, y, n, x, verdict}, {n, n, n, n, n, n, n, n, n, n}}
+			{x, n, verdict, y, x, y, y, n, x, verdict}, {n, n, n, n, n, n, n, n, n, n},
+			{n, x, "a:slot:mutex", n, n, n, z}, {"1", x, y + ":slot:state", int64(3), n, n, z}}
 		for _, a := range answers {
 			req := dlock.Request{Name: "a", Slots: 3, Token: "t"}
 			var g dlock.Grant
@@ -140,6 +154,14 @@ func FuzzAnswers(f *testing.F) {
 				}
 			} else if !errors.Is(err, errAnswer) && !errors.Is(err, dlock.ErrFault) {
 				t.Errorf("%v: %v", a, err)
+			}
+			if page, err := (&Store{}).parsePage(a); err == nil {
+				for _, l := range page.Leases {
+					if dlock.CheckName(l.Name) != nil || l.Slot < 0 || l.Slot >= dlock.MaxSlots || l.HeldFor < 0 ||
+						l.RenewedAgo < 0 || (l.ExpiresIn > 0) == (l.ReleasedAgo > 0) {
+						t.Errorf("%v: %+v", a, l)
+					}
+				}
 			}
 			if _, err := parseList("a", true, a); err == nil && len(a)%3 != 1 {
 				t.Errorf("%v: no error", a)

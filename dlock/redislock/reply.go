@@ -343,4 +343,6 @@ func microseconds(n int64) time.Duration {
 	return time.Duration(min(max(0, n), maxMicros)) * time.Microsecond
 }
 
-func milliseconds(n int64) time.Duration { return time.Duration(max(0, n)) * time.Millisecond }
+func milliseconds(n int64) time.Duration {
+	return time.Duration(min(max(0, n), maxMicros/1_000)) * time.Millisecond
+}

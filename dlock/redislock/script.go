@@ -33,7 +33,8 @@ func newScript(files ...string) *script {
 }
 
 var (
-	acquireScript = newScript("parts/numbers", "parts/names", "parts/each", "parts/enlist", "parts/renew", "acquire", "slots", "also", "attempt")
+	acquireScript = newScript("parts/numbers", "parts/names", "parts/each", "parts/enlist", "parts/renew", "acquire",
+		"slots", "also", "attempt")
 	extendScript  = newScript("parts/names", "parts/enlist", "parts/renew", "extend")
 	releaseScript = newScript("parts/names", "parts/each", "release")
 	listScript    = newScript("list")

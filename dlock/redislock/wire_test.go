@@ -18,8 +18,8 @@ import (
 )
 
 // The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, an
-// update, the overrides of 40 names, a page of all leases, or a revocation 1, a heartbeat of 1,000 leases 2, whatever the
-// number of slots and whatever the overrides.
+// update, the overrides of 40 names, a page of all leases, or a revocation 1, a heartbeat of 1,000
+// leases 2, whatever the number of slots and whatever the overrides.
 //
 // Fails when acquire asks slot by slot, when each does not use one pipeline, when Inspect asks name
 // by name.

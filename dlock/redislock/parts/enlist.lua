@@ -10,8 +10,8 @@
 local function enlist(shared, state, now, now_text, brief)
   if shared == '' then return end
   local names, used = shared .. 'names', shared .. 'used'
-  -- While a slot of a Cluster is being moved, a key must not be made here that is still on the other
-  -- node, or the move would fail. MGET is an error then, and only then, unless both keys are here.
+  -- While a slot of a Cluster is being moved, a key must not be made here that is still on the
+  -- other node, or the move would fail. MGET is an error then, and only then, unless both are here.
   if string.sub(shared, 1, 1) == '{' and redis.pcall('MGET', names, used).err then return end
   redis.pcall('ZADD', names, '0', state)
   redis.pcall('ZADD', used, now_text, state)
