@@ -265,7 +265,8 @@ func TestEnumerateAmongNonsense(t *testing.T) {
 	ctx := t.Context()
 	names := prefix + ":slot:names"
 	for _, member := range []string{"", "x", prefix, prefix + ":slot:state", "other:a:slot:state",
-		prefix + "list:slot:mutex", prefix + "text:slot:state", prefix + "held:slot:state", prefix + "bad\nname:slot:mutex"} {
+		prefix + "list:slot:mutex", prefix + "text:slot:state", prefix + "held:slot:state",
+		prefix + "bad\nname:slot:mutex"} {
 		client.ZAdd(ctx, names, redis.Z{Member: member})
 	}
 	client.LPush(ctx, prefix+"list", "no lease")
