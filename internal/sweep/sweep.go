@@ -1,0 +1,87 @@
+// Package sweep deletes what is older than its retention: in batches, at times that hosts which
+// share a store do not agree on, by whichever host it happens to be.
+//
+// It keeps no state in the store and elects nobody. What one host does not delete, because it stops
+// or because the store fails, the next one deletes, and a batch that is repeated deletes nothing
+// twice.
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// A Sweeper deletes the old rows of one place. Its exported fields are set before it is used; Next
+// and Once are for one goroutine, the counts for any.
+type Sweeper struct {
+	// Interval is how often all hosts together sweep, on average.
+	Interval time.Duration
+	// Pause is how soon the next batch follows one that was full.
+	Pause time.Duration
+	// Batch is how many rows are deleted at most at once, so that no statement locks many.
+	Batch int
+	// Delete deletes up to limit rows that are too old by the store's clock, and returns how many.
+	// It is bounded by its own time-out.
+	Delete func(ctx context.Context, limit int) (deleted int, err error)
+
+	more   bool // the last batch was full
+	rows   atomic.Uint64
+	errors atomic.Uint64
+}
+
+// Next returns how long to wait before the next call of Once, if so many hosts share the work. It is
+// random: half to one and a half times as long as it is this host's turn on average.
+func (s *Sweeper) Next(hosts int) time.Duration {
+	wait := s.Interval * time.Duration(max(1, hosts))
+	if wait/time.Duration(max(1, hosts)) != s.Interval { // it overflowed
+		wait = s.Interval
+	}
+	if s.more {
+		wait = s.Pause
+	}
+	return wait/2 + rand.N(max(1, wait))
+}
+
+// Once deletes one batch. A Delete that panics has failed.
+func (s *Sweeper) Once(ctx context.Context) (err error) {
+	s.more = false
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("sweep: it panicked: %v", p)
+		}
+		if err != nil {
+			s.errors.Add(1)
+		}
+	}()
+	n, err := s.Delete(ctx, s.Batch)
+	if n > 0 {
+		s.rows.Add(uint64(n))
+	}
+	s.more = err == nil && n >= s.Batch
+	return err
+}
+
+// Run sweeps until ctx ends, for those who have no loop of their own. hosts returns how many share
+// the work.
+func (s *Sweeper) Run(ctx context.Context, hosts func() int) {
+	timer := time.NewTimer(s.Next(hosts()))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		_ = s.Once(ctx) // it is counted, and the next time comes
+		timer.Reset(s.Next(hosts()))
+	}
+}
+
+// Rows returns how many rows were deleted so far.
+func (s *Sweeper) Rows() uint64 { return s.rows.Load() }
+
+// Errors returns how many batches have failed so far.
+func (s *Sweeper) Errors() uint64 { return s.errors.Load() }
