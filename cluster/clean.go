@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Texts that come from users are cut to these lengths, in bytes: a store has columns.
+const (
+	maxNameLen = 255
+	maxTextLen = 500
+)
+
+// clean returns a text that any store takes: UTF-8, without control characters (Postgres takes no
+// NUL), and at most so many bytes long.
+func clean(s string, most int) string {
+	s = strings.ToValidUTF8(s, "�")
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		s = strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) {
+				return ' '
+			}
+			return r
+		}, s)
+	}
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most]
+}
+
+func cleanHolder(h dlock.Holder) dlock.Holder {
+	return dlock.Holder{Host: clean(h.Host, maxNameLen), PID: h.PID, ID: clean(h.ID, maxKindLen)}
+}
+
+// idOf returns an ID that is the same for the same parts, and for no others.
+func idOf(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write([]byte(p))
+		h.Write([]byte{0})
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// grantOf tells the grants of a holder apart, without showing the token, which could end them.
+func grantOf(token string) string { return idOf("grant", token) }

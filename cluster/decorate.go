@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Decorate returns a store of locks that also tells the registry which leases this process gets,
+// renews and loses: for stores that cannot list their leases (native locks, Redlock, your own), and
+// for the events of any store. Give the result to dlock.NewSession or to timer.Config.Lock.
+//
+// It changes nothing about the locks: what the store answers is returned as it is, no call is added
+// or delayed, and nothing that happens to the registry is seen here. dlock.CapabilitiesOf looks
+// through it. What it notes is written with the next beat, of new leases within about a second.
+//
+// If lock is Options.Locks, and that lists its leases, only events are recorded.
+func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
+	if lock == nil {
+		return nil
+	}
+	d := &decorated{inner: lock, notes: r.notes, holder: r.options.Holder}
+	if r.listing.is(lock) {
+		d.listing = r.listing
+	}
+	return d
+}
+
+// A decorated store notes what becomes of leases. It has no state of its own.
+type decorated struct {
+	inner   dlock.DistributedLock
+	notes   *notes
+	listing *listing     // nil: Snapshot does not list the leases of this store
+	holder  dlock.Holder // of the registry
+}
+
+// Unwrap returns the store that was decorated.
+func (d *decorated) Unwrap() dlock.DistributedLock { return d.inner }
+
+// String returns what the store calls itself.
+func (d *decorated) String() string {
+	if s, ok := d.inner.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return fmt.Sprintf("%T", d.inner)
+}
+
+// TryAcquire implements dlock.DistributedLock.
+func (d *decorated) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	sent := time.Now()
+	g, err := d.inner.TryAcquire(ctx, req)
+	if err == nil {
+		d.acquired(req, g, sent)
+	}
+	return g, err
+}
+
+// Extend implements dlock.DistributedLock.
+func (d *decorated) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	sent := time.Now()
+	results, err := d.inner.Extend(ctx, ttl, grants...)
+	if err == nil && len(results) == len(grants) {
+		d.extended(ttl, grants, results, sent)
+	}
+	return results, err
+}
+
+// Release implements dlock.DistributedLock.
+func (d *decorated) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	results, err := d.inner.Release(ctx, grants...)
+	if err == nil && len(results) == len(grants) {
+		d.released(grants, results)
+	}
+	return results, err
+}
+
+// records reports whether the registry writes the leases of this store.
+func (d *decorated) records() bool { return d.listing == nil || !d.listing.works() }
+
+func (d *decorated) acquired(req dlock.Request, g dlock.Grant, sent time.Time) {
+	defer func() { _ = recover() }() // whatever is wrong here, the lock is granted
+	d.acquiredOne(req, g, sent)
+	for _, also := range g.Also {
+		d.acquiredOne(req, also, sent)
+	}
+}
+
+func (d *decorated) acquiredOne(req dlock.Request, g dlock.Grant, sent time.Time) {
+	if dlock.CheckName(g.Name) != nil { // a store that answers nonsense: the session refuses it
+		return
+	}
+	holder := cleanHolder(req.Holder)
+	d.notes.lease(leaseNote{
+		stamp: LeaseStamp{Name: g.Name, Slots: g.Slots, Slot: g.Slot, Holder: holder, Fence: g.Fence,
+			Grant: grantOf(g.Token)},
+		acquiredAt: sent, renewedAt: sent, expiresAt: sent.Add(req.TTL), listed: d.listing != nil,
+	}, d.records())
+	if g.PreviousExpired { // whoever had it is not known here
+		d.notes.event(eventOf(EventExpired, dlock.Holder{}, g, "found by "+holder.String()), sent)
+	}
+	if !often(KindOf(g.Name)) {
+		d.notes.event(eventOf(EventGained, holder, g, ""), sent)
+	}
+}
+
+func (d *decorated) extended(ttl time.Duration, grants []dlock.Grant, results []dlock.Result, sent time.Time) {
+	defer func() { _ = recover() }()
+	for i, res := range results {
+		switch g := grants[i]; {
+		case res.Outcome == dlock.GrantOK:
+			d.notes.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseRenewed, sent, sent.Add(ttl))
+		case res.Outcome == dlock.GrantLost && res.RevokedBy != nil:
+			d.lost(EventForced, g, sent, res.RevokedBy.String())
+		case res.Outcome == dlock.GrantLost:
+			d.lost(EventLost, g, sent, "")
+		}
+	}
+}
+
+func (d *decorated) released(grants []dlock.Grant, results []dlock.Result) {
+	defer func() { _ = recover() }()
+	for i, res := range results {
+		g := grants[i]
+		switch {
+		case g.Slot == dlock.AnySlot: // a grant that was never known to be one
+		case res.Outcome == dlock.GrantLost:
+			d.lost(EventLost, g, time.Now(), "found when it was released")
+		case res.Outcome == dlock.GrantOK:
+			now := time.Now()
+			holder, news := d.notes.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseReleased, now, now)
+			if news && !often(KindOf(g.Name)) {
+				d.notes.event(eventOf(EventReleased, cmp.Or(holder, d.holder), g, ""), now)
+			}
+		}
+	}
+}
+
+func (d *decorated) lost(kind EventKind, g dlock.Grant, at time.Time, text string) {
+	holder, news := d.notes.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseLost, at, at)
+	if news {
+		d.notes.event(eventOf(kind, cmp.Or(holder, d.holder), g, text), at)
+	}
+}

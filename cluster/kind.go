@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"strings"
+	"sync"
+	"time"
+)
+
+// The kinds of leases that KindOf knows. A Kind function of your own may return others.
+const (
+	KindTimer   = "timer"   // a slot of a timer
+	KindLimit   = "limit"   // a slot of a limit that timers share
+	KindLeader  = "leader"  // a term of a role
+	KindOutbox  = "outbox"  // a relay of an outbox
+	KindDurable = "durable" // a durable run
+	KindHost    = "host"    // a scheduler that competes for slots
+	KindProbe   = "probe"   // a scheduler looks whether the store grants
+	KindTrigger = "trigger" // triggers of a timer that wait
+)
+
+var kindPrefixes = []struct{ prefix, kind string }{
+	{"timer:", KindTimer}, {"limit:", KindLimit}, {"leader:", KindLeader}, {"outbox:", KindOutbox},
+	{"durable:", KindDurable}, {"tickslot:hosts", KindHost}, {"tickslot:probe:", KindProbe},
+	{"tickslot:trigger:", KindTrigger},
+}
+
+// KindOf returns the kind of a lock by the prefix that its user gives its name: "timer" of
+// "timer:report". It returns "" for a name with none of the prefixes.
+func KindOf(lock string) string {
+	for _, p := range kindPrefixes {
+		if strings.HasPrefix(lock, p.prefix) {
+			return p.kind
+		}
+	}
+	return ""
+}
+
+// often reports whether leases of a kind come and go so often that their events would push out all
+// others. Of timers the history of runs tells more.
+func often(kind string) bool {
+	switch kind {
+	case KindTimer, KindLimit, KindHost, KindProbe, KindTrigger:
+		return true
+	}
+	return false
+}
+
+const (
+	maxKindLen    = 64
+	maxKinds      = 10_000 // names that are remembered: names may be made of data
+	kindPatience  = 100 * time.Millisecond
+	kindComplaint = "cluster: Options.Kind failed, so the kind goes by the prefix of the name"
+)
+
+// kinds tells the kinds of locks. It calls the user's function at most once per name, never while
+// somebody waits for a lock, and goes by KindOf if the function panics or does not return.
+type kinds struct {
+	user func(name string) string // nil: KindOf
+	warn func(line string, args ...any)
+
+	mu    sync.Mutex // of all callers
+	known map[string]string
+	busy  bool // the function was called and has not returned
+}
+
+func (k *kinds) of(name string) string {
+	if k.user == nil {
+		return KindOf(name)
+	}
+	k.mu.Lock()
+	kind, ok := k.known[name]
+	if ok || k.busy {
+		k.mu.Unlock()
+		if !ok {
+			kind = KindOf(name)
+		}
+		return kind
+	}
+	k.busy = true
+	k.mu.Unlock()
+
+	type answer struct {
+		kind  string
+		panic any
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			a.panic = recover()
+			k.mu.Lock()
+			k.busy = false
+			k.mu.Unlock()
+			answered <- a
+		}()
+		a.kind = clean(k.user(name), maxKindLen)
+	}()
+	patience := time.NewTimer(kindPatience)
+	defer patience.Stop()
+	select {
+	case a := <-answered:
+		if a.panic == nil {
+			return k.learn(name, a.kind)
+		}
+		k.warn(kindComplaint, "lock", name, "panic", a.panic)
+	case <-patience.C:
+		k.warn(kindComplaint, "lock", name, "took", "longer than "+kindPatience.String())
+	}
+	return k.learn(name, KindOf(name))
+}
+
+func (k *kinds) learn(name, kind string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.known == nil || len(k.known) >= maxKinds {
+		k.known = map[string]string{}
+	}
+	k.known[name] = kind
+	return kind
+}

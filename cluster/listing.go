@@ -1,0 +1,123 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"sync/atomic"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// How many pages of leases one look at the store of locks reads at most, so that a snapshot takes
+// at most five calls.
+const (
+	maxPages = 4
+	pageSize = dlock.MaxPage
+)
+
+// A listing is Options.Locks as far as it lists its leases. A store may have the method, and find
+// out only when it is called that it cannot: a Redis Cluster without a hash tag.
+type listing struct {
+	locks dlock.DistributedLock // without wrappers; nil: there is none
+	lists dlock.Enumerator      // nil: it has not the method
+	state atomic.Int32
+}
+
+const (
+	listingUnknown int32 = iota // it was not asked yet
+	listingWorks
+	listingUnsupported
+)
+
+func newListing(locks dlock.DistributedLock) *listing {
+	l := &listing{}
+	if locks == nil {
+		l.state.Store(listingUnsupported)
+		return l
+	}
+	l.locks, l.lists = unwrapped(locks), dlock.CapabilitiesOf(locks).Enumerator
+	if l.lists == nil {
+		l.state.Store(listingUnsupported)
+	}
+	return l
+}
+
+// is reports whether lock is the store that is listed, or may be.
+func (l *listing) is(lock dlock.DistributedLock) bool {
+	lock = unwrapped(lock)
+	return l.lists != nil && reflect.TypeOf(lock).Comparable() && reflect.TypeOf(l.locks).Comparable() && lock == l.locks
+}
+
+func (l *listing) works() bool { return l.state.Load() == listingWorks }
+
+// unknown reports whether the store has to be asked whether it lists leases.
+func (l *listing) unknown() bool { return l.state.Load() == listingUnknown }
+
+// unsupported reports whether the leases of the store have to be recorded, if it is decorated.
+func (l *listing) unsupported() bool { return l.state.Load() == listingUnsupported }
+
+// note notes how a call went.
+func (l *listing) note(err error) {
+	switch {
+	case err == nil:
+		l.state.Store(listingWorks)
+	case errors.Is(err, errors.ErrUnsupported):
+		l.state.Store(listingUnsupported)
+	}
+}
+
+// probe asks whether the store lists its leases.
+func (l *listing) probe(ctx context.Context, f *faults) {
+	_ = f.call(ctx, opEnumerate, func(ctx context.Context) error {
+		_, err := l.lists.Enumerate(ctx, "", 1)
+		if l.note(err); errors.Is(err, errors.ErrUnsupported) {
+			return nil // an answer, and no failure
+		}
+		return err
+	})
+}
+
+// all lists the leases. more says that there are more than it has read.
+func (l *listing) all(ctx context.Context, f *faults) (leases []dlock.LeaseInfo, more bool, err error) {
+	after := ""
+	for range maxPages {
+		var page dlock.LeasePage
+		err := f.call(ctx, opEnumerate, func(ctx context.Context) (err error) {
+			page, err = l.lists.Enumerate(ctx, after, pageSize)
+			l.note(err)
+			if errors.Is(err, errors.ErrUnsupported) {
+				page, err = dlock.LeasePage{}, nil // an answer, and no failure
+			}
+			return err
+		})
+		if err != nil {
+			return nil, false, err
+		}
+		leases = append(leases, page.Leases...)
+		if page.Next == "" {
+			return leases, false, nil
+		}
+		if page.Next == after {
+			return nil, false, errors.New("cluster: enumerate: the store answered the same page twice")
+		}
+		after = page.Next
+	}
+	return leases, true, nil
+}
+
+// unwrapped returns the store inside all wrappers.
+func unwrapped(lock dlock.DistributedLock) dlock.DistributedLock {
+	for range 100 { // a wrapper of itself would have no end
+		w, ok := lock.(interface{ Unwrap() dlock.DistributedLock })
+		if !ok {
+			return lock
+		}
+		inner := w.Unwrap()
+		if inner == nil {
+			return lock
+		}
+		lock = inner
+	}
+	return lock
+}

@@ -1,0 +1,177 @@
+package cluster
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/sweep"
+)
+
+const (
+	// wakeGap is how soon after a write the next one may come because there is news.
+	wakeGap = time.Second
+	// sweepBatch is how many rows of each sort are swept at once.
+	sweepBatch = 1_000
+	// hastyRetries is how often a write that failed is tried again before the next beat.
+	hastyRetries = 2
+)
+
+// A loop is what the goroutine of Run does: on each beat one call. That is a stamp with all there is
+// to write, or if there is nothing, and the last one went well, now and then a look at the fleet or
+// a sweep. News is written sooner, at most once per wakeGap.
+type loop struct {
+	registry *Registry
+	beat     time.Duration
+	sweeper  sweep.Sweeper
+
+	// Of the goroutine of Run.
+	wrote    bool // the last turn was a write, and went well
+	failures int  // of writes, in a row
+	lookAt   time.Time
+	looks    int
+	sweepAt  time.Time
+}
+
+func newLoop(r *Registry) *loop {
+	l := &loop{registry: r, beat: r.options.TTL / 3}
+	l.sweeper = sweep.Sweeper{
+		Interval: 3 * r.options.TTL,
+		Pause:    wakeGap,
+		Batch:    sweepBatch,
+		Delete: func(ctx context.Context, limit int) (n int, err error) {
+			err = r.faults.call(ctx, opSweep, func(ctx context.Context) (err error) {
+				n, err = r.options.Store.Sweep(ctx, r.options.Retention, limit)
+				return err
+			})
+			return n, err
+		},
+	}
+	return l
+}
+
+// start writes the first stamp, and looks whether other environments are there. Of two hosts that
+// start at once each has written before it looks, so at least one sees the other.
+func (l *loop) start(ctx context.Context) error {
+	r := l.registry
+	l.lookAt = time.Now().Add(l.lookWait())
+	l.sweepAt = time.Now().Add(l.sweeper.Next(1))
+	l.write(ctx)
+	if !l.wrote || ctx.Err() != nil {
+		return nil // the registry is down: that stops nobody
+	}
+	r.reader.refresh(context.WithoutCancel(ctx), 0, false)
+	if registered, _ := r.reader.parts(); registered.err != nil || registered.at.IsZero() {
+		return nil
+	}
+	if others := r.lookout.environments(); len(others) > 0 {
+		return r.environmentError(others)
+	}
+	return nil
+}
+
+func (l *loop) lookWait() time.Duration {
+	return time.Duration(l.registry.lookout.beats()) * l.beat
+}
+
+// run takes turns until ctx ends.
+func (l *loop) run(ctx context.Context) {
+	r := l.registry
+	next := time.Now().Add(l.wait(false))
+	timer := time.NewTimer(time.Until(next))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.notes.wake:
+			soon := r.writer.lastWrite().Add(wakeGap)
+			if l.failures == 0 && soon.Before(next) {
+				next = soon
+				timer.Reset(time.Until(next))
+			}
+			continue
+		case <-timer.C:
+		}
+		next = time.Now().Add(l.turn(ctx))
+		timer.Reset(time.Until(next))
+	}
+}
+
+// turn makes one call, and returns when to take the next turn.
+func (l *loop) turn(ctx context.Context) time.Duration {
+	r := l.registry
+	now := time.Now()
+	recent := now.Sub(r.writer.lastWrite()) < l.beat*3/2
+	if l.wrote && recent && !r.notes.waiting(r.listing.unsupported()) {
+		switch {
+		case !now.Before(l.sweepAt):
+			l.wrote = false
+			_ = l.sweeper.Once(ctx) // counted and logged by faults
+			wait := l.sweeper.Next(r.lookout.count())
+			l.sweepAt = time.Now().Add(wait)
+			return l.wait(false)
+		case !now.Before(l.lookAt) || r.faults.errorOf(opRead) != nil:
+			l.wrote = false
+			l.look(ctx)
+			l.lookAt = time.Now().Add(l.lookWait())
+			return l.wait(false)
+		}
+	}
+	return l.write(ctx)
+}
+
+// look reads hosts and leases in turns. If a viewer has read them a moment ago, that will do.
+func (l *loop) look(ctx context.Context) {
+	r := l.registry
+	l.looks++
+	// Not bound to ctx: the call would be left behind when Run returns.
+	ctx = context.WithoutCancel(ctx)
+	if l.looks%2 == 0 && r.listing.works() && r.faults.errorOf(opRead) == nil {
+		r.reader.refreshLeases(ctx, l.beat)
+		return
+	}
+	r.reader.refresh(ctx, l.beat/2, false)
+}
+
+// write writes a batch, and returns when to take the next turn.
+func (l *loop) write(ctx context.Context) time.Duration {
+	r := l.registry
+	if r.listing.unknown() && r.notes.anyListed() {
+		r.listing.probe(ctx, r.faults) // so that leases are recorded from the start if they have to be
+	}
+	backlog, err := r.writer.write(ctx, false)
+	l.wrote = err == nil
+	if err != nil {
+		l.failures++
+	} else {
+		l.failures = 0
+	}
+	return l.wait(backlog)
+}
+
+// wait returns when to take the next turn. It is jittered, so that hosts that start together, or lost
+// the store together, do not call it together.
+func (l *loop) wait(backlog bool) time.Duration {
+	switch {
+	case l.failures > 0 && l.failures <= hastyRetries:
+		return l.beat*3/10 + rand.N(l.beat*3/20)
+	case l.failures == 0 && backlog:
+		return wakeGap
+	default:
+		return l.beat*9/10 + rand.N(l.beat/10)
+	}
+}
+
+// leave writes what is left, and that this process has left.
+func (l *loop) leave(ctx context.Context) {
+	r := l.registry
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.StoreTimeout)
+	defer cancel()
+	for {
+		backlog, err := r.writer.write(ctx, true)
+		if err != nil || !backlog {
+			return
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// freshFor is for how many TTLs a host shows what it has read last. All hosts together read about
+// once per TTL, so there is nearly always one that does.
+const freshFor = 6
+
+// metrics are computed from the state when Prometheus collects them. They read memory only.
+type metrics struct {
+	registry *Registry
+
+	hosts, timerHosts, leases, errors, dropped, swept, wrote, failing *prometheus.Desc
+}
+
+func newMetrics(r *Registry) *metrics {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("tickslot_cluster_"+name, help, labels, nil)
+	}
+	return &metrics{
+		registry:   r,
+		hosts:      desc("hosts", "Hosts in the registry by state, as this host read last.", "state"),
+		timerHosts: desc("timer_hosts", "Live hosts that have the timer, as this host read last.", "timer"),
+		leases:     desc("leases", "Leases that are held in the fleet by kind, as this host read last.", "kind"),
+		errors:     desc("store_errors_total", "Calls that failed or were not answered.", "op"),
+		dropped:    desc("dropped_total", "What was not recorded because too much waited.", "sort"),
+		swept:      desc("swept_rows_total", "Rows that this host has swept."),
+		wrote:      desc("last_write_timestamp_seconds", "When this host last wrote to the registry."),
+		failing:    desc("failing", "1 while calls of this host to the registry fail."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.hosts, m.timerHosts, m.leases, m.errors, m.dropped, m.swept, m.wrote,
+		m.failing} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	r := m.registry
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		// Some labels come from other hosts: one that is no text costs its series.
+		if metric, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...); err == nil {
+			ch <- metric
+		}
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	for o, n := range r.faults.counts() {
+		counter(m.errors, n, string(o))
+	}
+	leases, events, runs := r.notes.drops()
+	counter(m.dropped, leases, "leases")
+	counter(m.dropped, events, "events")
+	counter(m.dropped, runs, "runs")
+	counter(m.swept, r.loop.sweeper.Rows())
+	if at := r.writer.lastWrite(); !at.IsZero() {
+		gauge(m.wrote, float64(at.UnixMilli())/1000)
+	}
+	failing := 0.
+	if _, err := r.faults.now(); err != nil {
+		failing = 1
+	}
+	gauge(m.failing, failing)
+	m.fleet(gauge)
+}
+
+// fleet shows what was read last, if that is not too old.
+func (m *metrics) fleet(gauge func(*prometheus.Desc, float64, ...string)) {
+	r := m.registry
+	registered, listed := r.reader.parts()
+	fresh := func(at time.Time) bool { return !at.IsZero() && time.Since(at) < freshFor*r.options.TTL }
+	if !fresh(registered.at) {
+		return
+	}
+	hosts := map[HostState]int{HostAlive: 0, HostSuspect: 0, HostGone: 0}
+	timers := map[string]int{}
+	for i := range registered.value.hosts {
+		h := &registered.value.hosts[i]
+		hosts[h.State]++
+		if h.State == HostGone {
+			continue
+		}
+		for _, t := range h.Timers {
+			timers[t.Name]++
+		}
+	}
+	for state, n := range hosts {
+		gauge(m.hosts, float64(n), string(state))
+	}
+	for timer, n := range timers {
+		gauge(m.timerHosts, float64(n), timer)
+	}
+	if !r.listing.unsupported() && !fresh(listed.at) {
+		return
+	}
+	kinds := map[string]int{}
+	for _, leases := range [][]Lease{listed.value.leases, registered.value.recorded} {
+		for i := range leases {
+			if leases[i].State == LeaseHeld {
+				kinds[leases[i].Kind]++
+			}
+		}
+	}
+	for kind, n := range kinds {
+		gauge(m.leases, float64(n), kind)
+	}
+}

@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+const (
+	// DefaultTTL is the default of Options.TTL.
+	DefaultTTL = 30 * time.Second
+	// DefaultSnapshotAge is the default of Options.SnapshotAge.
+	DefaultSnapshotAge = time.Second
+	// DefaultEventRetention is the default of Retention.Events.
+	DefaultEventRetention = 7 * 24 * time.Hour
+	// DefaultRunRetention is the default of Retention.Runs. It is long because it is of the last 50
+	// runs only, and a timer may run once a week.
+	DefaultRunRetention = 90 * 24 * time.Hour
+
+	minTTL          = 100 * time.Millisecond
+	maxTTL          = time.Hour
+	minRetention    = time.Minute
+	longestTimeout  = 3 * time.Second // of the default
+	shortestTimeout = time.Millisecond
+)
+
+// Options are the settings of a Registry. Store is required. Durations are on this host's monotonic
+// clock.
+type Options struct {
+	// Store keeps the registry. It should have a connection, or a pool, of its own, so that it
+	// never takes one from the locks. Required.
+	Store Store
+	// Locks is the store of the leases that Snapshot lists, by dlock.Enumerator. Default: none,
+	// Snapshot lists only leases that were recorded.
+	Locks dlock.DistributedLock
+
+	// Holder is this process in the registry. Give the same one to timer.Config.Holder and
+	// dlock.SessionOptions.Holder (Registry.Holder returns it), so that leases and hosts match.
+	// Default dlock.NewHolder().
+	Holder dlock.Holder
+	// Environment is "production", "staging" and so on, up to 64 bytes. Run returns an error if a
+	// live host has another one in the same store, unless one of the two is "". Default "": not
+	// said.
+	Environment string
+	// AppVersion is the version of your program, up to 64 bytes. Default: that of the main module
+	// in debug.ReadBuildInfo.
+	AppVersion string
+
+	// TTL is how long this process may be silent before others call it suspect; after twice as long
+	// it is gone. It is stamped every third of it. 100 ms to 1 h. Default 30 s.
+	TTL time.Duration
+	// StoreTimeout bounds each call to Store, and each page of Locks. At most a third of TTL.
+	// Default 3 s, or a sixth of TTL if that is less.
+	StoreTimeout time.Duration
+	// SnapshotAge is for how long viewers share what was read. Default 1 s.
+	SnapshotAge time.Duration
+
+	// Kind returns the kind of a lock by its name, "" for none, up to 64 bytes. If it panics, or
+	// takes longer than 100 ms, KindOf is asked instead. Default KindOf.
+	Kind func(name string) string
+	// Retention is how long rows are kept, at least 1 min each. Defaults: Hosts and Leases the longer
+	// of 60 s and three TTLs, Events 7 days, Runs 90 days.
+	Retention Retention
+
+	// Logger is told when the registry starts to fail, when it works again, and of other
+	// environments. It is called on a goroutine of its own. Default slog.Default().
+	Logger *slog.Logger
+	// Registerer gets the metrics of docs/metrics.md, from New until Run has ended. Default: none.
+	Registerer prometheus.Registerer
+}
+
+func (o Options) withDefaults() Options {
+	def := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	def(&o.TTL, DefaultTTL)
+	def(&o.StoreTimeout, min(longestTimeout, o.TTL/6))
+	def(&o.SnapshotAge, DefaultSnapshotAge)
+	def(&o.Retention.Hosts, max(time.Minute, 3*o.TTL))
+	def(&o.Retention.Leases, max(time.Minute, 3*o.TTL))
+	def(&o.Retention.Events, DefaultEventRetention)
+	def(&o.Retention.Runs, DefaultRunRetention)
+	if o.Holder == (dlock.Holder{}) {
+		o.Holder = dlock.NewHolder()
+	}
+	if o.AppVersion == "" {
+		if info, ok := debug.ReadBuildInfo(); ok {
+			o.AppVersion = info.Main.Version
+		}
+		o.AppVersion = clean(o.AppVersion, maxKindLen)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// validate returns every fault. Defaults must be filled in.
+func (o Options) validate() error {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{field}, args...)...))
+	}
+	if o.Store == nil {
+		fault("Store", "it is nil: use one of sqlregistry or redisregistry, or NewMemoryStore in a test")
+	}
+	if o.TTL < minTTL || o.TTL > maxTTL {
+		fault("TTL", "%v: use %v to %v", o.TTL, minTTL, maxTTL)
+	} else if o.StoreTimeout < shortestTimeout || o.StoreTimeout > o.TTL/3 {
+		fault("StoreTimeout", "%v: use %v to a third of TTL (%v)", o.StoreTimeout, shortestTimeout, o.TTL/3)
+	}
+	if o.SnapshotAge < 0 {
+		fault("SnapshotAge", "%v is negative", o.SnapshotAge)
+	}
+	for _, text := range []struct{ field, text string }{{"Environment", o.Environment}, {"AppVersion", o.AppVersion}} {
+		if text.text != clean(text.text, maxKindLen) {
+			fault(text.field, "%.80q: use up to %d bytes of text without control characters", text.text, maxKindLen)
+		}
+	}
+	if h := o.Holder; h != cleanHolder(h) {
+		fault("Holder", "%.80q: use text without control characters, up to %d bytes in Host and %d in ID",
+			h.String(), maxNameLen, maxKindLen)
+	}
+	least := 3 * o.TTL
+	for _, r := range []struct {
+		field string
+		keep  time.Duration
+		least time.Duration
+	}{{"Hosts", o.Retention.Hosts, least}, {"Leases", o.Retention.Leases, minRetention},
+		{"Events", o.Retention.Events, minRetention}, {"Runs", o.Retention.Runs, minRetention}} {
+		if r.keep < max(r.least, minRetention) {
+			fault("Retention."+r.field, "%v: use at least %v", r.keep, max(r.least, minRetention))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// version returns the version of this module in the program's build.
+func version() string {
+	const path = "github.com/tickslot/tickslot"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == path {
+			return clean(dep.Version, maxKindLen)
+		}
+	}
+	return clean(info.Main.Version, maxKindLen)
+}

@@ -1,0 +1,144 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A Registry tells a store about this process, and tells this process about the fleet. Its methods
+// may be called from any goroutine.
+type Registry struct {
+	options Options
+
+	notes   *notes
+	runners *runners
+	writer  *writer
+	reader  *reader
+	lookout *lookout
+	listing *listing
+	kinds   *kinds
+	faults  *faults
+	loop    *loop
+	metrics *metrics // nil: nobody wants them
+
+	begun   atomic.Bool // Run was called
+	running atomic.Bool
+	runs    atomic.Uint64 // that were recorded without an ID
+}
+
+// New returns every fault of the options. It starts nothing, and calls no store.
+func New(options Options) (*Registry, error) {
+	o := options.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	r := &Registry{options: o, notes: newNotes(), listing: newListing(o.Locks), faults: newFaults(o)}
+	r.kinds = &kinds{user: o.Kind, warn: r.faults.warn}
+	r.runners = &runners{own: func() RunnerDetail { return r.writer.runner(r.running.Load()) }}
+	r.writer = &writer{options: o, notes: r.notes, runners: r.runners, kinds: r.kinds, faults: r.faults,
+		listing: r.listing, began: time.Now()}
+	r.lookout = &lookout{options: o, notes: r.notes, faults: r.faults}
+	r.reader = &reader{options: o, kinds: r.kinds, faults: r.faults, listing: r.listing, lookout: r.lookout}
+	r.loop = newLoop(r)
+	if o.Registerer != nil {
+		r.metrics = newMetrics(r)
+		if err := o.Registerer.Register(r.metrics); err != nil {
+			return nil, fmt.Errorf("cluster: Registerer: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// Holder returns what this process is called in the registry: give it to timer.Config.Holder and
+// dlock.SessionOptions.Holder.
+func (r *Registry) Holder() dlock.Holder { return r.options.Holder }
+
+// logGrace is how long Run waits in the end for a Logger that is slow.
+const logGrace = time.Second
+
+// Run stamps this process in the registry, and writes what it has to tell, until ctx ends. Then it
+// writes that the process has left, which takes up to Options.StoreTimeout, and returns nil.
+//
+// It returns an error if it was called before, and if at its start a live host of another
+// Environment is on the same store. All else, such as a store that is down or lacks a table, is
+// logged and tried again.
+func (r *Registry) Run(ctx context.Context) error {
+	if !r.begun.CompareAndSwap(false, true) {
+		return errors.New("cluster: Run was called before: make another Registry")
+	}
+	if r.metrics != nil {
+		defer r.options.Registerer.Unregister(r.metrics)
+	}
+	defer r.faults.lines.Close(logGrace)
+	r.running.Store(true)
+	defer r.running.Store(false)
+	r.hostEvent(EventHostJoined)
+	err := r.loop.start(ctx)
+	if err == nil {
+		r.loop.run(ctx)
+	}
+	r.hostEvent(EventHostLeft)
+	r.loop.leave(ctx)
+	return err
+}
+
+func (r *Registry) hostEvent(kind EventKind) {
+	h := r.options.Holder
+	r.notes.event(Event{ID: idOf(string(kind), h.String()), Kind: kind, Holder: h}, time.Now())
+}
+
+// environmentError says what to do.
+func (r *Registry) environmentError(others []string) error {
+	return fmt.Errorf("cluster: this host is of environment %q, and live hosts on the same registry are of %q: give each "+
+		"environment a table or prefix of its own, for the registry and for the locks, or correct Options.Environment",
+		r.options.Environment, strings.Join(others, `", "`))
+}
+
+// Record records leases by hand, for locks that are not decorated: each once when it is acquired,
+// again whenever it is renewed, and a last time with Released, or with a negative ExpiresIn if it was
+// lost. Only holders record. Durations are from now. Holder is by default that of the registry, and
+// Kind that of the name. Set Fence, or else Grant, so that one grant can be told from the next; do
+// not put a token there. It does not block, calls no store, and ignores a stamp whose Name is not
+// valid (dlock.CheckName).
+func (r *Registry) Record(leases ...LeaseStamp) {
+	now := time.Now()
+	for _, l := range leases {
+		if dlock.CheckName(l.Name) != nil || l.Slot < 0 || l.Slots < 0 {
+			continue
+		}
+		if l.Holder == (dlock.Holder{}) {
+			l.Holder = r.options.Holder
+		}
+		if l.Grant == "" {
+			l.Grant = strconv.FormatInt(int64(l.Fence), 10)
+		}
+		l.Holder, l.Kind, l.Grant = cleanHolder(l.Holder), clean(l.Kind, maxKindLen), clean(l.Grant, maxKindLen)
+		r.notes.lease(noteOf(l, now), true)
+	}
+}
+
+// RecordRun records a run of a timer that has ended, which outlives this process. It is written with
+// the next beat. EndedAgo is from now, Holder by default that of the registry, and ID one that no
+// other run has. Package cluster/clustertimer calls it for the runs of a timer.Scheduler.
+func (r *Registry) RecordRun(run Run) {
+	if run.Holder == (dlock.Holder{}) {
+		run.Holder = r.options.Holder
+	}
+	if run.ID == "" {
+		run.ID = r.options.Holder.String() + "/" + strconv.FormatUint(r.runs.Add(1), 10)
+	}
+	run.ID = idOf("run", run.Timer, run.ID)
+	run.Holder = cleanHolder(run.Holder)
+	run.Timer, run.Outcome = clean(run.Timer, maxNameLen), clean(run.Outcome, maxKindLen)
+	run.Err, run.By = clean(run.Err, maxTextLen), clean(run.By, maxTextLen)
+	endedAt := time.Now().Add(-run.EndedAgo)
+	run.EndedAgo = 0
+	r.notes.run(run, endedAt)
+}

@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Runner is a part of a process that runs loops: a *leader.Elector, a *dlock.Session, a
+// *timer.Scheduler, or one of your own. One that also has a method
+//
+//	RegisteredTimers(show func(name string, maxConcurrency int))
+//
+// shows its timers, with -1 for no limit. Both methods are called on each beat and for each
+// Snapshot, on goroutines of the registry. They should only read memory. One that panics, or takes
+// longer than a second, is shown with the state "stuck".
+type Runner interface {
+	// Runners shows each loop: what it is ("leader"), its name, what it does at the moment, since
+	// when, and its last error or nil.
+	Runners(show func(kind, name, state string, changedAt time.Time, err error))
+}
+
+type timerLister interface {
+	RegisteredTimers(show func(name string, maxConcurrency int))
+}
+
+// Add has the registry show a runner until remove is called. It may be called before and during
+// Run.
+func (r *Registry) Add(runner Runner) (remove func()) {
+	if runner == nil {
+		return func() {}
+	}
+	return r.runners.add(runner)
+}
+
+const runnerPatience = time.Second
+
+// runners asks the parts of this process what they do.
+type runners struct {
+	own func() RunnerDetail // the registry's writer
+
+	mu   sync.Mutex // of all callers
+	list []*asked
+}
+
+// An asked runner is never called twice at once.
+type asked struct {
+	runner Runner
+
+	mu   sync.Mutex
+	busy bool // it was called and has not returned
+	last HostDetail
+}
+
+func (r *runners) add(runner Runner) (remove func()) {
+	added := &asked{runner: runner}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, added)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.list = slices.DeleteFunc(r.list, func(a *asked) bool { return a == added })
+	}
+}
+
+// detail returns what this process says of itself, in an order that does not change by itself.
+func (r *runners) detail() HostDetail {
+	r.mu.Lock()
+	list := slices.Clone(r.list)
+	r.mu.Unlock()
+	answers := make([]HostDetail, len(list))
+	var all sync.WaitGroup
+	for i, a := range list { // in parallel: several may be stuck
+		all.Go(func() { answers[i] = a.detail() })
+	}
+	all.Wait()
+	d := HostDetail{Runners: []RunnerDetail{r.own()}}
+	for _, a := range answers {
+		d.Timers = append(d.Timers, a.Timers...)
+		d.Runners = append(d.Runners, a.Runners...)
+	}
+	slices.SortStableFunc(d.Timers, func(a, b TimerDetail) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(d.Runners, func(a, b RunnerDetail) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	})
+	return d
+}
+
+// detail asks one runner.
+func (a *asked) detail() HostDetail {
+	a.mu.Lock()
+	if a.busy {
+		defer a.mu.Unlock()
+		return a.stuck(errors.New("it does not return"))
+	}
+	a.busy = true
+	a.mu.Unlock()
+	type answer struct {
+		detail HostDetail
+		err    error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		n := answer{err: errors.New("it called runtime.Goexit")}
+		defer func() {
+			if p := recover(); p != nil {
+				n.err = fmt.Errorf("it panicked: %v", p)
+			}
+			a.mu.Lock()
+			a.busy = false
+			a.mu.Unlock()
+			answered <- n
+		}()
+		n.detail = ask(a.runner)
+		n.err = nil
+	}()
+	patience := time.NewTimer(runnerPatience)
+	defer patience.Stop()
+	var got answer
+	select {
+	case got = <-answered:
+	case <-patience.C:
+		got.err = errors.New("it does not return")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if got.err != nil {
+		return a.stuck(got.err)
+	}
+	a.last = got.detail
+	return got.detail
+}
+
+// stuck returns what a runner showed last, and that it does not answer. Called with mu held.
+func (a *asked) stuck(err error) HostDetail {
+	d := HostDetail{Timers: a.last.Timers}
+	d.Runners = append(slices.Clone(a.last.Runners), RunnerDetail{Kind: clean(fmt.Sprintf("%T", a.runner), maxKindLen),
+		State: "stuck", Err: clean(err.Error(), maxTextLen)})
+	return d
+}
+
+func ask(runner Runner) (d HostDetail) {
+	runner.Runners(func(kind, name, state string, changedAt time.Time, err error) {
+		r := RunnerDetail{Kind: clean(kind, maxKindLen), Name: clean(name, maxNameLen), State: clean(state, maxKindLen),
+			ChangedAt: changedAt.UTC().Round(0)}
+		if err != nil {
+			r.Err = clean(err.Error(), maxTextLen)
+		}
+		d.Runners = append(d.Runners, r)
+	})
+	if l, ok := runner.(timerLister); ok {
+		l.RegisteredTimers(func(name string, most int) {
+			d.Timers = append(d.Timers, TimerDetail{Name: clean(name, maxNameLen), MaxConcurrency: max(-1, most)})
+		})
+	}
+	return d
+}
+
+// encode returns the detail as it is written.
+func (d HostDetail) encode() json.RawMessage {
+	text, err := json.Marshal(d)
+	if err != nil { // a year beyond 9999
+		return json.RawMessage("{}")
+	}
+	return bytes.TrimSpace(text)
+}

@@ -1,0 +1,301 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// A Snapshot is the fleet as one process sees it. Instants are of this host's clock, but what is
+// between two of them, and every state, is by the clocks of the stores. Do not change what it has:
+// it is shared.
+//
+// It can be marshaled as JSON: what is not known is left out, instants are in UTC, durations are
+// numbers of seconds, and errors are texts.
+type Snapshot struct {
+	// Node is this process. It and Runners are as they are at the moment, the rest is of ReadAt.
+	Node Node
+	// Runners are the loops of this process, the writer of the registry included, by kind and name.
+	Runners []RunnerDetail
+
+	// ReadAt is when the hosts and leases were read, the older of the two; zero: not yet.
+	ReadAt time.Time
+	// ReadAge is how long ago that was.
+	ReadAge time.Duration
+	// Err is why the latest is not shown: a store did not answer. Nil: it is.
+	Err error
+
+	Hosts []Host // also those that are gone, until they are swept; by Holder
+	// Leases are those that are held in the whole fleet, and those that ended a while ago; by name
+	// and slot.
+	Leases []Lease
+	// MoreLeases: there are more than the 40,000 that are listed.
+	MoreLeases bool
+	Events     []HistoryEvent // newest first, up to 200
+	Runs       []HistoryRun   // of all timers, newest first, up to 200
+
+	// OtherEnvironments are those of live hosts that share the registry and should not. Empty: all
+	// is well.
+	OtherEnvironments []string
+}
+
+// A Node is this process.
+type Node struct {
+	Holder      dlock.Holder
+	Environment string
+	AppVersion  string
+	Version     string // of tickslot
+	GoVersion   string
+	StartedAt   time.Time
+	UpFor       time.Duration
+}
+
+// A HostState says whether a process is there.
+type HostState string
+
+const (
+	HostUnknown HostState = ""        // no such process is registered
+	HostAlive   HostState = "alive"   // it was stamped within its TTL
+	HostSuspect HostState = "suspect" // it was not for one TTL
+	HostGone    HostState = "gone"    // it was not for two, or it has stopped in good order (Left)
+)
+
+// A Host is a process of the fleet.
+type Host struct {
+	Holder      dlock.Holder
+	Own         bool // it is this one
+	State       HostState
+	Left        bool // it has stopped in good order
+	Environment string
+	AppVersion  string
+	Version     string
+	StartedAt   time.Time
+	SeenAt      time.Time // when it was stamped last
+	// ClockAheadFor is how far its clock is ahead of the store's; negative: behind. 0 also if that is
+	// not known.
+	ClockAheadFor time.Duration
+	TTL           time.Duration
+	Timers        []TimerDetail
+	Runners       []RunnerDetail
+}
+
+// A LeaseState says whether a lease is held.
+type LeaseState string
+
+const (
+	LeaseHeld     LeaseState = "held"
+	LeaseReleased LeaseState = "released" // by its holder
+	LeaseEnded    LeaseState = "ended"    // it was lost, or ran out
+)
+
+// A Lease is a lock, or a slot of a semaphore, that somebody holds or held.
+type Lease struct {
+	Name       string
+	Mutex      bool // else it is a slot of a semaphore
+	Slot       int
+	Kind       string
+	State      LeaseState
+	Holder     dlock.Holder
+	Own        bool      // this process holds it
+	HostState  HostState // of its holder
+	Fence      dlock.Fence
+	AcquiredAt time.Time
+	RenewedAt  time.Time // acquired or extended last; zero: not known
+	ExpiresAt  time.Time // unless it is extended; zero: it is not held
+	ReleasedAt time.Time // zero: it was not
+	Recorded   bool      // its holder told the registry; else its store lists it
+}
+
+// A HistoryEvent is an Event with its instant.
+type HistoryEvent struct {
+	ID     string
+	Kind   EventKind
+	Name   string
+	Slot   int
+	Fence  dlock.Fence
+	Holder dlock.Holder
+	Text   string
+	At     time.Time
+}
+
+// A HistoryRun is a Run with its instants.
+type HistoryRun struct {
+	ID        string
+	Timer     string
+	Holder    dlock.Holder
+	Tick      time.Time // zero: it was triggered
+	Slot      int       // -1: it went on without one
+	Fence     dlock.Fence
+	StartedAt time.Time
+	EndedAt   time.Time
+	Took      time.Duration
+	Outcome   string
+	Err       string
+	Attempts  int
+	By        string // who triggered it
+}
+
+// Snapshot returns what is known of the fleet: hosts, leases, events and runs. It works whether Run
+// is running or not.
+//
+// All callers share one read per Options.SnapshotAge, which takes one call to the registry and one to
+// the store of locks for each 10,000 leases. If a store does not answer, or ctx ends, the error says
+// so, and the Snapshot has what was read last, with its age. The Snapshot is never nil.
+func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
+	r.reader.refresh(ctx, r.options.SnapshotAge, true)
+	detail := r.runners.detail()
+	registered, listed := r.reader.parts()
+	now := time.Now()
+	o := r.options
+	s := &Snapshot{
+		Node: Node{Holder: o.Holder, Environment: o.Environment, AppVersion: o.AppVersion, Version: version(),
+			GoVersion: runtime.Version(), StartedAt: r.writer.began.UTC().Round(0), UpFor: now.Sub(r.writer.began)},
+		Runners: detail.Runners, Hosts: registered.value.hosts, Events: registered.value.events,
+		Runs: registered.value.runs, MoreLeases: listed.value.more,
+		OtherEnvironments: r.lookout.environments(),
+	}
+	s.Leases = merge(listed.value.leases, registered.value.recorded)
+	s.host(s.Leases)
+	at := registered.at
+	s.Err = registered.err
+	if !r.listing.unsupported() {
+		if listed.at.Before(at) {
+			at = listed.at
+		}
+		s.Err = errors.Join(registered.err, listed.err)
+	}
+	if ended := context.Cause(ctx); ended != nil {
+		s.Err = errors.Join(s.Err, fmt.Errorf("cluster: snapshot: %w", ended))
+	}
+	if !at.IsZero() {
+		s.ReadAt, s.ReadAge = at.UTC().Round(0), now.Sub(at)
+	}
+	return s, s.Err
+}
+
+// Who returns the leases of a kind that are held: which of the N nodes is it running on right now?
+// It is as right as the leases are, by the clock of their store: one of a process that was killed
+// is held until it expires.
+func (s *Snapshot) Who(kind string) []Lease {
+	var held []Lease
+	for _, l := range s.Leases {
+		if l.Kind == kind && l.State == LeaseHeld {
+			held = append(held, l)
+		}
+	}
+	return held
+}
+
+// Runs returns the last runs of a timer, newest first, up to RunsPerTimer, whichever host made them.
+// It is a call to the registry.
+func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error) {
+	var runs []Run
+	now := time.Now()
+	err := r.faults.call(ctx, opRead, func(ctx context.Context) (err error) {
+		runs, err = r.options.Store.Runs(ctx, clean(timer, maxNameLen))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return runsOf(runs, now.UTC().Round(0)), nil
+}
+
+// merge returns the leases of both lists. Of one that is in both, the store of locks knows better.
+func merge(listed, recorded []Lease) []Lease {
+	all := make([]Lease, 0, len(listed)+len(recorded))
+	all = append(all, listed...)
+	known := make(map[leaseKey]bool, len(listed))
+	for i := range listed {
+		known[listed[i].key()] = true
+	}
+	for i := range recorded {
+		if !known[recorded[i].key()] {
+			all = append(all, recorded[i])
+		}
+	}
+	slices.SortFunc(all, func(a, b Lease) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
+	})
+	return all
+}
+
+// host fills in the states of the holders.
+func (s *Snapshot) host(leases []Lease) {
+	states := make(map[dlock.Holder]HostState, len(s.Hosts))
+	for i := range s.Hosts {
+		states[s.Hosts[i].Holder] = s.Hosts[i].State
+	}
+	for i := range leases {
+		leases[i].HostState = states[leases[i].Holder]
+		leases[i].Own = leases[i].Holder == s.Node.Holder
+	}
+}
+
+func (l *Lease) key() leaseKey { return leaseKey{l.Name, l.Mutex, l.Slot} }
+
+// leaseOf shows a lease that its store lists.
+func (r *reader) leaseOf(l dlock.LeaseInfo, now time.Time) Lease {
+	now = now.UTC().Round(0)
+	s := Lease{Name: l.Name, Mutex: l.Mutex, Slot: l.Slot, Kind: r.kinds.of(l.Name), State: LeaseHeld,
+		Holder: cleanHolder(l.Holder), Fence: l.Fence, AcquiredAt: now.Add(-l.HeldFor)}
+	if l.RenewedAgo > 0 {
+		s.RenewedAt = now.Add(-l.RenewedAgo)
+	}
+	switch {
+	case l.ReleasedAgo > 0:
+		s.State, s.ReleasedAt = LeaseReleased, now.Add(-l.ReleasedAgo)
+	case l.ExpiresIn > 0:
+		s.ExpiresAt = now.Add(l.ExpiresIn)
+	default:
+		s.State = LeaseEnded
+	}
+	return s
+}
+
+// recordedOf shows a lease that its holder has recorded.
+func (r *reader) recordedOf(l LeaseStamp, now time.Time) Lease {
+	s := Lease{Name: l.Name, Mutex: l.Slots == 0, Slot: l.Slot, Kind: l.Kind, State: LeaseHeld, Holder: l.Holder,
+		Fence: l.Fence, AcquiredAt: now.Add(-l.HeldFor), RenewedAt: now.Add(-l.RenewedAgo), Recorded: true}
+	switch {
+	case l.Released:
+		s.State, s.ReleasedAt = LeaseReleased, s.RenewedAt
+	case l.ExpiresIn > 0:
+		s.ExpiresAt = now.Add(l.ExpiresIn)
+	default:
+		s.State = LeaseEnded
+	}
+	return s
+}
+
+// hostOf shows the row of a process.
+func hostOf(h *HostRow, d HostDetail, now time.Time) Host {
+	s := Host{Holder: h.Holder, State: HostAlive, Left: h.Left, Environment: h.Environment, AppVersion: h.AppVersion,
+		Version: h.Version, StartedAt: now.Add(-h.UpFor), SeenAt: now.Add(-h.SeenAgo), ClockAheadFor: h.ClockOffset,
+		TTL: h.TTL, Timers: d.Timers, Runners: d.Runners}
+	switch {
+	case h.Left || h.SeenAgo > 2*h.TTL:
+		s.State = HostGone
+	case h.SeenAgo > h.TTL:
+		s.State = HostSuspect
+	}
+	return s
+}
+
+func runsOf(runs []Run, now time.Time) []HistoryRun {
+	shown := make([]HistoryRun, 0, len(runs))
+	for _, r := range runs {
+		ended := now.Add(-r.EndedAgo)
+		shown = append(shown, HistoryRun{ID: r.ID, Timer: r.Timer, Holder: r.Holder, Tick: r.Tick, Slot: r.Slot,
+			Fence: r.Fence, StartedAt: ended.Add(-r.Took), EndedAt: ended, Took: r.Took, Outcome: r.Outcome, Err: r.Err,
+			Attempts: r.Attempts, By: r.By})
+	}
+	return shown
+}

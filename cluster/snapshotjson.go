@@ -1,0 +1,152 @@
+package cluster
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// The JSON of a Snapshot is for programs in other languages, as that of timer.Status is: what is
+// not known or not there is left out, instants are in UTC, durations are numbers of seconds, errors
+// are texts, and a holder is host/pid/id. It cannot be read back into a Snapshot.
+
+type jsonSeconds time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (d jsonSeconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).Seconds()) }
+
+// some returns list, or an empty slice in place of nil: JSON shows that as [] and not as null.
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func holderText(h dlock.Holder) string {
+	if h == (dlock.Holder{}) {
+		return ""
+	}
+	return h.String()
+}
+
+// MarshalJSON implements json.Marshaler: see Snapshot.
+func (s *Snapshot) MarshalJSON() ([]byte, error) {
+	text := ""
+	if s.Err != nil {
+		text = s.Err.Error()
+	}
+	return json.Marshal(struct {
+		Node       Node           `json:"node"`
+		Runners    []RunnerDetail `json:"runners"`
+		ReadAt     time.Time      `json:"read_at,omitzero"`
+		ReadAge    jsonSeconds    `json:"read_age"`
+		Err        string         `json:"err,omitempty"`
+		Hosts      []Host         `json:"hosts"`
+		Leases     []Lease        `json:"leases"`
+		MoreLeases bool           `json:"more_leases,omitempty"`
+		Events     []HistoryEvent `json:"events"`
+		Runs       []HistoryRun   `json:"runs"`
+
+		OtherEnvironments []string `json:"other_environments,omitempty"`
+	}{s.Node, some(s.Runners), s.ReadAt.UTC(), jsonSeconds(s.ReadAge), text, some(s.Hosts), some(s.Leases), s.MoreLeases,
+		some(s.Events), some(s.Runs), s.OtherEnvironments})
+}
+
+// MarshalJSON implements json.Marshaler: see Snapshot.
+func (n Node) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Holder      string      `json:"holder"`
+		Host        string      `json:"host"`
+		PID         int         `json:"pid"`
+		Environment string      `json:"environment,omitempty"`
+		AppVersion  string      `json:"app_version,omitempty"`
+		Version     string      `json:"version"`
+		GoVersion   string      `json:"go_version"`
+		StartedAt   time.Time   `json:"started_at"`
+		UpFor       jsonSeconds `json:"up_for"`
+	}{n.Holder.String(), n.Holder.Host, n.Holder.PID, n.Environment, n.AppVersion, n.Version, n.GoVersion,
+		n.StartedAt.UTC(), jsonSeconds(n.UpFor)})
+}
+
+// MarshalJSON implements json.Marshaler: see Snapshot.
+func (h Host) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Holder        string         `json:"holder"`
+		Host          string         `json:"host"`
+		PID           int            `json:"pid"`
+		Own           bool           `json:"own"`
+		State         HostState      `json:"state"`
+		Left          bool           `json:"left,omitempty"`
+		Environment   string         `json:"environment,omitempty"`
+		AppVersion    string         `json:"app_version,omitempty"`
+		Version       string         `json:"version,omitempty"`
+		StartedAt     time.Time      `json:"started_at"`
+		SeenAt        time.Time      `json:"seen_at"`
+		ClockAheadFor jsonSeconds    `json:"clock_ahead_for"`
+		TTL           jsonSeconds    `json:"ttl"`
+		Timers        []TimerDetail  `json:"timers"`
+		Runners       []RunnerDetail `json:"runners"`
+	}{h.Holder.String(), h.Holder.Host, h.Holder.PID, h.Own, h.State, h.Left, h.Environment, h.AppVersion, h.Version,
+		h.StartedAt.UTC(), h.SeenAt.UTC(), jsonSeconds(h.ClockAheadFor), jsonSeconds(h.TTL), some(h.Timers),
+		some(h.Runners)})
+}
+
+// MarshalJSON implements json.Marshaler: see Snapshot.
+func (l Lease) MarshalJSON() ([]byte, error) {
+	var slot *int
+	if !l.Mutex {
+		slot = &l.Slot
+	}
+	return json.Marshal(struct {
+		Name       string      `json:"name"`
+		Slot       *int        `json:"slot,omitempty"` // not there: it is a mutex
+		Kind       string      `json:"kind,omitempty"`
+		State      LeaseState  `json:"state"`
+		Holder     string      `json:"holder,omitempty"`
+		Own        bool        `json:"own"`
+		HostState  HostState   `json:"host_state,omitempty"`
+		Fence      dlock.Fence `json:"fence,omitempty"`
+		AcquiredAt time.Time   `json:"acquired_at"`
+		RenewedAt  time.Time   `json:"renewed_at,omitzero"`
+		ExpiresAt  time.Time   `json:"expires_at,omitzero"`
+		ReleasedAt time.Time   `json:"released_at,omitzero"`
+		Recorded   bool        `json:"recorded,omitempty"`
+	}{l.Name, slot, l.Kind, l.State, holderText(l.Holder), l.Own, l.HostState, l.Fence, l.AcquiredAt.UTC(),
+		l.RenewedAt.UTC(), l.ExpiresAt.UTC(), l.ReleasedAt.UTC(), l.Recorded})
+}
+
+// MarshalJSON implements json.Marshaler: see Snapshot.
+func (e HistoryEvent) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		ID     string      `json:"id"`
+		At     time.Time   `json:"at"`
+		Kind   EventKind   `json:"kind"`
+		Name   string      `json:"name,omitempty"`
+		Slot   int         `json:"slot,omitempty"`
+		Fence  dlock.Fence `json:"fence,omitempty"`
+		Holder string      `json:"holder,omitempty"`
+		Text   string      `json:"text,omitempty"`
+	}{e.ID, e.At.UTC(), e.Kind, e.Name, e.Slot, e.Fence, holderText(e.Holder), e.Text})
+}
+
+// MarshalJSON implements json.Marshaler: see Snapshot.
+func (r HistoryRun) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		ID        string      `json:"id"`
+		Timer     string      `json:"timer"`
+		Holder    string      `json:"holder,omitempty"`
+		Tick      time.Time   `json:"tick,omitzero"`
+		Slot      int         `json:"slot"`
+		Fence     dlock.Fence `json:"fence,omitempty"`
+		StartedAt time.Time   `json:"started_at"`
+		EndedAt   time.Time   `json:"ended_at"`
+		Took      jsonSeconds `json:"took"`
+		Outcome   string      `json:"outcome"`
+		Err       string      `json:"err,omitempty"`
+		Attempts  int         `json:"attempts"`
+		By        string      `json:"by,omitempty"`
+	}{r.ID, r.Timer, holderText(r.Holder), r.Tick.UTC(), r.Slot, r.Fence, r.StartedAt.UTC(), r.EndedAt.UTC(),
+		jsonSeconds(r.Took), r.Outcome, r.Err, r.Attempts, r.By})
+}

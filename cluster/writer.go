@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+)
+
+// A writer writes what this process has to tell. The goroutine of Run owns it; what others may see
+// of it is below mu.
+type writer struct {
+	options Options
+	notes   *notes
+	runners *runners
+	kinds   *kinds
+	faults  *faults
+	listing *listing
+
+	began  time.Time       // of the process
+	offset time.Duration   // of this host's clock, as last measured
+	detail json.RawMessage // as it is in the store; nil: it is not known to be there
+
+	mu      sync.Mutex
+	wroteAt time.Time // zero: not yet
+}
+
+// write writes one batch, and again at once if the store wants to know more. backlog says that there
+// is more to write.
+func (w *writer) write(ctx context.Context, left bool) (backlog bool, err error) {
+	t := w.notes.take(w.listing.unsupported())
+	detail := w.runners.detail().encode()
+	for range 2 {
+		b := w.batch(t)
+		b.Host.Left = left
+		if w.detail == nil || !bytes.Equal(detail, w.detail) {
+			b.Host.Detail = detail
+		}
+		var answer Written
+		sent := time.Now()
+		err = w.faults.call(ctx, opWrite, func(ctx context.Context) (err error) {
+			answer, err = w.options.Store.Write(ctx, b)
+			return err
+		})
+		if err != nil {
+			return t.more, err // what was noted stays
+		}
+		w.wrote(sent, answer)
+		w.notes.done(t)
+		if !answer.HostUnknown {
+			w.detail = detail
+			return t.more, nil
+		}
+		w.detail = nil // the row was swept, or the registry emptied
+		t = taken{more: t.more}
+	}
+	return t.more, nil
+}
+
+// batch returns what was taken as it is written now. Instants become durations as late as possible.
+func (w *writer) batch(t taken) Batch {
+	o := w.options
+	b := Batch{
+		Leases: make([]LeaseStamp, 0, len(t.leases)),
+		Events: make([]Event, 0, len(t.events)),
+		Runs:   make([]Run, 0, len(t.runs)),
+	}
+	kinds := make([]string, len(t.leases))
+	for i, l := range t.leases { // before the instant is taken: it may call the user's function
+		if kinds[i] = l.stamp.Kind; kinds[i] == "" {
+			kinds[i] = w.kinds.of(l.stamp.Name)
+		}
+	}
+	told := t.events[:0:0]
+	for _, e := range t.events {
+		if (e.Kind == EventGained || e.Kind == EventReleased) && often(w.kinds.of(e.Name)) {
+			continue // by the user's function
+		}
+		told = append(told, e)
+	}
+	now := time.Now()
+	b.Host = &HostStamp{Holder: o.Holder, Environment: o.Environment, AppVersion: o.AppVersion, Version: version(),
+		UpFor: now.Sub(w.began), ClockOffset: w.offset, TTL: o.TTL}
+	for i, l := range t.leases {
+		s := l.stampOf(now)
+		s.Kind = kinds[i]
+		b.Leases = append(b.Leases, s)
+	}
+	for _, e := range told {
+		e.Ago = max(0, now.Sub(e.at))
+		b.Events = append(b.Events, e.Event)
+	}
+	for _, r := range t.runs {
+		r.EndedAgo = max(0, now.Sub(r.at))
+		b.Runs = append(b.Runs, r.Run)
+	}
+	return b
+}
+
+// wrote notes when the store was last written to, and how far off this host's clock is: the store
+// looked at its own between the request and the reply.
+func (w *writer) wrote(sent time.Time, answer Written) {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wroteAt = now
+	if !answer.At.IsZero() {
+		w.offset = sent.Add(now.Sub(sent) / 2).Round(0).Sub(answer.At)
+	}
+}
+
+// lastWrite returns when the last write was answered; zero: none was.
+func (w *writer) lastWrite() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wroteAt
+}
+
+// runner is what the writer shows of itself.
+func (w *writer) runner(running bool) RunnerDetail {
+	changedAt, err := w.faults.now()
+	d := RunnerDetail{Kind: "registry", Name: "writer", State: "writing", ChangedAt: changedAt.UTC().Round(0)}
+	switch {
+	case !running:
+		d.State = "stopped"
+	case err != nil:
+		d.State, d.Err = "failing", clean(err.Error(), maxTextLen)
+	}
+	return d
+}
