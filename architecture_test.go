@@ -66,8 +66,6 @@ var rules = []rule{
 		"stores bring their drivers"},
 	{"cluster/clustertest", []string{"cluster", "dlock"},
 		"a stranger's registry must be able to run the suite without our stores and drivers"},
-	{"cluster/redisregistry", []string{"cluster", "dlock", "internal/rediskit", "github.com/redis/go-redis/"},
-		"a registry knows the contract and its driver, and no store of locks, which it needs none of"},
 	{"health", nil, "it asks anything that has the four methods of its Source, whose types are the standard library's"},
 	{"health/grpchealth", []string{"google.golang.org/grpc/"},
 		"it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is " +

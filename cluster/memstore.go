@@ -23,10 +23,9 @@ func NewMemoryStore() *MemoryStore {
 	}
 }
 
-// A MemoryStore implements Store for one process: see NewMemoryStore. It is safe for concurrent
-// use; the zero value is not usable. It keeps at most MaxEvents events and RunsPerTimer runs of a
-// timer. The number of hosts, leases and timers is not bounded: what is no longer stamped stays
-// until a Sweep.
+// A MemoryStore implements Store for one process: see NewMemoryStore. It keeps at most MaxEvents
+// events and RunsPerTimer runs of a timer. The number of hosts, leases and timers is not bounded:
+// what is no longer stamped stays until a Sweep.
 type MemoryStore struct {
 	mu       sync.Mutex
 	hosts    map[dlock.Holder]memHost
@@ -90,7 +89,7 @@ func (s *MemoryStore) Write(ctx context.Context, b Batch) (Written, error) {
 	for _, r := range b.Runs {
 		s.writeRun(r, now)
 	}
-	return Written{At: now, HostUnknown: unknown}, nil
+	return Written{HostUnknown: unknown}, nil
 }
 
 func (s *MemoryStore) writeHost(h HostStamp, now time.Time) (known bool) {
