@@ -89,7 +89,7 @@ func (s *MemoryStore) Write(ctx context.Context, b Batch) (Written, error) {
 	for _, r := range b.Runs {
 		s.writeRun(r, now)
 	}
-	return Written{HostUnknown: unknown}, nil
+	return Written{At: now, HostUnknown: unknown}, nil
 }
 
 func (s *MemoryStore) writeHost(h HostStamp, now time.Time) (known bool) {

@@ -59,6 +59,17 @@ var calls = []promise{
 		}
 		c.nothingLeft()
 	}},
+	{"calls/tell the store's time, or none", func(c *check) {
+		first, from := c.writeTo(c.Store, batch("a", 1, 1, 1))
+		time.Sleep(10 * time.Millisecond)
+		second, to := c.writeTo(c.Store, cluster.Batch{Host: batch("b", 0, 0, 0).Host})
+		if first.At.IsZero() != second.At.IsZero() {
+			c.errorf("one call tells the time, and another does not: %v, %v", first.At, second.At)
+		}
+		if !first.At.IsZero() {
+			c.ago("time between two calls", second.At.Sub(first.At), 0, from, to)
+		}
+	}},
 	{"calls/do not reach the other registry", func(c *check) {
 		c.write(batch("a", 3, 3, 3))
 		rows, _ := c.readFrom(c.Other, everything)
@@ -107,7 +118,7 @@ var calls = []promise{
 		if c.RoundTrips == nil {
 			c.skip("the harness does not count round trips")
 		}
-		for _, b := range []cluster.Batch{batch("a", 1, 1, 1), batch("b", 500, 300, 100)} {
+		for _, b := range []cluster.Batch{batch("a", 1, 1, 1), batch("b", cluster.MaxBatch, 300, 100)} {
 			for _, call := range c.every(b) { // the first prepares statements, loads scripts
 				c.trips(call)
 			}
@@ -181,18 +192,19 @@ var crowds = []promise{
 			c.errorf("%d rows of %d hosts, want %d", len(rows.Hosts), len(seen), n)
 		}
 	}},
-	{"crowds/a large batch", func(c *check) {
-		b := batch("a", 1000, 1000, 0)
+	{"crowds/the largest batch", func(c *check) {
+		const n = cluster.MaxBatch
+		b := batch("a", n, n, 0)
 		b.Host.Detail = []byte(`{"timers":["` + strings.Repeat("x", 25<<10) + `"]}`)
-		for i := range 200 {
+		for i := range n {
 			b.Runs = append(b.Runs, run(fmt.Sprint(i), fmt.Sprint("timer", i%10), time.Duration(i)*time.Second))
 		}
 		c.write(b)
 		c.write(b)
 		rows, _ := c.read()
-		if len(rows.Hosts) != 1 || len(rows.Leases) != 1000 || len(rows.Events) != 1000 || len(rows.Runs) != 200 {
-			c.errorf("%d hosts, %d leases, %d events, %d runs, want 1, 1000, 1000, 200", len(rows.Hosts),
-				len(rows.Leases), len(rows.Events), len(rows.Runs))
+		if len(rows.Hosts) != 1 || len(rows.Leases) != n || len(rows.Events) != n || len(rows.Runs) != n {
+			c.errorf("%d hosts, %d leases, %d events, %d runs, want 1 and %d each", len(rows.Hosts),
+				len(rows.Leases), len(rows.Events), len(rows.Runs), n)
 		}
 	}},
 	{"crowds/ten writers and a reader at once", func(c *check) {

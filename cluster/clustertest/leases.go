@@ -82,17 +82,6 @@ var leases = []promise{
 		older.Released, newer.Grant, newer.Fence = true, "another", older.Fence+1
 		c.precedes(older, newer)
 	}},
-	{"leases/one batch may have an older and a newer grant", func(c *check) {
-		older, newer := leaseStamp("orders", "a"), leaseStamp("orders", "b")
-		newer.Fence++
-		c.write(cluster.Batch{Leases: []cluster.LeaseStamp{older, newer, older}})
-		c.sameLease(c.lease(), newer)
-		newer.Released = true
-		held := newer
-		held.Released = false
-		c.write(cluster.Batch{Leases: []cluster.LeaseStamp{held, newer, held}})
-		c.sameLease(c.lease(), newer)
-	}},
 	{"leases/each slot and the mutex of a name have a row", func(c *check) {
 		var batch []cluster.LeaseStamp
 		for slot := range 3 {
