@@ -62,8 +62,12 @@ var rules = []rule{
 		"github.com/cenkalti/backoff/"},
 		"timers work on any store, so they must not know one; and not health, which asks whatever has its four " +
 			"methods"},
-	{"cluster", []string{"dlock"}, "it records what any lock's holder knows, so it must know no store, and its own " +
-		"stores bring their drivers"},
+	{"cluster", []string{"dlock", "internal/notify", "internal/retention", "github.com/prometheus/client_golang/",
+		"golang.org/x/sync/singleflight"},
+		"it records what any lock's holder knows, so it must know no store, and its own stores bring their drivers; " +
+			"and not timer and leader, which show themselves by a method of its Runner"},
+	{"cluster/clustertimer", []string{"cluster", "timer"},
+		"it is the one place that knows both, so that neither needs the other"},
 	{"cluster/clustertest", []string{"cluster", "dlock"},
 		"a stranger's registry must be able to run the suite without our stores and drivers"},
 	{"health", nil, "it asks anything that has the four methods of its Source, whose types are the standard library's"},
@@ -73,6 +77,7 @@ var rules = []rule{
 	{"oteltickslot", []string{"dlock", "timer", "go.opentelemetry.io/otel"},
 		"it is a module of its own, which keeps OpenTelemetry from users without it"},
 	{"internal/servertest", []string{"internal/testkit"}, "it runs servers of any kind, and knows none of them"},
+	{"internal/retention", nil, "whatever keeps rows in a store may use it, so it must know none of them"},
 	{"internal/notify", nil, "dlock links it, which has the standard library only"},
 	{"internal/mutants", nil, "it plants bugs with the compiler's help, and links none of what it breaks"},
 	{"internal/rediskit", []string{"dlock", "github.com/redis/go-redis/"},

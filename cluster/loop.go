@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/sweep"
+	"github.com/tickslot/tickslot/internal/retention"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 type loop struct {
 	registry *Registry
 	beat     time.Duration
-	sweeper  sweep.Sweeper
+	sweeper  retention.Sweeper
 
 	// Of the goroutine of Run.
 	wrote    bool // the last turn was a write, and went well
@@ -35,7 +35,7 @@ type loop struct {
 
 func newLoop(r *Registry) *loop {
 	l := &loop{registry: r, beat: r.options.TTL / 3}
-	l.sweeper = sweep.Sweeper{
+	l.sweeper = retention.Sweeper{
 		Interval: 3 * r.options.TTL,
 		Pause:    wakeGap,
 		Batch:    sweepBatch,

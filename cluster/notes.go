@@ -22,21 +22,21 @@ type notes struct {
 	wake chan struct{} // has a value if something should be written soon
 
 	mu      sync.Mutex
-	leases  map[leaseKey]*leaseNote
+	leases  map[rowKey]*leaseNote
 	events  []eventNote // oldest first
 	runs    []runNote   // likewise
 	seq     uint64      // of the newest event or run
 	dropped struct{ leases, events, runs uint64 }
 }
 
-// A leaseKey is the row of a lease.
-type leaseKey struct {
+// A rowKey is the row of a lease.
+type rowKey struct {
 	name  string
 	mutex bool
 	slot  int
 }
 
-func keyOf(name string, slots, slot int) leaseKey { return leaseKey{name, slots == 0, slot} }
+func keyOf(name string, slots, slot int) rowKey { return rowKey{name, slots == 0, slot} }
 
 // A leaseNote is what is known of a lease that this process holds, or held last. Instants are of
 // this host's clock.
@@ -64,7 +64,7 @@ type runNote struct {
 }
 
 func newNotes() *notes {
-	return &notes{wake: make(chan struct{}, 1), leases: map[leaseKey]*leaseNote{}}
+	return &notes{wake: make(chan struct{}, 1), leases: map[rowKey]*leaseNote{}}
 }
 
 // soon has the writer write soon.
@@ -117,7 +117,7 @@ const (
 // update notes what has become of a grant at an instant, and returns who has it. news is false if it
 // was known to be over.
 func (n *notes) update(
-	key leaseKey, grant string, to leaseState, at, expiresAt time.Time,
+	key rowKey, grant string, to leaseState, at, expiresAt time.Time,
 ) (holder dlock.Holder, news bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -181,7 +181,7 @@ type taken struct {
 }
 
 type takenLease struct {
-	key leaseKey
+	key rowKey
 	leaseNote
 }
 

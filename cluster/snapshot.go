@@ -212,7 +212,7 @@ func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error)
 func merge(listed, recorded []Lease) []Lease {
 	all := make([]Lease, 0, len(listed)+len(recorded))
 	all = append(all, listed...)
-	known := make(map[leaseKey]bool, len(listed))
+	known := make(map[rowKey]bool, len(listed))
 	for i := range listed {
 		known[listed[i].key()] = true
 	}
@@ -239,7 +239,7 @@ func (s *Snapshot) host(leases []Lease) {
 	}
 }
 
-func (l *Lease) key() leaseKey { return leaseKey{l.Name, l.Mutex, l.Slot} }
+func (l *Lease) key() rowKey { return rowKey{l.Name, l.Mutex, l.Slot} }
 
 // leaseOf shows a lease that its store lists.
 func (r *reader) leaseOf(l dlock.LeaseInfo, now time.Time) Lease {

@@ -1,10 +1,10 @@
-// Package sweep deletes what is older than its retention: in batches, at times that hosts which
+// Package retention deletes what is older than its retention: in batches, at times that hosts which
 // share a store do not agree on, by whichever host it happens to be.
 //
 // It keeps no state in the store and elects nobody. What one host does not delete, because it stops
 // or because the store fails, the next one deletes, and a batch that is repeated deletes nothing
 // twice.
-package sweep
+package retention
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func (s *Sweeper) Once(ctx context.Context) (err error) {
 	s.more = false
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("sweep: it panicked: %v", p)
+			err = fmt.Errorf("retention: Delete panicked: %v", p)
 		}
 		if err != nil {
 			s.errors.Add(1)

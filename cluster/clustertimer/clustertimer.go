@@ -1,0 +1,57 @@
+// Package clustertimer tells a cluster.Registry about the runs of a timer.Scheduler, so that the last
+// runs of each timer outlive the processes that made them.
+//
+//	timers, err := timer.New(timer.Config{
+//		Lock:   registry.Decorate(store), // for events; without it only runs are recorded
+//		Holder: registry.Holder(),
+//		Hooks:  clustertimer.Hooks(registry, timer.Hooks{}),
+//	}, …)
+//	...
+//	registry.Add(timers) // for its state, and its timers with their limits
+//
+// A run is queued when its RunEnded hook is called, on the goroutine of the hooks, and is written
+// with the next beat of the registry. No run and no release waits for that. What is not promised is
+// that every run arrives: a registry that is down for long drops the oldest, and hooks drop events,
+// too; both count them.
+package clustertimer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Hooks returns hooks that record each run that has ended, and then call those of the user.
+func Hooks(registry *cluster.Registry, own timer.Hooks) timer.Hooks {
+	next := own.RunEnded
+	own.RunEnded = func(i timer.RunEndInfo) {
+		registry.RecordRun(RunOf(i))
+		if next != nil {
+			next(i)
+		}
+	}
+	return own
+}
+
+// RunOf returns what is recorded of a run.
+func RunOf(i timer.RunEndInfo) cluster.Run {
+	r := cluster.Run{ID: i.ID(), Timer: i.Timer, Holder: i.Holder, Tick: i.Tick, Slot: i.Slot, Fence: i.Fence,
+		EndedAgo: max(0, time.Since(i.StartedAt.Add(i.Took))), Took: i.Took, Outcome: string(i.Outcome),
+		Attempts: i.Attempt, By: i.TriggeredBy.By}
+	if i.Err != nil {
+		r.Err = textOf(i.Err)
+	}
+	return r
+}
+
+// textOf is the text of a handler's error, whose method may panic.
+func textOf(err error) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprintf("%T, whose text cannot be had: %v", err, p)
+		}
+	}()
+	return err.Error()
+}

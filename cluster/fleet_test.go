@@ -1,0 +1,253 @@
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+const ttl = 30 * time.Second
+
+var errDown = errors.New("the registry is down")
+
+// bubble runs a test in virtual time, in which a goroutine that is left fails it.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// A fleet is processes on one registry and one store of locks.
+type fleet struct {
+	t     *testing.T
+	store cluster.Store
+	locks *memlock.Store
+	hosts []*host
+}
+
+func newFleet(t *testing.T) *fleet {
+	return &fleet{t: t, store: cluster.NewMemoryStore(), locks: memlock.New()}
+}
+
+// A host is a process of the fleet.
+type host struct {
+	*cluster.Registry
+	t      *testing.T
+	link   *link // to the registry
+	log    text
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// make makes a host that does not run.
+func (f *fleet) make(o cluster.Options) *host {
+	f.t.Helper()
+	h := &host{t: f.t, link: &link{Store: f.store}, ended: make(chan error, 1)}
+	if o.Store == nil {
+		o.Store = h.link
+	}
+	if o.Holder == (dlock.Holder{}) {
+		o.Holder = dlock.Holder{Host: fmt.Sprint("host-", len(f.hosts)), PID: 1, ID: "x"}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(&h.log, nil))
+	}
+	var err error
+	if h.Registry, err = cluster.New(o); err != nil {
+		f.t.Fatal(err)
+	}
+	f.hosts = append(f.hosts, h)
+	return h
+}
+
+// start makes a host that runs.
+func (f *fleet) start(o cluster.Options) *host {
+	f.t.Helper()
+	h := f.make(o)
+	h.begin()
+	return h
+}
+
+// begin has a host run.
+func (h *host) begin() {
+	ctx, cancel := context.WithCancel(h.t.Context())
+	h.cancel = cancel
+	go func() { h.ended <- h.Run(ctx) }()
+	synctest.Wait()
+}
+
+// stop ends Run, which must return nil.
+func (h *host) stop() {
+	h.t.Helper()
+	h.cancel()
+	if err := <-h.ended; err != nil {
+		h.t.Error(err)
+	}
+	h.cancel = nil
+}
+
+// kill ends Run as kill -9 would: nothing more is written.
+func (h *host) kill() {
+	h.link.set(func(l *link) { l.err = errDown })
+	h.stop()
+}
+
+// end ends all hosts that run.
+func (f *fleet) end() {
+	f.t.Helper()
+	for _, h := range f.hosts {
+		if h.cancel != nil {
+			h.stop()
+		}
+	}
+}
+
+// snapshot returns what a host sees, which must be all.
+func (h *host) snapshot() *cluster.Snapshot {
+	h.t.Helper()
+	s, err := h.Snapshot(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return s
+}
+
+// state returns how a host sees another.
+func (h *host) state(other *host) cluster.HostState {
+	h.t.Helper()
+	for _, o := range h.snapshot().Hosts {
+		if o.Holder == other.Holder() {
+			return o.State
+		}
+	}
+	return cluster.HostUnknown
+}
+
+// events counts the events of a kind.
+func (h *host) events(kind cluster.EventKind) (found []cluster.HistoryEvent) {
+	h.t.Helper()
+	for _, e := range h.snapshot().Events {
+		if e.Kind == kind {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// A link is the way to a registry, which may fail.
+type link struct {
+	cluster.Store
+
+	mu     sync.Mutex
+	err    error         // of each call, which is not applied
+	lost   bool          // calls are applied, and their replies lost
+	panics bool          // each call panics
+	hangs  time.Duration // each call takes so long, or until its context ends
+	calls  map[string]int
+	sent   []cluster.Batch
+}
+
+func (l *link) set(change func(*link)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(l)
+}
+
+func (l *link) heal() {
+	l.set(func(l *link) { l.err, l.lost, l.panics, l.hangs = nil, false, false, 0 })
+}
+
+// count returns how many calls there were since the last count.
+func (l *link) count() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.calls
+	l.calls = nil
+	return n
+}
+
+func (l *link) batches() []cluster.Batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]cluster.Batch(nil), l.sent...)
+}
+
+func (l *link) call(ctx context.Context, name string, call func() error) error {
+	l.mu.Lock()
+	if l.calls == nil {
+		l.calls = map[string]int{}
+	}
+	l.calls[name]++
+	err, lost, panics, hangs := l.err, l.lost, l.panics, l.hangs
+	l.mu.Unlock()
+	switch {
+	case panics:
+		panic("a driver's fault")
+	case hangs > 0:
+		wait := time.NewTimer(hangs)
+		defer wait.Stop()
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	case err != nil:
+		return err
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	if lost {
+		return errDown
+	}
+	return nil
+}
+
+func (l *link) Write(ctx context.Context, b cluster.Batch) (w cluster.Written, err error) {
+	l.set(func(l *link) { l.sent = append(l.sent, b) })
+	err = l.call(ctx, "write", func() (err error) { w, err = l.Store.Write(ctx, b); return err })
+	return w, err
+}
+
+func (l *link) Read(ctx context.Context, q cluster.Query) (r cluster.Rows, err error) {
+	err = l.call(ctx, "read", func() (err error) { r, err = l.Store.Read(ctx, q); return err })
+	return r, err
+}
+
+func (l *link) Runs(ctx context.Context, timer string) (r []cluster.Run, err error) {
+	err = l.call(ctx, "runs", func() (err error) { r, err = l.Store.Runs(ctx, timer); return err })
+	return r, err
+}
+
+func (l *link) Sweep(ctx context.Context, r cluster.Retention, limit int) (n int, err error) {
+	err = l.call(ctx, "sweep", func() (err error) { n, err = l.Store.Sweep(ctx, r, limit); return err })
+	return n, err
+}
+
+// A text is what a Logger has written.
+type text struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (x *text) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.Write(p)
+}
+
+func (x *text) String() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.String()
+}
