@@ -30,7 +30,7 @@ type heartbeat struct {
 
 	renewQueue leaseList // the leases to renew, by when they are due
 	lastSent   time.Time // when the last call to Extend was sent
-	failing    bool      // the last call to Extend was not answered for every lease
+	renewing
 
 	pending   []pendingRelease
 	releaseAt time.Time // when to release them; zero if there are none
@@ -299,7 +299,7 @@ func (h *heartbeat) endBeat(pending []pendingRelease, exits bool) {
 	h.beating = false
 	close(h.beatDone)
 	if exits {
-		h.failing = true
+		h.note(errNoAnswer)
 		now := time.Now()
 		h.requeue(h.overdue(now), now.Add(s.retryWait()))
 	}
@@ -366,6 +366,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 	}
 	t := now()
 	var ended []*Lease
+	var noAnswer error // for a lease
 	renewed, unknown := make([]*Lease, 0, len(batch)), batch[:0]
 	s.mu.Lock()
 	for _, l := range batch {
@@ -394,6 +395,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 			}
 			l.unanswered(why)
 			unknown = append(unknown, l)
+			noAnswer = why
 		}
 	}
 	s.expiryQueue.remove(renewed...)
@@ -419,7 +421,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 		}
 	}
 	answered := err == nil && len(unknown) == 0
-	h.failing = !answered
+	h.note(cmp.Or(err, noAnswer))
 	if s.sharder != nil && !answered { // any lease may have moved to another shard, where it need not wait
 		renewed = slices.Collect(h.renewQueue.all)
 	}

@@ -1,0 +1,38 @@
+package dlock
+
+import "time"
+
+// A renewing is how the calls of a heartbeat go.
+type renewing struct {
+	failing   bool      // the last call to Extend was not answered for every lease
+	err       error     // why
+	changedAt time.Time // when failing last changed; zero: never
+}
+
+// note notes how a call went.
+func (r *renewing) note(err error) {
+	if failing := err != nil; failing != r.failing {
+		r.failing, r.changedAt = failing, time.Now()
+	}
+	r.err = err
+}
+
+// Runners shows how the heartbeat does, so that a Session is a cluster.Runner: "renewing", also if
+// there is nothing to renew, "failing" with the last error, or "closed". It reads memory only.
+func (s *Session) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
+	s.mu.Lock()
+	state, now := "renewing", renewing{}
+	for h := range s.allHeartbeats {
+		if h.failing && !now.failing || h.failing == now.failing && h.changedAt.After(now.changedAt) {
+			now = h.renewing
+		}
+	}
+	switch {
+	case s.closed:
+		state = "closed"
+	case now.failing:
+		state = "failing"
+	}
+	s.mu.Unlock()
+	show("heartbeat", "", state, now.changedAt, now.err)
+}
