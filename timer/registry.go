@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A registry has the timers of this host, the host's phase, and the number of places that are
@@ -19,6 +20,7 @@ type registry struct {
 	ran   chan struct{} // closed when Run has begun
 
 	mu       sync.Mutex
+	since    time.Time // when the phase began; zero: created
 	entries  map[string]*entry
 	parting  map[string]*entry   // removed timers whose runs go on
 	removals map[*entry]*removal // callers of Remove that wait for their runs
@@ -69,6 +71,14 @@ func (g *registry) setPhase(p phase) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.phase.Store(int32(p))
+	g.since = time.Now()
+}
+
+// phaseSince returns the phase, and when it began; zero: Run was not called.
+func (g *registry) phaseSince() (phase, time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.current(), g.since
 }
 
 // begin enters the phase running. It returns an error if Run was called before. prepare is called
@@ -81,6 +91,7 @@ func (g *registry) begin(prepare func()) error {
 	}
 	prepare()
 	g.phase.Store(int32(running))
+	g.since = time.Now()
 	close(g.ran)
 	return nil
 }
