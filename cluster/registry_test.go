@@ -152,12 +152,12 @@ func TestEnvironmentsDoNotMix(t *testing.T) {
 // reply was lost is repeated with other IDs.
 func TestRegistryThatFails(t *testing.T) {
 	for name, fault := range map[string]func(*link){
-		"down":        func(l *link) { l.err = errDown },
-		"setup":       func(l *link) { l.err = errors.Join(dlock.ErrSetup, errDown) },
-		"hangs":       func(l *link) { l.hangs = time.Hour },
-		"slow":        func(l *link) { l.hangs = 5 * time.Second },
-		"panics":      func(l *link) { l.panics = true },
-		"reply lost":  func(l *link) { l.lost = true },
+		"down":               func(l *link) { l.err = errDown },
+		"setup":              func(l *link) { l.err = errors.Join(dlock.ErrSetup, errDown) },
+		"hangs":              func(l *link) { l.hangs = time.Hour },
+		"slow":               func(l *link) { l.hangs = 5 * time.Second },
+		"panics":             func(l *link) { l.panics = true },
+		"reply lost":         func(l *link) { l.lost = true },
 		"from the beginning": func(l *link) { l.err = errDown },
 	} {
 		t.Run(name, func(t *testing.T) {

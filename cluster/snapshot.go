@@ -78,12 +78,12 @@ type Host struct {
 	Version     string
 	StartedAt   time.Time
 	SeenAt      time.Time // when it was stamped last
-	// ClockAheadFor is how far its clock is ahead of the store's; negative: behind. 0 also if that is
+	// ClockOffset is how far its clock is ahead of the store's; negative: behind. 0 also if that is
 	// not known.
-	ClockAheadFor time.Duration
-	TTL           time.Duration
-	Timers        []TimerDetail
-	Runners       []RunnerDetail
+	ClockOffset time.Duration
+	TTL         time.Duration
+	Timers      []TimerDetail
+	Runners     []RunnerDetail
 }
 
 // A LeaseState says whether a lease is held.
@@ -278,7 +278,7 @@ func (r *reader) recordedOf(l LeaseStamp, now time.Time) Lease {
 // hostOf shows the row of a process.
 func hostOf(h *HostRow, d HostDetail, now time.Time) Host {
 	s := Host{Holder: h.Holder, State: HostAlive, Left: h.Left, Environment: h.Environment, AppVersion: h.AppVersion,
-		Version: h.Version, StartedAt: now.Add(-h.UpFor), SeenAt: now.Add(-h.SeenAgo), ClockAheadFor: h.ClockOffset,
+		Version: h.Version, StartedAt: now.Add(-h.UpFor), SeenAt: now.Add(-h.SeenAgo), ClockOffset: h.ClockOffset,
 		TTL: h.TTL, Timers: d.Timers, Runners: d.Runners}
 	switch {
 	case h.Left || h.SeenAgo > 2*h.TTL:

@@ -73,23 +73,23 @@ func (n Node) MarshalJSON() ([]byte, error) {
 // MarshalJSON implements json.Marshaler: see Snapshot.
 func (h Host) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		Holder        string         `json:"holder"`
-		Host          string         `json:"host"`
-		PID           int            `json:"pid"`
-		Own           bool           `json:"own"`
-		State         HostState      `json:"state"`
-		Left          bool           `json:"left,omitempty"`
-		Environment   string         `json:"environment,omitempty"`
-		AppVersion    string         `json:"app_version,omitempty"`
-		Version       string         `json:"version,omitempty"`
-		StartedAt     time.Time      `json:"started_at"`
-		SeenAt        time.Time      `json:"seen_at"`
-		ClockAheadFor jsonSeconds    `json:"clock_ahead_for"`
-		TTL           jsonSeconds    `json:"ttl"`
-		Timers        []TimerDetail  `json:"timers"`
-		Runners       []RunnerDetail `json:"runners"`
+		Holder      string         `json:"holder"`
+		Host        string         `json:"host"`
+		PID         int            `json:"pid"`
+		Own         bool           `json:"own"`
+		State       HostState      `json:"state"`
+		Left        bool           `json:"left,omitempty"`
+		Environment string         `json:"environment,omitempty"`
+		AppVersion  string         `json:"app_version,omitempty"`
+		Version     string         `json:"version,omitempty"`
+		StartedAt   time.Time      `json:"started_at"`
+		SeenAt      time.Time      `json:"seen_at"`
+		ClockOffset jsonSeconds    `json:"clock_offset"`
+		TTL         jsonSeconds    `json:"ttl"`
+		Timers      []TimerDetail  `json:"timers"`
+		Runners     []RunnerDetail `json:"runners"`
 	}{h.Holder.String(), h.Holder.Host, h.Holder.PID, h.Own, h.State, h.Left, h.Environment, h.AppVersion, h.Version,
-		h.StartedAt.UTC(), h.SeenAt.UTC(), jsonSeconds(h.ClockAheadFor), jsonSeconds(h.TTL), some(h.Timers),
+		h.StartedAt.UTC(), h.SeenAt.UTC(), jsonSeconds(h.ClockOffset), jsonSeconds(h.TTL), some(h.Timers),
 		some(h.Runners)})
 }
 

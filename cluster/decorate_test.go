@@ -1,0 +1,258 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// unlisted is a store that cannot list its leases.
+type unlisted struct{ dlock.DistributedLock }
+
+// unsupported is a store that has the method, and says that it cannot list when it is called.
+type unsupported struct{ dlock.DistributedLock }
+
+func (unsupported) Enumerate(context.Context, string, int) (dlock.LeasePage, error) {
+	return dlock.LeasePage{}, fmt.Errorf("without a hash tag: %w", errors.ErrUnsupported)
+}
+
+func (h *host) session(lock dlock.DistributedLock, hooks dlock.Hooks) *dlock.Session {
+	h.t.Helper()
+	s, err := dlock.NewSession(lock, dlock.SessionOptions{Holder: h.Holder(), Hooks: hooks})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return s
+}
+
+func closeSession(t *testing.T, s *dlock.Session) {
+	t.Helper()
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Leases of a store that cannot list them are recorded: who has them, renewed, released, lost. So
+// they are where the store finds out only when it is asked that it cannot. A loser of a race leaves
+// no row.
+//
+// Fails when an acquire, a renewal or a release is not noted, when a refusal is, or when the token
+// is written.
+func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
+	for name, wrap := range map[string]func(*memlock.Store) (locks, decorated dlock.DistributedLock){
+		"no Enumerator": func(s *memlock.Store) (_, _ dlock.DistributedLock) { return unlisted{s}, unlisted{s} },
+		"unsupported":   func(s *memlock.Store) (_, _ dlock.DistributedLock) { return unsupported{s}, unsupported{s} },
+		"not in Locks":  func(s *memlock.Store) (_, _ dlock.DistributedLock) { return nil, s },
+		"another lock":  func(s *memlock.Store) (_, _ dlock.DistributedLock) { return memlock.New(), s },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				locks, lock := wrap(f.locks)
+				a, b := f.start(cluster.Options{Locks: locks}), f.start(cluster.Options{Locks: locks})
+				winner, loser := a.session(a.Decorate(lock), dlock.Hooks{}), b.session(b.Decorate(lock), dlock.Hooks{})
+				lease, err := winner.Semaphore("outbox:mail", 1).TryAcquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := loser.Semaphore("outbox:mail", 1).TryAcquire(t.Context()); !errors.Is(err, dlock.ErrNotAcquired) {
+					t.Fatal(err)
+				}
+				time.Sleep(2*time.Second + time.Millisecond)
+				who := b.snapshot().Who(cluster.KindOutbox)
+				if len(who) != 1 || who[0].Holder != a.Holder() || who[0].Fence != lease.Fence() || !who[0].Recorded ||
+					who[0].HostState != cluster.HostAlive || who[0].Own || who[0].Mutex {
+					t.Fatalf("%+v", who)
+				}
+				acquired := who[0].AcquiredAt
+				time.Sleep(10 * time.Minute)
+				who = b.snapshot().Who(cluster.KindOutbox)
+				if len(who) != 1 || time.Since(who[0].RenewedAt) > ttl || who[0].AcquiredAt.Sub(acquired).Abs() > time.Millisecond {
+					t.Fatalf("it was not renewed: %+v", who)
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Second)
+				s := b.snapshot()
+				if len(s.Leases) != 1 || s.Leases[0].State != cluster.LeaseReleased || s.Leases[0].Holder != a.Holder() ||
+					time.Since(s.Leases[0].ReleasedAt) > 3*time.Second {
+					t.Errorf("%+v", s.Leases)
+				}
+				if len(a.events(cluster.EventGained)) != 1 || len(a.events(cluster.EventReleased)) != 1 {
+					t.Errorf("%+v", a.snapshot().Events)
+				}
+				lease, err = winner.Semaphore("outbox:mail", 1).TryAcquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := f.locks.Revoke(t.Context(), "outbox:mail", 0, lease.Fence(), dlock.Origin{By: "ann"}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(20 * time.Second)
+				if forced := b.events(cluster.EventForced); len(forced) != 1 || forced[0].Text != "by ann" ||
+					forced[0].Holder != a.Holder() || len(b.events(cluster.EventLost)) != 0 {
+					t.Errorf("%+v", b.snapshot().Events)
+				}
+				if who := b.snapshot().Who(cluster.KindOutbox); len(who) != 0 {
+					t.Errorf("it was revoked: %+v", who)
+				}
+				closeSession(t, winner)
+				closeSession(t, loser)
+				f.end()
+			})
+		})
+	}
+}
+
+// Leases that the store lists are not written a second time, but their events are: also that one
+// was found expired, and lost.
+//
+// Fails when the rows are doubled.
+func TestListedLeasesAreNotRecorded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(cluster.Options{Locks: f.locks})
+		link := dlocktest.NewFaulty(f.locks)
+		one, two := h.session(h.Decorate(unwrapping{link, f.locks}), dlock.Hooks{}), h.session(h.Decorate(f.locks), dlock.Hooks{})
+		lease, err := one.Mutex("mine").TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		link.Inject(dlocktest.Error(errDown))
+		time.Sleep(time.Minute)
+		if lease.Valid() {
+			t.Error("it is valid")
+		}
+		second, err := two.Mutex("mine").TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		link.Heal()
+		_ = lease.Release(t.Context()) // it is lost
+		time.Sleep(time.Minute)
+		s := h.snapshot()
+		if len(s.Leases) != 1 || s.Leases[0].Recorded || !s.Leases[0].Mutex {
+			t.Errorf("%+v", s.Leases)
+		}
+		if len(h.events(cluster.EventGained)) != 2 || len(h.events(cluster.EventExpired)) != 1 {
+			t.Errorf("%+v", s.Events)
+		}
+		for _, b := range h.link.batches() {
+			if len(b.Leases) > 0 {
+				t.Errorf("it was written: %+v", b.Leases)
+			}
+		}
+		if err := second.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		closeSession(t, one)
+		closeSession(t, two)
+		f.end()
+	})
+}
+
+// An unwrapping link shows the store behind it.
+type unwrapping struct {
+	*dlocktest.Faulty
+	store dlock.DistributedLock
+}
+
+func (u unwrapping) Unwrap() dlock.DistributedLock { return u.store }
+
+// A registry that hangs, panics, is full or gone, and a classifier that blocks, cost a lock nothing:
+// not a call, not a moment, and no lease.
+//
+// Fails when Decorate waits for the writer, or calls the user's function.
+func TestRegistryCostsALockNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(*link)
+		kind  func(string) string
+	}{
+		"well":               {fault: func(*link) {}},
+		"hangs":              {fault: func(l *link) { l.hangs = time.Hour }},
+		"slow":               {fault: func(l *link) { l.hangs = 5 * time.Second }},
+		"panics":             {fault: func(l *link) { l.panics = true }},
+		"down":               {fault: func(l *link) { l.err = errDown }},
+		"classifier panics":  {fault: func(*link) {}, kind: func(string) string { panic("oh") }},
+		"classifier blocks":  {fault: func(*link) {}, kind: func(string) string { time.Sleep(time.Hour); return "x" }},
+		"classifier exits":   {fault: func(*link) {}, kind: func(string) string { var m map[string]int; m["a"] = 1; return "" }},
+		"classifier babbles": {fault: func(*link) {}, kind: func(n string) string { return strings.Repeat("\x00𝄞'\xff", 99) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				h := f.start(cluster.Options{Kind: c.kind})
+				h.link.set(c.fault)
+				counted := dlocktest.NewFaulty(f.locks)
+				lock := h.Decorate(counted)
+				session := h.session(lock, dlock.Hooks{Lost: func(dlock.LeaseEnded) { t.Error("lost") }})
+				began := time.Now()
+				var leases []*dlock.Lease
+				for i := range 20_000 { // more than the registry notes
+					lease, err := session.Mutex(fmt.Sprint("order:", i)).TryAcquire(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					leases = append(leases, lease)
+				}
+				if took := time.Since(began); took != 0 || counted.Calls(dlocktest.OpAcquire) != 20_000 {
+					t.Errorf("it took %v and %d calls", took, counted.Calls(dlocktest.OpAcquire))
+				}
+				time.Sleep(time.Minute)
+				for _, l := range leases {
+					if !l.Valid() {
+						t.Fatal("not valid")
+					}
+					if err := l.Release(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				closeSession(t, session)
+				h.link.heal()
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				if s := h.snapshot(); s.Err != nil {
+					t.Error(s.Err)
+				}
+				f.end()
+			})
+		})
+	}
+}
+
+// A decorated store keeps all promises of the store, and CapabilitiesOf finds what that can do.
+//
+// Fails when an answer is changed, or Unwrap is forgotten.
+func TestDecorateIsTransparent(t *testing.T) {
+	t.Parallel()
+	r, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dlocktest.Run(t, dlocktest.Harness{
+		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
+			PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true, Enumeration: true},
+		Virtual: true,
+		New: func(testing.TB) dlocktest.Namespace {
+			store := memlock.New()
+			return dlocktest.Namespace{Open: func() dlock.DistributedLock { return r.Decorate(r.Decorate(store)) }}
+		},
+	})
+	if r.Decorate(nil) != nil {
+		t.Error("no store became one")
+	}
+	if name := fmt.Sprint(r.Decorate(memlock.New())); name != "memory" {
+		t.Error(name)
+	}
+}
