@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
@@ -175,6 +177,7 @@ func (u unwrapping) Unwrap() dlock.DistributedLock { return u.store }
 //
 // Fails when Decorate waits for the writer, or calls the user's function.
 func TestRegistryCostsALockNothing(t *testing.T) {
+	const leaseCount = 1_500 // three batches
 	for name, c := range map[string]struct {
 		fault func(*link)
 		kind  func(string) string
@@ -199,14 +202,14 @@ func TestRegistryCostsALockNothing(t *testing.T) {
 				session := h.session(lock, dlock.Hooks{Lost: func(dlock.LeaseEnded) { t.Error("lost") }})
 				began := time.Now()
 				var leases []*dlock.Lease
-				for i := range 20_000 { // more than the registry notes
+				for i := range leaseCount {
 					lease, err := session.Mutex(fmt.Sprint("order:", i)).TryAcquire(t.Context())
 					if err != nil {
 						t.Fatal(err)
 					}
 					leases = append(leases, lease)
 				}
-				if took := time.Since(began); took != 0 || counted.Calls(dlocktest.OpAcquire) != 20_000 {
+				if took := time.Since(began); took != 0 || counted.Calls(dlocktest.OpAcquire) != leaseCount {
 					t.Errorf("it took %v and %d calls", took, counted.Calls(dlocktest.OpAcquire))
 				}
 				time.Sleep(time.Minute)
@@ -229,6 +232,74 @@ func TestRegistryCostsALockNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While the registry is down, what waits for it is bounded: of leases the newest state of so many,
+// of events and runs the newest. What is dropped is counted, and the rest written later.
+//
+// Fails when a bound is taken out, or a drop is not counted.
+func TestWhatWaitsIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		reg := prometheus.NewRegistry()
+		h := f.start(cluster.Options{Registerer: reg})
+		h.link.set(func(l *link) { l.err = errDown })
+		for i := range 10_100 {
+			h.Record(cluster.LeaseStamp{Name: fmt.Sprint("order:", i), Fence: 1, ExpiresIn: time.Hour})
+		}
+		for i := range 5_200 {
+			h.RecordRun(cluster.Run{Timer: fmt.Sprint("t", i), Outcome: "ok"})
+		}
+		session := h.session(h.Decorate(f.locks), dlock.Hooks{})
+		for range 600 {
+			lease, err := session.Mutex("mine").TryAcquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeSession(t, session)
+		// The lease "mine" finds no place, and the first event was that the host has joined.
+		for sort, want := range map[string]float64{"leases": 100 + 600, "runs": 200, "events": 200} {
+			if got := value(t, reg, "tickslot_cluster_dropped_total", "sort", sort); got != want {
+				t.Errorf("%v %s dropped, want %v", got, sort, want)
+			}
+		}
+		h.link.heal()
+		time.Sleep(10 * time.Minute)
+		s := h.snapshot()
+		if len(s.Leases) != 10_000 || len(s.Runs) != 200 || len(s.Events) != 200 {
+			t.Errorf("%d leases, %d runs, %d events", len(s.Leases), len(s.Runs), len(s.Events))
+		}
+		for _, b := range h.link.batches() {
+			if len(b.Leases) > cluster.MaxBatch || len(b.Events) > cluster.MaxBatch || len(b.Runs) > cluster.MaxBatch {
+				t.Errorf("a batch of %d leases, %d events, %d runs", len(b.Leases), len(b.Events), len(b.Runs))
+			}
+		}
+		f.end()
+	})
+}
+
+// value returns the value of a series; -1: it is not there.
+func value(t *testing.T, reg prometheus.Gatherer, name, label, labelValue string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if label == "" || m.GetLabel()[0].GetName() == label && m.GetLabel()[0].GetValue() == labelValue {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return -1
 }
 
 // A decorated store keeps all promises of the store, and CapabilitiesOf finds what that can do.

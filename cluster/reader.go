@@ -35,6 +35,7 @@ type reader struct {
 	rows    part[rows]
 	leases  part[listed]
 	details map[dlock.Holder]decoded
+	all     []Lease // of both; nil: to be made
 }
 
 // A part of what is read, with the last error.
@@ -111,7 +112,7 @@ func (r *reader) readRows(age time.Duration) {
 	defer r.mu.Unlock()
 	r.rows.triedAt, r.rows.err = time.Now(), err
 	if err == nil {
-		r.rows.value, r.rows.at = shown, now
+		r.rows.value, r.rows.at, r.all = shown, now, nil
 	}
 }
 
@@ -136,7 +137,7 @@ func (r *reader) readLeases(age time.Duration) {
 	defer r.mu.Unlock()
 	r.leases.triedAt, r.leases.err = time.Now(), err
 	if err == nil {
-		r.leases.value, r.leases.at = shown, now
+		r.leases.value, r.leases.at, r.all = shown, now, nil
 	}
 }
 
@@ -145,6 +146,17 @@ func (r *reader) parts() (part[rows], part[listed]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.rows, r.leases
+}
+
+// view returns what was read last, and the leases of both stores. They are put together once,
+// however many look.
+func (r *reader) view() (part[rows], part[listed], []Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = merge(r.leases.value.leases, r.rows.value.recorded, r.rows.value.hosts)
+	}
+	return r.rows, r.leases, r.all
 }
 
 // show turns durations into instants of this host's clock. Only their differences are the store's.

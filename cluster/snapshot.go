@@ -151,18 +151,16 @@ type HistoryRun struct {
 func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 	r.reader.refresh(ctx, r.options.SnapshotAge, true)
 	detail := r.runners.detail()
-	registered, listed := r.reader.parts()
+	registered, listed, leases := r.reader.view()
 	now := time.Now()
 	o := r.options
 	s := &Snapshot{
 		Node: Node{Holder: o.Holder, Environment: o.Environment, AppVersion: o.AppVersion, Version: version(),
 			GoVersion: runtime.Version(), StartedAt: r.writer.began.UTC().Round(0), UpFor: now.Sub(r.writer.began)},
-		Runners: detail.Runners, Hosts: registered.value.hosts, Events: registered.value.events,
-		Runs: registered.value.runs, MoreLeases: listed.value.more,
+		Runners: detail.Runners, Hosts: registered.value.hosts, Leases: leases, MoreLeases: listed.value.more,
+		Events: registered.value.events, Runs: registered.value.runs,
 		OtherEnvironments: r.lookout.environments(),
 	}
-	s.Leases = merge(listed.value.leases, registered.value.recorded)
-	s.host(s.Leases)
 	at := registered.at
 	s.Err = registered.err
 	if !r.listing.unsupported() {
@@ -208,35 +206,33 @@ func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error)
 	return runsOf(runs, now.UTC().Round(0)), nil
 }
 
-// merge returns the leases of both lists. Of one that is in both, the store of locks knows better.
-func merge(listed, recorded []Lease) []Lease {
+// merge returns the leases of both lists, with the states of their holders. Of one that is in both,
+// the store of locks knows better.
+func merge(listed, recorded []Lease, hosts []Host) []Lease {
 	all := make([]Lease, 0, len(listed)+len(recorded))
 	all = append(all, listed...)
-	known := make(map[rowKey]bool, len(listed))
-	for i := range listed {
-		known[listed[i].key()] = true
-	}
-	for i := range recorded {
-		if !known[recorded[i].key()] {
-			all = append(all, recorded[i])
+	if len(recorded) > 0 {
+		known := make(map[rowKey]bool, len(listed))
+		for i := range listed {
+			known[listed[i].key()] = true
+		}
+		for i := range recorded {
+			if !known[recorded[i].key()] {
+				all = append(all, recorded[i])
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b Lease) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
 	})
+	states := make(map[dlock.Holder]HostState, len(hosts))
+	for i := range hosts {
+		states[hosts[i].Holder] = hosts[i].State
+	}
+	for i := range all {
+		all[i].HostState = states[all[i].Holder]
+	}
 	return all
-}
-
-// host fills in the states of the holders.
-func (s *Snapshot) host(leases []Lease) {
-	states := make(map[dlock.Holder]HostState, len(s.Hosts))
-	for i := range s.Hosts {
-		states[s.Hosts[i].Holder] = s.Hosts[i].State
-	}
-	for i := range leases {
-		leases[i].HostState = states[leases[i].Holder]
-		leases[i].Own = leases[i].Holder == s.Node.Holder
-	}
 }
 
 func (l *Lease) key() rowKey { return rowKey{l.Name, l.Mutex, l.Slot} }
@@ -246,6 +242,7 @@ func (r *reader) leaseOf(l dlock.LeaseInfo, now time.Time) Lease {
 	now = now.UTC().Round(0)
 	s := Lease{Name: l.Name, Mutex: l.Mutex, Slot: l.Slot, Kind: r.kinds.of(l.Name), State: LeaseHeld,
 		Holder: cleanHolder(l.Holder), Fence: l.Fence, AcquiredAt: now.Add(-l.HeldFor)}
+	s.Own = s.Holder == r.options.Holder
 	if l.RenewedAgo > 0 {
 		s.RenewedAt = now.Add(-l.RenewedAgo)
 	}
@@ -263,7 +260,8 @@ func (r *reader) leaseOf(l dlock.LeaseInfo, now time.Time) Lease {
 // recordedOf shows a lease that its holder has recorded.
 func (r *reader) recordedOf(l LeaseStamp, now time.Time) Lease {
 	s := Lease{Name: l.Name, Mutex: l.Slots == 0, Slot: l.Slot, Kind: l.Kind, State: LeaseHeld, Holder: l.Holder,
-		Fence: l.Fence, AcquiredAt: now.Add(-l.HeldFor), RenewedAt: now.Add(-l.RenewedAgo), Recorded: true}
+		Fence: l.Fence, AcquiredAt: now.Add(-l.HeldFor), RenewedAt: now.Add(-l.RenewedAgo), Recorded: true,
+		Own: l.Holder == r.options.Holder}
 	switch {
 	case l.Released:
 		s.State, s.ReleasedAt = LeaseReleased, s.RenewedAt

@@ -1,0 +1,255 @@
+package cluster_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// listing counts the pages that are asked for.
+type listing struct {
+	*memlock.Store
+	leases int // more of them, that nobody acquired
+
+	mu    sync.Mutex
+	pages int
+	err   error
+}
+
+func (l *listing) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pages++
+	if l.err != nil {
+		return dlock.LeasePage{}, l.err
+	}
+	begin := 0
+	_, _ = fmt.Sscan(after, &begin)
+	var page dlock.LeasePage
+	for i := begin; i < min(begin+limit, l.leases); i++ {
+		page.Leases = append(page.Leases, dlock.LeaseInfo{Name: fmt.Sprint("timer:", i/5), Slot: i % 5,
+			Holder: dlock.Holder{Host: fmt.Sprint("node-", i%200), PID: 1, ID: "x"}, Fence: dlock.Fence(i),
+			ExpiresIn: time.Second})
+	}
+	if begin+limit < l.leases {
+		page.Next = fmt.Sprint(begin + limit)
+	}
+	return page, ctx.Err()
+}
+
+// A snapshot of 200 hosts with 1,000 timers takes at most five calls, however many look, and so do
+// the next within SnapshotAge none.
+//
+// Fails when each viewer reads, or the events and runs are calls of their own.
+func TestSnapshotIsSharedAndTakesFewCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var detail cluster.HostDetail
+		for i := range 1_000 {
+			detail.Timers = append(detail.Timers, cluster.TimerDetail{Name: fmt.Sprint(i), MaxConcurrency: 5})
+		}
+		text, err := json.Marshal(detail)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 200 {
+			if _, err := f.store.Write(t.Context(), cluster.Batch{Host: &cluster.HostStamp{TTL: time.Hour, Detail: text,
+				Holder: dlock.Holder{Host: fmt.Sprint("node-", i), PID: 1, ID: "x"}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		locks := &listing{leases: 50_000}
+		h := f.make(cluster.Options{Locks: locks})
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				s, err := h.Snapshot(t.Context())
+				if err != nil || len(s.Hosts) != 200 || len(s.Hosts[7].Timers) != 1_000 || len(s.Leases) != 40_000 ||
+					!s.MoreLeases || s.Leases[0].HostState != cluster.HostAlive {
+					t.Errorf("%d hosts, %d leases, %v", len(s.Hosts), len(s.Leases), err)
+				}
+			})
+		}
+		all.Wait()
+		h.snapshot()
+		if calls := h.link.count(); calls["read"] != 1 || len(calls) != 1 || locks.pages != 4 {
+			t.Errorf("%v, and %d pages", calls, locks.pages)
+		}
+		time.Sleep(cluster.DefaultSnapshotAge)
+		h.snapshot()
+		if calls := h.link.count(); calls["read"] != 1 {
+			t.Errorf("after SnapshotAge: %v", calls)
+		}
+	})
+}
+
+// If one of the two stores does not answer, the other's part is new, and the snapshot says which is
+// not, and how old it is. A viewer who goes away costs the others nothing.
+//
+// Fails when a failure empties the snapshot, or a context ends the read of all.
+func TestSnapshotWhenAStoreIsDown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		locks := &listing{leases: 3}
+		h := f.start(cluster.Options{Locks: locks})
+		time.Sleep(time.Minute)
+		h.snapshot()
+		locks.mu.Lock()
+		locks.err = errDown
+		locks.mu.Unlock()
+		time.Sleep(time.Minute)
+		h.RecordRun(cluster.Run{Timer: "a"})
+		time.Sleep(time.Minute)
+		s, err := h.Snapshot(t.Context())
+		if !errors.Is(err, errDown) || !errors.Is(s.Err, errDown) || len(s.Leases) != 3 || len(s.Runs) != 1 ||
+			s.ReadAge < 2*time.Minute || s.ReadAge > 3*time.Minute || !s.ReadAt.Equal(time.Now().Add(-s.ReadAge)) {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if strings.Contains(h.log.String(), "WARN") {
+			t.Errorf("that is not the registry's failure: %s", h.log.String())
+		}
+		h.link.set(func(l *link) { l.hangs = 2 * time.Second })
+		time.Sleep(time.Second)
+		gone, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		var both sync.WaitGroup
+		both.Go(func() {
+			began := time.Now()
+			if s, err := h.Snapshot(gone); !errors.Is(err, context.DeadlineExceeded) || s == nil || time.Since(began) != time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		})
+		both.Go(func() {
+			if s, _ := h.Snapshot(t.Context()); len(s.Hosts) != 1 || time.Since(s.Hosts[0].SeenAt) > ttl {
+				t.Errorf("%+v", s.Hosts)
+			}
+		})
+		both.Wait()
+		h.link.heal()
+		f.end()
+	})
+}
+
+// A snapshot is JSON of stable keys, with instants in UTC, no null lists and errors as texts.
+//
+// Fails when a key is renamed.
+func TestSnapshotAsJSON(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(cluster.Options{Environment: "test", AppVersion: "v1", TTL: time.Minute})
+		h.Record(cluster.LeaseStamp{Name: "outbox:a", Slots: 3, Slot: 2, Fence: 7, ExpiresIn: time.Minute})
+		h.RecordRun(cluster.Run{Timer: "a", Slot: 1, Took: 1500 * time.Millisecond, Outcome: "ok", Attempts: 1,
+			Tick: time.Now().In(time.FixedZone("x", 3600))})
+		time.Sleep(30 * time.Second)
+		h.snapshot()
+		time.Sleep(time.Second)
+		h.link.set(func(l *link) { l.err = errDown })
+		text, err := json.Marshal(h.snapshotAnyway())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`"node":{"holder":"host-0/1/x","host":"host-0","pid":1,"environment":"test",` +
+			`"app_version":"v1","version":"`, `"up_for":31}`, `"read_at":"`, `"read_age":`, `"err":"cluster: read: `,
+			`"hosts":[{"holder":"host-0/1/x","host":"host-0","pid":1,"own":true,"state":"alive"`, `"ttl":60,"timers":[],` +
+				`"runners":[{"kind":"registry","name":"writer","state":"writing"`,
+			`"leases":[{"name":"outbox:a","slot":2,"kind":"outbox","state":"held","holder":"host-0/1/x","own":true,` +
+				`"host_state":"alive","fence":7,"acquired_at":"2000-01-01T00:00:00Z"`, `"events":[{"id":"`,
+			`"kind":"host_joined"`, `"runs":[{"id":"`, `"timer":"a","holder":"host-0/1/x","tick":"2000-01-01T00:00:00Z",` +
+				`"slot":1,"started_at":"`, `"took":1.5,"outcome":"ok","attempts":1}`} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s is not in it", want)
+			}
+		}
+		if strings.Contains(string(text), "null") {
+			t.Error("null")
+		}
+		if t.Failed() {
+			t.Logf("%s", text)
+		}
+		h.link.heal()
+		f.end()
+	})
+}
+
+// snapshotAnyway returns what a host sees, whether it is the latest or not.
+func (h *host) snapshotAnyway() *cluster.Snapshot {
+	s, _ := h.Snapshot(h.t.Context())
+	return s
+}
+
+// Names, texts and kinds of any kind come back as they were, or readable. Clocks that are 5 s apart
+// change no state.
+//
+// Fails when a text reaches a store as it is, or an instant of a host is compared with one of
+// another.
+func TestStrangeTexts(t *testing.T) {
+	for name, text := range map[string]string{
+		"quotes": `o'b"r` + "`;--", "four bytes": "𝄞🙂", "200 bytes": strings.Repeat("ab", 100),
+		"controls": "a\x00b\x07\n", "not UTF-8": "a\xffb", "1,000 bytes": strings.Repeat("ü", 500),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				reg := prometheus.NewRegistry()
+				clean := strings.ToValidUTF8(strings.Map(func(r rune) rune {
+					if r < ' ' {
+						return ' '
+					}
+					return r
+				}, text), "�")
+				host := clean
+				if len(host) > 255 {
+					if _, err := cluster.New(cluster.Options{Store: f.store, Holder: dlock.Holder{Host: text}}); err == nil {
+						t.Error("it was taken")
+					}
+					host = "host"
+				}
+				h := f.start(cluster.Options{Holder: dlock.Holder{Host: host, PID: 1, ID: "x"}, Registerer: reg,
+					Kind: func(string) string { return text }})
+				h.Add(runner(func(show func(kind, name, state string, changedAt time.Time, err error)) {
+					show(text, text, text, time.Now().Add(5*time.Second), errors.New(text))
+				}))
+				h.RecordRun(cluster.Run{Timer: text, Outcome: text, Err: text, By: text,
+					Holder: dlock.Holder{Host: text, ID: text}})
+				h.Record(cluster.LeaseStamp{Name: "a", Grant: text, ExpiresIn: time.Hour},
+					cluster.LeaseStamp{Name: text, ExpiresIn: time.Hour})
+				time.Sleep(time.Minute)
+				s := h.snapshot()
+				if len(s.Hosts) != 1 || s.Hosts[0].State != cluster.HostAlive || s.Hosts[0].Holder.Host != host {
+					t.Errorf("%+v", s.Hosts)
+				}
+				if len(s.Runs) != 1 || !strings.HasPrefix(clean, s.Runs[0].Timer) || len(s.Runs[0].Timer) < 3 {
+					t.Errorf("%+v", s.Runs)
+				}
+				if runs, err := h.Runs(t.Context(), text); err != nil || len(runs) != 1 {
+					t.Errorf("%+v, %v", runs, err)
+				}
+				valid := 1
+				if dlock.CheckName(text) == nil {
+					valid++
+				}
+				if len(s.Leases) != valid || !strings.HasPrefix(clean, s.Leases[0].Kind) || len(s.Leases[0].Kind) > 64 {
+					t.Errorf("%+v", s.Leases)
+				}
+				if out, err := json.Marshal(s); err != nil || !json.Valid(out) {
+					t.Error(err)
+				}
+				if n := value(t, reg, "tickslot_cluster_hosts", "state", "alive"); n != 1 {
+					t.Errorf("%v hosts", n)
+				}
+				f.end()
+			})
+		})
+	}
+}
