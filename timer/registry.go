@@ -17,10 +17,10 @@ import (
 // the places are free. All parts use the registry, and it uses none of them.
 type registry struct {
 	phase atomic.Int32  // a phase; written with mu held
+	since atomic.Int64  // when the phase began, in nanoseconds; 0: Run was not called. Likewise
 	ran   chan struct{} // closed when Run has begun
 
 	mu       sync.Mutex
-	since    time.Time // when the phase began; zero: created
 	entries  map[string]*entry
 	parting  map[string]*entry   // removed timers whose runs go on
 	removals map[*entry]*removal // callers of Remove that wait for their runs
@@ -71,14 +71,7 @@ func (g *registry) setPhase(p phase) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.phase.Store(int32(p))
-	g.since = time.Now()
-}
-
-// phaseSince returns the phase, and when it began; zero: Run was not called.
-func (g *registry) phaseSince() (phase, time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.current(), g.since
+	g.since.Store(time.Now().UnixNano())
 }
 
 // begin enters the phase running. It returns an error if Run was called before. prepare is called
@@ -91,7 +84,7 @@ func (g *registry) begin(prepare func()) error {
 	}
 	prepare()
 	g.phase.Store(int32(running))
-	g.since = time.Now()
+	g.since.Store(time.Now().UnixNano())
 	close(g.ran)
 	return nil
 }

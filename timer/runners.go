@@ -5,12 +5,15 @@ import (
 	"time"
 )
 
-// Runners shows the loops of a Scheduler, so that it is a cluster.Runner: itself with its phase, the
-// prober with what it last found of the store, and the heartbeat of its leases. It reads memory
+// Runners shows the loops of a Scheduler, so that it is a cluster.Runner: itself with its phase,
+// the prober with what it last found of the store, and the heartbeat of its leases. It reads memory
 // only.
 func (s *Scheduler) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
-	p, since := s.registry.phaseSince()
-	show("scheduler", "", p.String(), since, nil)
+	var since time.Time
+	if n := s.registry.since.Load(); n != 0 {
+		since = time.Unix(0, n)
+	}
+	show("scheduler", "", s.registry.current().String(), since, nil)
 	if s.store == nil {
 		return
 	}

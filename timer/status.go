@@ -238,14 +238,12 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 	return t, true
 }
 
-func (s *Scheduler) fallback(e *entry) bool { return s.store != nil && s.store.views.fallback(e) }
-
 // bound returns how many runs may go on at once in the fleet in the worst case; 0: not known.
 // Without the store, MaxPerHost is the only limit.
 func (s *Scheduler) bound(e *entry) int {
 	limit := e.hostLimit()
 	switch {
-	case s.session == nil || !s.fallback(e) && !e.timer.LocalOnly:
+	case s.session == nil || !s.store.views.fallback(e) && !e.timer.LocalOnly:
 		return e.limit()
 	case limit == unlimited:
 		return unlimited
@@ -345,30 +343,30 @@ func (s *Scheduler) LimitsAgree() error {
 //   - timers: TimersSucceed
 func (s *Scheduler) Checks() map[string]func() error {
 	return map[string]func() error{
-		"store":  s.storeServes,
+		"store":  func() error { return checkStore(s.store) },
 		"leases": s.LeasesRenewed,
 		"limits": s.LimitsAgree,
 		"timers": s.TimersSucceed,
 	}
 }
 
-// storeServes is the check named store.
-func (s *Scheduler) storeServes() error {
-	if s.store == nil {
+// checkStore is the check named store. Without a store w is nil.
+func checkStore(w *storeWatch) error {
+	if w == nil {
 		return nil
 	}
 	var errs []error
-	for _, e := range s.registry.all() {
+	for _, e := range w.registry.all() {
 		name := e.timer.Name
-		if s.fallback(e) {
+		if w.views.fallback(e) {
 			errs = append(errs, fmt.Errorf("timer %q runs without the store", name))
 		}
-		if fault := s.store.views.fault(e); fault != "" {
+		if fault := w.views.fault(e); fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q does not run: %s", name, fault))
 		}
 	}
-	for _, server := range s.store.serversDown() {
-		errs = append(errs, fmt.Errorf("a server of the store (%s) does not answer: %s", s.store.label, server))
+	for _, server := range w.serversDown() {
+		errs = append(errs, fmt.Errorf("a server of the store (%s) does not answer: %s", w.label, server))
 	}
-	return errors.Join(s.store.reachable(), sorted(errs))
+	return errors.Join(w.reachable(), sorted(errs))
 }
