@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/lockmetrics"
 	"github.com/tickslot/tickslot/dlock/memlock"
@@ -43,6 +44,9 @@ func metrics(t *testing.T) map[string]bool {
 	}
 	if _, err := timer.New(timer.Config{Lock: memlock.New(), Registerer: g,
 		Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore(), Registerer: g}); err != nil {
 		t.Fatal(err)
 	}
 	described := make(chan *prometheus.Desc, 1000)
