@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,7 +67,8 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := loser.Semaphore("outbox:mail", 1).TryAcquire(t.Context()); !errors.Is(err, dlock.ErrNotAcquired) {
+				_, err = loser.Semaphore("outbox:mail", 1).TryAcquire(t.Context())
+				if !errors.Is(err, dlock.ErrNotAcquired) {
 					t.Fatal(err)
 				}
 				time.Sleep(2*time.Second + time.Millisecond)
@@ -78,7 +80,8 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 				acquired := who[0].AcquiredAt
 				time.Sleep(10 * time.Minute)
 				who = b.snapshot().Who(cluster.KindOutbox)
-				if len(who) != 1 || time.Since(who[0].RenewedAt) > ttl || who[0].AcquiredAt.Sub(acquired).Abs() > time.Millisecond {
+				if len(who) != 1 || time.Since(who[0].RenewedAt) > ttl ||
+					who[0].AcquiredAt.Sub(acquired).Abs() > time.Millisecond {
 					t.Fatalf("it was not renewed: %+v", who)
 				}
 				if err := lease.Release(t.Context()); err != nil {
@@ -86,7 +89,8 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 				}
 				time.Sleep(2 * time.Second)
 				s := b.snapshot()
-				if len(s.Leases) != 1 || s.Leases[0].State != cluster.LeaseReleased || s.Leases[0].Holder != a.Holder() ||
+				if len(s.Leases) != 1 || s.Leases[0].State != cluster.LeaseReleased ||
+					s.Leases[0].Holder != a.Holder() ||
 					time.Since(s.Leases[0].ReleasedAt) > 3*time.Second {
 					t.Errorf("%+v", s.Leases)
 				}
@@ -97,7 +101,8 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := f.locks.Revoke(t.Context(), "outbox:mail", 0, lease.Fence(), dlock.Origin{By: "ann"}); err != nil {
+				by := dlock.Origin{By: "ann"}
+				if err := f.locks.Revoke(t.Context(), "outbox:mail", 0, lease.Fence(), by); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(20 * time.Second)
@@ -125,7 +130,8 @@ func TestListedLeasesAreNotRecorded(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(cluster.Options{Locks: f.locks})
 		link := dlocktest.NewFaulty(f.locks)
-		one, two := h.session(h.Decorate(unwrapping{link, f.locks}), dlock.Hooks{}), h.session(h.Decorate(f.locks), dlock.Hooks{})
+		one := h.session(h.Decorate(unwrapping{link, f.locks}), dlock.Hooks{})
+		two := h.session(h.Decorate(f.locks), dlock.Hooks{})
 		lease, err := one.Mutex("mine").TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -172,8 +178,8 @@ type unwrapping struct {
 
 func (u unwrapping) Unwrap() dlock.DistributedLock { return u.store }
 
-// A registry that hangs, panics, is full or gone, and a classifier that blocks, cost a lock nothing:
-// not a call, not a moment, and no lease.
+// A registry that hangs, panics, is full or gone, and a classifier that blocks, cost a lock
+// nothing: not a call, not a moment, and no lease.
 //
 // Fails when Decorate waits for the writer, or calls the user's function.
 func TestRegistryCostsALockNothing(t *testing.T) {
@@ -189,8 +195,8 @@ func TestRegistryCostsALockNothing(t *testing.T) {
 		"down":               {fault: func(l *link) { l.err = errDown }},
 		"classifier panics":  {fault: func(*link) {}, kind: func(string) string { panic("oh") }},
 		"classifier blocks":  {fault: func(*link) {}, kind: func(string) string { time.Sleep(time.Hour); return "x" }},
-		"classifier exits":   {fault: func(*link) {}, kind: func(string) string { var m map[string]int; m["a"] = 1; return "" }},
-		"classifier babbles": {fault: func(*link) {}, kind: func(n string) string { return strings.Repeat("\x00𝄞'\xff", 99) }},
+		"classifier exits":   {fault: func(*link) {}, kind: func(string) string { runtime.Goexit(); return "" }},
+		"classifier babbles": {fault: func(*link) {}, kind: func(string) string { return strings.Repeat("\x00𝄞", 99) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -45,8 +45,10 @@ func newListing(locks dlock.DistributedLock) *listing {
 
 // is reports whether lock is the store that is listed, or may be.
 func (l *listing) is(lock dlock.DistributedLock) bool {
-	lock = unwrapped(lock)
-	return l.lists != nil && reflect.TypeOf(lock).Comparable() && reflect.TypeOf(l.locks).Comparable() && lock == l.locks
+	if lock = unwrapped(lock); l.lists == nil || !reflect.ValueOf(lock).Comparable() {
+		return false
+	}
+	return reflect.ValueOf(l.locks).Comparable() && lock == l.locks
 }
 
 func (l *listing) works() bool { return l.state.Load() == listingWorks }

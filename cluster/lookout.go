@@ -11,11 +11,12 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A lookout is told of the rows whenever somebody has read them, and notes what no process writes of
-// itself: that a host is gone, and that one is of another environment.
+// A lookout is told of the rows whenever somebody has read them, and notes what no process writes
+// of itself: that a host is gone, and that one is of another environment.
 //
-// It also says when this host is to look by itself, which all hosts together do about once per beat:
-// so there is always one that knows, and nobody reads the whole registry once per beat and host.
+// It also says when this host is to look by itself, which all hosts together do about once per
+// beat: so there is always one that knows, and nobody reads the whole registry once per beat and
+// host.
 type lookout struct {
 	options Options
 	notes   *notes
@@ -82,7 +83,8 @@ func (l *lookout) see(hosts []Host, at time.Time) {
 		l.others = others
 		if len(others) > 0 {
 			l.faults.warn("cluster: other hosts on this registry are of another environment: give each environment a "+
-				"table or prefix of its own", "environment", l.options.Environment, "others", strings.Join(others, ", "))
+				"table or prefix of its own",
+				"environment", l.options.Environment, "others", strings.Join(others, ", "))
 		}
 	}
 }

@@ -17,9 +17,9 @@ const (
 	hastyRetries = 2
 )
 
-// A loop is what the goroutine of Run does: on each beat one call. That is a stamp with all there is
-// to write, or if there is nothing, and the last one went well, now and then a look at the fleet or
-// a sweep. News is written sooner, at most once per wakeGap.
+// A loop is what the goroutine of Run does: on each beat one call. That is a stamp with all there
+// is to write, or if there is nothing, and the last one went well, now and then a look at the fleet
+// or a sweep. News is written sooner, at most once per wakeGap.
 type loop struct {
 	registry *Registry
 	beat     time.Duration
@@ -127,7 +127,7 @@ func (l *loop) look(ctx context.Context) {
 	l.looks++
 	// Not bound to ctx: the call would be left behind when Run returns.
 	ctx = context.WithoutCancel(ctx)
-	if l.looks%2 == 0 && r.listing.works() && r.faults.errorOf(opRead) == nil {
+	if l.looks%2 == 0 && !r.listing.unsupported() && r.faults.errorOf(opRead) == nil {
 		r.reader.refreshLeases(ctx, l.beat)
 		return
 	}
@@ -150,8 +150,8 @@ func (l *loop) write(ctx context.Context) time.Duration {
 	return l.wait(backlog)
 }
 
-// wait returns when to take the next turn. It is jittered, so that hosts that start together, or lost
-// the store together, do not call it together.
+// wait returns when to take the next turn. It is jittered, so that hosts that start together, or
+// lost the store together, do not call it together.
 func (l *loop) wait(backlog bool) time.Duration {
 	switch {
 	case l.failures > 0 && l.failures <= hastyRetries:

@@ -114,8 +114,8 @@ const (
 	leaseLost
 )
 
-// update notes what has become of a grant at an instant, and returns who has it. news is false if it
-// was known to be over.
+// update notes what has become of a grant at an instant, and returns who has it. news is false if
+// it was known to be over.
 func (n *notes) update(
 	key rowKey, grant string, to leaseState, at, expiresAt time.Time,
 ) (holder dlock.Holder, news bool) {

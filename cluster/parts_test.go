@@ -24,7 +24,8 @@ var (
 // A scheduler, a session and an elector show what they do, and other hosts see it, with the timers
 // and their limits, and the runs.
 //
-// Fails when one of them shows nothing, shows a state that is not its own, or a run is not recorded.
+// Fails when one of them shows nothing, shows a state that is not its own, or a run is not
+// recorded.
 func TestPartsShowThemselves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -77,7 +78,8 @@ func TestPartsShowThemselves(t *testing.T) {
 		}
 		link.Inject(dlocktest.Error(errDown))
 		time.Sleep(time.Minute)
-		if got := states(); !slices.Contains(got, "heartbeat : failing") && !slices.Contains(got, "leader relay: store_down") {
+		if got := states(); !slices.Contains(got, "heartbeat : failing") &&
+			!slices.Contains(got, "leader relay: store_down") {
 			t.Errorf("while the store fails: %q", got)
 		}
 		link.Heal()
@@ -101,7 +103,8 @@ func TestPartsShowThemselves(t *testing.T) {
 		if err != nil || len(runs) < 10 || len(runs) != ran {
 			t.Fatalf("%d runs of %d, %v", len(runs), ran, err)
 		}
-		if r := runs[1]; r.Holder != h.Holder() || r.Took != time.Second || r.Outcome != "error" || r.Err != errDown.Error() ||
+		if r := runs[1]; r.Holder != h.Holder() || r.Took != time.Second || r.Outcome != "error" ||
+			r.Err != errDown.Error() ||
 			r.Tick.IsZero() || r.Attempts != 1 || r.StartedAt.Sub(r.Tick).Abs() > time.Second || r.Fence == 0 {
 			t.Errorf("%+v", r)
 		}

@@ -96,17 +96,18 @@ func (r *Registry) hostEvent(kind EventKind) {
 
 // environmentError says what to do.
 func (r *Registry) environmentError(others []string) error {
-	return fmt.Errorf("cluster: this host is of environment %q, and live hosts on the same registry are of %q: give each "+
-		"environment a table or prefix of its own, for the registry and for the locks, or correct Options.Environment",
+	return fmt.Errorf("cluster: this host is of environment %q, and live hosts on the same registry are of %q: give "+
+		"each environment a table or prefix of its own, for the registry and for the locks, or correct "+
+		"Options.Environment",
 		r.options.Environment, strings.Join(others, `", "`))
 }
 
 // Record records leases by hand, for locks that are not decorated: each once when it is acquired,
-// again whenever it is renewed, and a last time with Released, or with a negative ExpiresIn if it was
-// lost. Only holders record. Durations are from now. Holder is by default that of the registry, and
-// Kind that of the name. Set Fence, or else Grant, so that one grant can be told from the next; do
-// not put a token there. It does not block, calls no store, and ignores a stamp whose Name is not
-// valid (dlock.CheckName).
+// again whenever it is renewed, and a last time with Released, or with a negative ExpiresIn if it
+// was lost. Only holders record. Durations are from now. Holder is by default that of the registry,
+// and Kind that of the name. Set Fence, or else Grant, so that one grant can be told from the next;
+// do not put a token there. It does not block, calls no store, and ignores a stamp whose Name is
+// not valid (dlock.CheckName).
 func (r *Registry) Record(leases ...LeaseStamp) {
 	now := time.Now()
 	for _, l := range leases {
@@ -124,9 +125,9 @@ func (r *Registry) Record(leases ...LeaseStamp) {
 	}
 }
 
-// RecordRun records a run of a timer that has ended, which outlives this process. It is written with
-// the next beat. EndedAgo is from now, Holder by default that of the registry, and ID one that no
-// other run has. Package cluster/clustertimer calls it for the runs of a timer.Scheduler.
+// RecordRun records a run of a timer that has ended, which outlives this process. It is written
+// with the next beat. EndedAgo is from now. Holder is by default that of the registry, and ID one
+// that no other run has. Package cluster/clustertimer calls it for the runs of a timer.Scheduler.
 func (r *Registry) RecordRun(run Run) {
 	if run.Holder == (dlock.Holder{}) {
 		run.Holder = r.options.Holder

@@ -145,9 +145,9 @@ type HistoryRun struct {
 // Snapshot returns what is known of the fleet: hosts, leases, events and runs. It works whether Run
 // is running or not.
 //
-// All callers share one read per Options.SnapshotAge, which takes one call to the registry and one to
-// the store of locks for each 10,000 leases. If a store does not answer, or ctx ends, the error says
-// so, and the Snapshot has what was read last, with its age. The Snapshot is never nil.
+// All callers share one read per Options.SnapshotAge, which takes one call to the registry and one
+// to the store of locks for each 10,000 leases. If a store does not answer, or ctx ends, the error
+// says so, and the Snapshot has what was read last, with its age. The Snapshot is never nil.
 func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 	r.reader.refresh(ctx, r.options.SnapshotAge, true)
 	detail := r.runners.detail()
@@ -191,8 +191,8 @@ func (s *Snapshot) Who(kind string) []Lease {
 	return held
 }
 
-// Runs returns the last runs of a timer, newest first, up to RunsPerTimer, whichever host made them.
-// It is a call to the registry.
+// Runs returns the last runs of a timer, newest first, up to RunsPerTimer, whichever host made
+// them. It is a call to the registry.
 func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error) {
 	var runs []Run
 	now := time.Now()

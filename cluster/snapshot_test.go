@@ -126,7 +126,8 @@ func TestSnapshotWhenAStoreIsDown(t *testing.T) {
 		var both sync.WaitGroup
 		both.Go(func() {
 			began := time.Now()
-			if s, err := h.Snapshot(gone); !errors.Is(err, context.DeadlineExceeded) || s == nil || time.Since(began) != time.Second {
+			if s, err := h.Snapshot(gone); !errors.Is(err, context.DeadlineExceeded) || s == nil ||
+				time.Since(began) != time.Second {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 		})
@@ -210,7 +211,8 @@ func TestStrangeTexts(t *testing.T) {
 				}, text), "�")
 				host := clean
 				if len(host) > 255 {
-					if _, err := cluster.New(cluster.Options{Store: f.store, Holder: dlock.Holder{Host: text}}); err == nil {
+					tooLong := dlock.Holder{Host: text}
+					if _, err := cluster.New(cluster.Options{Store: f.store, Holder: tooLong}); err == nil {
 						t.Error("it was taken")
 					}
 					host = "host"

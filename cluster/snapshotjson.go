@@ -50,8 +50,8 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 		Runs       []HistoryRun   `json:"runs"`
 
 		OtherEnvironments []string `json:"other_environments,omitempty"`
-	}{s.Node, some(s.Runners), s.ReadAt.UTC(), jsonSeconds(s.ReadAge), text, some(s.Hosts), some(s.Leases), s.MoreLeases,
-		some(s.Events), some(s.Runs), s.OtherEnvironments})
+	}{s.Node, some(s.Runners), s.ReadAt.UTC(), jsonSeconds(s.ReadAge), text, some(s.Hosts), some(s.Leases),
+		s.MoreLeases, some(s.Events), some(s.Runs), s.OtherEnvironments})
 }
 
 // MarshalJSON implements json.Marshaler: see Snapshot.

@@ -26,8 +26,8 @@ type writer struct {
 	wroteAt time.Time // zero: not yet
 }
 
-// write writes one batch, and again at once if the store wants to know more. backlog says that there
-// is more to write.
+// write writes one batch, and again at once if the store wants to know more. backlog says that
+// there is more to write.
 func (w *writer) write(ctx context.Context, left bool) (backlog bool, err error) {
 	t := w.notes.take(w.listing.unsupported())
 	detail := w.runners.detail().encode()

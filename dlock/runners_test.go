@@ -43,7 +43,8 @@ func TestSessionShowsItsHeartbeat(t *testing.T) {
 		link.Inject(dlocktest.Error(errDown))
 		began := time.Now()
 		time.Sleep(9 * time.Second)
-		if session.Runners(show); state != "failing" || !errors.Is(err, errDown) || changedAt.Sub(began) > 5*time.Second {
+		if session.Runners(show); state != "failing" || !errors.Is(err, errDown) ||
+			changedAt.Sub(began) > 5*time.Second {
 			t.Errorf("while the store fails: %s since %v, %v", state, changedAt, err)
 		}
 		link.Heal()

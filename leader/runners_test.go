@@ -21,8 +21,8 @@ func TestElectorShowsItself(t *testing.T) {
 			calls := 0
 			h.Runners(func(kind, name, state string, changedAt time.Time, err error) {
 				calls++
-				if kind != "leader" || name != "relay" || state != string(want) || !changedAt.Equal(h.Status().ChangedAt) ||
-					!errors.Is(err, wantErr) {
+				if kind != "leader" || name != "relay" || state != string(want) ||
+					!changedAt.Equal(h.Status().ChangedAt) || !errors.Is(err, wantErr) {
 					t.Errorf("%s %s: %s since %v, %v", kind, name, state, changedAt, err)
 				}
 			})

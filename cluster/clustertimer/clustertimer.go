@@ -1,5 +1,5 @@
-// Package clustertimer tells a cluster.Registry about the runs of a timer.Scheduler, so that the last
-// runs of each timer outlive the processes that made them.
+// Package clustertimer tells a cluster.Registry about the runs of a timer.Scheduler, so that the
+// last runs of each timer outlive the processes that made them.
 //
 //	timers, err := timer.New(timer.Config{
 //		Lock:   registry.Decorate(store), // for events; without it only runs are recorded

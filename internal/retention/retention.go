@@ -32,8 +32,8 @@ type Sweeper struct {
 	errors atomic.Uint64
 }
 
-// Next returns how long to wait before the next call of Once, if so many hosts share the work. It is
-// random: half to one and a half times as long as it is this host's turn on average.
+// Next returns how long to wait before the next call of Once, if so many hosts share the work. It
+// is random: half to one and a half times as long as it is this host's turn on average.
 func (s *Sweeper) Next(hosts int) time.Duration {
 	wait := s.Interval * time.Duration(max(1, hosts))
 	if wait/time.Duration(max(1, hosts)) != s.Interval { // it overflowed
