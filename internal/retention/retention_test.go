@@ -1,0 +1,77 @@
+package retention_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/retention"
+)
+
+// Hosts that share the work sweep once per Interval together, not at one instant, and go on at once
+// while batches are full. A sweep that fails or panics costs nothing but its turn.
+//
+// Fails when Next does not look at how many hosts there are, at a full batch, or is not random.
+func TestSweepersShareTheWork(t *testing.T) {
+	for name, fault := range map[string]func(int) error{
+		"well":  func(int) error { return nil },
+		"fails": func(n int) error { return map[bool]error{true: errors.New("no")}[n%3 == 0] },
+		"panics": func(n int) error {
+			if n%3 == 0 {
+				panic("oh")
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const hosts, day = 20, 24 * time.Hour
+				old := 100_000
+				calls := make(chan int, 1)
+				calls <- 0
+				at := map[time.Time]int{}
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan bool)
+				sweepers := make([]*retention.Sweeper, hosts)
+				for i := range sweepers {
+					sweepers[i] = &retention.Sweeper{Interval: time.Minute, Pause: time.Second, Batch: 1_000,
+						Delete: func(_ context.Context, limit int) (int, error) {
+							n := <-calls + 1
+							defer func() { calls <- n }()
+							at[time.Now()]++
+							if err := fault(n); err != nil {
+								return 0, err
+							}
+							k := min(old, limit)
+							old -= k
+							return k, nil
+						}}
+					go func() {
+						sweepers[i].Run(ctx, func() int { return hosts })
+						ended <- true
+					}()
+				}
+				time.Sleep(day)
+				stop()
+				var rows, failed uint64
+				for _, s := range sweepers {
+					<-ended
+					rows, failed = rows+s.Rows(), failed+s.Errors()
+				}
+				n := <-calls
+				if most := int(day/time.Minute) * 5 / 4; n > most+200 || n < most/2 {
+					t.Errorf("%d sweeps", n)
+				}
+				if old != 0 || rows != 100_000 || (failed > 0) != (name != "well") {
+					t.Errorf("%d rows are left, %d deleted, %d failures", old, rows, failed)
+				}
+				if len(at) < n*9/10 {
+					t.Errorf("%d sweeps at %d instants", n, len(at))
+				}
+			})
+		})
+	}
+}
