@@ -1,3 +1,63 @@
 // Package cluster is a registry of who is there and who holds what: hosts, leases, leaders, what
-// happened, and the last runs of timers.
+// happened, and the last runs of timers. Ask any process of a fleet "which of my N nodes is the
+// outbox running on right now?", and it answers as every other one would.
+//
+//	registry, err := cluster.New(cluster.Options{Store: store, Locks: locks})
+//	...
+//	session, err := dlock.NewSession(registry.Decorate(locks), dlock.SessionOptions{Holder: registry.Holder()})
+//	registry.Add(session) // and electors, schedulers, your own loops
+//	go registry.Run(ctx)  // stamps this process until ctx ends
+//	...
+//	snapshot, err := registry.Snapshot(ctx)
+//	for _, lease := range snapshot.Who(cluster.KindLeader) {
+//		fmt.Println(lease.Name, "is led by", lease.Holder, "which is", lease.HostState)
+//	}
+//
+// A store of the registry is in package sqlregistry or redisregistry, and [NewMemoryStore] is one
+// for tests. A program without this package sends nothing of it over the wire.
+//
+// # What a process writes
+//
+// [Registry.Run] stamps the process every third of Options.TTL, in one call, with all that it has
+// to tell since: leases that were recorded, events, and runs that have ended. What it says of
+// itself, its timers with their limits and the state of each [Runner], is sent when it changed.
+// News of leases and events is written within about a second, and not more often. While there is no
+// news, it makes one call per beat and no other: when it is its turn to look at the fleet or to
+// sweep old rows, it does that instead of a stamp.
+//
+// A process that has not stamped for a TTL is suspect, for two it is gone; one that ends in good
+// order is gone at once. Rows of hosts and leases are swept after the longer of 60 s and three
+// TTLs. All this goes by the clock of the store, so clocks of hosts may differ.
+//
+// # Where leases come from
+//
+// A store of locks that can list its leases ([dlock.Enumerator]: redislock, sqllock, memlock) is
+// asked for them when somebody looks. Leases of any other store (native locks, Redlock, a Redis
+// Cluster without a hash tag, your own) are recorded by whoever holds them: [Registry.Decorate]
+// wraps the store and notes what it grants, extends and releases, or [Registry.Record] is called by
+// hand. Losers of a race leave no row. A lease stays visible for a while after it was released, so
+// that one which is held for a moment at a time is seen, too.
+//
+// Decorate also notes events: leases that were gained and released (not of timers, whose runs tell
+// more, and of what belongs to them), lost, forced by an operator, or found expired.
+//
+// # What a registry does to locks
+//
+// Nothing. No call for a lock is added or delayed, and none fails, whether the registry is slow,
+// full, missing or down. What it cannot write waits, bounded, is written later, and nothing is
+// written twice; what does not fit is dropped and counted. The log says once that it fails, and
+// once that it works again. Give its Store connections of its own.
+//
+// # What is not promised
+//
+// This is a view, and not a lock: what it shows may be a moment old, and a lease of a process that
+// was killed is shown as held until it expires. Decide nothing by it that must not happen twice;
+// use the [dlock.Fence].
+//
+// Recorded leases are as right as the last beat of their holder: within about a second of an
+// acquire, and after kill -9 until they expire. A lease of a holder that the registry could not
+// write for is not shown.
+//
+// Events and runs may be missing if more happen than fit, or if a process dies with what it has not
+// written. That a host is gone may be told twice, by two hosts that notice at once.
 package cluster

@@ -69,6 +69,9 @@ type decoded struct {
 
 // refresh reads what is older than age, and returns when it is there or ctx ends.
 func (r *reader) refresh(ctx context.Context, age time.Duration, withLeases bool) {
+	if age == 0 {
+		r.calls.Forget("rows") // a call that is under way may have been answered already
+	}
 	read := r.calls.DoChan("rows", func() (any, error) { r.readRows(age); return nil, nil })
 	if withLeases {
 		r.refreshLeases(ctx, age)
@@ -111,7 +114,7 @@ func (r *reader) readRows(age time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows.triedAt, r.rows.err = time.Now(), err
-	if err == nil {
+	if err == nil && !now.Before(r.rows.at) {
 		r.rows.value, r.rows.at, r.all = shown, now, nil
 	}
 }
