@@ -113,6 +113,13 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 				if who := b.snapshot().Who(cluster.KindOutbox); len(who) != 0 {
 					t.Errorf("it was revoked: %+v", who)
 				}
+				for _, b := range a.link.batches() {
+					for _, l := range b.Leases {
+						if len(l.Grant) != 32 { // a token of a session has another length
+							t.Errorf("is this a token? %q", l.Grant)
+						}
+					}
+				}
 				closeSession(t, winner)
 				closeSession(t, loser)
 				f.end()
@@ -219,6 +226,9 @@ func TestRegistryCostsALockNothing(t *testing.T) {
 					t.Errorf("it took %v and %d calls", took, counted.Calls(dlocktest.OpAcquire))
 				}
 				time.Sleep(time.Minute)
+				if c.kind != nil && h.state(h) != cluster.HostAlive {
+					t.Errorf("its registry stands still: it is %q", h.state(h))
+				}
 				for _, l := range leases {
 					if !l.Valid() {
 						t.Fatal("not valid")

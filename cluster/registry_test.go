@@ -139,7 +139,12 @@ func TestEnvironmentsDoNotMix(t *testing.T) {
 		for _, h := range []*host{c, d} {
 			go func() { ended <- h.Run(t.Context()) }()
 		}
-		if err := <-ended; err == nil {
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("two environments on one registry")
+			}
+		case <-time.After(time.Hour):
 			t.Error("two environments on one registry")
 		}
 	})
@@ -199,12 +204,18 @@ func TestRegistryThatFails(t *testing.T) {
 
 // A healthy host makes one call per beat, on average over a long time and all that it does.
 //
-// Fails when a look or a sweep is made beside the stamp.
+// Fails when a look or a sweep is made beside the stamp, news that is written wakes the writer
+// again, or a lease is written with each stamp.
 func TestOneCallPerBeat(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 3 {
 			f.start(cluster.Options{Locks: f.locks})
+		}
+		f.hosts[0].Record(cluster.LeaseStamp{Name: "mine", Fence: 1, ExpiresIn: 24 * time.Hour})
+		time.Sleep(5 * time.Second)
+		if n := f.hosts[0].link.count()["write"]; n != 2 {
+			t.Errorf("%d writes: that the host has joined, and the news a second later", n)
 		}
 		time.Sleep(time.Minute)
 		const hours = 10
@@ -224,6 +235,13 @@ func TestOneCallPerBeat(t *testing.T) {
 			if s := f.hosts[0].state(h); s != cluster.HostAlive {
 				t.Errorf("it is %q", s)
 			}
+		}
+		stamps := 0
+		for _, b := range f.hosts[0].link.batches() {
+			stamps += len(b.Leases)
+		}
+		if stamps != 1 {
+			t.Errorf("a lease of which nothing is new was written %d times", stamps)
 		}
 		f.end()
 	})
