@@ -217,6 +217,9 @@ func TestOneCallPerBeat(t *testing.T) {
 		if n := f.hosts[0].link.count()["write"]; n != 2 {
 			t.Errorf("%d writes: that the host has joined, and the news a second later", n)
 		}
+		if n := f.hosts[1].link.count()["write"]; n != 1 {
+			t.Errorf("%d writes: that the host has joined", n)
+		}
 		time.Sleep(time.Minute)
 		const hours = 10
 		for _, h := range f.hosts {
