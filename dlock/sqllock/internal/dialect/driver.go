@@ -3,9 +3,7 @@ package dialect
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
-	"fmt"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
@@ -45,29 +43,7 @@ func (p Pool) WithDB(do func(*sql.DB) error) error { return do(p.DB) }
 // Close leaves the *sql.DB alone: it is the caller's.
 func (p Pool) Close() error { return nil }
 
-// With calls do with a connection. A connection that was closed while it was idle is replaced, as
-// database/sql would do. A connection to a server that has become read-only is discarded, so that
-// the next call can reach the new primary.
+// With calls do with a connection: see sqlkit.With.
 func (p Pool) With(ctx context.Context, do func(*sql.Conn) error) error {
-	for tries := 0; ; tries++ {
-		conn, err := p.DB.Conn(ctx)
-		if err != nil {
-			if s := p.DB.Stats(); ctx.Err() != nil && s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
-				return fmt.Errorf("all %d connections of the pool are in use: give the store a *sql.DB of its own: %w",
-					s.InUse, err)
-			}
-			return err
-		}
-		err = do(conn)
-		if sqlkit.State(err) == sqlkit.ReadOnly {
-			Discard(conn)
-		}
-		_ = conn.Close()
-		if !errors.Is(err, driver.ErrBadConn) || tries == sqlkit.MaxStale {
-			return err
-		}
-	}
+	return sqlkit.With(ctx, p.DB, do)
 }
-
-// Discard removes a connection from the pool.
-func Discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }

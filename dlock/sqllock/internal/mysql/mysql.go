@@ -231,7 +231,7 @@ func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.R
 		}
 		defer func() {
 			if _, failed := conn.ExecContext(ctx, end); failed != nil {
-				dialect.Discard(conn)
+				sqlkit.Discard(conn)
 			}
 		}()
 		return sqlkit.EachRow(ctx, conn, query, args, row)

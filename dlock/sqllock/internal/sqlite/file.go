@@ -1,14 +1,12 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"reflect"
 	"strings"
@@ -40,34 +38,8 @@ func newFile(db dialect.Pool) *file {
 	return &file{db: db, turn: make(chan struct{}, 1), open: map[any]openFile{}}
 }
 
-// inTime makes a call that returns when ctx ends, even if the disk hangs; its outcome is unknown
-// then. The call's own context ends a little earlier, so that it can still say what it was waiting
-// for.
-func inTime[A any](ctx context.Context, call func(context.Context) (A, error)) (none A, _ error) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(sqlkit.LastResort)
-	}
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	own, cancelOwn := context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/10, 50*time.Millisecond)))
-	type answer struct {
-		a   A
-		err error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		defer cancelOwn()
-		a, err := call(own)
-		done <- answer{a, err}
-	}()
-	select {
-	case got := <-done:
-		return got.a, advise(got.err)
-	case <-ctx.Done():
-		return none, ctx.Err()
-	}
-}
+var errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call "+
+	"db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
 
 // local is the context of all statements. Only locks take long in SQLite, and those are waited for
 // in Go, so no statement needs to be interrupted.
@@ -147,7 +119,7 @@ func (f *file) write(ctx context.Context, query string, do func(*sql.Conn, *sql.
 		defer prepared.Close()
 		// It fails in a transaction that somebody else has left open, with which our rows would be
 		// undone.
-		if err := patiently(ctx, func() error { return exec("BEGIN IMMEDIATE") }); err != nil {
+		if err := sqlkit.Patiently(ctx, func() error { return exec("BEGIN IMMEDIATE") }); err != nil {
 			return err
 		}
 		open := true
@@ -156,39 +128,16 @@ func (f *file) write(ctx context.Context, query string, do func(*sql.Conn, *sql.
 				return
 			}
 			if err := exec("ROLLBACK"); err != nil && !strings.Contains(err.Error(), "no transaction is active") {
-				dialect.Discard(conn)
+				sqlkit.Discard(conn)
 			}
 		}()
 		if err := do(conn, prepared); err != nil {
 			return err
 		}
-		err = patiently(ctx, func() error { return exec("COMMIT") })
+		err = sqlkit.Patiently(ctx, func() error { return exec("COMMIT") })
 		open = err != nil
 		return err
 	})
-}
-
-// pollEvery is the average time between two attempts to get a lock of the file. All waiters try
-// equally often, so none starves.
-const pollEvery = time.Millisecond
-
-// patiently calls try until it does not fail because of a locked file, or ctx ends.
-func patiently(ctx context.Context, try func() error) error {
-	var locked error
-	for {
-		if err := ctx.Err(); err != nil { // nobody waits for the answer, so it must not be a grant
-			return cmp.Or(locked, err)
-		}
-		err := try()
-		if !isLocked(err) || errors.Is(err, errLocked) {
-			return err
-		}
-		locked = fmt.Errorf("%w: %w", errLocked, err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pollEvery/2 + rand.N(pollEvery)):
-		}
-	}
 }
 
 // with calls do with a connection whose file is still the one at its path. It calls do again while
@@ -205,12 +154,12 @@ func (f *file) with(ctx context.Context, do func(*sql.Conn) error) error {
 			return err
 		}
 		if moved {
-			dialect.Discard(conn)
+			sqlkit.Discard(conn)
 			return driver.ErrBadConn // release the turn
 		}
 		return do(conn)
 	}
-	return patiently(ctx, func() error { return f.db.With(ctx, guarded) })
+	return sqlkit.Patiently(ctx, func() error { return f.db.With(ctx, guarded) })
 }
 
 // openFile is the file of a connection, as found at its path when the connection was first used.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // snapshot is everything that decides about an acquire, read at once: see snapshot.sql.
@@ -131,7 +132,7 @@ func (w window) of(n int) (before, last int) {
 // Acquire first reads without a lock, so that a refusal is one statement. If a slot is free it
 // reads again with the lock.
 func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.AcquireResult, error) {
-	return inTime(ctx, func(ctx context.Context) (v dialect.AcquireResult, err error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (v dialect.AcquireResult, err error) {
 		in := window(rand.IntN(1 << 30))
 		look, err := s.looks(c, in, func(args []any) (snapshot, error) {
 			return read(ctx, s.file, s.queries.snapshot, args, (*snapshot).dest)

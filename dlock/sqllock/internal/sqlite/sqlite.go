@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
@@ -113,7 +114,7 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 	if err := json.Unmarshal([]byte(grants), &wanted); err != nil {
 		return "", err
 	}
-	held, err := inTime(ctx, func(ctx context.Context) (held map[key]row, err error) {
+	held, err := sqlkit.InTime(ctx, func(ctx context.Context) (held map[key]row, err error) {
 		err = s.write(ctx, query, func(conn *sql.Conn, statement *sql.Stmt) error {
 			rows, err := scan(func(r *row) []any {
 				return []any{&r.resource, &r.token, &r.declared, &r.version, &r.revoked}
@@ -158,14 +159,14 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 
 // List implements dialect.Database.
 func (s *DB) List(ctx context.Context, resource string) (held string, err error) {
-	return inTime(ctx, func(ctx context.Context) (string, error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (string, error) {
 		return read(ctx, s.file, s.queries.list, []any{resource}, func(held *string) []any { return []any{held} })
 	})
 }
 
 // Enumerate implements dialect.Database.
 func (s *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (dialect.LeasePage, error) {
-	return inTime(ctx, func(ctx context.Context) (dialect.LeasePage, error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (dialect.LeasePage, error) {
 		var leases string
 		args := []any{c.Prefix, c.After.Resource, c.After.Slot, c.Limit, c.Released}
 		p, err := read(ctx, s.file, s.queries.enumerate, args, func(p *dialect.LeasePage) []any {
@@ -191,7 +192,7 @@ func (s *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
 
 // Inspect implements dialect.Database.
 func (s *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
-	return inTime(ctx, func(ctx context.Context) (string, error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (string, error) {
 		return read(ctx, s.file, s.queries.inspect, []any{resources, values}, func(answers *string) []any {
 			return []any{answers}
 		})
@@ -206,7 +207,7 @@ func (s *DB) Revoke(ctx context.Context, resource string, slot int, fence int64,
 
 // change executes a statement that writes, and returns the number of rows it wrote.
 func (s *DB) change(ctx context.Context, query string, args ...any) (int64, error) {
-	return inTime(ctx, func(ctx context.Context) (rows int64, err error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (rows int64, err error) {
 		err = s.write(ctx, query, func(_ *sql.Conn, statement *sql.Stmt) error {
 			result, err := statement.ExecContext(local, args...)
 			if err != nil {
@@ -221,7 +222,7 @@ func (s *DB) change(ctx context.Context, query string, args ...any) (int64, erro
 
 // Cleanup implements dialect.Database.
 func (s *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (dialect.Page, error) {
-	return inTime(ctx, func(ctx context.Context) (dialect.Page, error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (dialect.Page, error) {
 		p, err := read(ctx, s.file, s.queries.cleanupPage, []any{after.Resource, after.Slot, limit},
 			func(p *dialect.Page) []any {
 				return []any{&p.Seen, &p.Last.Resource, &p.Last.Slot}
@@ -248,7 +249,7 @@ func (s *DB) Schema() []string { return s.schema.Statements() }
 
 // Migrate implements dialect.Database.
 func (s *DB) Migrate(ctx context.Context) error {
-	_, err := inTime(ctx, func(ctx context.Context) (mode string, err error) {
+	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (mode string, err error) {
 		mode, err = read(ctx, s.file, "PRAGMA main.journal_mode = wal", nil, func(mode *string) []any {
 			return []any{mode}
 		})
@@ -272,7 +273,7 @@ func (s *DB) Verify(ctx context.Context) error {
 		kind, columns, key string
 		indexes            int
 	}
-	t, err := inTime(ctx, func(ctx context.Context) (table, error) {
+	t, err := sqlkit.InTime(ctx, func(ctx context.Context) (table, error) {
 		if err := s.shared(ctx, "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1 COLLATE NOCASE)",
 			s.name); err != nil {
 			return table{}, err
@@ -300,7 +301,7 @@ func (s *DB) Verify(ctx context.Context) error {
 	if t.indexes != 2 {
 		errs = append(errs, errors.New("an index is missing"))
 	}
-	latest, err := inTime(ctx, func(ctx context.Context) (int64, error) {
+	latest, err := sqlkit.InTime(ctx, func(ctx context.Context) (int64, error) {
 		return read(ctx, s.file, s.schema.LatestQuery(), nil, func(n *int64) []any { return []any{n} })
 	})
 	return cmp.Or(dialect.WithMigrations(s.schema, latest, err, errs), s.writable(ctx))
@@ -308,11 +309,11 @@ func (s *DB) Verify(ctx context.Context) error {
 
 // writable finds out at start-up what the first acquire would otherwise report as an outage.
 func (s *DB) writable(ctx context.Context) error {
-	_, err := inTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
+	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
 		return none, s.with(ctx, func(conn *sql.Conn) error {
 			// of which there is none
 			_, err := conn.ExecContext(local, "UPDATE "+s.table+" SET slot = slot WHERE resource_name = ''")
-			if isLocked(err) {
+			if sqlkit.SQLiteLocked(err) {
 				return nil // somebody else writes, so it can be done
 			}
 			return err
@@ -323,7 +324,7 @@ func (s *DB) writable(ctx context.Context) error {
 
 // Audit does not compare clocks: SQLite uses the host's.
 func (s *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
-	return inTime(ctx, func(ctx context.Context) (warnings []string, _ error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (warnings []string, _ error) {
 		var journal, path string
 		var synchronous, tables int
 		err := s.with(ctx, func(conn *sql.Conn) (err error) {

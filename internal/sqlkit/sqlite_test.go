@@ -1,16 +1,15 @@
-package sqlite
+package sqlkit
 
 import (
 	"errors"
 	"testing"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // What SQLite says of a file that somebody has to fix. A file that is locked, full, or on a disk
 // that fails is a store that does not answer.
-func TestMeaningOfErrors(t *testing.T) {
+func TestMeaningOfErrorsOfSQLite(t *testing.T) {
 	t.Parallel()
 	means := func(what string, told, want error) {
 		t.Helper()
@@ -37,7 +36,6 @@ func TestMeaningOfErrors(t *testing.T) {
 		"database or disk is full (13)":                                        nil,
 		"interrupted (9)":                                                      nil,
 	} {
-		means(text, sqlkit.Explain(advise(errors.New(text))), want)
+		means(text, Explain(adviseSQLite(errors.New(text))), want)
 	}
-	means("private", sqlkit.Explain(errPrivate), dlock.ErrSetup)
 }

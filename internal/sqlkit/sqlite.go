@@ -1,0 +1,127 @@
+package sqlkit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// InTime makes a call that returns when ctx ends, even if the disk hangs; its outcome is unknown
+// then. The call's own context ends a little earlier, so that it can still say what it was waiting
+// for. It adds to the error what to do about it.
+func InTime[A any](ctx context.Context, call func(context.Context) (A, error)) (none A, _ error) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(LastResort)
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	own, cancelOwn := context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/10, 50*time.Millisecond)))
+	type answer struct {
+		a   A
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		defer cancelOwn()
+		a, err := call(own)
+		done <- answer{a, err}
+	}()
+	select {
+	case got := <-done:
+		return got.a, adviseSQLite(got.err)
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// pollEvery is the average time between two attempts to get a lock of the file. All waiters try
+// equally often, so none starves.
+const pollEvery = time.Millisecond
+
+// Patiently calls try until it does not fail because of a locked file, or ctx ends.
+func Patiently(ctx context.Context, try func() error) error {
+	var locked error
+	for {
+		if err := ctx.Err(); err != nil { // nobody waits for the answer, so it must not be a grant
+			return cmp.Or(locked, err)
+		}
+		err := try()
+		if !SQLiteLocked(err) || errors.Is(err, errLocked) {
+			return err
+		}
+		locked = fmt.Errorf("%w: %w", errLocked, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollEvery/2 + rand.N(pollEvery)):
+		}
+	}
+}
+
+var errLocked = errors.New("another process, or another connection of this one, had the database locked for too long:" +
+	" it is stopped, or busy with a long transaction")
+
+// SQLiteLocked reports whether a call failed because of a lock (SQLITE_BUSY, SQLITE_LOCKED), by
+// SQLite's own words, which all drivers pass on. Nothing was done then.
+func SQLiteLocked(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "database is locked") ||
+		strings.Contains(err.Error(), "database table is locked"))
+}
+
+// adviseSQLite adds to an error of SQLite what to do about it.
+func adviseSQLite(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, a := range sqliteAdvices {
+		for _, words := range a.words {
+			if strings.Contains(err.Error(), words) {
+				if a.meaning != nil {
+					return fmt.Errorf("%w: %s: %w", a.meaning, a.advice, err)
+				}
+				return fmt.Errorf("%s: %w", a.advice, err)
+			}
+		}
+	}
+	return err
+}
+
+// sqliteAdvices are found by the words of SQLite, which no driver changes.
+var sqliteAdvices = []struct {
+	words   []string
+	advice  string
+	meaning error // dlock.ErrSetup or dlock.ErrFault if the database works, but refuses the request
+}{
+	{
+		[]string{"no such table", "no such column", "has no column", "does not match any PRIMARY KEY", "cannot store",
+			"datatype mismatch", "constraint failed"},
+		"the table is missing or not as this version needs it: call Migrate, or execute Schema (a database in " +
+			"memory is one for each connection," +
+			" and gone when that is closed: call db.SetMaxOpenConns(1))", dlock.ErrSetup,
+	},
+	{[]string{"syntax error", "no such function"}, "SQLite 3.38 or newer is needed", dlock.ErrSetup},
+	{
+		[]string{"within a transaction"},
+		"a connection of the pool was left in a transaction: give the store a *sql.DB of its own",
+		dlock.ErrSetup,
+	},
+	{
+		[]string{"readonly database", "unable to open database file", "permission denied", "not authorized"},
+		"this process has to be able to write to the database file, and to its -wal and -shm, and to create files " +
+			"in its directory", dlock.ErrSetup,
+	},
+	{
+		[]string{"is not a database"},
+		"the path leads to a file that is no SQLite database, or an encrypted one", dlock.ErrSetup,
+	},
+	{
+		[]string{"disk image is malformed"},
+		"the file is damaged: move it away, with its -wal and -shm, and call Migrate", dlock.ErrSetup,
+	},
+}
