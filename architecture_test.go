@@ -70,6 +70,11 @@ var rules = []rule{
 		"it is the one place that knows both, so that neither needs the other"},
 	{"cluster/clustertest", []string{"cluster", "dlock"},
 		"a stranger's registry must be able to run the suite without our stores and drivers"},
+	{"cluster/redisregistry", []string{"cluster", "dlock", "internal/rediskit", "github.com/redis/go-redis/"},
+		"a registry knows the contract and its driver, and no store of locks, which it needs none of"},
+	{"cluster/sqlregistry", []string{"cluster", "dlock", "internal/sqlkit", "internal/sqlmigrate"},
+		"a user of one database must not link the drivers of the others; and it knows nothing of the locks, which " +
+			"may be elsewhere"},
 	{"health", nil, "it asks anything that has the four methods of its Source, whose types are the standard library's"},
 	{"health/grpchealth", []string{"google.golang.org/grpc/"},
 		"it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is " +

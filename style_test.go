@@ -347,6 +347,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"redislock":    {"Options"},
 		"redlock":      {"Options"},
 		"sqllock":      {"Options"},
+		"sqlregistry":  {"Options"},
 		"nativelock":   {"Options"},
 		"health":       {"Check", "Handler"},
 		"grpchealth":   {"Services"},

@@ -1,0 +1,166 @@
+package sqlregistry_test
+
+import (
+	"cmp"
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/tickslot/tickslot/cluster/clustertest"
+	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+// ways are how a database is reached.
+var ways = map[string]func(t testing.TB) subject{
+	"Postgres": func(t testing.TB) subject { return postgresOn(t, quickPostgres(t), "") },
+	"Postgres, simple protocol": func(t testing.TB) subject {
+		return postgresOn(t, quickPostgres(t), "&default_query_exec_mode=simple_protocol")
+	},
+	"Postgres, not prepared": func(t testing.TB) subject {
+		return postgresOn(t, quickPostgres(t), "&default_query_exec_mode=exec")
+	},
+	"MySQL":           func(t testing.TB) subject { return mysqlOn(t, quickMariaDB(t), oneTrip) },
+	"MySQL, prepared": func(t testing.TB) subject { return mysqlOn(t, quickMariaDB(t), "") },
+	"MySQL, strange session": func(t testing.TB) subject {
+		return mysqlOn(t, quickMariaDB(t), oneTrip+"&charset=latin1&clientFoundRows=true&time_zone=%27%2B05:30%27&"+
+			"sql_mode=%27ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT%27&sql_select_limit=3&"+
+			"tx_isolation=%27READ-COMMITTED%27")
+	},
+	"Postgres, PgBouncer": func(t testing.TB) subject {
+		s := postgresOn(t, quickPostgres(t), "&default_query_exec_mode=exec")
+		bouncer := sqltest.PgBouncer(t, s.server, "transaction")
+		direct := s.db
+		s.db = func(t testing.TB, _, user string) *sql.DB { return direct(t, bouncer.Addr(), user) }
+		s.proxied = true // that of Debian 12 ends when calls are canceled
+		return s
+	},
+	"SQLite": sqliteFile,
+}
+
+// Servers that do not wait for their disks: only a crash would lose data, and there is none here.
+var sharedPostgres, sharedMariaDB servertest.Shared[*sqltest.Server]
+
+func quickPostgres(t testing.TB) *sqltest.Server {
+	t.Helper()
+	sqltest.RequirePostgres(t)
+	return sharedPostgres.Get(t, func() (*sqltest.Server, error) {
+		return sqltest.StartPostgres(sqltest.Options{Settings: []string{"fsync=off"}})
+	})
+}
+
+func quickMariaDB(t testing.TB) *sqltest.Server {
+	t.Helper()
+	sqltest.RequireMariaDB(t)
+	return sharedMariaDB.Get(t, func() (*sqltest.Server, error) {
+		return sqltest.StartMariaDB(sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=0"}})
+	})
+}
+
+// oneTrip has the driver put the arguments into the statement.
+const oneTrip = "?interpolateParams=true"
+
+func opened(t testing.TB, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(8)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func postgresOn(t testing.TB, server *sqltest.Server, params string) subject {
+	t.Helper()
+	database := server.NewDatabase(t)
+	return subject{server: server, database: database, wire: postgresWire, trips: 1, of: sqlregistry.Postgres,
+		db: func(t testing.TB, addr, user string) *sql.DB {
+			dsn := server.DSN(user, "", database) + params
+			return opened(t, "pgx", strings.Replace(dsn, server.Addr(), cmp.Or(addr, server.Addr()), 1))
+		}}
+}
+
+func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
+	t.Helper()
+	// to whose collation upper and lower case are one
+	database := server.NewDatabase(t, "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+	trips := int64(2)
+	if strings.Contains(params, oneTrip) {
+		trips = 1
+	}
+	return subject{server: server, database: database, wire: mysqlWire, trips: trips, of: sqlregistry.MySQL,
+		db: func(t testing.TB, addr, user string) *sql.DB {
+			dsn := server.DSN(user, "", database) + params
+			return opened(t, "mysql", strings.Replace(dsn, server.Addr(), cmp.Or(addr, server.Addr()), 1))
+		}}
+}
+
+// sqliteFile is a subject on a file of its own.
+func sqliteFile(t testing.TB) subject {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "registry.db")
+	return subject{of: sqlregistry.SQLite, db: func(t testing.TB, _, _ string) *sql.DB {
+		return opened(t, "sqlite", "file:"+path+"?_pragma=synchronous(normal)")
+	}}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	for way, of := range ways {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			if strings.Contains(way, ",") {
+				testkit.Long(t) // it is the same store, reached in another way
+			}
+			s := of(t)
+			clustertest.Run(t, clustertest.Harness{New: func(t testing.TB) clustertest.Registries {
+				if s.server == nil {
+					return sqliteFile(t).registries(t)
+				}
+				return s.registries(t)
+			}})
+		})
+	}
+}
+
+// registries are for one test of the suite. The store is reached through a proxy, which counts and
+// can hang.
+func (s subject) registries(t testing.TB) clustertest.Registries {
+	t.Helper()
+	db := s.db(t, "", "")
+	table := strings.TrimSuffix(sqltest.Unique("t"), ":")
+	opts := []sqlregistry.Options{{TableName: table}, {TableName: table + "'o\"th`er"}}
+	for _, o := range opts { // as those who apply their own migrations
+		statements, err := s.of(db, o).Schema()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range statements {
+			if _, err := db.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r := clustertest.Registries{Store: s.of(db, opts[0]), Other: s.of(db, opts[1])}
+	if s.server == nil || s.proxied {
+		return r
+	}
+	waits, proxy := s.proxy(t)
+	r.Store = s.of(s.db(t, proxy.Addr(), ""), opts[0])
+	if s.trips == 1 { // the other ways prepare each statement
+		r.RoundTrips = waits.Load
+	}
+	r.Hang = func() func() {
+		proxy.BlackHole(true)
+		return func() { proxy.BlackHole(false) }
+	}
+	return r
+}

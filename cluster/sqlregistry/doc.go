@@ -1,0 +1,59 @@
+// Package sqlregistry keeps the registry of package cluster in a table of the SQL database that you
+// already have: Postgres, MySQL or MariaDB, SQLite, and, experimental, SQL Server.
+//
+//	registry := sqlregistry.Postgres(db, sqlregistry.Options{}) // or MySQL, SQLite, SQLServer
+//	if err := registry.Migrate(ctx); err != nil { … }
+//
+// The locks may be anywhere else: the registry only describes them. Each call is one statement: a
+// batch of any size is one insert, which stamps the rows that are there.
+//
+// # The table
+//
+//	sort  | id              | lock_name | node_id  | kind   | …
+//	host  | web-1/4711/k3x9 |           | web-1/4711 |      | renewed_at: when it was last seen
+//	lease | 3:timer:orders  | timer:orders | web-1/4711 | timer | acquired_at, renewed_at, expires_at
+//	event | its ID          | the lease | whose    | gained | happened_at
+//	run   | its ID          | the timer | whose    | ok     | happened_at: when it ended
+//
+// Times are of the database's clock: durations are sent, measured from the call, also if it has to
+// wait for a connection or a lock. What is not for queries is in the column data, as JSON.
+//
+// Text is stored as it is, but for NUL and invalid UTF-8, which become U+FFFD. Names are cut after
+// 512 bytes, other words (hosts, kinds, versions) after 255, and texts and errors after 4,096,
+// between runes, with … at their end. Names and IDs that are longer than 255 bytes are told apart
+// by a hash.
+//
+// Migrate creates and upgrades the table; Schema returns its statements for those who apply their
+// own migrations, who call Verify at start-up. Two versions of this package can share a table
+// during a rolling update: columns that a version does not know are left alone.
+//
+// # Errors
+//
+// An error that lasts until somebody changes something (no table, no right, a wrong password, a
+// database with another encoding) matches dlock.ErrSetup, and says what to do. Any other means that
+// it is not known whether the call was carried out: it may be repeated. Calls that are in each
+// other's way (deadlocks) are repeated until the context ends. Every call returns when its context
+// ends; without a deadline a call on SQLite ends after 5 s.
+//
+// # Privileges
+//
+// Whoever calls Migrate owns the table. The role of the service needs only
+//
+//	Postgres:  GRANT USAGE ON SCHEMA … TO app
+//	           GRANT SELECT, INSERT, UPDATE, DELETE ON tickslot_registry TO app
+//	           GRANT SELECT ON tickslot_registry_migrations TO app
+//	MySQL:     GRANT SELECT, INSERT, UPDATE, DELETE ON db.tickslot_registry TO app
+//	           GRANT SELECT ON db.tickslot_registry_migrations TO app
+//
+// Only Sweep needs DELETE.
+//
+// # What is not promised
+//
+//   - A row is what its writer last said, not what is true: a lease in it may have ended, and a
+//     holder that is not in it may hold one. Locks do not depend on it.
+//   - A batch is one statement, and with that one transaction. A commit that a failover loses is
+//     made up for by the next stamp; events and runs in it are lost.
+//   - A registry with tens of thousands of leases is read as a whole by each Read.
+//   - SQLServer is experimental: it has not been run against a server. Only the texts of its
+//     statements are tested.
+package sqlregistry

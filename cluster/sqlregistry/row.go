@@ -1,0 +1,318 @@
+package sqlregistry
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// The sorts of rows.
+const (
+	sortHost  = "host"
+	sortLease = "lease"
+	sortEvent = "event"
+	sortRun   = "run"
+)
+
+// A row of the table, as statements take it and give it. Instants are in µs ago, lengths in µs.
+type row struct {
+	Sort     string `json:"sort"`
+	ID       string `json:"id"`
+	Name     string `json:"lock_name"`
+	Node     string `json:"node_id"` // is not read
+	Machine  string `json:"machine"`
+	PID      int64  `json:"pid"`
+	HolderID string `json:"holder_id"`
+	Kind     string `json:"kind"`
+	Slot     int32  `json:"slot"`
+	Slots    int32  `json:"slots"`
+	Fence    int64  `json:"fence"`
+	Grant    string `json:"grant_id"`
+
+	Acquired *int64 `json:"acquired,omitempty"`
+	Renewed  *int64 `json:"renewed,omitempty"`
+	Expires  *int64 `json:"expires,omitempty"`
+	Released *int64 `json:"released,omitempty"`
+	Happened *int64 `json:"happened,omitempty"`
+
+	TTL    *int64  `json:"ttl,omitempty"`
+	UpFor  *int64  `json:"up_for,omitempty"`
+	Data   string  `json:"data"`
+	Detail *string `json:"detail,omitempty"`
+}
+
+// columns returns where to scan the columns of {columns}.
+func (r *row) columns() []any {
+	return []any{&r.Sort, &r.ID, &r.Name, &r.Machine, &r.PID, &r.HolderID, &r.Kind, &r.Slot, &r.Slots, &r.Fence,
+		&r.Grant, &r.Acquired, &r.Renewed, &r.Expires, &r.Released, &r.Happened, &r.TTL, &r.UpFor, &r.Data, &r.Detail}
+}
+
+// What is in the column data. Programs of other versions may write more, or less.
+type (
+	hostData struct {
+		Environment string        `json:"environment,omitempty"`
+		AppVersion  string        `json:"app_version,omitempty"`
+		Version     string        `json:"version,omitempty"`
+		ClockOffset int64         `json:"clock_offset_ns,omitempty"`
+		TTL         time.Duration `json:"ttl_ns,omitempty"` // the column is for Sweep, and rounded
+	}
+	eventData struct {
+		Text string `json:"text,omitempty"`
+	}
+	runData struct {
+		Tick     time.Time     `json:"tick,omitzero"`
+		Took     time.Duration `json:"took_ns,omitempty"`
+		Err      string        `json:"err,omitempty"`
+		Attempts int           `json:"attempts,omitempty"`
+		By       string        `json:"by,omitempty"`
+	}
+)
+
+// Lengths of text in bytes. MySQL and SQL Server have columns of these lengths.
+const (
+	maxID    = 255
+	maxName  = 512
+	maxWords = 255  // a kind, a version, a host
+	maxText  = 4096 // an error, a text of an event
+)
+
+// rowsOf returns the rows of a batch in the order of the primary key, which all hosts keep, so that
+// no two of them wait for each other. Each row is there once, because a statement that meets a row
+// twice fails, on Postgres.
+func rowsOf(b cluster.Batch) []row {
+	var rows []row
+	if b.Host != nil {
+		rows = append(rows, rowOfHost(*b.Host))
+	}
+	for _, l := range b.Leases {
+		rows = append(rows, rowOfLease(l))
+	}
+	for _, e := range b.Events {
+		rows = append(rows, rowOfEvent(e))
+	}
+	for _, r := range b.Runs {
+		rows = append(rows, rowOfRun(r))
+	}
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.Sort, b.Sort), cmp.Compare(a.ID, b.ID))
+	})
+	once := rows[:0]
+	for _, r := range rows {
+		last := len(once) - 1
+		switch {
+		case last < 0 || once[last].Sort != r.Sort || once[last].ID != r.ID:
+			once = append(once, r)
+		case r.replaces(once[last]):
+			once[last] = r
+		}
+	}
+	return once
+}
+
+// replaces does for the rows of one batch what the statements do for those of the table.
+func (r row) replaces(old row) bool {
+	switch {
+	case r.Sort != sortLease:
+		return false
+	case r.Machine == old.Machine && r.PID == old.PID && r.HolderID == old.HolderID && r.Grant == old.Grant:
+		return old.Released == nil
+	case r.Fence != 0 && old.Fence != 0:
+		return r.Fence > old.Fence
+	}
+	return *r.Acquired < *old.Acquired
+}
+
+func rowOfHost(h cluster.HostStamp) row {
+	r := row{Sort: sortHost, ID: hostID(h.Holder), Acquired: micros(h.UpFor), Renewed: new(int64),
+		TTL: micros(h.TTL), UpFor: micros(h.UpFor)}
+	r.setHolder(h.Holder)
+	if h.Left {
+		r.Released = new(int64)
+	}
+	if h.Detail != nil {
+		detail := storable(string(h.Detail))
+		r.Detail = &detail
+	}
+	r.setData(hostData{Environment: cut(h.Environment, maxWords), AppVersion: cut(h.AppVersion, maxWords),
+		Version: cut(h.Version, maxWords), ClockOffset: int64(h.ClockOffset), TTL: h.TTL})
+	return r
+}
+
+func rowOfLease(l cluster.LeaseStamp) row {
+	id := ":" + l.Name
+	if l.Slots != 0 {
+		id = strconv.Itoa(l.Slot) + id
+	}
+	r := row{Sort: sortLease, ID: key(id), Name: cut(l.Name, maxName), Kind: cut(l.Kind, maxWords),
+		Slot: int32(l.Slot), Slots: int32(l.Slots), Fence: int64(l.Fence), Grant: key(l.Grant),
+		Acquired: micros(l.HeldFor), Renewed: micros(l.RenewedAgo), Expires: micros(-l.ExpiresIn)}
+	r.setHolder(l.Holder)
+	if l.Released {
+		r.Released = micros(l.RenewedAgo)
+	}
+	r.setData(struct{}{})
+	return r
+}
+
+func rowOfEvent(e cluster.Event) row {
+	r := row{Sort: sortEvent, ID: key(e.ID), Name: cut(e.Name, maxName), Kind: cut(string(e.Kind), maxWords),
+		Slot: int32(e.Slot), Fence: int64(e.Fence), Happened: micros(e.Ago)}
+	r.setHolder(e.Holder)
+	r.setData(eventData{cut(e.Text, maxText)})
+	return r
+}
+
+func rowOfRun(run cluster.Run) row {
+	r := row{Sort: sortRun, ID: key(run.ID), Name: cut(run.Timer, maxName), Kind: cut(run.Outcome, maxWords),
+		Slot: int32(run.Slot), Fence: int64(run.Fence), Happened: micros(run.EndedAgo)}
+	r.setHolder(run.Holder)
+	r.setData(runData{Tick: run.Tick.UTC(), Took: run.Took, Err: cut(run.Err, maxText), Attempts: run.Attempts,
+		By: cut(run.By, maxWords)})
+	return r
+}
+
+func hostID(h dlock.Holder) string { return key(fmt.Sprintf("%s/%d/%s", h.Host, h.PID, h.ID)) }
+
+func (r *row) setHolder(h dlock.Holder) {
+	r.Machine, r.PID, r.HolderID = cut(h.Host, maxWords), int64(h.PID), cut(h.ID, maxWords)
+	r.Node = r.Machine + "/" + strconv.Itoa(h.PID)
+}
+
+// setData leaves the data out if it is no JSON, as a tick after the year 9999 is not: a batch must
+// not fail because of one row.
+func (r *row) setData(data any) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		text = []byte("{}")
+	}
+	r.Data = string(text)
+}
+
+func (r *row) holder() dlock.Holder {
+	return dlock.Holder{Host: r.Machine, PID: int(r.PID), ID: r.HolderID}
+}
+
+// addTo adds what a row says to rows. It leaves out what has no meaning, as a row of another
+// version's may.
+func (r *row) addTo(rows *cluster.Rows) {
+	switch r.Sort {
+	case sortHost:
+		if r.Detail == nil { // it was swept while it was stamped, and is sent again
+			return
+		}
+		var d hostData
+		_ = json.Unmarshal([]byte(r.Data), &d)
+		rows.Hosts = append(rows.Hosts, cluster.HostRow{
+			HostStamp: cluster.HostStamp{Holder: r.holder(), Environment: d.Environment, AppVersion: d.AppVersion,
+				Version: d.Version, UpFor: duration(r.Acquired), ClockOffset: time.Duration(d.ClockOffset), TTL: d.TTL,
+				Detail: json.RawMessage(*r.Detail), Left: r.Released != nil},
+			SeenAgo: max(0, duration(r.Renewed)),
+		})
+	case sortLease:
+		rows.Leases = append(rows.Leases, cluster.LeaseStamp{Name: r.Name, Slots: int(r.Slots), Slot: int(r.Slot),
+			Kind: r.Kind, Holder: r.holder(), Fence: dlock.Fence(r.Fence), Grant: r.Grant,
+			HeldFor: duration(r.Acquired), RenewedAgo: duration(r.Renewed), ExpiresIn: -duration(r.Expires),
+			Released: r.Released != nil})
+	case sortEvent:
+		var d eventData
+		_ = json.Unmarshal([]byte(r.Data), &d)
+		rows.Events = append(rows.Events, cluster.Event{ID: r.ID, Kind: cluster.EventKind(r.Kind), Name: r.Name,
+			Slot: int(r.Slot), Fence: dlock.Fence(r.Fence), Holder: r.holder(), Text: d.Text,
+			Ago: duration(r.Happened)})
+	case sortRun:
+		var d runData
+		_ = json.Unmarshal([]byte(r.Data), &d)
+		rows.Runs = append(rows.Runs, cluster.Run{ID: r.ID, Timer: r.Name, Holder: r.holder(), Tick: d.Tick,
+			Slot: int(r.Slot), Fence: dlock.Fence(r.Fence), EndedAgo: duration(r.Happened), Took: d.Took,
+			Outcome: r.Kind, Err: d.Err, Attempts: d.Attempts, By: d.By})
+	}
+}
+
+// later returns rows as they are when they are sent some time after the call was made.
+func later(rows []row, by time.Duration) []row {
+	sent := slices.Clone(rows)
+	for i := range sent {
+		r := &sent[i]
+		for _, ago := range []**int64{&r.Acquired, &r.Renewed, &r.Expires, &r.Released, &r.Happened} {
+			if *ago != nil {
+				then := **ago + by.Microseconds()
+				*ago = &then
+			}
+		}
+	}
+	return sent
+}
+
+// maxAge is longer than any row is old, and within what every database calculates with.
+const maxAge = 50 * 365 * 24 * time.Hour
+
+func micros(d time.Duration) *int64 {
+	us := min(max(d, -maxAge), maxAge).Microseconds()
+	return &us
+}
+
+func duration(us *int64) time.Duration {
+	if us == nil {
+		return 0
+	}
+	most := (2 * maxAge).Microseconds()
+	return time.Duration(min(max(*us, -most), most)) * time.Microsecond
+}
+
+// key returns a text by which a row is found: the text itself or, if it is long, one that begins
+// like it and ends with its hash.
+func key(text string) string {
+	if text := storable(text); len(text) <= maxID {
+		return text
+	}
+	hash := sha256.Sum256([]byte(text))
+	return cut(text, maxID-33) + fmt.Sprintf("#%x", hash[:16])
+}
+
+// cut returns storable text of at most so many bytes. It ends with … if it was longer.
+func cut(text string, most int) string {
+	text = storable(text)
+	if len(text) <= most {
+		return text
+	}
+	const dots = "…"
+	end := most - len(dots)
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + dots
+}
+
+// storable returns text that every database can store.
+func storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// inASCII returns rows as JSON, which means the same in any character set of the connection.
+func inASCII(rows []row) string {
+	text, _ := json.Marshal(rows) // such rows always marshal
+	var b strings.Builder
+	b.Grow(len(text))
+	for _, r := range string(text) {
+		switch {
+		case r < utf8.RuneSelf:
+			b.WriteByte(byte(r))
+		case r > 0xFFFF:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}

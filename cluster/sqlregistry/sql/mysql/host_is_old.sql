@@ -1,0 +1,1 @@
+o.renewed_at < {now} - INTERVAL GREATEST({hosts}, 3 * o.ttl) MICROSECOND

@@ -1,0 +1,6 @@
+-- Finds the newest events and runs of all. No index has a column that a stamp changes, so that a
+-- stamp writes to none (HOT).
+CREATE INDEX IF NOT EXISTS {recent} ON {table} (sort, happened_at, id) WHERE happened_at IS NOT NULL;
+
+-- Finds the newest runs of a timer.
+CREATE INDEX IF NOT EXISTS {named} ON {table} (sort, lock_name, happened_at, id) WHERE happened_at IS NOT NULL;

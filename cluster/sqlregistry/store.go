@@ -1,0 +1,251 @@
+package sqlregistry
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
+)
+
+// DefaultTableName is the table of a store whose Options name none.
+const DefaultTableName = "tickslot_registry"
+
+// maxTableName leaves room for the suffixes of indexes within the 63 bytes that Postgres keeps of a
+// name.
+const maxTableName = 50
+
+// Options of a store. The zero value works.
+type Options struct {
+	// TableName is the name of the table, and the beginning of the names of its indexes. It is
+	// quoted, so any text is valid. At most 50 bytes. Default "tickslot_registry".
+	TableName string
+
+	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the table. SQLite has
+	// none. At most 63 bytes. Default "public" on Postgres, whatever the search_path is; elsewhere
+	// that of the connection.
+	Schema string
+}
+
+// Store implements cluster.Store on a table of an SQL database. Make one with Postgres, MySQL,
+// SQLite or SQLServer.
+type Store struct {
+	db    database
+	pool  *sql.DB
+	fault error
+}
+
+var _ cluster.Store = (*Store)(nil)
+
+// A database executes the statements of a store.
+type database interface {
+	// String is "postgres", "mysql" …
+	String() string
+	// write writes rows as they are when they are sent. host is the id of the one that is stamped.
+	write(ctx context.Context, rows func() []row, host string) (answer, error)
+	// query returns the rows of read or runs.
+	query(ctx context.Context, statement string, values map[string]int64, args ...any) ([]row, error)
+	// sweep returns how many rows it deleted.
+	sweep(ctx context.Context, values map[string]int64) (int64, error)
+
+	// schema is what Migrate creates, after prepare.
+	schema() sqlmigrate.Schema
+	prepare(ctx context.Context) error
+	// verify returns how the table differs from that of schema.
+	verify(ctx context.Context) (faults []error, err error)
+}
+
+// answer is the database's answer to a batch.
+type answer struct {
+	known bool  // the host has a row
+	clock int64 // the database's, in µs since 1970; 0: it is not told
+}
+
+// ErrSchema is matched by the errors of Verify and Migrate when the table is missing, old, or
+// different from that of Schema. It matches dlock.ErrSetup.
+var ErrSchema = fmt.Errorf("sqlregistry: %w: the schema is not right", dlock.ErrSetup)
+
+var errAnswer = errors.New("sqlregistry: the database gave an answer that makes no sense")
+
+// newStore checks what all databases have in common.
+func newStore(db *sql.DB, opts Options, checkName func(what, name string) error,
+	open func(schema, table string) database) *Store {
+	if opts.TableName == "" {
+		opts.TableName = DefaultTableName
+	}
+	var faults []error
+	check := func(what, name string, most int) {
+		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) || len(name) > most {
+			faults = append(faults, fmt.Errorf(
+				"sqlregistry: %w: %s %q: use text without control characters, at most %d bytes", dlock.ErrSetup, what,
+				name, most))
+		}
+		if err := checkName(what, name); err != nil {
+			faults = append(faults, fmt.Errorf("sqlregistry: %w: %w", dlock.ErrSetup, err))
+		}
+	}
+	check("TableName", opts.TableName, maxTableName)
+	check("Schema", opts.Schema, 63)
+	if db == nil {
+		faults = append(faults, fmt.Errorf("sqlregistry: %w: no *sql.DB: pass one", dlock.ErrSetup))
+	}
+	return &Store{db: open(opts.Schema, opts.TableName), pool: db, fault: errors.Join(faults...)}
+}
+
+// Check returns the faults of the options, without calling the server. All methods return them.
+func (s *Store) Check() error {
+	if s == nil || s.db == nil {
+		return fmt.Errorf("sqlregistry: %w: an empty *Store: make one with Postgres, MySQL, SQLite or SQLServer",
+			dlock.ErrSetup)
+	}
+	return s.fault
+}
+
+func (s *Store) String() string {
+	if s == nil || s.db == nil {
+		return "sql"
+	}
+	return s.db.String()
+}
+
+// ready returns why a call is not made.
+func (s *Store) ready(ctx context.Context) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// Write implements cluster.Store.
+func (s *Store) Write(ctx context.Context, b cluster.Batch) (cluster.Written, error) {
+	if err := s.ready(ctx); err != nil {
+		return cluster.Written{}, err
+	}
+	began := time.Now()
+	rows := rowsOf(b)
+	if len(rows) == 0 {
+		return cluster.Written{}, nil
+	}
+	host := ""
+	if b.Host != nil {
+		host = hostID(b.Host.Holder)
+	}
+	a, err := s.db.write(ctx, func() []row { return later(rows, time.Since(began)) }, host)
+	if err != nil {
+		return cluster.Written{}, explain(err)
+	}
+	w := cluster.Written{HostUnknown: b.Host != nil && b.Host.Detail == nil && !a.known}
+	if a.clock > 0 {
+		w.At = time.UnixMicro(a.clock)
+	}
+	return w, nil
+}
+
+// Read implements cluster.Store.
+func (s *Store) Read(ctx context.Context, q cluster.Query) (rows cluster.Rows, err error) {
+	if err := s.ready(ctx); err != nil {
+		return rows, err
+	}
+	list, err := s.db.query(ctx, "read", map[string]int64{
+		"events": int64(min(max(q.Events, 0), cluster.MaxEvents)), "runs": int64(max(q.Runs, 0))})
+	if err != nil {
+		return rows, explain(err)
+	}
+	sortRows(list)
+	for i := range list {
+		list[i].addTo(&rows)
+	}
+	return rows, nil
+}
+
+// Runs implements cluster.Store.
+func (s *Store) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	list, err := s.db.query(ctx, "runs", nil, cut(timer, maxName))
+	if err != nil {
+		return nil, explain(err)
+	}
+	sortRows(list)
+	var rows cluster.Rows
+	for i := range list {
+		list[i].addTo(&rows)
+	}
+	return rows.Runs, nil
+}
+
+// Sweep implements cluster.Store. It also deletes the runs of a timer beyond cluster.RunsPerTimer,
+// and events beyond cluster.MaxEvents.
+func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (deleted int, err error) {
+	if err := s.ready(ctx); err != nil || limit <= 0 {
+		return 0, err
+	}
+	n, err := s.db.sweep(ctx, map[string]int64{"limit": int64(limit), "hosts": *micros(r.Hosts),
+		"leases": *micros(r.Leases), "events": *micros(r.Events), "runs": *micros(r.Runs)})
+	if err != nil {
+		return 0, explain(err)
+	}
+	return int(n), nil
+}
+
+// Schema returns the statements that Migrate executes, for those who apply their own migrations.
+func (s *Store) Schema() ([]string, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	return s.db.schema().Statements(), nil
+}
+
+// Migrate creates or upgrades the table, its indexes, and a table beside it that says which
+// migrations were applied. Any number of hosts may call it, at the same time and at every start;
+// once everything is there, also as a user who may not create anything. It does not alter a table
+// that somebody has made differently: it returns an error that matches ErrSchema.
+func (s *Store) Migrate(ctx context.Context) error {
+	missing := s.Verify(ctx)
+	if !errors.Is(missing, ErrSchema) {
+		return missing
+	}
+	err := s.db.prepare(ctx)
+	if err == nil {
+		err = s.db.schema().Up(ctx, s.pool)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nand Migrate failed: %w", missing, explain(err))
+	}
+	return s.Verify(ctx)
+}
+
+// Verify returns nil if the table is as Migrate leaves it, and an error that matches ErrSchema if
+// not. Call it at start-up if something else applies the schema.
+func (s *Store) Verify(ctx context.Context) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	faults, err := s.db.verify(ctx)
+	if err != nil {
+		return explain(err)
+	}
+	pending := s.db.schema().Verify(ctx, s.pool)
+	switch {
+	case errors.Is(pending, sqlmigrate.ErrPending):
+		faults = append(faults, pending)
+	case pending != nil && len(faults) == 0:
+		return explain(pending)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", ErrSchema, err)
+	}
+	return nil
+}
+
+// explain adds to a driver's error what to do about it.
+func explain(err error) error { return fmt.Errorf("sqlregistry: %w", sqlkit.Explain(err)) }
