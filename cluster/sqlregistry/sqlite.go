@@ -36,7 +36,7 @@ func SQLite(db *sql.DB, opts Options) *Store {
 		// not a temporary table of that name
 		d := sqlmigrate.DialectSQLite
 		in := func(suffix string) string { return d.Qualified("main", table+suffix) }
-		return &sqlite{db: db, table: table, texts: newTexts("sqlite", map[string]string{
+		return &sqlite{db: db, table: table, turn: make(chan struct{}, 1), texts: newTexts("sqlite", map[string]string{
 			"table": in(""), "name": d.Quote(table), "recent_in": in("_recent"), "named_in": in("_named"),
 			"now": sqliteNow,
 		}, "columns")}
@@ -50,6 +50,10 @@ const sqliteNow = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INT
 type sqlite struct {
 	db    *sql.DB
 	table string
+
+	// turn is held by the one call of this store that writes. The others queue here instead of
+	// trying again and again: SQLite admits one writer at a time, in no order.
+	turn chan struct{}
 	texts
 }
 
@@ -89,9 +93,25 @@ func (s *sqlite) do(ctx context.Context, call func(*sql.Conn) error) error {
 	return err
 }
 
+// alone is do for what writes.
+func (s *sqlite) alone(ctx context.Context, call func(*sql.Conn) error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, sqlkit.LastResort)
+		defer cancel()
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.turn }()
+	return s.do(ctx, call)
+}
+
 func (s *sqlite) write(ctx context.Context, rows func() []row, host string) (a answer, err error) {
 	text := s.file("write", nil)
-	err = s.do(ctx, func(conn *sql.Conn) error {
+	err = s.alone(ctx, func(conn *sql.Conn) error {
 		if _, err := conn.ExecContext(local, text, inASCII(rows())); err != nil {
 			return err
 		}
@@ -115,7 +135,7 @@ func (s *sqlite) query(ctx context.Context, statement string, values map[string]
 
 func (s *sqlite) sweep(ctx context.Context, values map[string]int64) (deleted int64, err error) {
 	text := s.file("sweep", values)
-	err = s.do(ctx, func(conn *sql.Conn) error {
+	err = s.alone(ctx, func(conn *sql.Conn) error {
 		result, err := conn.ExecContext(local, text)
 		if err != nil {
 			return err
