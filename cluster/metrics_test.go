@@ -68,7 +68,8 @@ func TestMetricsOfTheFleet(t *testing.T) {
 		h, reg := f.hosts[0], regs[0]
 		h.link.set(func(l *link) { l.err = errDown })
 		time.Sleep(10 * time.Minute)
-		if value(t, reg, "tickslot_cluster_failing", "", "") != 1 || value(t, reg, "tickslot_cluster_hosts", "", "") != -1 ||
+		if value(t, reg, "tickslot_cluster_failing", "", "") != 1 ||
+			value(t, reg, "tickslot_cluster_hosts", "", "") != -1 ||
 			value(t, reg, "tickslot_cluster_store_errors_total", "op", "write") < 10 {
 			t.Error("a registry that is down")
 		}

@@ -41,8 +41,9 @@ type Options struct {
 	Locks dlock.DistributedLock
 
 	// Holder is this process in the registry. Give the same one to timer.Config.Holder and
-	// dlock.SessionOptions.Holder (Registry.Holder returns it), so that leases and hosts match.
-	// Default dlock.NewHolder().
+	// dlock.SessionOptions.Holder (Registry.Holder returns it), so that leases and hosts match. Its
+	// ID has to be another one after each restart: a store takes a stamp of a process that is up
+	// for less long than the last one said for a stamp that comes late. Default dlock.NewHolder().
 	Holder dlock.Holder
 	// Environment is "production", "staging" and so on, up to 64 bytes. Run returns an error if a
 	// live host has another one in the same store, unless one of the two is "". Default "": not

@@ -1,0 +1,63 @@
+package clustertimer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/clustertimer"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A rude error panics when its text is wanted.
+type rude struct{}
+
+func (rude) Error() string { panic("no") }
+
+// Each run that has ended is recorded, whatever its error is, and the user's own hook is called.
+//
+// Fails when the hook replaces that of the user, or the error's method is called unguarded.
+func TestHooksRecordRuns(t *testing.T) {
+	t.Parallel()
+	registry, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	called, skipped := 0, false
+	hooks := clustertimer.Hooks(registry, timer.Hooks{RunEnded: func(timer.RunEndInfo) { called++ },
+		TickSkipped: func(timer.SkipInfo) { skipped = true }})
+	for i, err := range []error{nil, errors.New("the disk is full"), rude{}} {
+		run := timer.RunInfo{Timer: fmt.Sprint("report-", i), Holder: registry.Holder(), Slot: 2, Attempt: 3,
+			StartedAt: time.Now().Add(-time.Minute), TriggeredBy: dlock.Origin{By: "ann"}}
+		hooks.RunEnded(timer.RunEndInfo{RunInfo: run, Outcome: timer.OutcomeFailed, Took: time.Second, Err: err})
+	}
+	hooks.TickSkipped(timer.SkipInfo{})
+	if called != 3 || !skipped {
+		t.Errorf("the user's hooks: %d, %v", called, skipped)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := registry.Run(ctx); err != nil { // it writes what is left
+		t.Fatal(err)
+	}
+	snapshot, err := registry.Snapshot(t.Context())
+	if err != nil || len(snapshot.Runs) != 3 {
+		t.Fatal(snapshot.Runs, err)
+	}
+	texts := ""
+	for _, r := range snapshot.Runs {
+		texts += r.Err + "\n"
+		if r.Holder != registry.Holder() || r.Slot != 2 || r.Attempts != 3 || r.By != "ann" || r.Took != time.Second ||
+			r.Outcome != "error" || time.Since(r.EndedAt).Round(10*time.Second) != time.Minute {
+			t.Errorf("%+v", r)
+		}
+	}
+	if !strings.Contains(texts, "the disk is full") || !strings.Contains(texts, "clustertimer_test.rude") {
+		t.Error(texts)
+	}
+}
