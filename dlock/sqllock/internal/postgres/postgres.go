@@ -89,7 +89,8 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 		"SELECT {update}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::text, $8::bigint,"+
 			" $9::bigint)", p.names)
 	p.queries.inspect = sqlmigrate.Fill("SELECT {inspect}($1::text, $2::boolean, $3::bigint)", p.names)
-	p.queries.revoke = sqlmigrate.Fill("SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
+	p.queries.revoke = sqlmigrate.Fill(
+		"SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
 	p.queries.cleanup = sqlmigrate.Fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
 	p.queries.verify, p.queries.audit, p.queries.privileges, p.queries.vacuum = p.file("verify"), p.file("audit"),
 		p.file("privileges"), p.file("vacuum")
