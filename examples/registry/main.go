@@ -1,0 +1,44 @@
+// Command registry answers the question of whoever operates a fleet: which of my hosts does this
+// run on right now? Its hosts share a SQLite file, run two timers, and one of them leads. Each
+// answers from the registry of package cluster. Started as
+//
+//	go run ./examples/registry
+//
+// it plays itself: it starts three hosts, asks each of them who leads, kills the leader, and asks
+// the others until they agree on the next. Or start hosts yourself, in several terminals:
+//
+//	go build -o /tmp/host ./examples/registry
+//	/tmp/host -db /tmp/fleet.db -addr localhost:8081
+//	curl 'localhost:8081/who?kind=leader'
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	path := flag.String("db", "", "be a host, on the `FILE` that all hosts share; without it: play")
+	addr := flag.String("addr", "localhost:0", "where a host answers")
+	played := flag.Bool("played", false, "end a host when its standard input ends")
+	asJSON := flag.Bool("json", false, "end the play with a line of JSON")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if *played {
+		go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop() }()
+	}
+	run := func() error { return play(ctx, *asJSON) }
+	if *path != "" {
+		run = func() error { return serve(ctx, *path, *addr) }
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "registry:", err)
+		os.Exit(1)
+	}
+}
