@@ -1,0 +1,6 @@
+// Package acceptance asks the fleet what operators ask: which of my hosts does this run on right
+// now? Three processes share a store and a registry, Redis, Postgres or a SQLite file, and answer
+// by HTTP, while one of them is killed, stops, or loses its network, or the store is silent.
+//
+// All of it is in the tests. They are of real time, with leases of two seconds.
+package acceptance

@@ -1,0 +1,154 @@
+//go:build unix
+
+package acceptance
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+var storeNames = []string{"redis", "postgres", "sqlite"}
+
+// The leader's process is killed (SIGKILL). Within a TTL no survivor names it any more, and a
+// RetryInterval later each names the new leader.
+//
+// Fails when a lease that has ended is shown as held, when a process marks itself by its host only,
+// and when a snapshot is shared for longer than a TTL.
+func TestLeaderIsKilled(t *testing.T) {
+	t.Parallel()
+	for _, store := range storeNames {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, shared(t, store))
+			for range testkit.Rounds(t, 1, 5) {
+				dead := f.leader()
+				survivors := f.without(dead)
+				dead.signal(syscall.SIGKILL)
+				since := time.Now()
+				f.within("none names the dead leader", since, ttl, survivors, func(_ *process, a answer) error {
+					for _, l := range a.Leaders {
+						if l.Holder == dead.holder {
+							return errors.New("it is named")
+						}
+					}
+					return nil
+				})
+				f.newLeader(since, ttl+retryInterval, survivors)
+				f.sees(cluster.HostGone, dead, since, 2*ttl, survivors)
+
+				f.members = append(survivors, f.start())
+				f.members[2].awaitAddress()
+				f.newLeader(time.Now(), ttl, f.members) // as before, and the new host is seen
+			}
+			f.end(f.members)
+		})
+	}
+}
+
+// The leader's process stands still (SIGSTOP). The others see it alive, suspect after a TTL, gone
+// after two, and alive when it goes on; it then names the new leader itself.
+//
+// Fails when a host is gone at once, when the stamp of a process that goes on comes after a whole
+// TTL, and when such a process believes that it leads.
+func TestLeaderStandsStill(t *testing.T) {
+	t.Parallel()
+	for _, store := range storeNames {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			if store != "redis" {
+				testkit.Long(t)
+			}
+			f := newFleet(t, shared(t, store))
+			still := f.leader()
+			others := f.without(still)
+			since := f.stop(still)
+			f.sees(cluster.HostSuspect, still, since, ttl, others)
+			suspect := time.Now()
+			f.newLeader(since, ttl+retryInterval, others)
+			f.sees(cluster.HostGone, still, since, 2*ttl, others)
+			if took := time.Since(suspect); took < ttl/2 {
+				t.Errorf("it is gone %v after it was suspect, want about %v", took, ttl)
+			}
+			still.signal(syscall.SIGCONT)
+			f.newLeader(time.Now(), ttl, f.members)
+			f.end(f.members)
+		})
+	}
+}
+
+// stop stops a process at a moment when it does not keep the others from writing, and returns when
+// that was.
+func (f *fleet) stop(p *process) time.Time {
+	f.t.Helper()
+	for range 20 {
+		p.signal(syscall.SIGSTOP)
+		since := time.Now()
+		if f.ground.free(f.t) {
+			return since
+		}
+		p.signal(syscall.SIGCONT)
+	}
+	f.t.Fatal("whenever the process is stopped it holds the write lock")
+	return time.Time{}
+}
+
+// The leader's link to the store goes silent. It says so, with the age of what it knows, and that it
+// does not lead; the others see it suspect and gone, and name the new leader. When the link is back,
+// so is it.
+//
+// Fails when a snapshot hides that it could not be read, and when a question waits longer than a
+// call to the store.
+func TestLeaderIsCutOff(t *testing.T) {
+	t.Parallel()
+	for _, store := range []string{"redis", "postgres"} { // SQLite has no network
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			if store != "postgres" {
+				testkit.Long(t)
+			}
+			f := newFleet(t, shared(t, store))
+			cut := f.leader()
+			others := f.without(cut)
+			cut.link.BlackHole(true)
+			since := time.Now()
+			f.within("it says that it knows no more", since, storeTimeout, []*process{cut}, knowsNoMore(since))
+			f.within("it does not lead, and the others name the new leader", since, ttl+retryInterval, f.members,
+				func(p *process, a answer) error {
+					switch {
+					case p != cut:
+						return a.right(others)
+					case a.Leading:
+						return errors.New("it leads")
+					}
+					return knowsNoMore(since)(p, a)
+				})
+			f.sees(cluster.HostGone, cut, since, 2*ttl, others)
+			f.within("it still says so", time.Now(), storeTimeout, []*process{cut}, knowsNoMore(since))
+			cut.link.BlackHole(false)
+			f.newLeader(time.Now(), ttl, f.members)
+			f.end(f.members)
+		})
+	}
+}
+
+// knowsNoMore is right about an answer that has an error, and the age of what was read before an
+// instant.
+func knowsNoMore(since time.Time) func(*process, answer) error {
+	return func(_ *process, a answer) error {
+		switch {
+		case a.Err == "":
+			return errors.New("it has no error")
+		case a.ReadAge < time.Since(since)-slack:
+			return fmt.Errorf("its age is %v", a.ReadAge)
+		case len(a.Hosts) != 3 || len(a.Leaders) != 1:
+			return fmt.Errorf("it does not show what it knew: %+v", a)
+		}
+		return nil
+	}
+}
