@@ -46,7 +46,8 @@ func serve(ctx context.Context, path, addr string) error {
 		return err
 	}
 
-	registry, err := cluster.New(cluster.Options{Store: rows, Locks: locks, TTL: ttl, SnapshotAge: 100 * time.Millisecond})
+	registry, err := cluster.New(cluster.Options{Store: rows, Locks: locks, TTL: ttl,
+		SnapshotAge: 100 * time.Millisecond})
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,9 @@ func TestLeaderIsKilled(t *testing.T) {
 	for _, store := range storeNames {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
+			if store == "sqlite" {
+				testkit.Long(t) // examples/registry shows one round
+			}
 			f := newFleet(t, shared(t, store))
 			for range testkit.Rounds(t, 1, 5) {
 				dead := f.leader()
@@ -98,9 +101,9 @@ func (f *fleet) stop(p *process) time.Time {
 	return time.Time{}
 }
 
-// The leader's link to the store goes silent. It says so, with the age of what it knows, and that it
-// does not lead; the others see it suspect and gone, and name the new leader. When the link is back,
-// so is it.
+// The leader's link to the store goes silent. It says so, with the age of what it knows, and that
+// it does not lead; the others see it suspect and gone, and name the new leader. When the link is
+// back, so is it.
 //
 // Fails when a snapshot hides that it could not be read, and when a question waits longer than a
 // call to the store.
@@ -109,9 +112,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 	for _, store := range []string{"redis", "postgres"} { // SQLite has no network
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
-			if store != "postgres" {
-				testkit.Long(t)
-			}
+			testkit.Long(t)
 			f := newFleet(t, shared(t, store))
 			cut := f.leader()
 			others := f.without(cut)

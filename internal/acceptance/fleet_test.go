@@ -39,8 +39,13 @@ func TestMain(m *testing.M) {
 	servertest.Main(m)
 }
 
-// slack is what an answer may take besides: a call to the store, and a snapshot that others share.
-const slack = storeTimeout + snapshotAge
+const (
+	// pause is what lies between two questions: each is a connection and a call to the store.
+	pause = 30 * time.Millisecond
+	// slack is what an answer may take besides: a call to the store, a snapshot that others share,
+	// and the next question.
+	slack = storeTimeout + snapshotAge + pause
+)
 
 // slight is how late the machine may wake a sleeper without more time being allowed for it.
 const slight = 10 * time.Millisecond
@@ -225,14 +230,19 @@ func (f *fleet) within(what string, since time.Time, most time.Duration, members
 	var asking sync.WaitGroup
 	for i, p := range members {
 		asking.Go(func() {
-			errs[i] = testkit.Poll(most+testkit.Patience, what, func() error {
+			for again := time.Tick(pause); ; <-again {
 				a, err := p.ask()
 				if err == nil {
 					err = right(p, a)
 				}
-				return err
-			})
-			took[i] = time.Since(since)
+				if took[i] = time.Since(since); err == nil {
+					return
+				}
+				if took[i] > most+testkit.Patience {
+					errs[i] = fmt.Errorf("%s: not within %v: %s: %w", p.holder, took[i], what, err)
+					return
+				}
+			}
 		})
 	}
 	asking.Wait()
@@ -253,9 +263,7 @@ func (f *fleet) newLeader(since time.Time, most time.Duration, members []*proces
 	f.within("each names the new leader", since, most, members, func(_ *process, a answer) error {
 		return a.right(members)
 	})
-	if err := f.agree(members); err != nil {
-		f.t.Error(err)
-	}
+	testkit.Eventually(f.t, testkit.Patience, "they agree", func() error { return f.agree(members) })
 }
 
 // sees checks that the members see a host in a state.

@@ -62,8 +62,8 @@ type leaderAnswer struct {
 	Own    bool
 }
 
-// member is a process of the fleet, until its standard input ends. It prints the address at which it
-// answers.
+// member is a process of the fleet, until its standard input ends. It prints the address at which
+// it answers.
 func member(at place) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
