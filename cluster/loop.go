@@ -19,7 +19,8 @@ const (
 
 // A loop is what the goroutine of Run does: on each beat one call. That is a stamp with all there
 // is to write, or if there is nothing, and the last one went well, now and then a look at the fleet
-// or a sweep. News is written sooner, at most once per wakeGap.
+// or a sweep. News is written sooner, at most once per wakeGap. A host that always has news looks
+// and sweeps a beat late, between two stamps.
 type loop struct {
 	registry *Registry
 	beat     time.Duration
@@ -103,22 +104,42 @@ func (l *loop) turn(ctx context.Context) time.Duration {
 	r := l.registry
 	now := time.Now()
 	recent := now.Sub(r.writer.lastWrite()) < l.beat*3/2
-	if l.wrote && recent && !r.notes.waiting(r.listing.unsupported()) {
-		switch {
-		case !now.Before(l.sweepAt):
-			l.wrote = false
-			_ = l.sweeper.Once(ctx) // counted and logged by faults
-			wait := l.sweeper.Next(r.lookout.count())
-			l.sweepAt = time.Now().Add(wait)
-			return l.wait(false)
-		case !now.Before(l.lookAt) || r.faults.errorOf(opRead) != nil:
-			l.wrote = false
-			l.look(ctx)
-			l.lookAt = time.Now().Add(l.lookWait())
-			return l.wait(false)
-		}
+	news := r.notes.waiting(r.listing.unsupported())
+	more := l.sweeper.More()
+	var late time.Duration
+	if news {
+		late = l.beat // news comes first, but a host that always has some sweeps and looks, too
 	}
-	return l.write(ctx)
+	switch {
+	case !recent || l.failures > 0 || !l.wrote && (news || !more):
+	case l.wrote && (!now.Before(l.lookAt.Add(late)) || !news && r.faults.errorOf(opRead) != nil):
+		l.wrote = false
+		l.look(ctx)
+		l.lookAt = time.Now().Add(l.lookWait())
+		return l.afterOther(news)
+	case !now.Before(l.sweepAt) && (more || !now.Before(l.sweepAt.Add(late))):
+		l.wrote = false
+		_ = l.sweeper.Once(ctx) // counted and logged by faults
+		wait := l.sweeper.Next(r.lookout.count())
+		l.sweepAt = time.Now().Add(wait)
+		if l.sweeper.More() {
+			return wait
+		}
+		return l.afterOther(news)
+	}
+	wait := l.write(ctx)
+	if more && l.wrote {
+		wait = min(wait, max(wakeGap, time.Until(l.sweepAt)))
+	}
+	return wait
+}
+
+// afterOther returns when to take the next turn after one that wrote nothing.
+func (l *loop) afterOther(news bool) time.Duration {
+	if news {
+		return wakeGap
+	}
+	return l.wait(false)
 }
 
 // look reads hosts and leases in turns. If a viewer has read them a moment ago, that will do.

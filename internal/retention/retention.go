@@ -64,6 +64,10 @@ func (s *Sweeper) Once(ctx context.Context) (err error) {
 	return err
 }
 
+// More reports whether the last batch was full, so that the next one is soon due. It is for the
+// goroutine of Next and Once.
+func (s *Sweeper) More() bool { return s.more }
+
 // Run sweeps until ctx ends, for those who have no loop of their own. hosts returns how many share
 // the work.
 func (s *Sweeper) Run(ctx context.Context, hosts func() int) {

@@ -1,0 +1,85 @@
+package cluster_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+)
+
+// A host that has news on each beat, such as the runs of a timer that is due every second, looks at
+// the fleet and sweeps, too, and its news is written soon nevertheless.
+//
+// Fails when a look or a sweep waits for a beat without news: a fleet in which all hosts are busy
+// then never sweeps, and never notices that a host is gone.
+func TestBusyHostsLookAndSweep(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		busy, other := f.start(cluster.Options{}), f.start(cluster.Options{})
+		time.Sleep(time.Second)
+		busy.link.count()
+		other.kill()
+		const minutes = 10
+		for range minutes * 60 {
+			busy.RecordRun(cluster.Run{Timer: "each second", Outcome: "ok"})
+			time.Sleep(time.Second)
+		}
+		n := busy.link.count()
+		if n["read"] < 5 || n["sweep"] < 2 {
+			t.Errorf("in %d minutes: %v", minutes, n)
+		}
+		rows, err := f.store.Read(t.Context(), cluster.Query{Events: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := 0
+		for _, e := range rows.Events {
+			if e.Kind == cluster.EventHostGone {
+				gone++
+			}
+		}
+		if gone != 1 || len(rows.Hosts) != 1 {
+			t.Errorf("told of %d hosts that are gone, and has %d hosts", gone, len(rows.Hosts))
+		}
+		var last time.Time
+		for i, b := range busy.link.batches() {
+			if i > 0 && b.Host.UpFor > 0 {
+				at := time.Time{}.Add(b.Host.UpFor)
+				if !last.IsZero() && at.Sub(last) > ttl/2 {
+					t.Errorf("nothing was written for %v", at.Sub(last))
+				}
+				last = at
+			}
+		}
+		f.end()
+	})
+}
+
+// Full batches of a sweep follow each other about every second, and stamps are written meanwhile.
+//
+// Fails when there is one batch for each two beats: a registry that gets more rows than that never
+// stops growing.
+func TestFullSweepsFollowEachOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		store := &endless{Store: f.store}
+		f.store = store
+		h := f.start(cluster.Options{})
+		time.Sleep(10 * time.Minute)
+		if n := h.link.count(); n["sweep"] < 200 || n["write"] < 30 || n["read"] < 5 {
+			t.Errorf("%v", n)
+		}
+		if s := h.state(h); s != cluster.HostAlive {
+			t.Errorf("it is %q", s)
+		}
+		f.end()
+	})
+}
+
+// An endless store always has more to sweep.
+type endless struct{ cluster.Store }
+
+func (endless) Sweep(_ context.Context, _ cluster.Retention, limit int) (int, error) {
+	return limit, nil
+}
