@@ -116,3 +116,27 @@ func TestPartsShowThemselves(t *testing.T) {
 		f.end()
 	})
 }
+
+// Viewers that look at the same moment all see what a runner shows.
+//
+// Fails when a runner that is being asked by one is stuck for the others.
+func TestRunnersAreAskedByManyAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.make(cluster.Options{})
+		h.Add(runner(func(show func(kind, name, state string, changedAt time.Time, err error)) {
+			time.Sleep(time.Millisecond)
+			show("relay", "mail", "running", time.Time{}, nil)
+		}))
+		seen := make(chan []cluster.RunnerDetail)
+		const viewers = 10
+		for range viewers {
+			go func() { seen <- h.snapshot().Runners }()
+		}
+		for range viewers {
+			if r := <-seen; len(r) != 2 || r[1].State != "running" {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}

@@ -49,13 +49,21 @@ type runners struct {
 	list []*asked
 }
 
-// An asked runner is never called twice at once.
+// An asked runner is never called twice at once: who asks meanwhile gets the same answer.
 type asked struct {
 	runner Runner
 
 	mu   sync.Mutex
-	busy bool // it was called and has not returned
+	call *asking // under way; nil: none
 	last HostDetail
+}
+
+// An asking is a call of a runner.
+type asking struct {
+	began  time.Time
+	done   chan struct{} // closed when the call has returned
+	detail HostDetail    // then
+	err    error         // then
 }
 
 func (r *runners) add(runner Runner) (remove func()) {
@@ -96,46 +104,42 @@ func (r *runners) detail() HostDetail {
 // detail asks one runner.
 func (a *asked) detail() HostDetail {
 	a.mu.Lock()
-	if a.busy {
-		defer a.mu.Unlock()
-		return a.stuck(errors.New("it does not return"))
+	call := a.call
+	if call == nil {
+		call = &asking{began: time.Now(), done: make(chan struct{}), err: errors.New("it called runtime.Goexit")}
+		a.call = call
+		go a.ask(call)
 	}
-	a.busy = true
 	a.mu.Unlock()
-	type answer struct {
-		detail HostDetail
-		err    error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		n := answer{err: errors.New("it called runtime.Goexit")}
-		defer func() {
-			if p := recover(); p != nil {
-				n.err = fmt.Errorf("it panicked: %v", p)
-			}
-			a.mu.Lock()
-			a.busy = false
-			a.mu.Unlock()
-			answered <- n
-		}()
-		n.detail = ask(a.runner)
-		n.err = nil
-	}()
-	patience := time.NewTimer(runnerPatience)
+	patience := time.NewTimer(time.Until(call.began.Add(runnerPatience)))
 	defer patience.Stop()
-	var got answer
+	err := errors.New("it does not return")
 	select {
-	case got = <-answered:
+	case <-call.done:
+		err = call.err
 	case <-patience.C:
-		got.err = errors.New("it does not return")
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if got.err != nil {
-		return a.stuck(got.err)
+	if err != nil {
+		return a.stuck(err)
 	}
-	a.last = got.detail
-	return got.detail
+	a.last = call.detail
+	return call.detail
+}
+
+func (a *asked) ask(call *asking) {
+	defer func() {
+		if p := recover(); p != nil {
+			call.err = fmt.Errorf("it panicked: %v", p)
+		}
+		a.mu.Lock()
+		a.call = nil
+		a.mu.Unlock()
+		close(call.done)
+	}()
+	call.detail = ask(a.runner)
+	call.err = nil
 }
 
 // stuck returns what a runner showed last, and that it does not answer. Called with mu held.
