@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -35,6 +36,16 @@ func clean(s string, most int) string {
 		most--
 	}
 	return s[:most]
+}
+
+// cleanInstant returns an instant in UTC that JSON can show, or zero: one that cannot be shown would
+// hide all that is shown with it.
+func cleanInstant(t time.Time) time.Time {
+	t = t.UTC().Round(0)
+	if t.Year() < 0 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
 }
 
 func cleanHolder(h dlock.Holder) dlock.Holder {

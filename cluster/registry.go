@@ -139,6 +139,7 @@ func (r *Registry) RecordRun(run Run) {
 	run.Holder = cleanHolder(run.Holder)
 	run.Timer, run.Outcome = clean(run.Timer, maxNameLen), clean(run.Outcome, maxKindLen)
 	run.Err, run.By = clean(run.Err, maxTextLen), clean(run.By, maxTextLen)
+	run.Tick = cleanInstant(run.Tick)
 	endedAt := time.Now().Add(-run.EndedAgo)
 	run.EndedAgo = 0
 	r.notes.run(run, endedAt)

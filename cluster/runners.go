@@ -153,7 +153,7 @@ func (a *asked) stuck(err error) HostDetail {
 func ask(runner Runner) (d HostDetail) {
 	runner.Runners(func(kind, name, state string, changedAt time.Time, err error) {
 		r := RunnerDetail{Kind: clean(kind, maxKindLen), Name: clean(name, maxNameLen), State: clean(state, maxKindLen),
-			ChangedAt: changedAt.UTC().Round(0)}
+			ChangedAt: cleanInstant(changedAt)}
 		if err != nil {
 			r.Err = clean(err.Error(), maxTextLen)
 		}
@@ -170,7 +170,7 @@ func ask(runner Runner) (d HostDetail) {
 // encode returns the detail as it is written.
 func (d HostDetail) encode() json.RawMessage {
 	text, err := json.Marshal(d)
-	if err != nil { // a year beyond 9999
+	if err != nil { // texts and clean instants always marshal
 		return json.RawMessage("{}")
 	}
 	return bytes.TrimSpace(text)

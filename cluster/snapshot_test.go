@@ -255,3 +255,29 @@ func TestStrangeTexts(t *testing.T) {
 		})
 	}
 }
+
+// Instants that JSON cannot show are left out, and hide nothing else.
+//
+// Fails when a snapshot cannot be marshaled because of one run or runner, or when a host then shows
+// none of its runners.
+func TestInstantsThatCannotBeShown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(cluster.Options{})
+		far := time.Date(12_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		h.Add(runner(func(show func(kind, name, state string, changedAt time.Time, err error)) {
+			show("relay", "mail", "running", far, nil)
+		}))
+		h.RecordRun(cluster.Run{Timer: "a", Tick: far})
+		_, err := f.store.Write(t.Context(), cluster.Batch{Runs: []cluster.Run{{ID: "b", Timer: "b", Tick: far}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		s := h.snapshot()
+		if text, err := json.Marshal(s); err != nil || len(s.Runs) != 2 || len(s.Hosts[0].Runners) != 2 {
+			t.Errorf("%v: %s", err, text)
+		}
+		f.end()
+	})
+}
