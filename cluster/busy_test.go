@@ -2,6 +2,8 @@ package cluster_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,4 +84,41 @@ type endless struct{ cluster.Store }
 
 func (endless) Sweep(_ context.Context, _ cluster.Retention, limit int) (int, error) {
 	return limit, nil
+}
+
+// A classifier that fails for every name is in the log once.
+//
+// Fails when there is a line for each name, of which there are many if they are made of data.
+func TestClassifierThatFailsIsLoggedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(cluster.Options{Kind: func(string) string { panic("oh") }})
+		for i := range 100 {
+			h.Record(cluster.LeaseStamp{Name: fmt.Sprint("order:", i), ExpiresIn: time.Minute})
+		}
+		time.Sleep(time.Minute)
+		if n := strings.Count(h.log.String(), "Options.Kind"); n != 1 {
+			t.Errorf("%d lines", n)
+		}
+		f.end()
+	})
+}
+
+// A stamp that says that a lease will be acquired in an hour does not keep the next one out.
+//
+// Fails when durations of nonsense become instants in the future, which are newer than all that
+// comes.
+func TestRecordTakesNoLeaseOfTheFuture(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(cluster.Options{})
+		h.Record(cluster.LeaseStamp{Name: "a", Fence: 1, HeldFor: -time.Hour, RenewedAgo: -time.Hour, ExpiresIn: time.Hour})
+		time.Sleep(5 * time.Second)
+		h.Record(cluster.LeaseStamp{Name: "a", Fence: 2, ExpiresIn: time.Hour})
+		time.Sleep(5 * time.Second)
+		if l := h.snapshot().Leases; len(l) != 1 || l[0].Fence != 2 {
+			t.Errorf("%+v", l)
+		}
+		f.end()
+	})
 }

@@ -49,7 +49,7 @@ const (
 	maxKindLen    = 64
 	maxKinds      = 10_000 // names that are remembered: names may be made of data
 	kindPatience  = 100 * time.Millisecond
-	kindComplaint = "cluster: Options.Kind failed, so the kind goes by the prefix of the name"
+	kindComplaint = "cluster: Options.Kind failed, so KindOf is used for this lock; further failures are not logged"
 )
 
 // kinds tells the kinds of locks. It calls the user's function at most once per name, never while
@@ -61,6 +61,7 @@ type kinds struct {
 	mu    sync.Mutex // of all callers
 	known map[string]string
 	busy  bool // the function was called and has not returned
+	told  sync.Once
 }
 
 func (k *kinds) of(name string) string {
@@ -102,12 +103,15 @@ func (k *kinds) of(name string) string {
 		if a.panic == nil {
 			return k.learn(name, a.kind)
 		}
-		k.warn(kindComplaint, "lock", name, "panic", a.panic)
+		k.complain("lock", name, "panic", a.panic)
 	case <-patience.C:
-		k.warn(kindComplaint, "lock", name, "took", "longer than "+kindPatience.String())
+		k.complain("lock", name, "took", "longer than "+kindPatience.String())
 	}
 	return k.learn(name, KindOf(name))
 }
+
+// complain logs the first failure only: names may be made of data.
+func (k *kinds) complain(args ...any) { k.told.Do(func() { k.warn(kindComplaint, args...) }) }
 
 func (k *kinds) learn(name, kind string) string {
 	k.mu.Lock()

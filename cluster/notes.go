@@ -291,7 +291,7 @@ func (l leaseNote) stampOf(now time.Time) LeaseStamp {
 
 // noteOf is the opposite of stampOf.
 func noteOf(s LeaseStamp, now time.Time) leaseNote {
-	l := leaseNote{stamp: s, acquiredAt: now.Add(-s.HeldFor), renewedAt: now.Add(-s.RenewedAgo),
+	l := leaseNote{stamp: s, acquiredAt: now.Add(-max(0, s.HeldFor)), renewedAt: now.Add(-max(0, s.RenewedAgo)),
 		expiresAt: now.Add(s.ExpiresIn), over: s.Released || s.ExpiresIn < 0}
 	l.stamp.HeldFor, l.stamp.RenewedAgo, l.stamp.ExpiresIn = 0, 0, 0
 	return l
