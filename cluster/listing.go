@@ -9,11 +9,13 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// How many pages of leases one look at the store of locks reads at most, so that a snapshot takes
-// at most five calls.
+// How much one look at the store of locks reads at most. A store may give short pages: one on Redis
+// looks at a thousand keys for each.
 const (
-	maxPages = 4
-	pageSize = dlock.MaxPage
+	maxListed   = 40_000
+	pageSize    = dlock.MaxPage
+	maxPages    = 100
+	listingTime = 4 // times Options.StoreTimeout for all pages together
 )
 
 // A listing is Options.Locks as far as it lists its leases. A store may have the method, and find
@@ -82,26 +84,33 @@ func (l *listing) probe(ctx context.Context, f *faults) {
 
 // all lists the leases. more says that there are more than it has read.
 func (l *listing) all(ctx context.Context, f *faults) (leases []dlock.LeaseInfo, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listingTime*f.timeout)
+	defer cancel()
 	after := ""
 	for range maxPages {
 		var page dlock.LeasePage
 		err := f.call(ctx, opEnumerate, func(ctx context.Context) (err error) {
-			page, err = l.lists.Enumerate(ctx, after, pageSize)
+			page, err = l.lists.Enumerate(ctx, after, min(pageSize, maxListed-len(leases)))
 			l.note(err)
 			if errors.Is(err, errors.ErrUnsupported) {
 				page, err = dlock.LeasePage{}, nil // an answer, and no failure
 			}
 			return err
 		})
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil && after != "":
+			return leases, true, nil // the time for all pages is over
+		case err != nil:
 			return nil, false, err
 		}
 		leases = append(leases, page.Leases...)
-		if page.Next == "" {
+		switch {
+		case page.Next == "":
 			return leases, false, nil
-		}
-		if page.Next == after {
+		case page.Next == after:
 			return nil, false, errors.New("cluster: enumerate: the store answered the same page twice")
+		case len(leases) >= maxListed:
+			return leases, true, nil
 		}
 		after = page.Next
 	}

@@ -119,7 +119,7 @@ func (r *reader) readRows(age time.Duration) {
 	}
 }
 
-// readLeases makes up to four calls.
+// readLeases makes a call for each page.
 func (r *reader) readLeases(age time.Duration) {
 	now := time.Now()
 	r.mu.Lock()

@@ -36,7 +36,9 @@ type Snapshot struct {
 	// Leases are those that are held in the whole fleet, and those that ended a while ago; by name
 	// and slot.
 	Leases []Lease
-	// MoreLeases: there are more than the 40,000 that are listed.
+	// MoreLeases: there are more than were read, so that Leases and Who lack some, those whose names
+	// come last. A snapshot lists up to 40,000 leases, and stops earlier after 100 pages or four
+	// times Options.StoreTimeout.
 	MoreLeases bool
 	Events     []HistoryEvent // newest first, up to 200
 	Runs       []HistoryRun   // of all timers, newest first, up to 200
@@ -146,7 +148,8 @@ type HistoryRun struct {
 // is running or not.
 //
 // All callers share one read per Options.SnapshotAge, which takes one call to the registry and one
-// to the store of locks for each 10,000 leases. If a store does not answer, or ctx ends, the error
+// to the store of locks for each page: 10,000 leases, or on Redis 1,000 names and slots that were in
+// use within the last hour. If a store does not answer, or ctx ends, the error
 // says so, and the Snapshot has what was read last, with its age. The Snapshot is never nil.
 func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 	r.reader.refresh(ctx, r.options.SnapshotAge, true)
