@@ -34,25 +34,29 @@ type faults struct {
 	failing   map[op]error // of the last call
 	changedAt time.Time    // when failing became empty, or not
 	errors    map[op]uint64
+	hanging   map[op]int // calls that were left behind
 }
 
 func newFaults(o Options) *faults {
 	return &faults{timeout: o.StoreTimeout, logger: o.Logger, changedAt: time.Now(),
-		failing: map[op]error{}, errors: map[op]uint64{}}
+		failing: map[op]error{}, errors: map[op]uint64{}, hanging: map[op]int{}}
 }
 
+// callGrace is how long after its time-out a call is waited for.
+const callGrace = time.Second
+
+var errHangs = errors.New("an earlier call has not returned, although its time is over")
+
 // call makes one call, bounded by the time-out, and recovers its panics. If ctx has ended, what it
-// returned means nothing.
-func (f *faults) call(ctx context.Context, what op, call func(context.Context) error) (err error) {
+// returned means nothing. A call that does not return is left behind, and no other of its op is
+// made until it does.
+func call[A any](
+	ctx context.Context, f *faults, what op, do func(context.Context) (A, error),
+) (a A, err error) {
 	if err := context.Cause(ctx); err != nil {
-		return err
+		return a, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
 	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the store panicked: %v", p)
-		}
 		if err != nil {
 			err = fmt.Errorf("cluster: %s: %w", what, err)
 		}
@@ -60,7 +64,61 @@ func (f *faults) call(ctx context.Context, what op, call func(context.Context) e
 			f.note(what, err)
 		}
 	}()
-	return call(bounded)
+	if f.hangs(what) {
+		return a, errHangs
+	}
+	bounded, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	type answer struct {
+		a   A
+		err error
+	}
+	answered := make(chan answer, 1)
+	behind := false // it was left behind; under f.mu
+	go func() {
+		got := answer{err: errors.New("the store called runtime.Goexit")}
+		defer func() {
+			if p := recover(); p != nil {
+				got.err = fmt.Errorf("the store panicked: %v", p)
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if behind {
+				f.hanging[what]--
+			}
+			answered <- got
+		}()
+		got.a, got.err = do(bounded)
+	}()
+	select {
+	case got := <-answered:
+		return got.a, got.err
+	case <-bounded.Done():
+	}
+	grace := time.NewTimer(callGrace)
+	defer grace.Stop()
+	select {
+	case got := <-answered:
+		return got.a, got.err
+	case <-grace.C:
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case got := <-answered:
+		return got.a, got.err
+	default:
+		behind = true
+		f.hanging[what]++
+		return a, context.Cause(bounded)
+	}
+}
+
+// hangs reports whether a call was left behind and has not returned.
+func (f *faults) hangs(what op) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hanging[what] > 0
 }
 
 // note notes how a call went.

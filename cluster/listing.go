@@ -73,12 +73,17 @@ func (l *listing) note(err error) {
 
 // probe asks whether the store lists its leases.
 func (l *listing) probe(ctx context.Context, f *faults) {
-	_ = f.call(ctx, opEnumerate, func(ctx context.Context) error {
-		_, err := l.lists.Enumerate(ctx, "", 1)
+	_, _ = l.page(ctx, f, "", 1)
+}
+
+// page makes one call.
+func (l *listing) page(ctx context.Context, f *faults, after string, limit int) (dlock.LeasePage, error) {
+	return call(ctx, f, opEnumerate, func(ctx context.Context) (dlock.LeasePage, error) {
+		page, err := l.lists.Enumerate(ctx, after, limit)
 		if l.note(err); errors.Is(err, errors.ErrUnsupported) {
-			return nil // an answer, and no failure
+			return dlock.LeasePage{}, nil // an answer, and no failure
 		}
-		return err
+		return page, err
 	})
 }
 
@@ -88,15 +93,7 @@ func (l *listing) all(ctx context.Context, f *faults) (leases []dlock.LeaseInfo,
 	defer cancel()
 	after := ""
 	for range maxPages {
-		var page dlock.LeasePage
-		err := f.call(ctx, opEnumerate, func(ctx context.Context) (err error) {
-			page, err = l.lists.Enumerate(ctx, after, min(pageSize, maxListed-len(leases)))
-			l.note(err)
-			if errors.Is(err, errors.ErrUnsupported) {
-				page, err = dlock.LeasePage{}, nil // an answer, and no failure
-			}
-			return err
-		})
+		page, err := l.page(ctx, f, after, min(pageSize, maxListed-len(leases)))
 		switch {
 		case err != nil && ctx.Err() != nil && after != "":
 			return leases, true, nil // the time for all pages is over

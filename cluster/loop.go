@@ -40,12 +40,10 @@ func newLoop(r *Registry) *loop {
 		Interval: 3 * r.options.TTL,
 		Pause:    wakeGap,
 		Batch:    sweepBatch,
-		Delete: func(ctx context.Context, limit int) (n int, err error) {
-			err = r.faults.call(ctx, opSweep, func(ctx context.Context) (err error) {
-				n, err = r.options.Store.Sweep(ctx, r.options.Retention, limit)
-				return err
+		Delete: func(ctx context.Context, limit int) (int, error) {
+			return call(ctx, r.faults, opSweep, func(ctx context.Context) (int, error) {
+				return r.options.Store.Sweep(ctx, r.options.Retention, limit)
 			})
-			return n, err
 		},
 	}
 	return l

@@ -101,10 +101,8 @@ func (r *reader) readRows(age time.Duration) {
 	if fresh {
 		return
 	}
-	var got Rows
-	err := r.faults.call(context.Background(), opRead, func(ctx context.Context) (err error) {
-		got, err = r.options.Store.Read(ctx, Query{Events: snapshotEvents, Runs: snapshotRuns})
-		return err
+	got, err := call(context.Background(), r.faults, opRead, func(ctx context.Context) (Rows, error) {
+		return r.options.Store.Read(ctx, Query{Events: snapshotEvents, Runs: snapshotRuns})
 	})
 	var shown rows
 	if err == nil {

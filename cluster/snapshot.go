@@ -197,11 +197,9 @@ func (s *Snapshot) Who(kind string) []Lease {
 // Runs returns the last runs of a timer, newest first, up to RunsPerTimer, whichever host made
 // them. It is a call to the registry.
 func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error) {
-	var runs []Run
 	now := time.Now()
-	err := r.faults.call(ctx, opRead, func(ctx context.Context) (err error) {
-		runs, err = r.options.Store.Runs(ctx, clean(timer, maxNameLen))
-		return err
+	runs, err := call(ctx, r.faults, opRead, func(ctx context.Context) ([]Run, error) {
+		return r.options.Store.Runs(ctx, clean(timer, maxNameLen))
 	})
 	if err != nil {
 		return nil, err

@@ -39,9 +39,8 @@ func (w *writer) write(ctx context.Context, left bool) (backlog bool, err error)
 		}
 		var answer Written
 		sent := time.Now()
-		err = w.faults.call(ctx, opWrite, func(ctx context.Context) (err error) {
-			answer, err = w.options.Store.Write(ctx, b)
-			return err
+		answer, err = call(ctx, w.faults, opWrite, func(ctx context.Context) (Written, error) {
+			return w.options.Store.Write(ctx, b)
 		})
 		if err != nil {
 			return t.more, err // what was noted stays

@@ -1,0 +1,72 @@
+package cluster_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+)
+
+// stuck is a store whose calls do not look at their context.
+type stuck struct {
+	cluster.Store
+	release chan struct{}
+}
+
+func (s *stuck) Write(ctx context.Context, b cluster.Batch) (cluster.Written, error) {
+	<-s.release
+	return s.Store.Write(ctx, b)
+}
+
+func (s *stuck) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error) {
+	<-s.release
+	return s.Store.Read(ctx, q)
+}
+
+// A store that does not return when its time is over holds up neither Run nor a viewer, and is not
+// called again and again meanwhile.
+//
+// Fails when Run or Snapshot wait for the store, or when each try leaves a goroutine behind.
+func TestStoreThatDoesNotReturn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		store := &stuck{f.store, make(chan struct{})}
+		h := f.start(cluster.Options{Store: store})
+		began := time.Now()
+		if s, err := h.Snapshot(t.Context()); err == nil || s == nil || time.Since(began) > 5*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		time.Sleep(time.Minute)
+		before := runtime.NumGoroutine()
+		time.Sleep(time.Hour)
+		if n := runtime.NumGoroutine() - before; n > 20 { // other tests have some, too
+			t.Errorf("%d goroutines more", n)
+		}
+		began = time.Now()
+		h.stop()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("Run took %v to return", took)
+		}
+		close(store.release)
+	})
+}
+
+// A store that works again after its calls had hung is used again.
+//
+// Fails when a call that was left behind and has returned is still waited for.
+func TestStoreThatReturnsLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		store := &stuck{f.store, make(chan struct{})}
+		h := f.start(cluster.Options{Store: store})
+		time.Sleep(10 * time.Minute)
+		close(store.release)
+		time.Sleep(time.Minute)
+		if s := h.state(h); s != cluster.HostAlive {
+			t.Errorf("it is %q", s)
+		}
+		f.end()
+	})
+}
