@@ -122,3 +122,32 @@ func TestRecordTakesNoLeaseOfTheFuture(t *testing.T) {
 		f.end()
 	})
 }
+
+// Of more leases than fit into a batch, which are all renewed all the time, each is written in its
+// turn.
+//
+// Fails when a batch has any of them: some are then not written for long, and seem to have ended.
+func TestLeasesAreWrittenInTurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(cluster.Options{})
+		const leases, seconds = 4 * cluster.MaxBatch, 60
+		for range seconds {
+			for i := range leases {
+				h.Record(cluster.LeaseStamp{Name: fmt.Sprint("order:", i), Fence: 1, ExpiresIn: 10 * time.Second})
+			}
+			time.Sleep(time.Second)
+		}
+		last, longest := map[string]time.Duration{}, time.Duration(0)
+		for _, b := range h.link.batches() {
+			for _, l := range b.Leases {
+				longest = max(longest, b.Host.UpFor-last[l.Name])
+				last[l.Name] = b.Host.UpFor
+			}
+		}
+		if longest > 8*time.Second || len(last) != leases {
+			t.Errorf("%d leases, one was not written for %v", len(last), longest)
+		}
+		f.end()
+	})
+}

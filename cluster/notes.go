@@ -26,6 +26,7 @@ type notes struct {
 	events  []eventNote // oldest first
 	runs    []runNote   // likewise
 	seq     uint64      // of the newest event or run
+	round   uint64      // of writing leases: each is taken once per round
 	dropped struct{ leases, events, runs uint64 }
 }
 
@@ -49,6 +50,7 @@ type leaseNote struct {
 	over       bool // released, or lost: of no use once it is written
 	changes    uint64
 	written    uint64 // so many of the changes
+	round      uint64 // in which it was taken last
 }
 
 type eventNote struct {
@@ -89,7 +91,7 @@ func (n *notes) lease(l leaseNote, soon bool) {
 	case old == nil:
 		n.leases[key] = &l
 	case old.stamp.Grant == l.stamp.Grant && old.stamp.Holder == l.stamp.Holder:
-		l.written, l.changes = old.written, old.changes
+		l.written, l.changes, l.round = old.written, old.changes, old.round
 		l.acquiredAt = old.acquiredAt
 		l.over = l.over || old.over
 		l.stamp.Released = l.stamp.Released || old.stamp.Released
@@ -195,16 +197,31 @@ func (n *notes) take(listed bool) (t taken) {
 	default:
 	}
 	now := time.Now()
+	next := n.round + 1
+	var again []rowKey // were taken in this round already
 	for key, l := range n.leases {
 		switch {
 		case (l.changes == l.written || l.listed && !listed) && (l.over || now.After(l.expiresAt)):
 			delete(n.leases, key) // its holder may never have released it
 		case l.changes == l.written || l.listed && !listed:
+		case l.round == next:
+			again = append(again, key)
 		case len(t.leases) == MaxBatch:
 			t.more = true
 		default:
+			l.round = next
 			t.leases = append(t.leases, takenLease{key, *l})
 		}
+	}
+	if !t.more { // the round is over, and what changed again begins the next one
+		n.round = next
+		room := min(len(again), MaxBatch-len(t.leases))
+		for _, key := range again[:room] {
+			l := n.leases[key]
+			l.round = next + 1
+			t.leases = append(t.leases, takenLease{key, *l})
+		}
+		t.more = room < len(again)
 	}
 	t.events = append(t.events, n.events[:min(MaxBatch, len(n.events))]...)
 	t.runs = append(t.runs, n.runs[:min(MaxBatch, len(n.runs))]...)
