@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // A host that has news on each beat, such as the runs of a timer that is due every second, looks at
@@ -150,4 +152,42 @@ func TestLeasesAreWrittenInTurn(t *testing.T) {
 		}
 		f.end()
 	})
+}
+
+// A host of a large fleet whose sweep failed once tries again soon.
+//
+// Fails when it waits for its turn, and says for a day that the registry fails.
+func TestSweepThatFailedIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		store := &sweepFails{Store: f.store}
+		f.store = store
+		for i := range 1_000 {
+			if _, err := store.Write(t.Context(), cluster.Batch{Host: &cluster.HostStamp{TTL: 48 * time.Hour,
+				Holder: dlock.Holder{Host: fmt.Sprint("node-", i), ID: "x"}, Detail: []byte("{}")}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h := f.start(cluster.Options{})
+		time.Sleep(time.Minute)
+		store.once.Store(true)
+		time.Sleep(time.Hour)
+		if s := h.snapshot(); store.once.Load() || len(s.Hosts) != 1_001 || s.Runners[0].State != "writing" {
+			t.Errorf("%d hosts, %+v", len(s.Hosts), s.Runners)
+		}
+		f.end()
+	})
+}
+
+// A store whose next sweep fails if once is set.
+type sweepFails struct {
+	cluster.Store
+	once atomic.Bool
+}
+
+func (s *sweepFails) Sweep(ctx context.Context, r cluster.Retention, limit int) (int, error) {
+	if s.once.Swap(false) {
+		return 0, errDown
+	}
+	return s.Store.Sweep(ctx, r, limit)
 }

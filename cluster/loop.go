@@ -15,6 +15,9 @@ const (
 	sweepBatch = 1_000
 	// hastyRetries is how often a write that failed is tried again before the next beat.
 	hastyRetries = 2
+	// hastyHosts bounds how long a host whose sweep failed waits for its next turn: until then it
+	// says that the registry fails. Of a thousand hosts the turn comes once a day.
+	hastyHosts = 10
 )
 
 // A loop is what the goroutine of Run does: on each beat one call. That is a stamp with all there
@@ -117,8 +120,11 @@ func (l *loop) turn(ctx context.Context) time.Duration {
 		return l.afterOther(news)
 	case !now.Before(l.sweepAt) && (more || !now.Before(l.sweepAt.Add(late))):
 		l.wrote = false
-		_ = l.sweeper.Once(ctx) // counted and logged by faults
-		wait := l.sweeper.Next(r.lookout.count())
+		hosts := r.lookout.count()
+		if l.sweeper.Once(ctx) != nil { // counted and logged by faults
+			hosts = min(hosts, hastyHosts)
+		}
+		wait := l.sweeper.Next(hosts)
 		l.sweepAt = time.Now().Add(wait)
 		if l.sweeper.More() {
 			return wait
