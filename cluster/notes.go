@@ -263,6 +263,17 @@ func (n *notes) done(t taken) {
 	}
 }
 
+// writeAgain has all leases written that are held.
+func (n *notes) writeAgain() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.leases {
+		if !l.over {
+			l.changes++
+		}
+	}
+}
+
 // waiting reports whether anything waits to be written.
 func (n *notes) waiting(listed bool) bool {
 	n.mu.Lock()

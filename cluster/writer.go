@@ -52,7 +52,8 @@ func (w *writer) write(ctx context.Context, left bool) (backlog bool, err error)
 			return t.more, nil
 		}
 		w.detail = nil // the row was swept, or the registry emptied
-		t = taken{more: t.more}
+		w.notes.writeAgain()
+		t = w.notes.take(w.listing.unsupported())
 	}
 	return t.more, nil
 }
