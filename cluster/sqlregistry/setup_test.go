@@ -228,6 +228,7 @@ func TestOptionsAndSettingsThatCannotWork(t *testing.T) {
 	for name, s := range map[string]*sqlregistry.Store{
 		"no pool":         sqlregistry.Postgres(nil, sqlregistry.Options{}),
 		"a long name":     sqlregistry.Postgres(db, sqlregistry.Options{TableName: strings.Repeat("x", 51)}),
+		"a placeholder":   sqlregistry.SQLite(db, sqlregistry.Options{TableName: "a{limit}"}),
 		"NUL":             sqlregistry.Postgres(db, sqlregistry.Options{Schema: "a\x00"}),
 		"a space":         sqlregistry.MySQL(db, sqlregistry.Options{TableName: "a "}),
 		"four bytes":      sqlregistry.MySQL(db, sqlregistry.Options{TableName: "🦊"}),

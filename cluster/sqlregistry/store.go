@@ -26,7 +26,7 @@ const maxTableName = 50
 // Options of a store. The zero value works.
 type Options struct {
 	// TableName is the name of the table, and the beginning of the names of its indexes. It is
-	// quoted, so any text is valid. At most 50 bytes. Default "tickslot_registry".
+	// quoted, so any text without braces is valid. At most 50 bytes. Default "tickslot_registry".
 	TableName string
 
 	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the table. SQLite has
@@ -83,10 +83,12 @@ func newStore(db *sql.DB, opts Options, checkName func(what, name string) error,
 	}
 	var faults []error
 	check := func(what, name string, most int) {
-		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) || len(name) > most {
+		// Braces are the placeholders of the statements.
+		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) || len(name) > most ||
+			strings.ContainsAny(name, "{}") {
 			faults = append(faults, fmt.Errorf(
-				"sqlregistry: %w: %s %q: use text without control characters, at most %d bytes", dlock.ErrSetup, what,
-				name, most))
+				"sqlregistry: %w: %s %q: use text without braces and control characters, at most %d bytes",
+				dlock.ErrSetup, what, name, most))
 		}
 		if err := checkName(what, name); err != nil {
 			faults = append(faults, fmt.Errorf("sqlregistry: %w: %w", dlock.ErrSetup, err))
