@@ -30,6 +30,11 @@ type Figures struct {
 	Stuck            int // handlers that did not return
 	Silent           []string
 
+	Warnings       int // that the registry fails
+	WarnedTwice    int // more than one for one change
+	LostByRegistry int // leases lost while only the registry was tormented
+	LostStarved    int // the same, when hosts got no processor: not the registry's fault
+
 	// Declared is what no lease can prevent on a store that fails over without its latest writes.
 	Declared Declared
 	Examples []string
@@ -46,7 +51,7 @@ type Declared struct {
 // Violations are the findings that must all be zero.
 func (f Figures) Violations() int {
 	return f.OverLimit + f.SameSlot + f.FenceRegressions + f.StartAfterLost + f.NotTold + f.OverTick + f.OverBound +
-		int(f.Unaccounted) + f.Leaked + f.Stuck + len(f.Silent)
+		int(f.Unaccounted) + f.Leaked + f.Stuck + len(f.Silent) + f.WarnedTwice + f.LostByRegistry
 }
 
 // Rules are what an examination has to know besides the logs.
@@ -55,6 +60,8 @@ type Rules struct {
 	// Settled is the instant by which all faults had ended long enough for every timer to have to
 	// run again. 0: there is none.
 	Settled int64
+	// CalmUntil is the instant until which, since Settled, nothing was tormented but the registry.
+	CalmUntil int64
 	// Bound is within how much time awake a tick is accounted for. Default: a second.
 	Bound time.Duration
 }
@@ -99,6 +106,7 @@ func Examine(lines []Line, rules Rules) Figures {
 	e.readLives()
 	e.runs()
 	e.degraded()
+	e.registry()
 	byHost := map[string][]Line{}
 	for _, l := range e.lines {
 		switch l.Kind {

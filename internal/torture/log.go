@@ -69,6 +69,10 @@ const (
 	Dead   = "dead"  // of the tormentor: it is gone for sure
 	Fault  = "fault" // of the tormentor
 	Locked = "op"    // one call to the store, by a client that does nothing else
+
+	RegistryFails  = "registry_fails"  // a host was warned that its registry fails
+	RegistryWorks  = "registry_works"  // it was told that it works again
+	RegistryBroken = "registry_broken" // no write of Target (or, if there is none, of any host) can go well
 )
 
 // Kinds of faults that the checker has to know of.

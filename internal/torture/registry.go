@@ -1,0 +1,81 @@
+package torture
+
+import (
+	"slices"
+	"time"
+)
+
+// warnSlack is how late a warning may be written down: a Logger has a goroutine of its own.
+const warnSlack = 300 * int64(time.Millisecond)
+
+// registry checks what the registry of package cluster did to the hosts, which is to be next to
+// nothing: one warning when it begins to fail, and no lease lost.
+func (e *examiner) registry() {
+	failing := map[string]bool{} // by host: it has warned, and not said that it works again
+	warnings := map[string][]int64{}
+	var broken []Line
+	for _, l := range e.lines {
+		switch l.Kind {
+		case RegistryFails:
+			e.Warnings++
+			warnings[l.Host] = append(warnings[l.Host], l.At)
+			if failing[l.Host] {
+				e.WarnedTwice++
+				e.example("%s: a second warning before the registry worked again", l.Host)
+			}
+			failing[l.Host] = true
+		case RegistryWorks:
+			failing[l.Host] = false
+		case RegistryBroken:
+			broken = append(broken, l)
+		case LeaseEnd:
+			e.lostInCalm(l)
+		}
+	}
+	for _, b := range broken {
+		for host, at := range warnings {
+			if b.Target != "" && b.Target != host {
+				continue
+			}
+			n := 0
+			for _, at := range at {
+				if b.First+warnSlack <= at && at <= b.Last {
+					n++
+				}
+			}
+			if n > 1 {
+				e.WarnedTwice++
+				e.example("%s: %d warnings while %s lasted", host, n, b.Fault)
+			}
+		}
+	}
+}
+
+// lostInCalm counts a lease that was lost while only the registry was tormented, unless hosts got no
+// processor just before.
+func (e *examiner) lostInCalm(l Line) {
+	if e.rules.Settled == 0 || l.At < e.rules.Settled || l.At > e.rules.CalmUntil {
+		return
+	}
+	if e.starved(l.At) {
+		e.LostStarved++
+		return
+	}
+	e.LostByRegistry++
+	e.example("%s slot %d fence %d on %s: lost at %d, while nothing but the registry was tormented", l.Timer, l.Slot,
+		l.Fence, l.Host, l.At)
+}
+
+// starved reports whether within two TTLs before an instant a host did not report its status in time.
+func (e *examiner) starved(at int64) bool {
+	from, most := at-2*int64(e.rules.TTL), int64(e.rules.TTL)/3
+	last := map[string]int64{}
+	return slices.ContainsFunc(e.lines, func(l Line) bool {
+		if l.Kind != Status || l.At < from-most || l.At > at+most {
+			return false
+		}
+		before, ok := last[l.Host]
+		last[l.Host] = l.At
+		return ok && l.At-before > most
+	})
+}
