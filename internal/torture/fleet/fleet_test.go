@@ -31,7 +31,7 @@ func TestPlan(t *testing.T) {
 		for _, f := range one {
 			got[f.Kind], all[f.Kind] = true, true
 		}
-		for _, want := range slices.Concat(faults, hostFaults, []string{"limit_changed"}) {
+		for _, want := range slices.Concat(faults, hostFaults, registryFaults, []string{"limit_changed"}) {
 			if machine := kind == "sqlite" && want == "wall_clock_jump"; got[want] == machine {
 				t.Errorf("%s: %s: %v", kind, want, got[want])
 			}
@@ -51,7 +51,7 @@ func TestTooWeak(t *testing.T) {
 	weak := report{}
 	weak.judge(nil, torture.Rules{TTL: time.Second})
 	slices.Sort(weak.TooWeak)
-	want := []string{"faults", "leader_terms", "lock_histories", "n_reached_share", "runs"}
+	want := []string{"faults", "leader_terms", "lock_histories", "n_reached_share", "registry_warnings", "runs"}
 	if !slices.Equal(weak.TooWeak, want) || weak.ok() {
 		t.Errorf("nothing at all is too weak for %v, want %v", weak.TooWeak, want)
 	}
@@ -61,6 +61,7 @@ func TestTooWeak(t *testing.T) {
 			{Kind: torture.Born, Target: "h", Timers: []torture.TimerLine{{Name: "a", Limit: 1, PerTick: 1}},
 				Roles: []torture.TimerLine{{Name: "r", Limit: 1}}},
 			{Kind: torture.Status, Host: "h", At: 1}, {Kind: torture.Status, Host: "h", At: 6000 * ms},
+			{Kind: torture.RegistryFails, Host: "h", At: 2},
 			{Kind: torture.Locked, Op: &torture.Op{Op: "acquire", Name: "x", Slots: 1, Token: "t", Result: "ok",
 				Call: 1, Return: 2}}}
 		for i := range int64(600) {

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tickslot/tickslot/cluster/clustertimer"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
@@ -82,18 +83,31 @@ func runHost(spec Spec, log *torture.Log) error {
 			all[i].OnStoreDown = timer.StoreDownRunLocal
 		}
 	}
-	session, err := dlock.NewSession(d.lock, dlock.SessionOptions{TTL: spec.Timing.TTL,
+	var lock dlock.DistributedLock = d.lock
+	var hooks timer.Hooks
+	var registry *registryHost
+	if spec.Registry != nil {
+		if registry, err = startRegistry(spec, d.lock, holder, log); err != nil {
+			return err
+		}
+		lock, hooks = registry.Decorate(d.lock), clustertimer.Hooks(registry.Registry, hooks)
+	}
+	session, err := dlock.NewSession(lock, dlock.SessionOptions{TTL: spec.Timing.TTL,
 		StoreTimeout: spec.Timing.StoreTimeout, Holder: holder})
 	if err != nil {
 		return err
 	}
 	scheduler, err := timer.New(timer.Config{
-		Lock: d.lock, TTL: spec.Timing.TTL, StoreTimeout: spec.Timing.StoreTimeout, DrainTimeout: 2 * time.Second,
+		Lock: lock, TTL: spec.Timing.TTL, StoreTimeout: spec.Timing.StoreTimeout, DrainTimeout: 2 * time.Second,
 		Holder: holder, Limits: []timer.Limit{{Name: sharedLimit, Size: sharedSize}},
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), Hooks: hooks,
 	}, all...)
 	if err != nil {
 		return err
+	}
+	if registry != nil {
+		registry.Add(scheduler)
+		registry.Add(session)
 	}
 	log.Write(torture.Line{Kind: torture.Begin, Timers: spec.Timers})
 	ctx, stop := context.WithCancel(context.Background())
@@ -105,13 +119,16 @@ func runHost(spec Spec, log *torture.Log) error {
 	for _, r := range spec.Roles {
 		go func() { led <- h.compete(ctx, session, r) }()
 	}
-	err = h.obey(ctx, stop, scheduler, d, commands, ended, &background)
+	err = h.obey(ctx, stop, scheduler, d, registry, commands, ended, &background)
 	background.Wait()
 	errs := []error{err}
 	for range spec.Roles {
 		errs = append(errs, <-led)
 	}
 	_ = session.Close(context.Background()) // what the store did not answer about expires
+	if registry != nil {
+		errs = append(errs, registry.end())
+	}
 	d.close()
 
 	end := h.status(scheduler)
@@ -137,8 +154,8 @@ func runHost(spec Spec, log *torture.Log) error {
 }
 
 // obey carries out commands and reports the host's status, until the scheduler's Run has returned.
-func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler, d *door, commands <-chan string,
-	ended <-chan error, background *sync.WaitGroup) error {
+func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler, d *door, registry *registryHost,
+	commands <-chan string, ended <-chan error, background *sync.WaitGroup) error {
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
 	for {
@@ -164,6 +181,8 @@ func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler
 				h.hangs.Add(1)
 			case "ignore":
 				h.ignores.Add(1)
+			case "registry":
+				background.Go(func() { registry.suffer(ctx, rest) })
 			case "exhaust":
 				background.Go(func() {
 					ctx, cancel := context.WithTimeout(ctx, length)

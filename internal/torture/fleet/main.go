@@ -64,6 +64,11 @@ type report struct {
 	Stuck            int              `json:"stuck_handlers"`
 	Late             int              `json:"slots_not_free_after_ttl"`
 	Silent           int              `json:"silent_after_heal"`
+	Warnings         int              `json:"registry_warnings"`
+	WarnedTwice      int              `json:"registry_warned_twice"`
+	LostByRegistry   int              `json:"leases_lost_by_registry"`
+	LostStarved      int              `json:"leases_lost_without_processor,omitempty"`
+	Blind            int              `json:"registry_blind_hosts"`
 	NReachedShare    float64          `json:"n_reached_share"`
 	Declared         torture.Declared `json:"declared"`
 	Linearizable     bool             `json:"linearizable"`
@@ -222,7 +227,7 @@ func run(ctx context.Context, kind, dir, other string, seed uint64, hosts int,
 	if tormented < 5*time.Second {
 		return r, fmt.Errorf("%v are too short: at least %v", length, 5*time.Second+length-tormented)
 	}
-	settled := t.torment(ctx, plan(kind, seed, hosts, doors, tormented, t.timing), tormented)
+	settled, until := t.torment(ctx, plan(kind, seed, hosts, doors, tormented, t.timing), tormented)
 	t.end()
 	r.Seconds = time.Since(began).Seconds()
 	lines, err := torture.ReadLogs(t.dir)
@@ -236,11 +241,12 @@ func run(ctx context.Context, kind, dir, other string, seed uint64, hosts int,
 	for _, m := range t.members {
 		r.Lives += m.lives
 	}
-	r.Late = t.late
+	r.Late, r.Blind = t.late, len(t.blind)
 	for _, err := range t.broken {
 		r.Broken = append(r.Broken, err.Error())
 	}
-	r.judge(lines, torture.Rules{TTL: t.timing.TTL, Settled: settled, Bound: time.Second + t.timing.StoreTimeout})
+	r.judge(lines, torture.Rules{TTL: t.timing.TTL, Settled: settled, CalmUntil: until, Bound: time.Second + t.timing.StoreTimeout})
+	r.Examples = append(r.Examples, t.blind...)
 	return r, nil
 }
 
@@ -256,6 +262,7 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 		f.Unaccounted
 	r.Leaked, r.Stuck, r.Silent, r.NReachedShare, r.Declared = f.Leaked, f.Stuck, len(f.Silent), f.NReachedShare,
 		f.Declared
+	r.Warnings, r.WarnedTwice, r.LostByRegistry, r.LostStarved = f.Warnings, f.WarnedTwice, f.LostByRegistry, f.LostStarved
 	r.Examples = append(f.Examples, histories...)
 	if n := f.Violations(); n > 0 {
 		r.Broken = append(r.Broken, fmt.Sprintf("%d violations", n))
@@ -263,11 +270,14 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 	if r.Late > 0 {
 		r.Broken = append(r.Broken, "slots of killed hosts were not free after a TTL")
 	}
+	if r.Blind > 0 {
+		r.Broken = append(r.Broken, "hosts do not see all others in the registry")
+	}
 	if !r.Linearizable {
 		r.Broken = append(r.Broken, "not linearizable")
 	}
 	for what, weak := range map[string]bool{"runs": r.Runs < leastRuns, "leader_terms": r.Terms < leastTerms,
-		"faults": r.Faults < leastFaults, "n_reached_share": r.NReachedShare < leastShare} {
+		"faults": r.Faults < leastFaults, "registry_warnings": r.Warnings == 0, "n_reached_share": r.NReachedShare < leastShare} {
 		if weak {
 			r.TooWeak = append(r.TooWeak, what)
 		}
@@ -395,6 +405,11 @@ func sum(all []report) report {
 		total.Stuck += r.Stuck
 		total.Late += r.Late
 		total.Silent += r.Silent
+		total.Warnings += r.Warnings
+		total.WarnedTwice += r.WarnedTwice
+		total.LostByRegistry += r.LostByRegistry
+		total.LostStarved += r.LostStarved
+		total.Blind += r.Blind
 		total.NReachedShare = min(total.NReachedShare, r.NReachedShare)
 		total.Declared.OverLimit += r.Declared.OverLimit
 		total.Declared.SameSlot += r.Declared.SameSlot

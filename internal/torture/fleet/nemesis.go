@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
 )
 
@@ -30,24 +32,26 @@ const (
 
 // A tormentor has the hosts and the store of one torture.
 type tormentor struct {
-	kind    string
-	dir     string
-	other   string // another build of this program, run by every second host; "": none
-	seed    uint64
-	store   store
-	timing  Timing
-	log     *torture.Log
-	inspect *door
-	members []*member // the hosts
-	clients *process
-	doors   [][]*servertest.Proxy // of the clients
+	kind     string
+	dir      string
+	other    string // another build of this program, run by every second host; "": none
+	seed     uint64
+	store    store
+	timing   Timing
+	log      *torture.Log
+	inspect  *door
+	registry *registryDoor
+	members  []*member // the hosts
+	clients  *process
+	doors    [][]*servertest.Proxy // of the clients
 
 	checks sync.WaitGroup
 	hurt   sync.RWMutex // held for reading while the store is well
 
 	mu     sync.Mutex
 	faults map[string]int
-	late   int // slots of a killed host that were not free in time
+	late   int      // slots of a killed host that were not free in time
+	blind  []string // hosts that did not see all others in the end
 	broken []error
 	lastly int64 // when the last fault of the store ended
 	// when a host's clock was last set back: what it claimed ahead of time keeps others from
@@ -60,6 +64,9 @@ type member struct {
 	number  int
 	proxies []*servertest.Proxy
 	via     []string
+	// The registry has a way of its own, as its connections are its own.
+	toRegistry  []*servertest.Proxy
+	viaRegistry []string
 
 	mu    sync.Mutex // held by the fault that acts on it
 	lives int
@@ -95,6 +102,8 @@ func (t *tormentor) begin(m *member) error {
 	spec := Spec{Role: "host", Name: fmt.Sprintf("host-%d.%d", m.number, m.lives), Dir: t.dir, Seed: t.seed,
 		Store: []StoreSpec{t.store.spec(m.via)}, Timing: t.timing, Timers: timers(t.timing, m.small, shares),
 		Roles: roles()}
+	registry := t.store.spec(m.viaRegistry)
+	spec.Registry = &registry
 	t.log.Write(torture.Line{Kind: torture.Born, Target: spec.Name, Timers: spec.Timers, Roles: spec.Roles})
 	program := ""
 	if m.number%2 == 1 {
@@ -126,6 +135,8 @@ func (t *tormentor) do(f fault) {
 		t.mu.Lock()
 		t.lastly = mono()
 		t.mu.Unlock()
+	case f.Target == "registry":
+		err = t.hurtRegistry(f)
 	case f.Target == "fleet":
 		err = t.changeLimit()
 	case f.Target[:2] == "cl":
@@ -355,6 +366,12 @@ func newTormentor(kind, dir, other string, seed uint64, hosts, doors int) (t *to
 			return t, err
 		}
 	}
+	if t.registry, err = openRegistry(t.store.spec(nil)); err != nil {
+		return t, err
+	}
+	if err := testkit.Poll(30*time.Second, "make the registry", t.registry.mend); err != nil {
+		return t, err
+	}
 	spec := Spec{Role: "clients", Name: "clients", Dir: t.dir, Seed: seed, Timing: t.timing}
 	for range doors {
 		proxies, via, err := t.proxies()
@@ -372,6 +389,9 @@ func newTormentor(kind, dir, other string, seed uint64, hosts, doors int) (t *to
 		if m.proxies, m.via, err = t.proxies(); err != nil {
 			return t, err
 		}
+		if m.toRegistry, m.viaRegistry, err = t.proxies(); err != nil {
+			return t, err
+		}
 		t.members = append(t.members, m)
 		if err := t.begin(m); err != nil {
 			return t, err
@@ -386,7 +406,7 @@ func (t *tormentor) close() {
 		if m.proc != nil {
 			m.proc.kill()
 		}
-		for _, p := range m.proxies {
+		for _, p := range slices.Concat(m.proxies, m.toRegistry) {
 			p.Close()
 		}
 	}
@@ -401,14 +421,18 @@ func (t *tormentor) close() {
 	if t.inspect != nil {
 		t.inspect.close()
 	}
+	if t.registry != nil {
+		t.registry.close()
+	}
 	if t.store != nil {
 		t.store.close()
 	}
 }
 
-// torment carries out the plan, and then disturbs nothing until all timers must run again. It
-// returns when that was.
-func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Duration) (settled int64) {
+// torment carries out the plan, and then disturbs nothing until all timers must run again, and nothing
+// but the registry from then on. It returns from when until when that was.
+func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Duration) (settled, until int64) {
+	whole := ctx
 	began := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(length))
 	defer cancel()
@@ -441,8 +465,10 @@ func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Dur
 	}
 	time.Sleep(max(t.timing.settling(), time.Until(t.jumped.Add(dlock.MaxTickAhead+time.Second))))
 	settled = mono()
-	time.Sleep(afterwards)
-	return settled
+	t.calm(whole)
+	until = mono()
+	t.lookRegistered()
+	return settled, until
 }
 
 // end shuts down all processes.

@@ -98,6 +98,7 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 		mean = 10 * time.Second
 	}
 	track(200, "store", &deck{cards: storeFaults[kind], left: storeFaults[kind][:1]}, mean)
+	track(300, "registry", &deck{cards: registryFaults}, 3*time.Second)
 	// A rolling restart that changes a limit, and one that changes it back.
 	for at := length / 5; at < length-length/5; at += max(length/3, 20*time.Second) {
 		all = append(all, fault{At: at, Target: "fleet", Kind: "limit_changed"})
@@ -131,6 +132,8 @@ func lasts(kind string, random *rand.Rand, timing Timing) time.Duration {
 		return upTo(random, ttl/8)
 	case "store_kill", "store_restart", "writer_killed":
 		return upTo(random, ttl)
+	case "registry_dropped", "registry_full", "registry_slow", "registry_gone":
+		return registryTTL/2 + upTo(random, registryTTL)
 	case "net_fading":
 		return ttl/2 + upTo(random, ttl/4)
 	default:

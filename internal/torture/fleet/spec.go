@@ -22,8 +22,10 @@ type Spec struct {
 	Seed   uint64
 	Store  []StoreSpec // where to find the store; clients have several ways
 	Timing Timing
-	Timers []torture.TimerLine
-	Roles  []torture.TimerLine
+	// Registry is where to find the registry; an earlier build has none.
+	Registry *StoreSpec
+	Timers   []torture.TimerLine
+	Roles    []torture.TimerLine
 }
 
 // Timing is what differs between stores: some take longer.
@@ -36,12 +38,12 @@ type Timing struct {
 // settling is two TTLs for leases and fallbacks, one for a quarantine, and a second.
 func (t Timing) settling() time.Duration { return 3*t.TTL + time.Second }
 
-// afterwards is how long every timer has to run once more.
-const afterwards = 2 * time.Second
+// afterwards is how long only the registry is tormented, while every timer has to run once more.
+func afterwards() time.Duration { return time.Duration(len(registryFaults)) * (calmFault + calmPause) }
 
 // tormented is how much of a torture something is done.
 func (t Timing) tormented(length time.Duration) time.Duration {
-	return length - t.settling() - afterwards
+	return length - t.settling() - afterwards()
 }
 
 const maxRunTime = 3 * time.Second
