@@ -45,7 +45,7 @@ type Line struct {
 	Leaked int    `json:"leaked,omitempty"`
 	Stuck  string `json:"stuck,omitempty"`
 
-	// Fault: what was done to whom, from First to Last.
+	// Fault, RegistryBroken: what was done to whom, from First to Last. RegistryFails: why.
 	Fault  string `json:"fault,omitempty"`
 	Target string `json:"target,omitempty"`
 
@@ -72,7 +72,8 @@ const (
 
 	RegistryFails  = "registry_fails"  // a host was warned that its registry fails
 	RegistryWorks  = "registry_works"  // it was told that it works again
-	RegistryBroken = "registry_broken" // no write of Target (or, if there is none, of any host) can go well
+	Slow           = "slow"            // of the tormentor: the store took long to answer, although nothing was done to it
+	RegistryBroken = "registry_broken" // no call of Target (or, if there is none, of any host) can go well
 )
 
 // Kinds of faults that the checker has to know of.

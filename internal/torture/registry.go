@@ -51,8 +51,8 @@ func (e *examiner) registry() {
 	}
 }
 
-// lostInCalm counts a lease that was lost while only the registry was tormented, unless hosts got no
-// processor just before.
+// lostInCalm counts a lease that was lost while only the registry was tormented, unless the machine was
+// too slow just before.
 func (e *examiner) lostInCalm(l Line) {
 	if e.rules.Settled == 0 || l.At < e.rules.Settled || l.At > e.rules.CalmUntil {
 		return
@@ -66,11 +66,15 @@ func (e *examiner) lostInCalm(l Line) {
 		l.Fence, l.Host, l.At)
 }
 
-// starved reports whether within two TTLs before an instant a host did not report its status in time.
+// starved reports whether within two TTLs before an instant a host did not report its status in
+// time, or the store did not answer in time.
 func (e *examiner) starved(at int64) bool {
 	from, most := at-2*int64(e.rules.TTL), int64(e.rules.TTL)/3
 	last := map[string]int64{}
 	return slices.ContainsFunc(e.lines, func(l Line) bool {
+		if l.Kind == Slow && from <= l.Last && l.First <= at {
+			return true
+		}
 		if l.Kind != Status || l.At < from-most || l.At > at+most {
 			return false
 		}

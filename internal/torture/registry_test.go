@@ -35,6 +35,10 @@ func TestExamineRegistry(t *testing.T) {
 		{"one lost before, and one after", []Line{lost(4999), lost(8001)}, Figures{LeasesLost: 2}},
 		{"one lost by a host that got no processor", []Line{status(5000), status(5500), lost(6000)},
 			Figures{LeasesLost: 1, LostStarved: 1}},
+		{"one lost when the store was slow", []Line{{Kind: Slow, First: 3990 * ms, Last: 4000 * ms, At: 4000 * ms}, lost(6000)},
+			Figures{LeasesLost: 1, LostStarved: 1}},
+		{"one lost long after", []Line{{Kind: Slow, First: 3990 * ms, Last: 3999 * ms, At: 4000 * ms}, lost(6000)},
+			Figures{LeasesLost: 1, LostByRegistry: 1}},
 		{"one lost by a host that did", []Line{status(5000), status(5100), lost(6000)},
 			Figures{LeasesLost: 1, LostByRegistry: 1}},
 	} {

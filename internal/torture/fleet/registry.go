@@ -29,15 +29,16 @@ import (
 )
 
 const (
-	registryTTL = 2 * time.Second
+	registryTTL     = 3 * time.Second
+	registryTimeout = registryTTL / 5
 	// slowness is how long a call of a slow registry takes: no call waits for so long.
 	slowness = 5 * time.Second
 	// sightEvery is how often a host looks who is registered, and sightLimit how long it may take
 	// after the last fault until each sees all.
-	sightEvery = 250 * time.Millisecond
+	sightEvery = time.Second
 	sightLimit = 15 * time.Second
 	// calmFault and calmPause are of the faults of the registry while all else is well.
-	calmFault = 1200 * time.Millisecond
+	calmFault = 2 * time.Second
 	calmPause = 500 * time.Millisecond
 )
 
@@ -133,7 +134,7 @@ func startRegistry(spec Spec, lock dlock.DistributedLock, holder dlock.Holder, l
 	h := &registryHost{door: door, log: log, store: &fragile{Store: door.store}, sight: sightOf(spec),
 		ended: make(chan error, 1)}
 	h.Registry, err = cluster.New(cluster.Options{Store: h.store, Locks: lock, Holder: holder, TTL: registryTTL,
-		SnapshotAge: sightEvery / 2, Logger: slog.New(listener{slog.DiscardHandler, log})})
+		StoreTimeout: registryTimeout, SnapshotAge: sightEvery / 2, Logger: slog.New(listener{slog.DiscardHandler, log})})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,9 @@ func (l listener) Handle(_ context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		kind = torture.RegistryFails
 	}
-	l.log.Write(torture.Line{Kind: kind})
+	line := torture.Line{Kind: kind}
+	r.Attrs(func(a slog.Attr) bool { line.Fault += a.Key + ": " + a.Value.String(); return true })
+	l.log.Write(line)
 	return nil
 }
 
@@ -236,7 +239,10 @@ func (h *registryHost) suffer(ctx context.Context, order string) {
 	case <-time.After(lasts):
 	case <-ctx.Done():
 	}
-	h.log.Write(torture.Line{Kind: torture.RegistryBroken, Fault: kind, Target: h.Holder().Host, First: from, Last: mono()})
+	if kind != "registry_full" { // it can still be read
+		h.log.Write(torture.Line{Kind: torture.RegistryBroken, Fault: kind, Target: h.Holder().Host, First: from,
+			Last: mono()})
+	}
 	h.store.set("")
 }
 
@@ -348,11 +354,30 @@ func (t *tormentor) dropRegistry(lasts time.Duration, broken func(from int64)) e
 
 // calm torments nothing but the registry.
 func (t *tormentor) calm(ctx context.Context) {
+	probing, stop := context.WithCancel(ctx)
+	var probe sync.WaitGroup
+	probe.Go(func() { t.probe(probing) })
+	defer func() { stop(); probe.Wait() }()
 	for _, kind := range registryFaults {
 		if ctx.Err() == nil {
 			t.do(fault{Target: "registry", Kind: kind, For: calmFault})
 			time.Sleep(calmPause)
 		}
+	}
+}
+
+// probe writes down when the store, or the machine, is so slow that it costs leases by itself.
+func (t *tormentor) probe(ctx context.Context) {
+	for ctx.Err() == nil {
+		from := mono()
+		bounded, cancel := context.WithTimeout(ctx, t.timing.StoreTimeout)
+		_, err := t.inspect.lock.List(bounded, "timer:timer-00", 1)
+		time.Sleep(look)
+		cancel()
+		if last := mono(); ctx.Err() == nil && (err != nil || last-from > int64(t.timing.StoreTimeout/3)) {
+			t.log.Write(torture.Line{Kind: torture.Slow, First: from, Last: last})
+		}
+		time.Sleep(piece)
 	}
 }
 
