@@ -1,0 +1,94 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+)
+
+// A host makes at most one call per beat, to the registry and to the store of locks together, however
+// many leases it holds, up to MaxBatch. While leases come and go all the time it is one a second, for
+// stores that cannot list theirs.
+//
+// Fails when leases are written by more than one call, when each is written by itself, or when the
+// store of locks is asked for its leases beside the stamp.
+func TestCallsOfAHostWithManyLeases(t *testing.T) {
+	const hours, beat = 2, ttl / 3
+	for _, c := range []struct {
+		leases       int
+		lists, churn bool
+		most         time.Duration // between two calls
+	}{
+		{1, true, false, beat}, {cluster.MaxBatch, true, false, beat},
+		{1, false, false, beat}, {cluster.MaxBatch, false, false, beat},
+		{cluster.MaxBatch, true, true, beat}, {cluster.MaxBatch, false, true, time.Second},
+	} {
+		t.Run(fmt.Sprintf("%d leases, listed %v, churn %v", c.leases, c.lists, c.churn), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				pages := &paged{Store: f.locks}
+				var locks dlock.DistributedLock = pages
+				if !c.lists {
+					locks = struct{ dlock.DistributedLock }{f.locks}
+				}
+				h := f.start(cluster.Options{Locks: locks})
+				session, err := dlock.NewSession(h.Decorate(locks), dlock.SessionOptions{Holder: h.Holder()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range c.leases {
+					if _, err := session.Mutex(fmt.Sprint("timer:", i)).TryAcquire(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Minute)
+				h.link.count()
+				pages.calls.Store(0)
+				if end := time.Now().Add(hours * time.Hour); c.churn {
+					for time.Now().Before(end) {
+						lease, err := session.Mutex("timer:often").TryAcquire(t.Context())
+						if err != nil {
+							t.Fatal(err)
+						}
+						time.Sleep(50 * time.Millisecond)
+						if err := lease.Release(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+						time.Sleep(50 * time.Millisecond)
+					}
+				} else {
+					time.Sleep(time.Until(end))
+				}
+				n, all := h.link.count(), int(pages.calls.Load())
+				for _, calls := range n {
+					all += calls
+				}
+				if most := int(hours * time.Hour / (c.most * 9 / 10)); all > most {
+					t.Errorf("%d calls, at most %d: %v, and %d of pages", all, most, n, pages.calls.Load())
+				}
+				t.Logf("%.2f calls per beat: %v, and %d of pages", float64(all)/float64(hours*time.Hour/beat), n, pages.calls.Load())
+				if err := session.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				f.end()
+			})
+		})
+	}
+}
+
+// A paged store of locks counts how often it is asked for a page of its leases.
+type paged struct {
+	*memlock.Store
+	calls atomic.Int64
+}
+
+func (p *paged) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+	p.calls.Add(1)
+	return p.Store.Enumerate(ctx, after, limit)
+}
