@@ -13,23 +13,26 @@ import (
 )
 
 // A host makes at most one call per beat, to the registry and to the store of locks together, however
-// many leases it holds, up to MaxBatch. While leases come and go all the time it is one a second, for
-// stores that cannot list theirs.
+// many leases it holds, up to MaxBatch, and however often its timers run. While other leases come and
+// go all the time it is one a second. Now and then it looks at the fleet, and sweeps, also if there is
+// always something to write.
 //
 // Fails when leases are written by more than one call, when each is written by itself, or when the
-// store of locks is asked for its leases beside the stamp.
+// store of locks is asked for its leases beside the stamp; and when what is written leaves no turn for
+// looks and sweeps.
 func TestCallsOfAHostWithManyLeases(t *testing.T) {
-	const hours, beat = 2, ttl / 3
+	const hours, beat = 1, ttl / 3
 	for _, c := range []struct {
-		leases       int
-		lists, churn bool
-		most         time.Duration // between two calls
+		leases int
+		lists  bool
+		churn  string        // the name of a lease that comes and goes
+		most   time.Duration // between two calls
 	}{
-		{1, true, false, beat}, {cluster.MaxBatch, true, false, beat},
-		{1, false, false, beat}, {cluster.MaxBatch, false, false, beat},
-		{cluster.MaxBatch, true, true, beat}, {cluster.MaxBatch, false, true, time.Second},
+		{1, true, "", beat}, {cluster.MaxBatch, true, "", beat}, {1, false, "", beat},
+		{cluster.MaxBatch, false, "", beat}, {1, true, "timer:often", beat}, {1, false, "timer:often", beat},
+		{1, true, "job:often", time.Second}, {1, false, "job:often", time.Second},
 	} {
-		t.Run(fmt.Sprintf("%d leases, listed %v, churn %v", c.leases, c.lists, c.churn), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d leases, listed %v, churn %q", c.leases, c.lists, c.churn), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				pages := &paged{Store: f.locks}
@@ -50,9 +53,9 @@ func TestCallsOfAHostWithManyLeases(t *testing.T) {
 				time.Sleep(time.Minute)
 				h.link.count()
 				pages.calls.Store(0)
-				if end := time.Now().Add(hours * time.Hour); c.churn {
+				if end := time.Now().Add(hours * time.Hour); c.churn != "" {
 					for time.Now().Before(end) {
-						lease, err := session.Mutex("timer:often").TryAcquire(t.Context())
+						lease, err := session.Mutex(c.churn).TryAcquire(t.Context())
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -68,6 +71,9 @@ func TestCallsOfAHostWithManyLeases(t *testing.T) {
 				n, all := h.link.count(), int(pages.calls.Load())
 				for _, calls := range n {
 					all += calls
+				}
+				if n["read"] == 0 || n["sweep"] == 0 {
+					t.Errorf("it never looks, or never sweeps: %v", n)
 				}
 				if most := int(hours * time.Hour / (c.most * 9 / 10)); all > most {
 					t.Errorf("%d calls, at most %d: %v, and %d of pages", all, most, n, pages.calls.Load())

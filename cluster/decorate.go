@@ -15,7 +15,7 @@ import (
 //
 // It changes nothing about the locks: what the store answers is returned as it is, no call is added
 // or delayed, and nothing that happens to the registry is seen here. dlock.CapabilitiesOf looks
-// through it. What it notes is written with the next beat, of new leases within about a second.
+// through it. What it notes is written with the next beat, of new leases that are not of timers within about a second.
 //
 // If lock is Options.Locks, and that lists its leases, only events are recorded.
 func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
@@ -97,7 +97,7 @@ func (d *decorated) acquiredOne(req dlock.Request, g dlock.Grant, sent time.Time
 		stamp: LeaseStamp{Name: g.Name, Slots: g.Slots, Slot: g.Slot, Holder: holder, Fence: g.Fence,
 			Grant: grantOf(g.Token)},
 		acquiredAt: sent, renewedAt: sent, expiresAt: sent.Add(req.TTL), listed: d.listing != nil,
-	}, d.records())
+	}, d.records() && !often(KindOf(g.Name)))
 	if g.PreviousExpired { // whoever had it is not known here
 		d.notes.event(eventOf(EventExpired, dlock.Holder{}, g, "found by "+holder.String()), sent)
 	}

@@ -140,9 +140,6 @@ func openDB(t testing.TB, driver, dsn string) *sql.DB {
 //
 // Fails when viewers do not share what was read, or a store is asked host by host.
 func TestSnapshotOfALargeFleetTakesFiveCalls(t *testing.T) {
-	t.Run("memory", func(t *testing.T) {
-		viewers(t, cluster.NewMemoryStore(), nil)
-	})
 	t.Run("Redis", func(t *testing.T) {
 		wire := redistest.NewCountingProxyFor(t, redistest.Shared(t).Addr())
 		store := redisregistry.New(redisClient(t, wire.Addr()), redisregistry.Options{Prefix: unique(t)})
