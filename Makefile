@@ -43,8 +43,8 @@ sentinel: ## three processes of examples/sentinel, whose master stands still for
 	@sh scripts/servers.sh
 	@TICKSLOT_LONG=1 VERBOSE=1 sh scripts/test.sh -count=1 -run '^TestMasterStandsStill$$' ./examples/sentinel
 
-torture-short: ## torture timers on a real Redis for half a minute
-	go run ./internal/torture/fleet -store redis -for 32s $${SEED:+-seed $$SEED}
+torture-short: ## torture timers on a real Redis for three quarters of a minute
+	go run ./internal/torture/fleet -store redis -for 42s $${SEED:+-seed $$SEED}
 
 torture: ## torture timers on all stores, half an hour together (TORTURE=5m for less)
 	@sh scripts/servers.sh

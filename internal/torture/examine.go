@@ -33,7 +33,7 @@ type Figures struct {
 	Warnings       int // that the registry fails
 	WarnedTwice    int // more than one for one change
 	LostByRegistry int // leases lost while only the registry was tormented
-	LostStarved    int // the same, when a host or the store got no processor
+	LostToSlowness int // the same, when the host or the store was slow
 
 	// Declared is what no lease can prevent on a store that fails over without its latest writes.
 	Declared Declared

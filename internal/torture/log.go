@@ -72,7 +72,7 @@ const (
 
 	RegistryFails  = "registry_fails"  // a host was warned that its registry fails
 	RegistryWorks  = "registry_works"  // it was told that it works again
-	Slow           = "slow"            // of the tormentor: the store took long to answer, although nothing was done to it
+	Slow           = "slow"            // the store took long to answer a call of a host
 	RegistryBroken = "registry_broken" // no call of Target (or, if there is none, of any host) can go well
 )
 

@@ -51,14 +51,14 @@ func (e *examiner) registry() {
 	}
 }
 
-// lostInCalm counts a lease that was lost while only the registry was tormented, unless the machine was
-// too slow just before.
+// lostInCalm counts a lease that was lost while only the registry was tormented, unless the host or
+// the store was too slow for it just before.
 func (e *examiner) lostInCalm(l Line) {
 	if e.rules.Settled == 0 || l.At < e.rules.Settled || l.At > e.rules.CalmUntil {
 		return
 	}
-	if e.starved(l.At) {
-		e.LostStarved++
+	if e.starved(l.Host, l.At) {
+		e.LostToSlowness++
 		return
 	}
 	e.LostByRegistry++
@@ -66,20 +66,23 @@ func (e *examiner) lostInCalm(l Line) {
 		l.Fence, l.Host, l.At)
 }
 
-// starved reports whether within two TTLs before an instant a host did not report its status in
-// time, or the store did not answer in time.
-func (e *examiner) starved(at int64) bool {
+// starved reports whether within two TTLs before an instant the host did not report its status in
+// time, or got no answer of the store in time.
+func (e *examiner) starved(host string, at int64) bool {
 	from, most := at-2*int64(e.rules.TTL), int64(e.rules.TTL)/3
-	last := map[string]int64{}
+	var before int64
 	return slices.ContainsFunc(e.lines, func(l Line) bool {
+		if l.Host != host {
+			return false
+		}
 		if l.Kind == Slow && from <= l.Last && l.First <= at {
 			return true
 		}
 		if l.Kind != Status || l.At < from-most || l.At > at+most {
 			return false
 		}
-		before, ok := last[l.Host]
-		last[l.Host] = l.At
-		return ok && l.At-before > most
+		gap := l.At - before
+		before = l.At
+		return gap < l.At && gap > most
 	})
 }

@@ -67,7 +67,7 @@ type report struct {
 	Warnings         int              `json:"registry_warnings"`
 	WarnedTwice      int              `json:"registry_warned_twice"`
 	LostByRegistry   int              `json:"leases_lost_by_registry"`
-	LostStarved      int              `json:"leases_lost_without_processor,omitempty"`
+	LostToSlowness   int              `json:"leases_lost_to_slowness,omitempty"`
 	Blind            int              `json:"registry_blind_hosts"`
 	NReachedShare    float64          `json:"n_reached_share"`
 	Declared         torture.Declared `json:"declared"`
@@ -262,7 +262,7 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 		f.Unaccounted
 	r.Leaked, r.Stuck, r.Silent, r.NReachedShare, r.Declared = f.Leaked, f.Stuck, len(f.Silent), f.NReachedShare,
 		f.Declared
-	r.Warnings, r.WarnedTwice, r.LostByRegistry, r.LostStarved = f.Warnings, f.WarnedTwice, f.LostByRegistry, f.LostStarved
+	r.Warnings, r.WarnedTwice, r.LostByRegistry, r.LostToSlowness = f.Warnings, f.WarnedTwice, f.LostByRegistry, f.LostToSlowness
 	r.Examples = append(f.Examples, histories...)
 	if n := f.Violations(); n > 0 {
 		r.Broken = append(r.Broken, fmt.Sprintf("%d violations", n))
@@ -408,7 +408,7 @@ func sum(all []report) report {
 		total.Warnings += r.Warnings
 		total.WarnedTwice += r.WarnedTwice
 		total.LostByRegistry += r.LostByRegistry
-		total.LostStarved += r.LostStarved
+		total.LostToSlowness += r.LostToSlowness
 		total.Blind += r.Blind
 		total.NReachedShare = min(total.NReachedShare, r.NReachedShare)
 		total.Declared.OverLimit += r.Declared.OverLimit

@@ -158,6 +158,32 @@ func (h *registryHost) end() error {
 	}
 }
 
+// A timed store writes down which calls take so long that they cost leases by themselves. It stands
+// below the registry, whose own time it does not count.
+type timed struct {
+	dlock.DistributedLock
+	most time.Duration
+	log  *torture.Log
+}
+
+func (s timed) Unwrap() dlock.DistributedLock { return s.DistributedLock }
+
+func (s timed) since(from int64) {
+	if last := mono(); last-from > int64(s.most) {
+		s.log.Write(torture.Line{Kind: torture.Slow, First: from, Last: last})
+	}
+}
+
+func (s timed) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	defer s.since(mono())
+	return s.DistributedLock.TryAcquire(ctx, req)
+}
+
+func (s timed) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	defer s.since(mono())
+	return s.DistributedLock.Extend(ctx, ttl, grants...)
+}
+
 // A listener writes down what the registry says to its Logger.
 type listener struct {
 	slog.Handler
@@ -354,30 +380,11 @@ func (t *tormentor) dropRegistry(lasts time.Duration, broken func(from int64)) e
 
 // calm torments nothing but the registry.
 func (t *tormentor) calm(ctx context.Context) {
-	probing, stop := context.WithCancel(ctx)
-	var probe sync.WaitGroup
-	probe.Go(func() { t.probe(probing) })
-	defer func() { stop(); probe.Wait() }()
 	for _, kind := range registryFaults {
 		if ctx.Err() == nil {
 			t.do(fault{Target: "registry", Kind: kind, For: calmFault})
 			time.Sleep(calmPause)
 		}
-	}
-}
-
-// probe writes down when the store, or the machine, is so slow that it costs leases by itself.
-func (t *tormentor) probe(ctx context.Context) {
-	for ctx.Err() == nil {
-		from := mono()
-		bounded, cancel := context.WithTimeout(ctx, t.timing.StoreTimeout)
-		_, err := t.inspect.lock.List(bounded, "timer:timer-00", 1)
-		time.Sleep(look)
-		cancel()
-		if last := mono(); ctx.Err() == nil && (err != nil || last-from > int64(t.timing.StoreTimeout/3)) {
-			t.log.Write(torture.Line{Kind: torture.Slow, First: from, Last: last})
-		}
-		time.Sleep(piece)
 	}
 }
 
