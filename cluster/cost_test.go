@@ -12,14 +12,14 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A host makes at most one call per beat, to the registry and to the store of locks together, however
-// many leases it holds, up to MaxBatch, and however often its timers run. While other leases come and
-// go all the time it is one a second. Now and then it looks at the fleet, and sweeps, also if there is
-// always something to write.
+// A host makes at most one call per beat, to the registry and to the store of locks together,
+// however many leases it holds, up to MaxBatch, and however often its timers run. While other
+// leases come and go all the time it is one a second. Now and then it looks at the fleet, and
+// sweeps, also if there is always something to write.
 //
 // Fails when leases are written by more than one call, when each is written by itself, or when the
-// store of locks is asked for its leases beside the stamp; and when what is written leaves no turn for
-// looks and sweeps.
+// store of locks is asked for its leases beside the stamp; and when what is written leaves no turn
+// for looks and sweeps.
 func TestCallsOfAHostWithManyLeases(t *testing.T) {
 	const hours, beat = 1, ttl / 3
 	for _, c := range []struct {
@@ -78,7 +78,8 @@ func TestCallsOfAHostWithManyLeases(t *testing.T) {
 				if most := int(hours * time.Hour / (c.most * 9 / 10)); all > most {
 					t.Errorf("%d calls, at most %d: %v, and %d of pages", all, most, n, pages.calls.Load())
 				}
-				t.Logf("%.2f calls per beat: %v, and %d of pages", float64(all)/float64(hours*time.Hour/beat), n, pages.calls.Load())
+				t.Logf("%.2f calls per beat: %v, and %d of pages", float64(all)/float64(hours*time.Hour/beat), n,
+					pages.calls.Load())
 				if err := session.Close(t.Context()); err != nil {
 					t.Error(err)
 				}

@@ -15,7 +15,8 @@ import (
 //
 // It changes nothing about the locks: what the store answers is returned as it is, no call is added
 // or delayed, and nothing that happens to the registry is seen here. dlock.CapabilitiesOf looks
-// through it. What it notes is written with the next beat, of new leases that are not of timers within about a second.
+// through it. What it notes is written with the next beat, of new leases that are not of timers
+// within about a second.
 //
 // If lock is Options.Locks, and that lists its leases, only events are recorded.
 func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {

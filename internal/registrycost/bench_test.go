@@ -21,10 +21,10 @@ import (
 )
 
 // BenchmarkAcquireRelease is the median time of an acquire and its release without a registry, with
-// one, and with one that does not answer: on Redis its server stands still, on Postgres somebody has
-// locked its table. They take turns, a few cycles each, so that they are compared under the same
-// conditions. off-p50-µs is that without a registry; the others are ratios to it, and "control" is
-// that of no registry to no registry. load is the machine's load average.
+// one, and with one that does not answer: on Redis its server stands still, on Postgres somebody
+// has locked its table. They take turns, a few cycles each, so that they are compared under the
+// same conditions. off-p50-µs is that without a registry; the others are ratios to it, and
+// "control" is that of no registry to no registry. load is the machine's load average.
 func BenchmarkAcquireRelease(b *testing.B) {
 	b.Run("Redis", func(b *testing.B) {
 		server, hung := redistest.Shared(b), redistest.New(b)

@@ -25,8 +25,9 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A lock makes the same round trips, on SQL the same statements, with a registry as without: when it
-// is acquired, refused, extended, and released. And a registry whose Run was not called sends nothing.
+// A lock makes the same round trips, on SQL the same statements, with a registry as without: when
+// it is acquired, refused, extended, and released. And a registry whose Run was not called sends
+// nothing.
 //
 // Fails when the decorator calls a store, or the registry uses a connection of the locks.
 func TestARegistryCostsLocksNoRoundTrip(t *testing.T) {
@@ -58,23 +59,27 @@ const lockName = "timer:orders"
 
 // lockTrips compares what locks send with a registry and without. wire counts what the registry
 // sends.
-func lockTrips(t *testing.T, locks dlock.DistributedLock, store cluster.Store, wire func() int64, sent ...func() int64) {
+func lockTrips(t *testing.T, locks dlock.DistributedLock, store cluster.Store, wire func() int64,
+	sent ...func() int64) {
 	t.Helper()
 	registry, err := cluster.New(cluster.Options{Store: store})
 	if err != nil {
 		t.Fatal(err)
 	}
 	decorated := registry.Decorate(locks)
+	request := func() dlock.Request {
+		return dlock.Request{Name: lockName, Slots: 1, Token: rand.Text(), TTL: ttl}
+	}
 	cycle := func(locks dlock.DistributedLock) (costs [][]int64) {
 		t.Helper()
 		var g dlock.Grant
 		for _, call := range []func() error{
 			func() (err error) {
-				g, err = locks.TryAcquire(t.Context(), dlock.Request{Name: lockName, Slots: 1, Token: rand.Text(), TTL: ttl})
+				g, err = locks.TryAcquire(t.Context(), request())
 				return err
 			},
 			func() error {
-				if _, err := locks.TryAcquire(t.Context(), dlock.Request{Name: lockName, Slots: 1, Token: rand.Text(), TTL: ttl}); err == nil {
+				if _, err := locks.TryAcquire(t.Context(), request()); err == nil {
 					return errors.New("granted twice")
 				}
 				return nil
@@ -135,8 +140,8 @@ func openDB(t testing.TB, driver, dsn string) *sql.DB {
 	return db
 }
 
-// A snapshot of 200 hosts with 1,000 timers each and four pages of leases takes five calls, for a hundred
-// viewers together, and for the next hundred none.
+// A snapshot of 200 hosts with 1,000 timers each and four pages of leases takes five calls, for a
+// hundred viewers together, and for the next hundred none.
 //
 // Fails when viewers do not share what was read, or a store is asked host by host.
 func TestSnapshotOfALargeFleetTakesFiveCalls(t *testing.T) {
@@ -171,7 +176,7 @@ func viewers(t *testing.T, store cluster.Store, wire func() int64) {
 	const hosts, timers, at = 200, 1000, 100
 	var detail cluster.HostDetail
 	for i := range timers {
-		detail.Timers = append(detail.Timers, cluster.TimerDetail{Name: fmt.Sprint("process-orders-", i), MaxConcurrency: 3})
+		detail.Timers = append(detail.Timers, cluster.TimerDetail{Name: fmt.Sprint("orders-", i), MaxConcurrency: 3})
 	}
 	text, err := json.Marshal(detail)
 	if err != nil {
@@ -199,7 +204,8 @@ func viewers(t *testing.T, store cluster.Store, wire func() int64) {
 		for range at {
 			all.Go(func() {
 				s, err := registry.Snapshot(t.Context())
-				if err != nil || len(s.Hosts) != hosts || len(s.Hosts[hosts-1].Timers) != timers || len(s.Leases) != 4*pageSize {
+				if err != nil || len(s.Hosts) != hosts || len(s.Hosts[hosts-1].Timers) != timers ||
+					len(s.Leases) != 4*pageSize {
 					t.Errorf("%d hosts, %d leases, %v", len(s.Hosts), len(s.Leases), err)
 				}
 			})

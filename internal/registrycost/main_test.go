@@ -1,5 +1,3 @@
-// Package registrycost_test counts and measures what the registry of package cluster costs the locks
-// of its host, and the store that keeps it.
 package registrycost_test
 
 import (
@@ -108,8 +106,8 @@ func (c *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 }
 func (c *tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// postgresTrips starts a proxy before a Postgres that counts the messages for whose answers a client
-// waits: Sync and Query.
+// postgresTrips starts a proxy before a Postgres that counts the messages for whose answers a
+// client waits: Sync and Query.
 func postgresTrips(t testing.TB, dsn, target string) (through string, count func() int64) {
 	t.Helper()
 	var trips atomic.Int64

@@ -90,7 +90,8 @@ func runHost(spec Spec, log *torture.Log) error {
 		if registry, err = startRegistry(spec, d.lock, holder, log); err != nil {
 			return err
 		}
-		lock, hooks = registry.Decorate(timed{d.lock, spec.Timing.StoreTimeout / 2, log}), clustertimer.Hooks(registry.Registry, hooks)
+		lock = registry.Decorate(timed{d.lock, spec.Timing.StoreTimeout / 2, log})
+		hooks = clustertimer.Hooks(registry.Registry, hooks)
 	}
 	session, err := dlock.NewSession(lock, dlock.SessionOptions{TTL: spec.Timing.TTL,
 		StoreTimeout: spec.Timing.StoreTimeout, Holder: holder})

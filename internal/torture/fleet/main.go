@@ -245,7 +245,8 @@ func run(ctx context.Context, kind, dir, other string, seed uint64, hosts int,
 	for _, err := range t.broken {
 		r.Broken = append(r.Broken, err.Error())
 	}
-	r.judge(lines, torture.Rules{TTL: t.timing.TTL, Settled: settled, CalmUntil: until, Bound: time.Second + t.timing.StoreTimeout})
+	r.judge(lines, torture.Rules{TTL: t.timing.TTL, Settled: settled, CalmUntil: until,
+		Bound: time.Second + t.timing.StoreTimeout})
 	r.Examples = append(r.Examples, t.blind...)
 	return r, nil
 }
@@ -262,7 +263,8 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 		f.Unaccounted
 	r.Leaked, r.Stuck, r.Silent, r.NReachedShare, r.Declared = f.Leaked, f.Stuck, len(f.Silent), f.NReachedShare,
 		f.Declared
-	r.Warnings, r.WarnedTwice, r.LostByRegistry, r.LostToSlowness = f.Warnings, f.WarnedTwice, f.LostByRegistry, f.LostToSlowness
+	r.Warnings, r.WarnedTwice = f.Warnings, f.WarnedTwice
+	r.LostByRegistry, r.LostToSlowness = f.LostByRegistry, f.LostToSlowness
 	r.Examples = append(f.Examples, histories...)
 	if n := f.Violations(); n > 0 {
 		r.Broken = append(r.Broken, fmt.Sprintf("%d violations", n))
@@ -277,7 +279,8 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 		r.Broken = append(r.Broken, "not linearizable")
 	}
 	for what, weak := range map[string]bool{"runs": r.Runs < leastRuns, "leader_terms": r.Terms < leastTerms,
-		"faults": r.Faults < leastFaults, "registry_warnings": r.Warnings == 0, "n_reached_share": r.NReachedShare < leastShare} {
+		"faults": r.Faults < leastFaults, "registry_warnings": r.Warnings == 0,
+		"n_reached_share": r.NReachedShare < leastShare} {
 		if weak {
 			r.TooWeak = append(r.TooWeak, what)
 		}

@@ -430,8 +430,8 @@ func (t *tormentor) close() {
 	}
 }
 
-// torment carries out the plan, and then disturbs nothing until all timers must run again, and nothing
-// but the registry from then on. It returns from when until when that was.
+// torment carries out the plan, and then disturbs nothing until all timers must run again, and
+// nothing but the registry from then on. It returns from when until when that was.
 func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Duration) (settled, until int64) {
 	whole := ctx
 	began := time.Now()

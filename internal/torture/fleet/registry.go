@@ -57,13 +57,14 @@ func openRegistry(spec StoreSpec) (*registryDoor, error) {
 	const prefix = "registry"
 	switch spec.Kind {
 	case "redis":
-		return redisRegistry(redis.NewClient(&redis.Options{Password: servertest.Canary, Addr: spec.Addrs[0]}), prefix), nil
+		client := redis.NewClient(&redis.Options{Password: servertest.Canary, Addr: spec.Addrs[0]})
+		return redisRegistry(client, prefix), nil
 	case "sentinel":
 		return redisRegistry(redis.NewFailoverClient(&redis.FailoverOptions{Password: servertest.Canary,
 			MasterName: spec.Master, SentinelAddrs: spec.Addrs, Dialer: dialVia(spec.Via)}), prefix), nil
 	case "cluster":
-		return redisRegistry(redis.NewClusterClient(&redis.ClusterOptions{Password: servertest.Canary, Addrs: spec.Addrs,
-			Dialer: dialVia(spec.Via)}), prefix), nil
+		return redisRegistry(redis.NewClusterClient(&redis.ClusterOptions{Password: servertest.Canary,
+			Addrs: spec.Addrs, Dialer: dialVia(spec.Via)}), prefix), nil
 	case "postgres":
 		db, err := sql.Open("pgx", spec.DSN)
 		if err != nil {
@@ -126,7 +127,8 @@ type registryHost struct {
 	looks sync.WaitGroup
 }
 
-func startRegistry(spec Spec, lock dlock.DistributedLock, holder dlock.Holder, log *torture.Log) (*registryHost, error) {
+func startRegistry(spec Spec, lock dlock.DistributedLock, holder dlock.Holder,
+	log *torture.Log) (*registryHost, error) {
 	door, err := openRegistry(*spec.Registry)
 	if err != nil {
 		return nil, err
@@ -134,7 +136,8 @@ func startRegistry(spec Spec, lock dlock.DistributedLock, holder dlock.Holder, l
 	h := &registryHost{door: door, log: log, store: &fragile{Store: door.store}, sight: sightOf(spec),
 		ended: make(chan error, 1)}
 	h.Registry, err = cluster.New(cluster.Options{Store: h.store, Locks: lock, Holder: holder, TTL: registryTTL,
-		StoreTimeout: registryTimeout, SnapshotAge: sightEvery / 2, Logger: slog.New(listener{slog.DiscardHandler, log})})
+		StoreTimeout: registryTimeout, SnapshotAge: sightEvery / 2,
+		Logger: slog.New(listener{slog.DiscardHandler, log})})
 	if err != nil {
 		return nil, err
 	}
@@ -365,7 +368,8 @@ func (t *tormentor) eachWay(do func(p *servertest.Proxy)) {
 	}
 }
 
-// dropRegistry deletes all that the registry has. The server may be down just then, and is back soon.
+// dropRegistry deletes all that the registry has. The server may be down just then, and is back
+// soon.
 func (t *tormentor) dropRegistry(lasts time.Duration, broken func(from int64)) error {
 	if err := testkit.Poll(30*time.Second, "drop the registry", t.registry.drop); err != nil {
 		return err
