@@ -86,7 +86,12 @@ func (p *process) end(within time.Duration) error {
 	case <-p.done:
 		return p.failure()
 	case <-time.After(within):
-		p.kill()
+		p.signal(syscall.SIGQUIT) // it prints where its goroutines hang
+		select {
+		case <-p.done:
+		case <-time.After(5 * time.Second):
+			p.kill()
+		}
 		return fmt.Errorf("%s did not stop within %v", p.spec.Name, within)
 	}
 }
