@@ -121,6 +121,7 @@ func runHost(spec Spec, log *torture.Log) error {
 		go func() { led <- h.compete(ctx, session, r) }()
 	}
 	err = h.obey(ctx, stop, scheduler, d, registry, commands, ended, &background)
+	stop() // Run may have ended by itself, because the store is set up wrongly: leaders must end, too
 	background.Wait()
 	errs := []error{err}
 	for range spec.Roles {
