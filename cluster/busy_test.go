@@ -60,6 +60,24 @@ func TestBusyHostsLookAndSweep(t *testing.T) {
 	})
 }
 
+// A host with a short TTL that has news all the time is never taken for suspect.
+//
+// Fails when a stamp after a look or a sweep comes a second later, however short the TTL is.
+func TestBusyHostWithAShortTTLIsAlive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(cluster.Options{TTL: 200 * time.Millisecond, SnapshotAge: time.Millisecond})
+		for range 2_000 {
+			h.RecordRun(cluster.Run{Timer: "often", Outcome: "ok"})
+			time.Sleep(30 * time.Millisecond)
+			if s := h.state(h); s != cluster.HostAlive {
+				t.Fatalf("it is %q", s)
+			}
+		}
+		f.end()
+	})
+}
+
 // Full batches of a sweep follow each other about every second, and stamps are written meanwhile.
 //
 // Fails when there is one batch for each two beats: a registry that gets more rows than that never
@@ -168,9 +186,8 @@ func TestSweepThatFailedIsTriedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		h := f.start(cluster.Options{})
-		time.Sleep(time.Minute)
 		store.once.Store(true)
+		h := f.start(cluster.Options{})
 		time.Sleep(time.Hour)
 		if s := h.snapshot(); store.once.Load() || len(s.Hosts) != 1_001 || s.Runners[0].State != "writing" {
 			t.Errorf("%d hosts, %+v", len(s.Hosts), s.Runners)

@@ -23,7 +23,8 @@ func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
 	if lock == nil {
 		return nil
 	}
-	d := &decorated{inner: lock, notes: r.notes, holder: r.options.Holder}
+	d := &decorated{inner: lock, notes: r.notes, holder: r.options.Holder,
+		userKinds: r.options.Kind != nil}
 	if r.listing.is(lock) {
 		d.listing = r.listing
 	}
@@ -36,6 +37,8 @@ type decorated struct {
 	notes   *notes
 	listing *listing     // nil: Snapshot does not list the leases of this store
 	holder  dlock.Holder // of the registry
+
+	userKinds bool // there is an Options.Kind
 }
 
 // Unwrap returns the store that was decorated.
@@ -78,6 +81,16 @@ func (d *decorated) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock
 	return results, err
 }
 
+// mayTell reports whether it is told when a lock is gained and released. Of one without a kind it is
+// not known whether that happens all the time, so whoever wants to be told gives it a kind. The
+// writer asks the user's function, because that may take its time.
+func (d *decorated) mayTell(name string) bool {
+	if kind := KindOf(name); kind != "" {
+		return !often(kind)
+	}
+	return d.userKinds
+}
+
 // records reports whether the registry writes the leases of this store.
 func (d *decorated) records() bool { return d.listing == nil || !d.listing.works() }
 
@@ -102,7 +115,7 @@ func (d *decorated) acquiredOne(req dlock.Request, g dlock.Grant, sent time.Time
 	if g.PreviousExpired { // whoever had it is not known here
 		d.notes.event(eventOf(EventExpired, dlock.Holder{}, g, "found by "+holder.String()), sent)
 	}
-	if !often(KindOf(g.Name)) {
+	if d.mayTell(g.Name) {
 		d.notes.event(eventOf(EventGained, holder, g, ""), sent)
 	}
 }
@@ -132,7 +145,7 @@ func (d *decorated) released(grants []dlock.Grant, results []dlock.Result) {
 		case res.Outcome == dlock.GrantOK:
 			now := time.Now()
 			holder, news := d.notes.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseReleased, now, now)
-			if news && !often(KindOf(g.Name)) {
+			if news && d.mayTell(g.Name) {
 				d.notes.event(eventOf(EventReleased, cmp.Or(holder, d.holder), g, ""), now)
 			}
 		}

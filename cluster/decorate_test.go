@@ -139,7 +139,7 @@ func TestListedLeasesAreNotRecorded(t *testing.T) {
 		link := dlocktest.NewFaulty(f.locks)
 		one := h.session(h.Decorate(unwrapping{link, f.locks}), dlock.Hooks{})
 		two := h.session(h.Decorate(f.locks), dlock.Hooks{})
-		lease, err := one.Mutex("mine").TryAcquire(t.Context())
+		lease, err := one.Mutex("outbox:mine").TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestListedLeasesAreNotRecorded(t *testing.T) {
 		if lease.Valid() {
 			t.Error("it is valid")
 		}
-		second, err := two.Mutex("mine").TryAcquire(t.Context())
+		second, err := two.Mutex("outbox:mine").TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		}
 		session := h.session(h.Decorate(f.locks), dlock.Hooks{})
 		for range 600 {
-			lease, err := session.Mutex("mine").TryAcquire(t.Context())
+			lease, err := session.Mutex("outbox:mine").TryAcquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -277,7 +277,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			}
 		}
 		closeSession(t, session)
-		// The lease "mine" finds no place, and the first event was that the host has joined.
+		// The lease "outbox:mine" finds no place, and the first event was that the host has joined.
 		for sort, want := range map[string]float64{"leases": 100 + 600, "runs": 200, "events": 200} {
 			if got := value(t, reg, "tickslot_cluster_dropped_total", "sort", sort); got != want {
 				t.Errorf("%v %s dropped, want %v", got, sort, want)

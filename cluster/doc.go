@@ -6,7 +6,7 @@
 //	...
 //	session, err := dlock.NewSession(registry.Decorate(locks), dlock.SessionOptions{Holder: registry.Holder()})
 //	registry.Add(session) // and electors, schedulers, your own loops
-//	go registry.Run(ctx)  // stamps this process until ctx ends
+//	go registry.Run(ctx)  // stamps this process until ctx ends, which should be last
 //	...
 //	snapshot, err := registry.Snapshot(ctx)
 //	for _, lease := range snapshot.Who(cluster.KindLeader) {
@@ -38,8 +38,9 @@
 // hand. Losers of a race leave no row. A lease stays visible for a while after it was released, so
 // that one which is held for a moment at a time is seen, too.
 //
-// Decorate also notes events: leases that were gained and released (not of timers, whose runs tell
-// more, and of what belongs to them), lost, forced by an operator, or found expired.
+// Decorate also notes events: leases that were lost, forced by an operator, or found expired, and of
+// those that have a kind also when they were gained and released, but not of timers, whose runs tell
+// more.
 //
 // # What a registry does to locks
 //

@@ -18,6 +18,8 @@ const (
 	listingTime = 4 // times Options.StoreTimeout for all pages together
 )
 
+var errMoreLeases = errors.New("cluster: the store of locks has more leases than a snapshot shows, so some are missing")
+
 // A listing is Options.Locks as far as it lists its leases. A store may have the method, and find
 // out only when it is called that it cannot: a Redis Cluster without a hash tag.
 type listing struct {

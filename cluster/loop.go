@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// wakeGap is how soon after a write the next one may come because there is news.
+	// wakeGap is how soon after a write the next one may come because there is news, or the next
+	// batch of a sweep, unless the beat is shorter.
 	wakeGap = time.Second
 	// sweepBatch is how many rows of each sort are swept at once.
 	sweepBatch = 1_000
@@ -27,6 +28,7 @@ const (
 type loop struct {
 	registry *Registry
 	beat     time.Duration
+	gap      time.Duration // wakeGap, or the beat if that is shorter
 	sweeper  retention.Sweeper
 
 	// Of the goroutine of Run.
@@ -39,9 +41,10 @@ type loop struct {
 
 func newLoop(r *Registry) *loop {
 	l := &loop{registry: r, beat: r.options.TTL / 3}
+	l.gap = min(wakeGap, l.beat)
 	l.sweeper = retention.Sweeper{
 		Interval: 3 * r.options.TTL,
-		Pause:    wakeGap,
+		Pause:    l.gap,
 		Batch:    sweepBatch,
 		Delete: func(ctx context.Context, limit int) (int, error) {
 			return call(ctx, r.faults, opSweep, func(ctx context.Context) (int, error) {
@@ -87,7 +90,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-r.notes.wake:
-			soon := r.writer.lastWrite().Add(wakeGap)
+			soon := r.writer.lastWrite().Add(l.gap)
 			if l.failures == 0 && soon.Before(next) {
 				next = soon
 				timer.Reset(time.Until(next))
@@ -133,7 +136,7 @@ func (l *loop) turn(ctx context.Context) time.Duration {
 	}
 	wait := l.write(ctx)
 	if more && l.wrote {
-		wait = min(wait, max(wakeGap, time.Until(l.sweepAt)))
+		wait = min(wait, max(l.gap, time.Until(l.sweepAt)))
 	}
 	return wait
 }
@@ -141,7 +144,7 @@ func (l *loop) turn(ctx context.Context) time.Duration {
 // afterOther returns when to take the next turn after one that wrote nothing.
 func (l *loop) afterOther(news bool) time.Duration {
 	if news {
-		return wakeGap
+		return l.gap
 	}
 	return l.wait(false)
 }
@@ -182,7 +185,7 @@ func (l *loop) wait(backlog bool) time.Duration {
 	case l.failures > 0 && l.failures <= hastyRetries:
 		return l.beat*3/10 + rand.N(l.beat*3/20)
 	case l.failures == 0 && backlog:
-		return wakeGap
+		return l.gap
 	default:
 		return l.beat*9/10 + rand.N(l.beat/10)
 	}

@@ -76,7 +76,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 // fleet shows what was read last, if that is not too old.
 func (m *metrics) fleet(gauge func(*prometheus.Desc, float64, ...string)) {
 	r := m.registry
-	registered, listed := r.reader.parts()
+	registered, listed, leases := r.reader.view()
 	fresh := func(at time.Time) bool { return !at.IsZero() && time.Since(at) < freshFor*r.options.TTL }
 	if !fresh(registered.at) {
 		return
@@ -103,11 +103,9 @@ func (m *metrics) fleet(gauge func(*prometheus.Desc, float64, ...string)) {
 		return
 	}
 	kinds := map[string]int{}
-	for _, leases := range [][]Lease{listed.value.leases, registered.value.recorded} {
-		for i := range leases {
-			if leases[i].State == LeaseHeld {
-				kinds[leases[i].Kind]++
-			}
+	for i := range leases {
+		if leases[i].State == LeaseHeld {
+			kinds[leases[i].Kind]++
 		}
 	}
 	for kind, n := range kinds {

@@ -66,6 +66,9 @@ const logGrace = time.Second
 // Run stamps this process in the registry, and writes what it has to tell, until ctx ends. Then it
 // writes that the process has left, which takes up to Options.StoreTimeout, and returns nil.
 //
+// End ctx when schedulers, electors and sessions have ended, and not together with them: what they
+// release in the end is otherwise not told, and shown as held until it expires.
+//
 // It returns an error if it was called before, and if at its start a live host of another
 // Environment is on the same store. All else, such as a store that is down or lacks a table, is
 // logged and tried again.

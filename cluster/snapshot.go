@@ -171,6 +171,9 @@ func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 			at = listed.at
 		}
 		s.Err = errors.Join(registered.err, listed.err)
+		if s.MoreLeases {
+			s.Err = errors.Join(s.Err, errMoreLeases)
+		}
 	}
 	if ended := context.Cause(ctx); ended != nil {
 		s.Err = errors.Join(s.Err, fmt.Errorf("cluster: snapshot: %w", ended))

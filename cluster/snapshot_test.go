@@ -75,19 +75,18 @@ func TestSnapshotIsSharedAndTakesFewCalls(t *testing.T) {
 		for range 100 {
 			all.Go(func() {
 				s, err := h.Snapshot(t.Context())
-				if err != nil || len(s.Hosts) != 200 || len(s.Hosts[7].Timers) != 1_000 || len(s.Leases) != 40_000 ||
+				if !strings.Contains(fmt.Sprint(err), "some are missing") || len(s.Hosts) != 200 || len(s.Hosts[7].Timers) != 1_000 || len(s.Leases) != 40_000 ||
 					!s.MoreLeases || s.Leases[0].HostState != cluster.HostAlive {
 					t.Errorf("%d hosts, %d leases, %v", len(s.Hosts), len(s.Leases), err)
 				}
 			})
 		}
 		all.Wait()
-		h.snapshot()
 		if calls := h.link.count(); calls["read"] != 1 || len(calls) != 1 || locks.pages != 4 {
 			t.Errorf("%v, and %d pages", calls, locks.pages)
 		}
 		time.Sleep(cluster.DefaultSnapshotAge)
-		h.snapshot()
+		_, _ = h.Snapshot(t.Context())
 		if calls := h.link.count(); calls["read"] != 1 {
 			t.Errorf("after SnapshotAge: %v", calls)
 		}

@@ -119,16 +119,20 @@ func (l Lease) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON implements json.Marshaler: see Snapshot.
 func (e HistoryEvent) MarshalJSON() ([]byte, error) {
+	var slot *int
+	if e.Name != "" {
+		slot = &e.Slot
+	}
 	return json.Marshal(struct {
 		ID     string      `json:"id"`
 		At     time.Time   `json:"at"`
 		Kind   EventKind   `json:"kind"`
 		Name   string      `json:"name,omitempty"`
-		Slot   int         `json:"slot,omitempty"`
+		Slot   *int        `json:"slot,omitempty"`
 		Fence  dlock.Fence `json:"fence,omitempty"`
 		Holder string      `json:"holder,omitempty"`
 		Text   string      `json:"text,omitempty"`
-	}{e.ID, e.At.UTC(), e.Kind, e.Name, e.Slot, e.Fence, holderText(e.Holder), e.Text})
+	}{e.ID, e.At.UTC(), e.Kind, e.Name, slot, e.Fence, holderText(e.Holder), e.Text})
 }
 
 // MarshalJSON implements json.Marshaler: see Snapshot.

@@ -74,8 +74,10 @@ func (w *writer) batch(t taken) Batch {
 	}
 	told := t.events[:0:0]
 	for _, e := range t.events {
-		if (e.Kind == EventGained || e.Kind == EventReleased) && often(w.kinds.of(e.Name)) {
-			continue // by the user's function
+		if e.Kind == EventGained || e.Kind == EventReleased {
+			if kind := w.kinds.of(e.Name); kind == "" || often(kind) { // by the user's function
+				continue
+			}
 		}
 		told = append(told, e)
 	}

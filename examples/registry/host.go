@@ -81,9 +81,14 @@ func serve(ctx context.Context, path, addr string) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	fmt.Println("http://" + listener.Addr().String())
 
+	// The registry ends last, to tell what the others release in the end.
+	telling, last := context.WithCancel(context.WithoutCancel(ctx))
+	defer last()
+	told := make(chan error, 1)
+	go func() { told <- registry.Run(telling) }()
+
 	group, ctx := errgroup.WithContext(ctx) // one that fails ends the others
 	context.AfterFunc(ctx, func() { server.Close() })
-	group.Go(func() error { return registry.Run(ctx) })
 	group.Go(func() error { return timers.Run(ctx) })
 	group.Go(func() error { return relay.Run(ctx) })
 	group.Go(func() error {
@@ -92,7 +97,9 @@ func serve(ctx context.Context, path, addr string) error {
 		}
 		return nil
 	})
-	return errors.Join(group.Wait(), session.Close(context.WithoutCancel(ctx)))
+	err = errors.Join(group.Wait(), session.Close(telling))
+	last()
+	return errors.Join(err, <-told)
 }
 
 // busy returns work that takes a while.
