@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
@@ -128,7 +129,8 @@ func (f *faults) note(what op, err error) {
 	if err != nil {
 		f.errors[what]++
 	}
-	if what == opEnumerate { // whoever holds leases there says so himself
+	// Whoever holds leases there logs that the store of locks is down, but not that it may not list.
+	if what == opEnumerate && err != nil && !errors.Is(err, dlock.ErrSetup) {
 		return
 	}
 	was := len(f.failing) > 0

@@ -302,3 +302,27 @@ type short struct{ listing }
 func (s *short) Enumerate(ctx context.Context, after string, _ int) (dlock.LeasePage, error) {
 	return s.listing.Enumerate(ctx, after, 1)
 }
+
+// A store of locks that may not list its leases is in the log, once: its locks work, so nobody else
+// says so.
+//
+// Fails when only those who look at a Snapshot learn that no lease is shown.
+func TestLocksThatMayNotBeListedAreLogged(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		locks := &listing{err: fmt.Errorf("%w: no right to ZRANGE", dlock.ErrSetup)}
+		h := f.start(cluster.Options{Locks: locks})
+		time.Sleep(10 * time.Minute)
+		if n := strings.Count(h.log.String(), "no right to ZRANGE"); n != 1 {
+			t.Errorf("%d lines: %s", n, h.log.String())
+		}
+		locks.mu.Lock()
+		locks.err = nil
+		locks.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		if !strings.Contains(h.log.String(), "works again") {
+			t.Error(h.log.String())
+		}
+		f.end()
+	})
+}
