@@ -38,8 +38,8 @@ func clean(s string, most int) string {
 	return s[:most]
 }
 
-// cleanInstant returns an instant in UTC that JSON can show, or zero: one that cannot be shown would
-// hide all that is shown with it.
+// cleanInstant returns an instant in UTC that JSON can show, or zero: one that cannot be shown
+// would hide all that is shown with it.
 func cleanInstant(t time.Time) time.Time {
 	t = t.UTC().Round(0)
 	if t.Year() < 0 || t.Year() > 9999 {

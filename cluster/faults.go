@@ -129,7 +129,8 @@ func (f *faults) note(what op, err error) {
 	if err != nil {
 		f.errors[what]++
 	}
-	// Whoever holds leases there logs that the store of locks is down, but not that it may not list.
+	// Whoever holds leases there logs that the store of locks is down, but not that it may not be
+	// listed.
 	if what == opEnumerate && err != nil && !errors.Is(err, dlock.ErrSetup) {
 		return
 	}

@@ -36,9 +36,8 @@ type Snapshot struct {
 	// Leases are those that are held in the whole fleet, and those that ended a while ago; by name
 	// and slot.
 	Leases []Lease
-	// MoreLeases: there are more than were read, so that Leases and Who lack some, those whose names
-	// come last. A snapshot lists up to 40,000 leases, and stops earlier after 100 pages or four
-	// times Options.StoreTimeout.
+	// MoreLeases: there are more than were read, so that Leases and Who lack some. A snapshot lists
+	// up to 40,000 leases, and stops earlier after 100 pages or four times Options.StoreTimeout.
 	MoreLeases bool
 	Events     []HistoryEvent // newest first, up to 200
 	Runs       []HistoryRun   // of all timers, newest first, up to 200
@@ -148,9 +147,9 @@ type HistoryRun struct {
 // is running or not.
 //
 // All callers share one read per Options.SnapshotAge, which takes one call to the registry and one
-// to the store of locks for each page: 10,000 leases, or on Redis 1,000 names and slots that were in
-// use within the last hour. If a store does not answer, or ctx ends, the error
-// says so, and the Snapshot has what was read last, with its age. The Snapshot is never nil.
+// to the store of locks for each page: 10,000 leases, or on Redis 1,000 names and slots that were
+// in use within the last hour. If a store does not answer, or ctx ends, the error says so, and the
+// Snapshot has what was read last, with its age. The Snapshot is never nil.
 func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 	r.reader.refresh(ctx, r.options.SnapshotAge, true)
 	detail := r.runners.detail()
@@ -295,9 +294,9 @@ func runsOf(runs []Run, now time.Time) []HistoryRun {
 	shown := make([]HistoryRun, 0, len(runs))
 	for _, r := range runs {
 		ended := now.Add(-r.EndedAgo)
-		shown = append(shown, HistoryRun{ID: r.ID, Timer: r.Timer, Holder: r.Holder, Tick: cleanInstant(r.Tick), Slot: r.Slot,
-			Fence: r.Fence, StartedAt: ended.Add(-r.Took), EndedAt: ended, Took: r.Took, Outcome: r.Outcome, Err: r.Err,
-			Attempts: r.Attempts, By: r.By})
+		shown = append(shown, HistoryRun{ID: r.ID, Timer: r.Timer, Holder: r.Holder, Tick: cleanInstant(r.Tick),
+			Slot: r.Slot, Fence: r.Fence, StartedAt: ended.Add(-r.Took), EndedAt: ended, Took: r.Took, Outcome: r.Outcome,
+			Err: r.Err, Attempts: r.Attempts, By: r.By})
 	}
 	return shown
 }
