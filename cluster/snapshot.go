@@ -295,8 +295,8 @@ func runsOf(runs []Run, now time.Time) []HistoryRun {
 	for _, r := range runs {
 		ended := now.Add(-r.EndedAgo)
 		shown = append(shown, HistoryRun{ID: r.ID, Timer: r.Timer, Holder: r.Holder, Tick: cleanInstant(r.Tick),
-			Slot: r.Slot, Fence: r.Fence, StartedAt: ended.Add(-r.Took), EndedAt: ended, Took: r.Took, Outcome: r.Outcome,
-			Err: r.Err, Attempts: r.Attempts, By: r.By})
+			Slot: r.Slot, Fence: r.Fence, StartedAt: ended.Add(-r.Took), EndedAt: ended, Took: r.Took,
+			Outcome: r.Outcome, Err: r.Err, Attempts: r.Attempts, By: r.By})
 	}
 	return shown
 }
