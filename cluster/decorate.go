@@ -81,8 +81,8 @@ func (d *decorated) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock
 	return results, err
 }
 
-// mayTell reports whether it is told when a lock is gained and released. Of one without a kind it is
-// not known whether that happens all the time, so whoever wants to be told gives it a kind. The
+// mayTell reports whether it is told when a lock is gained and released. Of one without a kind it
+// is not known whether that happens all the time, so whoever wants to be told gives it a kind. The
 // writer asks the user's function, because that may take its time.
 func (d *decorated) mayTell(name string) bool {
 	if kind := KindOf(name); kind != "" {

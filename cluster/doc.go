@@ -38,9 +38,9 @@
 // hand. Losers of a race leave no row. A lease stays visible for a while after it was released, so
 // that one which is held for a moment at a time is seen, too.
 //
-// Decorate also notes events: leases that were lost, forced by an operator, or found expired, and of
-// those that have a kind also when they were gained and released, but not of timers, whose runs tell
-// more.
+// Decorate also notes events: leases that were lost, forced by an operator, or found expired. Of
+// those that have a kind it also notes that they were gained and released, but not of timers, whose
+// runs tell more.
 //
 // # What a registry does to locks
 //
