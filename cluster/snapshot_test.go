@@ -76,7 +76,8 @@ func TestSnapshotIsSharedAndTakesFewCalls(t *testing.T) {
 			all.Go(func() {
 				s, err := h.Snapshot(t.Context())
 				if !strings.Contains(fmt.Sprint(err), "some are missing") || len(s.Hosts) != 200 ||
-					len(s.Hosts[7].Timers) != 1_000 || len(s.Leases) != 40_000 || !s.MoreLeases || s.Leases[0].HostState != cluster.HostAlive {
+					len(s.Hosts[7].Timers) != 1_000 || len(s.Leases) != 40_000 || !s.MoreLeases ||
+					s.Leases[0].HostState != cluster.HostAlive {
 					t.Errorf("%d hosts, %d leases, %v", len(s.Hosts), len(s.Leases), err)
 				}
 			})
