@@ -241,7 +241,7 @@ func TestStartOfALargeFleet(t *testing.T) {
 		f := newFleet(t)
 		f.others(1_000)
 		h := f.start(cluster.Options{})
-		time.Sleep(30 * time.Minute)
+		time.Sleep(10 * time.Minute)
 		if n := h.link.count()["read"]; n != 1 {
 			t.Errorf("%d reads", n)
 		}

@@ -279,7 +279,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		closeSession(t, session)
 		// The lease "outbox:mine" finds no place, and the first event was that the host has joined.
 		for sort, want := range map[string]float64{"leases": 100 + 600, "runs": 200, "events": 200} {
-			if got := value(t, reg, "tickslot_cluster_dropped_total", "sort", sort); got != want {
+			if got := value(t, reg, "tickslot_cluster_dropped_total", "type", sort); got != want {
 				t.Errorf("%v %s dropped, want %v", got, sort, want)
 			}
 		}

@@ -59,6 +59,10 @@
 // acquire, and after kill -9 until they expire. A lease of a holder that the registry could not
 // write for is not shown.
 //
+// Without fences (native locks, Redlock) grants are told apart by when they were acquired, by the
+// store's clock. If that is set back, what was granted since is not shown until it has caught up.
+//
 // Events and runs may be missing if more happen than fit, or if a process dies with what it has not
-// written. That a host is gone may be told twice, by two hosts that notice at once.
+// written. That a host is gone may be told twice, by two hosts that notice at once, or not at all,
+// if none looks before its row is swept.
 package cluster

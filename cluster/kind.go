@@ -48,7 +48,7 @@ func often(kind string) bool {
 const (
 	maxKindLen    = 64
 	maxKinds      = 10_000 // names that are remembered: names may be made of data
-	kindPatience  = 100 * time.Millisecond
+	kindPatience  = 10 * time.Millisecond
 	kindComplaint = "cluster: Options.Kind failed, so KindOf is used for this lock; further failures are not logged"
 )
 

@@ -32,17 +32,21 @@ type lookout struct {
 // look instead of a stamp, so it must be more than two: a stamp may fail.
 const lookEvery = 3
 
+// mostHosts is how many hosts share looks and sweeps at most: a fleet that shrinks from a thousand
+// hosts to one would otherwise wait for those that are gone, for a day.
+const mostHosts = 100
+
 // beats returns after how many beats this host is to look again.
 func (l *lookout) beats() int {
 	n := max(lookEvery, l.count())
 	return n*2/3 + rand.IntN(n*2/3+1)
 }
 
-// count returns how many hosts are alive, at least 1.
+// count returns how many hosts share the work: those that are alive, 1 to mostHosts.
 func (l *lookout) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(1, l.hosts)
+	return min(max(1, l.hosts), mostHosts)
 }
 
 // environments returns those of other live hosts that are not this one's.

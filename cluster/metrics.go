@@ -27,7 +27,7 @@ func newMetrics(r *Registry) *metrics {
 		timerHosts: desc("timer_hosts", "Live hosts that have the timer, as this host read last.", "timer"),
 		leases:     desc("leases", "Leases that are held in the fleet by kind, as this host read last.", "kind"),
 		errors:     desc("store_errors_total", "Calls that failed or were not answered.", "op"),
-		dropped:    desc("dropped_total", "What was not recorded because too much waited.", "sort"),
+		dropped:    desc("dropped_total", "What was not recorded because too much waited.", "type"),
 		swept:      desc("swept_rows_total", "Rows that this host has swept."),
 		wrote:      desc("last_write_timestamp_seconds", "When this host last wrote to the registry."),
 		failing:    desc("failing", "1 while calls of this host to the registry fail."),

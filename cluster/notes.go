@@ -86,7 +86,9 @@ func (n *notes) lease(l leaseNote, soon bool) {
 	old := n.leases[key]
 	switch {
 	case old == nil && len(n.leases) >= maxNotedLeases:
-		n.dropped.leases++
+		if !l.listed {
+			n.dropped.leases++
+		}
 		return
 	case old == nil:
 		n.leases[key] = &l

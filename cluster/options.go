@@ -63,7 +63,7 @@ type Options struct {
 	SnapshotAge time.Duration
 
 	// Kind returns the kind of a lock by its name, "" for none, up to 64 bytes. If it panics, or
-	// takes longer than 100 ms, KindOf is asked instead. Default KindOf.
+	// takes longer than 10 ms, KindOf is asked instead. Default KindOf.
 	Kind func(name string) string
 	// Retention is how long rows are kept, at least 1 min each. Defaults: Hosts and Leases the
 	// longer of 60 s and three TTLs, Events 7 days, Runs 90 days.
