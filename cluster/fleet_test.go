@@ -163,6 +163,13 @@ func (l *link) set(change func(*link)) {
 	change(l)
 }
 
+// to returns where the link leads to at the moment.
+func (l *link) to() cluster.Store {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Store
+}
+
 func (l *link) heal() {
 	l.set(func(l *link) { l.err, l.lost, l.panics, l.hangs = nil, false, false, 0 })
 }
@@ -215,22 +222,22 @@ func (l *link) call(ctx context.Context, name string, call func() error) error {
 
 func (l *link) Write(ctx context.Context, b cluster.Batch) (w cluster.Written, err error) {
 	l.set(func(l *link) { l.sent = append(l.sent, b) })
-	err = l.call(ctx, "write", func() (err error) { w, err = l.Store.Write(ctx, b); return err })
+	err = l.call(ctx, "write", func() (err error) { w, err = l.to().Write(ctx, b); return err })
 	return w, err
 }
 
 func (l *link) Read(ctx context.Context, q cluster.Query) (r cluster.Rows, err error) {
-	err = l.call(ctx, "read", func() (err error) { r, err = l.Store.Read(ctx, q); return err })
+	err = l.call(ctx, "read", func() (err error) { r, err = l.to().Read(ctx, q); return err })
 	return r, err
 }
 
 func (l *link) Runs(ctx context.Context, timer string) (r []cluster.Run, err error) {
-	err = l.call(ctx, "runs", func() (err error) { r, err = l.Store.Runs(ctx, timer); return err })
+	err = l.call(ctx, "runs", func() (err error) { r, err = l.to().Runs(ctx, timer); return err })
 	return r, err
 }
 
 func (l *link) Sweep(ctx context.Context, r cluster.Retention, limit int) (n int, err error) {
-	err = l.call(ctx, "sweep", func() (err error) { n, err = l.Store.Sweep(ctx, r, limit); return err })
+	err = l.call(ctx, "sweep", func() (err error) { n, err = l.to().Sweep(ctx, r, limit); return err })
 	return n, err
 }
 
