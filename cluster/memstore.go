@@ -111,23 +111,28 @@ func (s *MemoryStore) writeHost(h HostStamp, now time.Time) (known bool) {
 func (s *MemoryStore) writeLease(l LeaseStamp, now time.Time) {
 	stamp := memLease{LeaseStamp: l, acquiredAt: now.Add(-l.HeldFor), renewedAt: now.Add(-l.RenewedAgo),
 		expiresAt: now.Add(l.ExpiresIn)}
-	if row, ok := s.leases[l.key()]; ok && !stamp.replaces(row) {
+	if row, ok := s.leases[l.key()]; ok && !stamp.replaces(row, now) {
 		return
 	}
 	s.leases[l.key()] = stamp
 }
 
-// replaces reports whether a stamp is of the row's grant or of a newer one.
-func (l memLease) replaces(row memLease) bool {
+// replaces reports whether a stamp is of the row's grant or of one that goes before it: see
+// LeaseStamp.
+func (l memLease) replaces(row memLease, now time.Time) bool {
 	switch {
 	case l.Holder == row.Holder && l.Grant == row.Grant:
 		return !row.Released
 	case l.Fence != 0 && row.Fence != 0:
 		return l.Fence > row.Fence
+	case l.live(now) && !row.live(now): // a late stamp of the holder before may have set the row
+		return true
 	default:
 		return l.acquiredAt.After(row.acquiredAt)
 	}
 }
+
+func (l memLease) live(now time.Time) bool { return !l.Released && l.expiresAt.After(now) }
 
 func (s *MemoryStore) writeEvent(e Event, now time.Time) {
 	if s.eventIDs[e.ID] {

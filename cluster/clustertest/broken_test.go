@@ -111,6 +111,15 @@ func TestBrokenStoresAreFound(t *testing.T) {
 			each(func(l *cluster.LeaseStamp) { l.Fence = dlock.Fence(float64(l.Fence)) })},
 		"grants mixed up": {"leases/the grants of one holder",
 			each(func(l *cluster.LeaseStamp) { l.Grant = "" })},
+		"live grants not seen": {"leases/a live grant without a fence",
+			each(func(l *cluster.LeaseStamp) { l.ExpiresIn = min(l.ExpiresIn, 0) })},
+		"every grant is live": {"leases/a grant that is over", each(func(l *cluster.LeaseStamp) {
+			if l.Holder.Host == "a" {
+				l.Released, l.ExpiresIn = false, time.Hour
+			}
+		})},
+		"live before fences": {"leases/with fences a live grant",
+			each(func(l *cluster.LeaseStamp) { l.Fence = 0 })},
 		"slots mixed up": {"leases/each slot and the mutex", each(func(l *cluster.LeaseStamp) { l.Slot = 0 })},
 		"mutex is slot 0": {"leases/each slot and the mutex",
 			each(func(l *cluster.LeaseStamp) { l.Slots = max(1, l.Slots) })},

@@ -49,13 +49,9 @@ var leases = []promise{
 			c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
 			l.HeldFor -= time.Minute
 			c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
-			rows, read := c.read()
-			i := slices.IndexFunc(rows.Leases, func(row cluster.LeaseStamp) bool { return row.Name == l.Name })
-			if i < 0 {
-				c.fatalf("no row of %s", l.Name)
-			}
-			c.sameLease(rows.Leases[i], released)
-			c.ago("RenewedAgo of a release", rows.Leases[i].RenewedAgo, time.Minute, at, read)
+			got, read := c.leaseOf(l.Name)
+			c.sameLease(got, released)
+			c.ago("RenewedAgo of a release", got.RenewedAgo, time.Minute, at, read)
 		}
 	}},
 	{"leases/the grant with the higher fence has the row", func(c *check) {
@@ -74,6 +70,41 @@ var leases = []promise{
 			newer.Name = older.Name
 			older.Fence, newer.Fence = fences[0], fences[1]
 			older.HeldFor, newer.HeldFor = time.Hour, 59*time.Minute
+			c.precedes(older, newer)
+		}
+	}},
+	{"leases/a live grant without a fence has the row of one that is over", func(c *check) {
+		for i, fences := range [][2]dlock.Fence{{0, 0}, {9, 0}, {0, 9}} {
+			for _, releases := range []bool{true, false} {
+				late, held := leaseStamp(fmt.Sprint("orders", i, releases), "a"), leaseStamp("", "b")
+				held.Name, late.Fence, held.Fence = late.Name, fences[0], fences[1]
+				late.HeldFor = time.Minute // so that it seems to be the newer one
+				if late.Released = releases; !releases {
+					late.ExpiresIn = 20 * time.Millisecond
+				}
+				c.write(cluster.Batch{Leases: []cluster.LeaseStamp{held}})
+				c.write(cluster.Batch{Leases: []cluster.LeaseStamp{late}})
+				c.untilOver(late.Name)
+				c.write(cluster.Batch{Leases: []cluster.LeaseStamp{held}})
+				got, _ := c.leaseOf(late.Name)
+				c.sameLease(got, held)
+			}
+		}
+	}},
+	{"leases/a grant that is over has no row of a later one", func(c *check) {
+		for i, over := range []cluster.LeaseStamp{{Released: true, ExpiresIn: time.Hour}, {ExpiresIn: -time.Second}} {
+			older, newer := leaseStamp(fmt.Sprint("orders", i), "a"), leaseStamp("", "b")
+			newer.Name, newer.HeldFor = older.Name, 30*time.Minute
+			older.Fence, newer.Fence, newer.Released = 0, 0, true
+			older.Released, older.ExpiresIn = over.Released, over.ExpiresIn
+			c.precedes(older, newer)
+		}
+	}},
+	{"leases/with fences a live grant has no row of a later one that is over", func(c *check) {
+		for _, releases := range []bool{true, false} {
+			older, newer := leaseStamp(fmt.Sprint("orders", releases), "a"), leaseStamp("", "b")
+			newer.Name, newer.Fence, newer.HeldFor = older.Name, older.Fence+1, 30*time.Minute
+			newer.Released, newer.ExpiresIn = releases, -time.Second
 			c.precedes(older, newer)
 		}
 	}},
@@ -115,13 +146,32 @@ func (c *check) precedes(older, newer cluster.LeaseStamp) {
 	for i, l := range []cluster.LeaseStamp{older, newer, older} {
 		batch[i] = c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
 	}
+	got, read := c.leaseOf(newer.Name)
+	c.sameLease(got, newer)
+	c.ago("HeldFor of the newer grant", got.HeldFor, newer.HeldFor, batch[1], read)
+}
+
+// leaseOf returns the lease of a name.
+func (c *check) leaseOf(name string) (cluster.LeaseStamp, span) {
 	rows, read := c.read()
-	i := slices.IndexFunc(rows.Leases, func(l cluster.LeaseStamp) bool { return l.Name == newer.Name })
+	i := slices.IndexFunc(rows.Leases, func(l cluster.LeaseStamp) bool { return l.Name == name })
 	if i < 0 {
-		c.fatalf("no row of %s", newer.Name)
+		c.fatalf("no row of %s", name)
 	}
-	c.sameLease(rows.Leases[i], newer)
-	c.ago("HeldFor of the newer grant", rows.Leases[i].HeldFor, newer.HeldFor, batch[1], read)
+	return rows.Leases[i], read
+}
+
+// untilOver waits until the lease of a name is released or has ended by the store's clock.
+func (c *check) untilOver(name string) {
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		l, _ := c.leaseOf(name)
+		if l.Released || l.ExpiresIn <= 0 {
+			return
+		}
+		if time.Since(began) > callTimeout {
+			c.fatalf("%s does not end: %v are left", name, l.ExpiresIn)
+		}
+	}
 }
 
 func sortLeases(leases []cluster.LeaseStamp) {

@@ -31,16 +31,21 @@ for _ = 1, tonumber(ARGV[4]) do
   end
 end
 
--- Reports whether a stamp is of the row's grant or of a newer one. Fences are compared as text,
--- because numbers are exact below 2^53 only.
-local function replaces(old, acquired, fence, grant)
-  local was_acquired, released, was_fence, was_grant = string.match(old, '^(%d+) %d+ %d+ ([01]) (%d+) (%w+) ')
+local function live(released, expires) return released == '0' and expires > now end
+
+-- Reports whether a stamp is of the row's grant or of one that goes before it. Fences are compared
+-- as text, because numbers are exact below 2^53 only.
+local function replaces(old, acquired, expires, released, fence, grant)
+  local was_acquired, was_expires, was_released, was_fence, was_grant = string.match(old,
+    '^(%d+) %d+ (%d+) ([01]) (%d+) (%w+) ')
   if not was_grant then
     return true -- it is no row of ours
   elseif grant == was_grant then
-    return released == '0'
+    return was_released == '0'
   elseif fence ~= '0' and was_fence ~= '0' then
     return #fence > #was_fence or #fence == #was_fence and fence > was_fence
+  elseif live(released, expires) and not live(was_released, tonumber(was_expires)) then
+    return true -- a late stamp of the holder before may have set the row
   end
   return acquired > tonumber(was_acquired)
 end
@@ -49,7 +54,7 @@ for _ = 1, tonumber(ARGV[5]) do
   local key, acquired, renewed, expires = arg(), now - arg(), now - arg(), now + arg()
   local released, fence, grant, row = arg(), arg(), arg(), arg()
   local old = call('HGET', leases, key)
-  if not old or replaces(old, acquired, fence, grant) then
+  if not old or replaces(old, acquired, expires, released, fence, grant) then
     call('HSET', leases, key, string.format('%.0f %.0f %.0f %s %s %s %s', acquired, renewed, expires, released,
       fence, grant, row))
     call('ZADD', ends, int(released == '1' and renewed or math.max(renewed, expires)), key)
