@@ -84,16 +84,17 @@ type HostStamp struct {
 //
 // Of the same grant (Holder and Grant are equal) the last stamp counts, but a row that is released
 // stays released. The row of another grant is replaced
-//   - if both have a fence: by the higher one, whatever else the two say. So a stamp that comes late
-//     does not replace the row of the next holder.
+//   - if both have a fence: by the higher one, whatever else the two say. So a stamp that comes
+//     late does not replace the row of the next holder.
 //   - else by a lease that is live (not Released, and ExpiresIn is positive) if the row is released
 //     or has ended by the store's clock.
 //   - else by the grant that was acquired last.
 //
-// Not promised without fences: that a late stamp never replaces the row of the next holder. A
-// stamp that was on its way for a time seems to be acquired later by that time. If it does, the
-// registry names the wrong holder until the ExpiresIn of the late stamp has passed, or its holder
-// says that it has released; the next stamp of the holder then has the row again.
+// Not promised without fences: that a late stamp never replaces the row of the next holder. The
+// longer it was on its way, the later its lease seems to be acquired; and if the lease of the next
+// holder is over by then, it always does. The registry then names the wrong holder until the ExpiresIn
+// of the late stamp has passed, or the lease it is of is stamped as Released. The next stamp of the
+// real holder has the row again.
 type LeaseStamp struct {
 	Name       string
 	Slots      int // 0: a mutex

@@ -30,7 +30,7 @@ WITH written AS (
 			WHEN t.machine = excluded.machine AND t.pid = excluded.pid AND t.holder_id = excluded.holder_id
 				AND t.grant_id = excluded.grant_id THEN t.released_at IS NULL
 			WHEN t.fence <> 0 AND excluded.fence <> 0 THEN excluded.fence > t.fence
-			-- a live lease, and a row that is over, which a late stamp of the holder before may have set
+			-- It is live, and the row is over: a late stamp of the holder before may have set it.
 			WHEN excluded.released_at IS NULL AND excluded.expires_at > pg_catalog.statement_timestamp()
 				AND (t.released_at IS NOT NULL OR t.expires_at <= pg_catalog.statement_timestamp()) THEN true
 			ELSE excluded.acquired_at > t.acquired_at END
