@@ -92,9 +92,9 @@ type HostStamp struct {
 //
 // Not promised without fences: that a late stamp never replaces the row of the next holder. The
 // longer it was on its way, the later its lease seems to be acquired; and if the lease of the next
-// holder is over by then, it always does. The registry then names the wrong holder until the ExpiresIn
-// of the late stamp has passed, or the lease it is of is stamped as Released. The next stamp of the
-// real holder has the row again.
+// holder is over by then, it always does. The registry then names the wrong holder until the
+// ExpiresIn of the late stamp has passed, or the lease it is of is stamped as Released. The next
+// stamp of the real holder has the row again.
 type LeaseStamp struct {
 	Name       string
 	Slots      int // 0: a mutex
