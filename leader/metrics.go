@@ -20,7 +20,7 @@ func newMetrics(e *Elector) *metrics {
 		elector:   e,
 		leading:   desc("leading", "1 while this host leads."),
 		seen:      desc("seen_timestamp_seconds", "When this host last knew somebody to lead, itself included."),
-		unhealthy: desc("unhealthy", "1 while Healthy returns an error: nobody leads, or the function does not end."),
+		unhealthy: desc("unhealthy", "1 while Healthy returns an error."),
 		terms:     desc("terms_total", "Terms of this host that have ended, by outcome.", "outcome"),
 	}
 }

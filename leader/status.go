@@ -105,16 +105,26 @@ func (e *Elector) Status() Status {
 }
 
 // Healthy returns an error if this host has known nobody to lead for three TTLs and a
-// RetryInterval, or if its function has ignored the end of its context for longer than StopTimeout.
-// Standing by is healthy, and so is a role that an operator has paused, and an Elector that is not
-// running. It reads memory only, so a probe may call it:
+// RetryInterval, if its function fails whenever it leads and nobody else does, or if its function
+// has ignored the end of its context for longer than StopTimeout. Standing by is healthy, and so is
+// a role that an operator has paused, and an Elector that is not running. It reads memory only, so
+// a probe may call it:
 //
 //	health.New(timers, health.Check{Name: "relay", Func: elector.Healthy})
+//
+// A host that lets others have a try after a term does not ask who leads, so that the time counts
+// from when it asks again (Status.RetryAt). It is not healthy once its function has failed five
+// times in a row for as long as said above, each time within MaxBackOff, and no try between has
+// found the role taken: either this is the only host that takes part, or the function fails on the
+// others, too. That lasts until another host is known to lead, or a term ends well or lasts for
+// MaxBackOff. A store that grants one of several slots (Role.Max) does not say whether the others
+// are taken. So of several leaders the one whose function always fails is not healthy.
 func (e *Elector) Healthy() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	v := &e.now
 	lasts := time.Since(v.changedAt)
+	patience := 3*e.session.TTL() + e.role.RetryInterval
 	switch {
 	case v.state == StateStopped || v.paused:
 		return nil
@@ -122,16 +132,20 @@ func (e *Elector) Healthy() error {
 		return fmt.Errorf("role %q: the function has ignored the end of its context for %v", e.role.Name,
 			lasts.Round(time.Second))
 	}
-	seen := v.lastSeen()
-	if seen.Before(v.startedAt) {
-		seen = v.startedAt
+	from := v.lastSeen()
+	for _, at := range []time.Time{v.startedAt, v.awayUntil} {
+		if from.Before(at) {
+			from = at
+		}
 	}
-	nobody := time.Since(seen)
-	if nobody <= 3*e.session.TTL()+e.role.RetryInterval {
-		return nil
+	var err error
+	if nobody := time.Since(from); nobody > patience {
+		err = fmt.Errorf("role %q: nobody is known to have led for %v", e.role.Name, nobody.Round(time.Second))
+	} else if v.failing(patience) {
+		err = fmt.Errorf("role %q: the function has failed %d times in a row, and nobody else is known to lead",
+			e.role.Name, v.failures)
 	}
-	err := fmt.Errorf("role %q: nobody is known to have led for %v", e.role.Name, nobody.Round(time.Second))
-	if v.err != nil {
+	if err != nil && v.err != nil {
 		err = fmt.Errorf("%w: %w", err, v.err)
 	}
 	return err

@@ -14,6 +14,11 @@ import (
 // logGrace is how long Run waits in the end for a Logger that is slow.
 const logGrace = time.Second
 
+// maxFailures is how many terms in a row may fail, while nobody else is known to lead, before this
+// host is not healthy. A host beside one that leads is elected twice in a row now and then, between
+// two terms of that one, but hardly five times.
+const maxFailures = 5
+
 // A view is what an Elector knows, guarded by its mutex.
 type view struct {
 	state     State
@@ -27,7 +32,13 @@ type view struct {
 	paused    bool // the store refused last because an operator paused the role
 	answered  bool // the store has answered once
 	retryAt   time.Time
-	terms     [len(outcomes)]uint64
+	// Until when this host lets others have a try after its last term: it asks nobody who leads.
+	awayUntil time.Time
+	// How many terms of this host have failed since it knew another to lead or had one that went
+	// well, and when the first of them had failed.
+	failures     int
+	failingSince time.Time
+	terms        [len(outcomes)]uint64
 }
 
 // lastSeen returns when somebody was last known to lead.
@@ -44,6 +55,15 @@ func (v *view) set(s State, err error) {
 		v.state, v.changedAt = s, time.Now()
 	}
 	v.err, v.retryAt, v.paused = err, time.Time{}, false
+}
+
+// failing reports whether the terms of this host fail in a row, and nobody else leads. A term that
+// goes on for MaxBackOff is none of them.
+func (v *view) failing(patience time.Duration) bool {
+	if v.failures < maxFailures || time.Since(v.failingSince) <= patience {
+		return false
+	}
+	return v.state != StateLeading || time.Since(v.changedAt) < MaxBackOff
 }
 
 // lead notes who leads.
@@ -83,6 +103,7 @@ func (e *Elector) refused(no *dlock.NotAcquiredError) {
 		// Of several leaders the store names now one, now another.
 		changed = e.now.leader == (dlock.Holder{}) || e.role.Max == 1 && e.now.leader != no.Holder
 		e.now.lead(no.Holder, time.Now().Add(-no.HeldFor))
+		e.now.failures = 0
 		e.now.set(StateStandby, nil)
 	} else {
 		changed = e.now.err == nil || reasonOf(e.now.err) != no.Reason
@@ -150,41 +171,63 @@ func (e *Elector) ending(lost error) {
 // ended notes how a term has ended, and returns how long to wait. Who gave up the role waits for at
 // least a RetryInterval, in which every other host has a try.
 func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
-	wait = e.interval()
 	e.mu.Lock()
 	term := e.now.term
 	took := time.Since(term.lease.AcquiredAt())
-	if e.now.state == StateLeading {
-		e.now.seenAt = time.Now()
-	}
-	e.now.term = nil
-	e.now.leader, e.now.electedAt = dlock.Holder{}, time.Time{}
-	e.now.terms[slices.Index(outcomes[:], outcome)]++
-	if outcome == OutcomeFailed || outcome == OutcomeReturned {
-		e.now.set(StateBackingOff, err)
-	} else {
-		e.now.set(StateStandby, nil)
+	wait, away := e.waitAfter(outcome, err, took)
+	e.now.ended(outcome, err, took)
+	if away {
+		e.now.awayUntil = time.Now().Add(wait)
 	}
 	e.mu.Unlock()
+	line := []any{"slot", term.Slot(), "fence", int64(term.Fence()), "took", took, "outcome", string(outcome)}
+	if outcome != OutcomeFailed {
+		e.log(slog.LevelInfo, "leader: the term has ended", line...)
+		return wait
+	}
+	line = append(line, "wait", wait, "err", err)
+	if p, ok := err.(*PanicError); ok {
+		line = append(line, "stack", string(p.Stack))
+	}
+	e.log(slog.LevelError, "leader: the function failed", line...)
+	return wait
+}
+
+// waitAfter returns how long to wait after a term, and whether that is to let others have a try.
+func (e *Elector) waitAfter(outcome Outcome, err error, took time.Duration) (wait time.Duration, away bool) {
 	if outcome != OutcomeFailed || took >= MaxBackOff {
 		e.standBack.Reset()
 	}
-	line := []any{"slot", term.Slot(), "fence", int64(term.Fence()), "took", took, "outcome", string(outcome)}
-	switch outcome {
-	case OutcomeFailed:
-		wait = max(e.role.RetryInterval, e.standBack.NextBackOff())
-		line = append(line, "wait", wait, "err", err)
-		if p, ok := err.(*PanicError); ok {
-			line = append(line, "stack", string(p.Stack))
-		}
-		e.log(slog.LevelError, "leader: the function failed", line...)
-	default:
-		if lost, ok := errors.AsType[*dlock.LostError](err); outcome == OutcomeReturned || ok && lost.RevokedBy != nil {
-			wait = e.role.RetryInterval + rand.N(e.role.RetryInterval) // another host gets a try
-		}
-		e.log(slog.LevelInfo, "leader: the term has ended", line...)
+	if outcome == OutcomeFailed {
+		return max(e.role.RetryInterval, e.standBack.NextBackOff()), true
 	}
-	return wait
+	if lost, ok := errors.AsType[*dlock.LostError](err); outcome == OutcomeReturned || ok && lost.RevokedBy != nil {
+		return e.role.RetryInterval + rand.N(e.role.RetryInterval), true
+	}
+	return e.interval(), false
+}
+
+// ended notes how a term has ended.
+func (v *view) ended(outcome Outcome, err error, took time.Duration) {
+	now := time.Now()
+	if v.state == StateLeading {
+		v.seenAt = now
+	}
+	v.term, v.leader, v.electedAt = nil, dlock.Holder{}, time.Time{}
+	v.terms[slices.Index(outcomes[:], outcome)]++
+	switch {
+	case outcome != OutcomeFailed || took >= MaxBackOff:
+		v.failures = 0
+	case v.failures == 0:
+		v.failures, v.failingSince = 1, now
+	default:
+		v.failures++
+	}
+	if outcome == OutcomeFailed || outcome == OutcomeReturned {
+		v.set(StateBackingOff, err)
+	} else {
+		v.set(StateStandby, nil)
+	}
 }
 
 // log tells the Logger, on a goroutine of its own: it may block, or panic.
