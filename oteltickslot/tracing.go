@@ -152,23 +152,23 @@ func (t *Tracing) of(i timer.RunInfo) trace.Span {
 }
 
 func (t *Tracing) attemptFailed(i timer.AttemptInfo) {
-	t.of(i.RunInfo).AddEvent("attempt failed", trace.WithAttributes(keyAttempt.Int(i.Attempt),
+	t.of(i.RunInfo).AddEvent("attempt failed", trace.WithTimestamp(i.FailedAt), trace.WithAttributes(keyAttempt.Int(i.Attempt),
 		keyRetryIn.Float64(i.RetryIn.Seconds()), keyError.String(text(i.Err))))
 }
 
 func (t *Tracing) leaseLost(i timer.LossInfo) {
-	t.of(i.RunInfo).AddEvent("lease lost", trace.WithAttributes(keySlot.Int(i.Slot), keyFence.Int64(int64(i.Fence)),
-		keyError.String(text(i.Err))))
+	t.of(i.RunInfo).AddEvent("lease lost", trace.WithTimestamp(i.LostAt), trace.WithAttributes(keySlot.Int(i.Slot),
+		keyFence.Int64(int64(i.Fence)), keyError.String(text(i.Err))))
 }
 
 func (t *Tracing) runEnded(i timer.RunEndInfo) {
-	span := t.of(i.RunInfo)
+	span, end := t.of(i.RunInfo), trace.WithTimestamp(i.StartedAt.Add(i.Took))
 	t.mu.Lock()
 	delete(t.open, keyOf(i.Timer, i.ID()))
 	t.mu.Unlock()
 	span.SetAttributes(keyOutcome.String(string(i.Outcome)), keyAttempt.Int(i.Attempt), keyDegraded.Bool(i.Degraded))
 	if i.Err != nil {
-		span.RecordError(i.Err)
+		span.RecordError(i.Err, end)
 	}
 	if i.Outcome != timer.OutcomeOK {
 		why := text(i.Err)
@@ -177,7 +177,7 @@ func (t *Tracing) runEnded(i timer.RunEndInfo) {
 		}
 		span.SetStatus(codes.Error, why)
 	}
-	span.End(trace.WithTimestamp(i.StartedAt.Add(i.Took)))
+	span.End(end)
 }
 
 // called makes a span of a call that is over.
@@ -192,14 +192,15 @@ func (t *Tracing) called(c dlock.StoreCall) {
 	}
 	_, span := t.tracer.Start(ctx, "tickslot "+string(c.Op), trace.WithTimestamp(c.StartedAt),
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
+	end := trace.WithTimestamp(c.StartedAt.Add(c.Took))
 	if no, ok := errors.AsType[*dlock.NotAcquiredError](c.Err); ok && no != nil {
 		span.SetAttributes(keyRefused.String(string(no.Reason)))
 	}
 	if c.Err != nil && !c.Refused() && !c.Canceled {
-		span.RecordError(c.Err)
+		span.RecordError(c.Err, end)
 		span.SetStatus(codes.Error, text(c.Err))
 	}
-	span.End(trace.WithTimestamp(c.StartedAt.Add(c.Took)))
+	span.End(end)
 }
 
 func text(err error) string {

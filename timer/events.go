@@ -110,10 +110,10 @@ func (v *events) runStarted(r *Run) {
 }
 
 // attemptFailed tells that another attempt follows a failed one.
-func (v *events) attemptFailed(r *Run, wait time.Duration, err error) {
+func (v *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err error) {
 	if v.hooks.AttemptFailed != nil {
 		send(v, "AttemptFailed", v.hooks.AttemptFailed,
-			AttemptInfo{RunInfo: v.runInfo(r), Err: unmarked(err), RetryIn: wait})
+			AttemptInfo{RunInfo: v.runInfo(r), FailedAt: at, Err: unmarked(err), RetryIn: wait})
 	}
 	args := v.runInfo(r).line("of", r.entry.timer.Retry.MaxAttempts, "wait", wait, "err", err)
 	if p, ok := err.(*PanicError); ok {
@@ -188,8 +188,8 @@ func (i SkipInfo) line() []any {
 
 // leaseLost tells that a run has lost a lease. Called with state.mu held, so that the run cannot
 // end meanwhile.
-func (v *events) leaseLost(r *Run, lease *dlock.Lease, goesOn bool, lost *dlock.LostError) {
-	info := LossInfo{RunInfo: v.runInfo(r), GoesOn: goesOn, Err: lost}
+func (v *events) leaseLost(r *Run, lease *dlock.Lease, at time.Time, goesOn bool, lost *dlock.LostError) {
+	info := LossInfo{RunInfo: v.runInfo(r), LostAt: at, GoesOn: goesOn, Err: lost}
 	info.Slot, info.Fence = lease.Slot(), lease.Fence() // it may have got another since
 	if v.hooks.LeaseLost != nil && !r.over {
 		send(v, "LeaseLost", v.hooks.LeaseLost, info)

@@ -81,8 +81,9 @@ func (i RunInfo) ID() string { return i.name.String() }
 // AttemptInfo is a failed attempt of a run that is retried.
 type AttemptInfo struct {
 	RunInfo
-	Err     error         // a *PanicError if the handler panicked
-	RetryIn time.Duration // the wait for the next attempt
+	FailedAt time.Time     // when the handler returned
+	Err      error         // a *PanicError if the handler panicked
+	RetryIn  time.Duration // the wait for the next attempt
 }
 
 // RunEndInfo is a run that has ended.
@@ -108,8 +109,9 @@ type SkipInfo struct {
 // LossInfo is the loss of a run's slot. Slot and Fence are those of the lease that was lost.
 type LossInfo struct {
 	RunInfo
-	GoesOn bool  // StoreDownRunLocal: the run goes on without the store; else its context has ended
-	Err    error // a *dlock.LostError
+	LostAt time.Time // when this host found out
+	GoesOn bool      // StoreDownRunLocal: the run goes on without the store; else its context has ended
+	Err    error     // a *dlock.LostError
 }
 
 // StoreInfo is the store, or one of its servers, that is down, or up again.

@@ -174,6 +174,10 @@ func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
 		if first.RunInfo != start || first.Err != errNo || first.RetryIn <= 0 || first.RetryIn > time.Second {
 			t.Errorf("the first attempt: %+v", first)
 		}
+		failed := first.FailedAt.Sub(start.StartedAt)
+		if again := second.FailedAt.Sub(first.FailedAt); failed != time.Second || again != first.RetryIn+time.Second {
+			t.Errorf("attempts failed %v after the start, and %v later", failed, again)
+		}
 		if p, ok := second.Err.(*timer.PanicError); !ok || p.Value != "oh" || second.Attempt != 2 {
 			t.Errorf("the second attempt: %+v", second)
 		}
@@ -212,6 +216,9 @@ func TestHooksAreToldOfAnOutage(t *testing.T) {
 			t.Fatalf("losses %+v, ended %+v", x.losses, x.ended)
 		}
 		for _, l := range x.losses {
+			if !l.LostAt.Equal(x.ended[0].StartedAt.Add(x.ended[0].Took)) {
+				t.Errorf("lost at %v: %+v", l.LostAt, x.ended[0])
+			}
 			goesOn := l.Timer == "goes on"
 			lost, ok := l.Err.(*dlock.LostError)
 			if !ok || !lost.Silent || l.GoesOn != goesOn || l.Degraded != goesOn || l.Fence != x.started[0].Fence ||

@@ -171,6 +171,7 @@ func (n *runner) again(e *entry, r *Run, err error) bool {
 	if err == nil || attempt >= policy.MaxAttempts {
 		return false
 	}
+	failedAt := r.now() // before Retry.If, which may take long
 	if !n.mayRetry(e, r) {
 		return false
 	}
@@ -191,7 +192,7 @@ func (n *runner) again(e *entry, r *Run, err error) bool {
 	if time.Until(r.endsAt()) <= wait {
 		return false // it would hold the slot for nothing
 	}
-	n.events.attemptFailed(r, wait, err)
+	n.events.attemptFailed(r, failedAt, wait, err)
 	n.log.flush()
 	return n.waitToRetry(e, r, time.Now().Add(wait))
 }

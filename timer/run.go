@@ -93,6 +93,10 @@ func (r *Run) Tick() (tick time.Time) {
 // ends returns when the run reaches MaxRunTime.
 func (r *Run) endsAt() time.Time { return r.startedAt.Add(r.entry.timer.MaxRunTime) }
 
+// now returns the present by the clock that the run began with: if the host's is set meanwhile, an
+// event of the run is still between its start and the end that hooks are told.
+func (r *Run) now() time.Time { return r.startedAt.Add(time.Since(r.startedAt)) }
+
 // Slot returns which of the timer's slots the run holds: no other valid run holds the same one. For
 // a timer whose limits are not in the store (LocalOnly, NoLimit, or no store), the number is unique
 // on this host only. It is -1 for a run that started without the store during an outage, until that

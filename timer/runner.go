@@ -202,6 +202,7 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 	if !ok {
 		return // released: the handler has returned
 	}
+	lostAt := r.now()
 	goOn := lost.Silent && e.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown &&
 		!n.store.notSetUp(e) // its last answer may have been that it is not set up right
 	switch { // before waiting for a mutex
@@ -223,7 +224,7 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 		return
 	}
 	n.ledger.count(&e.state.record, func(t *tally) { t.leasesLost++ })
-	n.events.leaseLost(r, lease, goOn, lost)
+	n.events.leaseLost(r, lease, lostAt, goOn, lost)
 }
 
 // outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.

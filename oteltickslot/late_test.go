@@ -1,0 +1,76 @@
+package oteltickslot_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/oteltickslot"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// Hooks that are late change no span: its events are when things happened.
+//
+// Fails when an event has the time at which its hook was called.
+func TestLateHooksChangeNoSpan(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		provider, spans := collector()
+		traces := oteltickslot.New(oteltickslot.Options{TracerProvider: provider})
+		link := dlocktest.NewFaulty(memlock.New())
+		slow := timer.Hooks{RunStarted: func(timer.RunInfo) { time.Sleep(4 * time.Minute) }}
+		s, stop := run(t, timer.Config{Lock: link, Middleware: []timer.Middleware{traces.Middleware},
+			Hooks: traces.TimerHooks(slow)},
+			timer.Timer{Name: "retries", Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Second, MaxWait: time.Second,
+				If: func(error) bool { time.Sleep(time.Second); return true }},
+				Run: func(context.Context) error { time.Sleep(time.Second / 4); return errors.New("no") }},
+			timer.Timer{Name: "loses", OnStoreDown: timer.StoreDownSkip,
+				Run: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }})
+		began := time.Now()
+		for _, name := range []string{"retries", "loses"} {
+			if _, err := s.Trigger(t.Context(), name, timer.TriggerOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		link.Inject(dlocktest.Error(errors.New("connection refused")))
+		time.Sleep(time.Minute)
+		link.Heal()
+		time.Sleep(20 * time.Minute)
+		stop()
+		all := spans.GetSpans()
+		failed := 0
+		for _, span := range all {
+			inSpan(t, span)
+			if span.Status.Code == codes.Error {
+				failed++
+			}
+		}
+		retries, loses := named(all, "retries"), named(all, "loses")
+		if failed < 3 || len(retries) != 1 || len(loses) != 1 || len(loses[0].Events) != 2 {
+			t.Fatalf("%d spans of failures, %+v, %+v", failed, retries, loses)
+		}
+		if e := retries[0].Events; len(e) != 2 || e[0].Time.Sub(began) != time.Second/4 {
+			t.Errorf("%+v, want the first 250 ms after %v", e, began)
+		}
+		if lost, ended := loses[0].Events[0].Time, loses[0].EndTime; !lost.Equal(ended) {
+			t.Errorf("lost at %v, but the run has ended because of that at %v", lost, ended)
+		}
+	})
+}
+
+func inSpan(t *testing.T, span tracetest.SpanStub) {
+	t.Helper()
+	for _, e := range span.Events {
+		if e.Time.Before(span.StartTime) || e.Time.After(span.EndTime) {
+			t.Errorf("%s, from %v to %v: %q is at %v", span.Name, span.StartTime, span.EndTime, e.Name, e.Time)
+		}
+	}
+}
