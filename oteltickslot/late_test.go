@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
@@ -74,3 +75,58 @@ func inSpan(t *testing.T, span tracetest.SpanStub) {
 		}
 	}
 }
+
+// A sampler that blocks holds up the run that it is asked about, and no other run or hook.
+//
+// Fails when a span is started with a mutex held.
+func TestSamplerThatBlocksHoldsUpOneRun(t *testing.T) {
+	t.Parallel()
+	sampler := blocks{name: "blocked", reached: make(chan struct{}), release: make(chan struct{})}
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdk.NewTracerProvider(sdk.WithSyncer(spans), sdk.WithSampler(sampler))
+	traces := oteltickslot.New(oteltickslot.Options{TracerProvider: provider})
+	handler := traces.Middleware(func(context.Context) error { return nil })
+	call := func(name string) (ended chan error) {
+		ended = make(chan error, 1)
+		ctx := timer.ContextWithRun(t.Context(), timer.RunSpec{Timer: name})
+		go func() { ended <- handler(ctx) }()
+		return ended
+	}
+	blocked := call("blocked")
+	<-sampler.reached
+	told := make(chan error, 1)
+	go func() {
+		traces.TimerHooks(timer.Hooks{}).RunEnded(timer.RunEndInfo{RunInfo: timer.RunInfo{Timer: "else"}})
+		told <- nil
+	}()
+	for what, ended := range map[string]chan error{"run": call("other"), "hook": told} {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("another %s is held up", what)
+		}
+	}
+	close(sampler.release)
+	if err := <-blocked; err != nil {
+		t.Error(err)
+	}
+}
+
+// A sampler that blocks when it is asked about a span of this name.
+type blocks struct {
+	name             string
+	reached, release chan struct{}
+}
+
+func (b blocks) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+	if p.Name == b.name {
+		close(b.reached)
+		<-b.release
+	}
+	return sdk.AlwaysSample().ShouldSample(p)
+}
+
+func (blocks) Description() string { return "blocks" }

@@ -83,13 +83,15 @@ func (t *Tracing) Middleware(next timer.Handler) timer.Handler {
 	}
 }
 
-// spanOf returns the span of a run, which it starts with the first attempt. kept is false if there
-// are too many runs whose end is not known.
+// spanOf returns the span of a run, which it starts with the first attempt: without the mutex,
+// because that calls samplers and processors, which may block. kept is false if there are too many
+// runs whose end is not known.
 func (t *Tracing) spanOf(ctx context.Context, run *timer.Run) (span trace.Span, kept bool) {
 	key := keyOf(run.Timer(), run.ID())
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if span, ok := t.open[key]; ok {
+	span, ok := t.open[key]
+	t.mu.Unlock()
+	if ok {
 		return span, true
 	}
 	attributes := []attribute.KeyValue{keyTimer.String(run.Timer()), keyRun.String(run.ID()),
@@ -102,7 +104,10 @@ func (t *Tracing) spanOf(ctx context.Context, run *timer.Run) (span trace.Span, 
 		attributes = append(attributes, keyBy.String(by.By))
 	}
 	_, span = t.tracer.Start(ctx, run.Timer(), trace.WithAttributes(attributes...))
-	if len(t.open) >= maxOpen {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// Attempts of a run follow one another, but a test may call a handler twice at once.
+	if _, taken := t.open[key]; taken || len(t.open) >= maxOpen {
 		return span, false
 	}
 	t.open[key] = span
