@@ -204,6 +204,9 @@ func TestRights(t *testing.T) {
 					if len(failed) == 0 {
 						t.Errorf("without %s %s nothing fails", right, parts[2])
 					}
+					if right == "DELETE" && (len(failed) != 1 || failed["Sweep"] == nil) {
+						t.Errorf("without %s: %v, want an error of Sweep only", right, failed)
+					}
 					for call, err := range failed {
 						if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "privilege") &&
 							!strings.Contains(err.Error(), "right") && !strings.Contains(err.Error(), "may not use") {
