@@ -99,16 +99,17 @@ func TestMetricsInDeployExist(t *testing.T) {
 type dashboard struct {
 	Panels []struct {
 		ID          int
+		GridPos     struct{ H, W, X, Y int }
 		Type, Title string
 		Description string
 		Targets     []struct{ Expr string }
 	}
 }
 
-// The queries of the dashboard are PromQL, its panels have numbers of their own and say what they
-// show.
+// The queries of the dashboard are PromQL, its panels have numbers and places of their own and say
+// what they show. It has what an operator needs to see of leaders and of the registry.
 //
-// Fails when a query has a bracket too few.
+// Fails when a query has a bracket too few, or a panel is put over another.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	promtool := findPromtool(t)
@@ -119,15 +120,35 @@ func TestDashboard(t *testing.T) {
 	seen := map[int]bool{}
 	rules := "groups:\n- name: panels\n  rules:\n" // as rules that record, so that promtool reads them
 	queries := 0
+	shown := map[string]bool{}
+	type place struct{ x, y int }
+	taken := map[place]string{}
 	for _, p := range d.Panels {
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other, is := taken[place{x, y}]; is || x >= 24 {
+					t.Fatalf("%q is over %q, or too wide", p.Title, other)
+				}
+				taken[place{x, y}] = p.Title
+			}
+		}
 		if seen[p.ID] || p.Title == "" || p.Type != "row" && (p.Description == "" || len(p.Targets) == 0) {
 			t.Errorf("%+v", p)
 		}
 		seen[p.ID] = true
 		for _, target := range p.Targets {
+			for _, name := range metricName.FindAllString(target.Expr, -1) {
+				shown[name] = true
+			}
 			expr := strings.NewReplacer("$__rate_interval", "5m", "$timer", ".*").Replace(target.Expr)
 			rules += fmt.Sprintf("  - {record: 'panel:%d', expr: %q}\n", queries, expr)
 			queries++
+		}
+	}
+	for _, name := range []string{"tickslot_leader_leading", "tickslot_leader_unhealthy", "tickslot_cluster_hosts",
+		"tickslot_cluster_timer_hosts", "tickslot_cluster_failing"} {
+		if !shown[name] {
+			t.Errorf("no panel shows %s", name)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "panels.yml")
