@@ -29,8 +29,8 @@ func TestLateHooksChangeNoSpan(t *testing.T) {
 		slow := timer.Hooks{RunStarted: func(timer.RunInfo) { time.Sleep(4 * time.Minute) }}
 		s, stop := run(t, timer.Config{Lock: link, Middleware: []timer.Middleware{traces.Middleware},
 			Hooks: traces.TimerHooks(slow)},
-			timer.Timer{Name: "retries", Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Second, MaxWait: time.Second,
-				If: func(error) bool { time.Sleep(time.Second); return true }},
+			timer.Timer{Name: "retries", Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Second,
+				MaxWait: time.Second, If: func(error) bool { time.Sleep(time.Second); return true }},
 				Run: func(context.Context) error { time.Sleep(time.Second / 4); return errors.New("no") }},
 			timer.Timer{Name: "loses", OnStoreDown: timer.StoreDownSkip,
 				Run: func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }})

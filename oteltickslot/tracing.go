@@ -157,8 +157,8 @@ func (t *Tracing) of(i timer.RunInfo) trace.Span {
 }
 
 func (t *Tracing) attemptFailed(i timer.AttemptInfo) {
-	t.of(i.RunInfo).AddEvent("attempt failed", trace.WithTimestamp(i.FailedAt), trace.WithAttributes(keyAttempt.Int(i.Attempt),
-		keyRetryIn.Float64(i.RetryIn.Seconds()), keyError.String(text(i.Err))))
+	t.of(i.RunInfo).AddEvent("attempt failed", trace.WithTimestamp(i.FailedAt), trace.WithAttributes(
+		keyAttempt.Int(i.Attempt), keyRetryIn.Float64(i.RetryIn.Seconds()), keyError.String(text(i.Err))))
 }
 
 func (t *Tracing) leaseLost(i timer.LossInfo) {

@@ -45,9 +45,9 @@
 //	MySQL:     GRANT SELECT, INSERT, UPDATE, DELETE ON db.tickslot_registry TO app
 //	           GRANT SELECT ON db.tickslot_registry_migrations TO app
 //
-// Only Sweep needs DELETE. Without that right the rest works, but old rows stay, unless another host
-// sweeps them; tickslot_cluster_failing of this host is 1 from its first sweep on, and the state of
-// its runner "writer" is "failing".
+// Only Sweep needs DELETE. Without that right the rest works, but old rows stay, unless another
+// host sweeps them; tickslot_cluster_failing of this host is 1 from its first sweep on, and the
+// state of its runner "writer" is "failing".
 //
 // # What is not promised
 //
