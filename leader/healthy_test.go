@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,9 +61,9 @@ func TestHostThatFailsAloneIsNotHealthy(t *testing.T) {
 			t.Run(fmt.Sprint(every, " ", takes), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					f := newFleet(t)
-					well := false
+					var well atomic.Bool
 					work := func(ctx context.Context, _ *leader.Term) error {
-						if well {
+						if well.Load() {
 							<-ctx.Done()
 							return nil
 						}
@@ -82,7 +83,7 @@ func TestHostThatFailsAloneIsNotHealthy(t *testing.T) {
 							t.Fatalf("%v, %+v", err, h.Status())
 						}
 					}
-					well = true
+					well.Store(true)
 					time.Sleep(2*max(every, leader.MaxBackOff) + leader.MaxBackOff)
 					if err := h.Healthy(); err != nil {
 						t.Errorf("the function goes on: %v", err)
