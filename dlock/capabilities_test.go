@@ -12,7 +12,7 @@ import (
 // A decorated store is one that records calls, and forwards nothing itself.
 type decorated struct {
 	dlock.DistributedLock
-	calls []string // so that values of this type cannot be compared
+	_ []string // so that values of this type cannot be compared
 }
 
 func (d decorated) Unwrap() dlock.DistributedLock { return d.DistributedLock }

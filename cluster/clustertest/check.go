@@ -142,15 +142,6 @@ func (c *check) host() cluster.HostRow {
 	return rows.Hosts[0]
 }
 
-// lease returns the one lease that is there.
-func (c *check) lease() cluster.LeaseStamp {
-	rows, _ := c.read()
-	if len(rows.Leases) != 1 {
-		c.fatalf("%d leases, want 1: %+v", len(rows.Leases), rows.Leases)
-	}
-	return rows.Leases[0]
-}
-
 // ago checks a duration that was written as want and has grown since.
 func (c *check) ago(what string, got, want time.Duration, written, read span) {
 	least, most := want+read.from.Sub(written.to)-c.slack, want+read.to.Sub(written.from)+c.slack
