@@ -3,6 +3,7 @@ package sqlregistry_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -258,5 +260,28 @@ func TestReplyIsLost(t *testing.T) {
 				t.Errorf("%+v, %v: want one row of each sort", rows, err)
 			}
 		})
+	}
+}
+
+// A Migrate that found the file locked says so, and may be tried again: nothing is wrong with the
+// set-up.
+//
+// Fails when every error of a Migrate counts as a schema that is not right.
+func TestMigrateOfALockedFile(t *testing.T) {
+	t.Parallel()
+	s := ways["SQLite"](t)
+	store := s.open(t)
+	unlock := s.lock(t, locks["SQLite"])
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := store.Migrate(ctx); err == nil || errors.Is(err, dlock.ErrSetup) {
+		t.Errorf("%v, want an error that passes", err)
+	} else if !strings.Contains(err.Error(), "had the database locked") &&
+		!errors.Is(err, context.DeadlineExceeded) { // all that a busy machine can say in time
+		t.Errorf("%v: must say what it was waiting for", err)
+	}
+	unlock()
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

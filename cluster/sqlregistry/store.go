@@ -210,7 +210,8 @@ func (s *Store) Schema() ([]string, error) {
 // Migrate creates or upgrades the table, its indexes, and a table beside it that says which
 // migrations were applied. Any number of hosts may call it, at the same time and at every start;
 // once everything is there, also as a user who may not create anything. It does not alter a table
-// that somebody has made differently: it returns an error that matches ErrSchema.
+// that somebody has made differently: it returns an error that matches ErrSchema. When somebody has
+// the table or the file locked, or the database does not answer, the error does not match ErrSchema.
 func (s *Store) Migrate(ctx context.Context) error {
 	missing := s.Verify(ctx)
 	if !errors.Is(missing, ErrSchema) {
@@ -220,7 +221,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err == nil {
 		err = s.db.schema().Up(ctx, s.pool)
 	}
-	if err != nil {
+	switch {
+	case sqlmigrate.Passes(err):
+		return fmt.Errorf("migrate: %w", explain(err))
+	case err != nil:
 		return fmt.Errorf("%w\nand Migrate failed: %w", missing, explain(err))
 	}
 	return s.Verify(ctx)

@@ -8,13 +8,15 @@ import (
 	"fmt"
 
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 // Migrate creates the table, or upgrades that of an older version, and creates indexes and routines
 // that are missing. Any number of hosts may call it, at the same time and at every start; once
 // everything is there, also as a user who may not create anything. A table that has what this
 // version needs is taken as it is, and one of a newer version is left alone. One that is different
-// is not changed: Migrate returns an error that matches ErrSchema.
+// is not changed: Migrate returns an error that matches ErrSchema. When somebody has the table or
+// the file locked, or the database does not answer, the error does not match ErrSchema.
 //
 // It returns when ctx ends, whatever the database does. It may have done a part of the work then;
 // the next call goes on from there.
@@ -23,7 +25,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if !errors.Is(missing, ErrSchema) {
 		return missing
 	}
-	if err := s.db.Migrate(ctx); err != nil {
+	if err := s.db.Migrate(ctx); sqlmigrate.Passes(err) {
+		return fmt.Errorf("migrate: %w", explain(err))
+	} else if err != nil {
 		return fmt.Errorf("%w\nand Migrate failed: %w", missing, explain(err))
 	}
 	return s.Verify(ctx)

@@ -2,9 +2,14 @@ package sqlkit
 
 import (
 	"cmp"
+	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"regexp"
+	"slices"
 
 	"github.com/tickslot/tickslot/dlock"
 )
@@ -44,6 +49,20 @@ func Meaning(state string) error {
 		return dlock.ErrSetup
 	}
 	return nil
+}
+
+// Passes reports whether a call failed for a reason that is not in its statement or the set-up, so
+// that the same call may succeed later: a lock, a server that does not answer, is out of resources
+// or fails over, or a connection that broke.
+func Passes(err error) bool {
+	if state := State(err); len(state) == 5 {
+		return state == LockNotAvailable || state == "25006" || slices.Contains([]string{"08", "40", "53", "57"}, state[:2])
+	}
+	var network net.Error
+	return SQLiteLocked(err) || errors.As(err, &network) || slices.ContainsFunc([]error{context.DeadlineExceeded,
+		context.Canceled, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF}, func(target error) bool {
+		return errors.Is(err, target)
+	})
 }
 
 // LockNotAvailable is the SQLSTATE of a lock wait that timed out.

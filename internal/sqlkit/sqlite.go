@@ -56,7 +56,7 @@ func Patiently(ctx context.Context, try func() error) error {
 		if !SQLiteLocked(err) || errors.Is(err, errLocked) {
 			return err
 		}
-		locked = fmt.Errorf("%w: %w", errLocked, err)
+		locked = LockedTooLong(err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollEvery/2 + rand.N(pollEvery)):
@@ -66,6 +66,9 @@ func Patiently(ctx context.Context, try func() error) error {
 
 var errLocked = errors.New("another process, or another connection of this one, had the database locked for too long:" +
 	" it is stopped, or busy with a long transaction")
+
+// LockedTooLong says of an error that matches SQLiteLocked that the wait for the lock is over.
+func LockedTooLong(err error) error { return fmt.Errorf("%w: %w", errLocked, err) }
 
 // SQLiteLocked reports whether a call failed because of a lock (SQLITE_BUSY, SQLITE_LOCKED), by
 // SQLite's own words, which all drivers pass on. Nothing was done then.

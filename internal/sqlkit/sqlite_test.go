@@ -1,7 +1,11 @@
 package sqlkit
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"testing"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -37,5 +41,29 @@ func TestMeaningOfErrorsOfSQLite(t *testing.T) {
 		"interrupted (9)":                                                      nil,
 	} {
 		means(text, Explain(adviseSQLite(errors.New(text))), want)
+	}
+}
+
+// An error that passes is no reason to look at the set-up.
+func TestErrorsThatPass(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		errors.New("database is locked (5) (SQLITE_BUSY)"), LockedTooLong(errors.New("database table is locked")),
+		fmt.Errorf("the database did not answer: %w", context.DeadlineExceeded), fmt.Errorf("read: %w", io.EOF),
+		&net.OpError{Op: "dial", Err: errors.New("connection refused")},
+		errors.New("Error 1205 (HY000): Lock wait timeout exceeded"),
+		errors.New("Error 1213 (40001): Deadlock found when trying to get lock"),
+	} {
+		if !Passes(err) {
+			t.Errorf("%v does not pass", err)
+		}
+	}
+	for _, err := range []error{
+		nil, errors.New("no such table: a"), errors.New("views may not be indexed"),
+		errors.New("Error 1142 (42000): CREATE command denied to user"),
+	} {
+		if Passes(err) {
+			t.Errorf("%v passes", err)
+		}
 	}
 }

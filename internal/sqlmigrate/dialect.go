@@ -185,10 +185,3 @@ func isMissing(err error) bool {
 	state := sqlkit.State(err)
 	return state == "42P01" || state == "42S02" || err != nil && strings.Contains(err.Error(), "no such table")
 }
-
-// isLocked reports whether nothing was done because somebody else writes to the SQLite file, by
-// SQLite's own words, which all drivers pass on.
-func isLocked(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "database is locked") ||
-		strings.Contains(err.Error(), "database table is locked"))
-}

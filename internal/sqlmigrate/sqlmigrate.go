@@ -66,13 +66,13 @@ func (s Schema) Up(ctx context.Context, db *sql.DB) error {
 		var locked error
 		for {
 			err := s.up(ctx, db)
-			if s.Dialect != DialectSQLite || !isLocked(err) {
+			if s.Dialect != DialectSQLite || !sqlkit.SQLiteLocked(err) {
 				if err != nil && ctx.Err() != nil && locked != nil {
 					return locked // which is why there was no time left
 				}
 				return err
 			}
-			locked = fmt.Errorf("another process, or another connection of this one, has the database locked: %w", err)
+			locked = sqlkit.LockedTooLong(err)
 			select {
 			case <-ctx.Done():
 				return locked
@@ -80,6 +80,12 @@ func (s Schema) Up(ctx context.Context, db *sql.DB) error {
 			}
 		}
 	})
+}
+
+// Passes reports whether an error of Up says nothing about the schema: somebody had it locked, or
+// the database did not answer, and the next Up may succeed.
+func Passes(err error) bool {
+	return errors.Is(err, errBusy) || sqlkit.Passes(err)
 }
 
 // lockedPause is the average pause before a file that somebody else has locked is tried again.
