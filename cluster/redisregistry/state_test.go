@@ -3,6 +3,7 @@ package redisregistry_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -321,6 +322,22 @@ func TestEmptiedServer(t *testing.T) {
 	complete(t, "after the restart", read(t, s))
 }
 
+// replicated waits until a replica has all that a master has: replication is asynchronous.
+func replicated(t testing.TB, master *redistest.Server) {
+	t.Helper()
+	conn := master.Client().Conn() // WAIT is for what its own connection has written, and so for all before that
+	defer conn.Close()
+	testkit.Eventually(t, testkit.Patience, "a replica has all", func() error {
+		if err := conn.Set(t.Context(), "replicated", 1, 0).Err(); err != nil {
+			return err
+		}
+		if n, err := conn.Wait(t.Context(), 1, time.Second).Result(); err != nil || n != 1 {
+			return fmt.Errorf("%d replicas, %v", n, err)
+		}
+		return nil
+	})
+}
+
 // The master dies, or is demoted and goes on as a replica, and the registry goes on at the next
 // one, by the client of redis.NewFailoverClient.
 //
@@ -341,6 +358,7 @@ func TestSentinelFailover(t *testing.T) {
 			defer c.Close()
 			s := open(t, c, unique())
 			write(t, s, batch())
+			replicated(t, servers.Master)
 			if err := fail(servers); err != nil {
 				t.Fatal(err)
 			}
