@@ -32,14 +32,12 @@ type lookout struct {
 // look instead of a stamp, so it must be more than two: a stamp may fail.
 const lookEvery = 3
 
-// mostHosts is how many hosts share looks and sweeps at most: a fleet that shrinks from a thousand
-// hosts to one would otherwise wait for those that are gone, for a day.
-const mostHosts = 100
-
-// beats returns after how many beats this host is to look again.
+// beats returns after how many beats this host is to look again: on average as many as there are
+// hosts, at least two. It may be very few, because after a start of all hosts at once somebody has
+// to look before all have waited for most of their turn.
 func (l *lookout) beats() int {
 	n := max(lookEvery, l.count())
-	return n*2/3 + rand.IntN(n*2/3+1)
+	return 2 + rand.IntN(2*n-3)
 }
 
 // count returns how many hosts share the work: those that are alive, 1 to mostHosts.

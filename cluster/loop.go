@@ -59,7 +59,7 @@ func newLoop(r *Registry) *loop {
 // start at once each has written before it looks, so at least one sees the other.
 func (l *loop) start(ctx context.Context) error {
 	r := l.registry
-	l.lookAt = time.Now().Add(l.lookWait())
+	defer func() { l.lookAt = time.Now().Add(l.lookWait()) }() // by the hosts that were seen
 	l.sweepAt = time.Now().Add(l.sweeper.Next(1))
 	l.write(ctx)
 	if !l.wrote || ctx.Err() != nil {

@@ -1,0 +1,132 @@
+package cluster_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+)
+
+// A late store has a clock that is behind that of the hosts which use it.
+type late struct {
+	cluster.Store
+	by time.Duration
+}
+
+func (s late) Write(ctx context.Context, b cluster.Batch) (cluster.Written, error) {
+	w, err := s.Store.Write(ctx, b)
+	if !w.At.IsZero() {
+		w.At = w.At.Add(-s.by)
+	}
+	return w, err
+}
+
+// A host says how far its wall clock is ahead of the store's. States do not depend on it: they are
+// by the store's clock alone, whoever looks.
+//
+// Fails when the offset has the other sign or is never measured, and when a host judges others by
+// its own time of day.
+func TestClockOffset(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const ahead = 5 * time.Second
+		f := newFleet(t)
+		right, ticks := f.start(cluster.Options{}), []*host{f.make(cluster.Options{}), f.make(cluster.Options{})}
+		fast, dies := ticks[0], ticks[1]
+		for _, h := range ticks {
+			h.link.Store = late{f.store, ahead}
+			h.begin()
+		}
+		time.Sleep(time.Minute)
+		for _, viewer := range f.hosts {
+			for _, h := range viewer.snapshot().Hosts {
+				want := ahead
+				if h.Holder == right.Holder() {
+					want = 0
+				}
+				if h.ClockOffset != want || h.State != cluster.HostAlive {
+					t.Errorf("%v is %q and ahead by %v, want %v", h.Holder, h.State, h.ClockOffset, want)
+				}
+			}
+		}
+		dies.kill()
+		killed := time.Now()
+		// Its last stamp was written within the last beat.
+		for _, step := range []struct {
+			after time.Duration
+			want  cluster.HostState
+		}{
+			{ttl/2 + ttl/6, cluster.HostAlive}, {ttl + time.Second, cluster.HostSuspect},
+			{2*ttl - ttl/3 - time.Second, cluster.HostSuspect}, {2*ttl + time.Second, cluster.HostGone},
+		} {
+			time.Sleep(time.Until(killed.Add(step.after)))
+			for _, viewer := range []*host{right, fast} {
+				if s := viewer.state(dies); s != step.want {
+					t.Errorf("%v after its end %v sees it as %q, want %q", step.after, viewer.Holder(), s, step.want)
+				}
+			}
+		}
+		f.end()
+	})
+}
+
+// A thousand hosts that start at once look about once per beat together, from the beginning, so
+// that a host which dies is noticed before its row is swept; and one read shows them all.
+//
+// Fails when hosts that start at once all look at first and then not for an hour, when each looks
+// as often as in a small fleet, and when a read has only a page of the hosts.
+func TestThousandHosts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const n = 1000
+		f := newFleet(t)
+		for range n {
+			f.start(cluster.Options{})
+		}
+		time.Sleep(2 * time.Minute)
+		viewer, dies := f.hosts[0], f.hosts[n/2]
+		dies.kill()
+		for _, h := range f.hosts {
+			h.link.count()
+		}
+		const beats = 60
+		time.Sleep(beats * ttl / 3)
+		reads, most := 0, 0
+		for _, h := range f.hosts {
+			c := h.link.count()
+			reads += c["read"]
+			most = max(most, c["write"]+c["read"]+c["sweep"])
+		}
+		if reads < beats/6 || reads > 3*beats {
+			t.Errorf("%d looks in %d beats", reads, beats)
+		}
+		if most > beats*10/9+2 {
+			t.Errorf("a host made %d calls in %d beats", most, beats)
+		}
+		rows, err := f.store.Read(t.Context(), cluster.Query{Events: cluster.MaxEvents})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := 0
+		for _, e := range rows.Events {
+			if e.Kind == cluster.EventHostGone {
+				gone++
+			}
+		}
+		if gone != 1 {
+			t.Errorf("%d hosts are told to be gone, want 1", gone)
+		}
+		viewer.link.count()
+		states := map[cluster.HostState]int{}
+		for _, h := range viewer.snapshot().Hosts {
+			states[h.State]++
+		}
+		if states[cluster.HostAlive] != n-1 || states[cluster.HostAlive]+states[cluster.HostGone] < n-1 ||
+			states[cluster.HostSuspect] > 0 {
+			t.Errorf("%v", states)
+		}
+		if c := viewer.link.count(); c["read"] != 1 {
+			t.Errorf("a snapshot takes %v", c)
+		}
+		f.end()
+	})
+}
