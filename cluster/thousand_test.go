@@ -73,8 +73,8 @@ func TestClockOffset(t *testing.T) {
 // A thousand hosts that start at once look about once per beat together, from the beginning, so
 // that a host which dies is noticed before its row is swept; and one read shows them all.
 //
-// Fails when hosts that start at once all look at first and then not for an hour, when each looks
-// as often as in a small fleet, and when a read has only a page of the hosts.
+// Fails when each host looks between two and four thirds of its turn after its start, when each
+// looks as often as in a small fleet, and when a read has only a page of the hosts.
 func TestThousandHosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 1000
@@ -120,8 +120,7 @@ func TestThousandHosts(t *testing.T) {
 		for _, h := range viewer.snapshot().Hosts {
 			states[h.State]++
 		}
-		if states[cluster.HostAlive] != n-1 || states[cluster.HostAlive]+states[cluster.HostGone] < n-1 ||
-			states[cluster.HostSuspect] > 0 {
+		if states[cluster.HostAlive] != n-1 || len(states) > 1 && states[cluster.HostGone] != 1 {
 			t.Errorf("%v", states)
 		}
 		if c := viewer.link.count(); c["read"] != 1 {
