@@ -40,11 +40,11 @@ func (l *lookout) beats() int {
 	return 2 + rand.IntN(2*n-3)
 }
 
-// count returns how many hosts share the work: those that are alive, 1 to mostHosts.
+// count returns how many hosts are alive, at least 1.
 func (l *lookout) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return min(max(1, l.hosts), mostHosts)
+	return max(1, l.hosts)
 }
 
 // environments returns those of other live hosts that are not this one's.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A late store has a clock that is behind that of the hosts which use it.
@@ -70,14 +71,15 @@ func TestClockOffset(t *testing.T) {
 	})
 }
 
-// A thousand hosts that start at once look about once per beat together, from the beginning, so
-// that a host which dies is noticed before its row is swept; and one read shows them all.
+// Many hosts that start at once, in the long proofs a thousand, look about once per beat together,
+// from the beginning, so that a host which dies is noticed before its row is swept; and one read
+// shows them all.
 //
 // Fails when each host looks between two and four thirds of its turn after its start, when each
 // looks as often as in a small fleet, and when a read has only a page of the hosts.
 func TestThousandHosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const n = 1000
+		n := testkit.Rounds(t, 60, 1000)
 		f := newFleet(t)
 		for range n {
 			f.start(cluster.Options{})
