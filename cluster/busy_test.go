@@ -20,7 +20,7 @@ import (
 func TestBusyHostsLookAndSweep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		// By default a row may be swept one TTL after its host is gone, and a look be later than that.
+		// By default a row may be swept a TTL after its host is gone, and a look be later.
 		o := cluster.Options{Retention: cluster.Retention{Hosts: 5 * time.Minute}}
 		busy, other := f.start(o), f.start(o)
 		time.Sleep(time.Second)

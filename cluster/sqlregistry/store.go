@@ -211,7 +211,7 @@ func (s *Store) Schema() ([]string, error) {
 // migrations were applied. Any number of hosts may call it, at the same time and at every start;
 // once everything is there, also as a user who may not create anything. It does not alter a table
 // that somebody has made differently: it returns an error that matches ErrSchema. When somebody has
-// the table or the file locked, or the database does not answer, the error does not match ErrSchema.
+// the table or the file locked, or the database does not answer, the error does not match it.
 func (s *Store) Migrate(ctx context.Context) error {
 	missing := s.Verify(ctx)
 	if !errors.Is(missing, ErrSchema) {

@@ -56,7 +56,8 @@ func Meaning(state string) error {
 // or fails over, or a connection that broke.
 func Passes(err error) bool {
 	if state := State(err); len(state) == 5 {
-		return state == LockNotAvailable || state == "25006" || slices.Contains([]string{"08", "40", "53", "57"}, state[:2])
+		return state == LockNotAvailable || state == "25006" ||
+			slices.Contains([]string{"08", "40", "53", "57"}, state[:2])
 	}
 	var network net.Error
 	return SQLiteLocked(err) || errors.As(err, &network) || slices.ContainsFunc([]error{context.DeadlineExceeded,
