@@ -52,13 +52,13 @@ func TestClockOffset(t *testing.T) {
 		}
 		dies.kill()
 		killed := time.Now()
-		// Its last stamp was written within the last beat.
+		// Its last stamp was written within the last two beats, of which one may be a look.
 		for _, step := range []struct {
 			after time.Duration
 			want  cluster.HostState
 		}{
-			{ttl/2 + ttl/6, cluster.HostAlive}, {ttl + time.Second, cluster.HostSuspect},
-			{2*ttl - ttl/3 - time.Second, cluster.HostSuspect}, {2*ttl + time.Second, cluster.HostGone},
+			{ttl/3 - time.Second, cluster.HostAlive}, {ttl + time.Second, cluster.HostSuspect},
+			{2*ttl*2/3 - time.Second, cluster.HostSuspect}, {2*ttl + time.Second, cluster.HostGone},
 		} {
 			time.Sleep(time.Until(killed.Add(step.after)))
 			for _, viewer := range []*host{right, fast} {
