@@ -374,8 +374,8 @@ func TestPendingTriggersCostTicksNothing(t *testing.T) {
 		}
 		order(t, h.Control(), "a", strings.Repeat("x", timer.MaxPayloadLen), 0)
 		time.Sleep(time.Minute)
-		// Only the host's own locks are taken more often: it probes with each heartbeat, one of which may
-		// be on either side of the minute.
+		// Only the host's own locks are taken more often: it probes with each heartbeat, one of
+		// which may be on either side of the minute.
 		if busy := calls(); busy > quiet+int(time.Minute/beat)+2 {
 			t.Errorf("%d acquires in a minute, %d before", busy, quiet)
 		}
