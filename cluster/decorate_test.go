@@ -16,6 +16,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // unlisted is a store that cannot list its leases.
@@ -322,6 +323,7 @@ func value(t *testing.T, reg prometheus.Gatherer, name, label, labelValue string
 //
 // Fails when an answer is changed, or Unwrap is forgotten.
 func TestDecorateIsTransparent(t *testing.T) {
+	testkit.Long(t)
 	t.Parallel()
 	r, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore()})
 	if err != nil {

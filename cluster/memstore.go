@@ -23,9 +23,10 @@ func NewMemoryStore() *MemoryStore {
 	}
 }
 
-// A MemoryStore implements Store for one process: see NewMemoryStore. It keeps at most MaxEvents
-// events and RunsPerTimer runs of a timer. The number of hosts, leases and timers is not bounded:
-// what is no longer stamped stays until a Sweep.
+// A MemoryStore implements Store for one process: see NewMemoryStore. It is safe for concurrent
+// use; the zero value is not usable. It keeps at most MaxEvents events and RunsPerTimer runs of a
+// timer. The number of hosts, leases and timers is not bounded: what is no longer stamped stays
+// until a Sweep.
 type MemoryStore struct {
 	mu       sync.Mutex
 	hosts    map[dlock.Holder]memHost

@@ -224,8 +224,8 @@ func enumeratesReleases(c *check) {
 	h.enumerate(10, nothing).has("when two are granted again", []attempt{one, next, three, taken},
 		[]attempt{mutex})
 
-	// A lease that ends by itself was not released; neither was the one before it in its slot, which
-	// is no longer the last.
+	// A lease that ends by itself was not released. The one before it in its slot was, but is no
+	// longer the last.
 	c.want("release", h.release(next.grant, taken.grant), dlock.GrantOK)
 	ends := []attempt{h.mustAcquire(c.brief("s", 3)), h.mustAcquire(c.brief("again", 0)),
 		h.mustAcquire(c.brief("brief", 0)), h.mustAcquire(c.brief("brief", 3))}
