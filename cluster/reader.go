@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -175,7 +176,10 @@ func (r *reader) show(got Rows, now time.Time) (s rows) {
 	r.mu.Lock()
 	r.details = known
 	r.mu.Unlock()
-	slices.SortFunc(s.hosts, func(a, b Host) int { return strings.Compare(a.Holder.String(), b.Holder.String()) })
+	slices.SortFunc(s.hosts, func(a, b Host) int {
+		x, y := a.Holder, b.Holder
+		return cmp.Or(strings.Compare(x.Host, y.Host), cmp.Compare(x.PID, y.PID), strings.Compare(x.ID, y.ID))
+	})
 	for _, l := range got.Leases {
 		s.recorded = append(s.recorded, r.recordedOf(l, now))
 	}

@@ -79,7 +79,7 @@ func TestClockOffset(t *testing.T) {
 // looks as often as in a small fleet, and when a read has only a page of the hosts.
 func TestThousandHosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		n := testkit.Rounds(t, 60, 1000)
+		n := testkit.Rounds(t, 30, 1000)
 		f := newFleet(t)
 		for range n {
 			f.start(cluster.Options{})
