@@ -59,11 +59,11 @@ func TestCallsOfAHostWithManyLeases(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						time.Sleep(50 * time.Millisecond)
+						time.Sleep(250 * time.Millisecond)
 						if err := lease.Release(t.Context()); err != nil {
 							t.Fatal(err)
 						}
-						time.Sleep(50 * time.Millisecond)
+						time.Sleep(250 * time.Millisecond)
 					}
 				} else {
 					time.Sleep(time.Until(end))
