@@ -145,7 +145,8 @@ func runHost(spec Spec, log *torture.Log) error {
 			return err
 		}
 	}
-	// pgx closes a connection of the registry that was cut in a goroutine of its own, for up to 15 s.
+	// pgx closes a connection of the registry that was cut on a goroutine of its own, for up to
+	// 15 s.
 	_ = testkit.Poll(16*time.Second, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 	if end.Leaked = max(0, runtime.NumGoroutine()-before); end.Leaked > 0 {
 		stacks := make([]byte, 1<<20)
