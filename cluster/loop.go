@@ -66,7 +66,6 @@ func (l *loop) start(ctx context.Context) error {
 		return nil // the registry is down: that stops nobody
 	}
 	r.reader.refresh(context.WithoutCancel(ctx), 0, false)
-	l.lookAt = time.Now().Add(l.lookWait()) // by how many hosts there are
 	if registered, _ := r.reader.parts(); registered.err != nil || registered.at.IsZero() {
 		return nil
 	}
