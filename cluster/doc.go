@@ -4,7 +4,8 @@
 //
 //	registry, err := cluster.New(cluster.Options{Store: store, Locks: locks})
 //	...
-//	session, err := dlock.NewSession(registry.Decorate(locks), dlock.SessionOptions{Holder: registry.Holder()})
+//	options := dlock.SessionOptions{Holder: registry.Holder()}
+//	session, err := dlock.NewSession(registry.Decorate(locks), options)
 //	registry.Add(session) // and electors, schedulers, your own loops
 //	go registry.Run(ctx)  // stamps this process until ctx ends, which should be last
 //	...
