@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A Sweeper deletes the old rows of one place. Its exported fields are set before it is used; Next
-// and Once are for one goroutine, the counts for any.
+// A Sweeper deletes the old rows of one place. Its exported fields are set before it is used; Rows
+// is for any goroutine, all else for one.
 type Sweeper struct {
 	// Interval is how often all hosts together sweep, on average.
 	Interval time.Duration
@@ -27,9 +27,8 @@ type Sweeper struct {
 	// It is bounded by its own time-out.
 	Delete func(ctx context.Context, limit int) (deleted int, err error)
 
-	more   bool // the last batch was full
-	rows   atomic.Uint64
-	errors atomic.Uint64
+	more bool // the last batch was full
+	rows atomic.Uint64
 }
 
 // Next returns how long to wait before the next call of Once, if so many hosts share the work. It
@@ -52,9 +51,6 @@ func (s *Sweeper) Once(ctx context.Context) (err error) {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("retention: Delete panicked: %v", p)
 		}
-		if err != nil {
-			s.errors.Add(1)
-		}
 	}()
 	n, err := s.Delete(ctx, s.Batch)
 	if n > 0 {
@@ -64,28 +60,8 @@ func (s *Sweeper) Once(ctx context.Context) (err error) {
 	return err
 }
 
-// More reports whether the last batch was full, so that the next one is soon due. It is for the
-// goroutine of Next and Once.
+// More reports whether the last batch was full, so that the next one is soon due.
 func (s *Sweeper) More() bool { return s.more }
-
-// Run sweeps until ctx ends, for those who have no loop of their own. hosts returns how many share
-// the work.
-func (s *Sweeper) Run(ctx context.Context, hosts func() int) {
-	timer := time.NewTimer(s.Next(hosts()))
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		_ = s.Once(ctx) // it is counted, and the next time comes
-		timer.Reset(s.Next(hosts()))
-	}
-}
 
 // Rows returns how many rows were deleted so far.
 func (s *Sweeper) Rows() uint64 { return s.rows.Load() }
-
-// Errors returns how many batches have failed so far.
-func (s *Sweeper) Errors() uint64 { return s.errors.Load() }
