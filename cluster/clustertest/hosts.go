@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
 )
 
 var hosts = []promise{
@@ -98,13 +99,15 @@ var hosts = []promise{
 			func(h *cluster.HostStamp) { h.Holder.Host = "b" },
 			func(h *cluster.HostStamp) { h.Holder.PID = 1 },
 			func(h *cluster.HostStamp) { h.Holder.ID = "c" },
+			func(h *cluster.HostStamp) { h.Holder = dlock.Holder{Host: "a/1", PID: 2, ID: "c"} },
+			func(h *cluster.HostStamp) { h.Holder = dlock.Holder{Host: "a", PID: 1, ID: "2/c"} },
 		} {
 			h := hostStamp("a")
 			change(&h)
 			c.write(cluster.Batch{Host: &h})
 		}
-		if rows, _ := c.read(); len(rows.Hosts) != 4 {
-			c.errorf("%d hosts, want 4", len(rows.Hosts))
+		if rows, _ := c.read(); len(rows.Hosts) != 6 {
+			c.errorf("%d hosts, want 6", len(rows.Hosts))
 		}
 	}},
 }

@@ -181,7 +181,13 @@ func rowOfRun(run cluster.Run) row {
 	return r
 }
 
-func hostID(h dlock.Holder) string { return key(fmt.Sprintf("%s/%d/%s", h.Host, h.PID, h.ID)) }
+// escaped makes a host a part of a path.
+var escaped = strings.NewReplacer("%", "%25", "/", "%2F")
+
+// hostID is host/pid/id. Without a slash in its first part it is of one holder only.
+func hostID(h dlock.Holder) string {
+	return key(fmt.Sprintf("%s/%d/%s", escaped.Replace(h.Host), h.PID, h.ID))
+}
 
 func (r *row) setHolder(h dlock.Holder) {
 	r.Machine, r.PID, r.HolderID = cut(h.Host, maxWords), int64(h.PID), cut(h.ID, maxWords)
