@@ -73,7 +73,7 @@ func (r *reader) refresh(ctx context.Context, age time.Duration, withLeases bool
 	if age == 0 {
 		r.calls.Forget("rows") // a call that is under way may have been answered already
 	}
-	read := r.calls.DoChan("rows", func() (any, error) { r.readRows(age); return nil, nil })
+	read := r.calls.DoChan("rows", func() (any, error) { load(r, &r.rows, age, r.readRows); return nil, nil })
 	if withLeases {
 		r.refreshLeases(ctx, age)
 	}
@@ -87,60 +87,56 @@ func (r *reader) refreshLeases(ctx context.Context, age time.Duration) {
 	if r.listing.unsupported() {
 		return
 	}
+	read := r.calls.DoChan("leases", func() (any, error) { load(r, &r.leases, age, r.readLeases); return nil, nil })
 	select {
-	case <-r.calls.DoChan("leases", func() (any, error) { r.readLeases(age); return nil, nil }):
+	case <-read:
 	case <-ctx.Done():
 	}
 }
 
-// readRows makes one call. It belongs to nobody, so no caller's context ends it.
-func (r *reader) readRows(age time.Duration) {
+// load reads a part anew if it is older than age. It belongs to nobody, so no caller's context ends
+// it.
+func load[T any](r *reader, p *part[T], age time.Duration, read func(now time.Time) (T, error)) {
 	now := time.Now()
 	r.mu.Lock()
-	fresh := !r.rows.triedAt.IsZero() && now.Sub(r.rows.triedAt) < age
+	fresh := !p.triedAt.IsZero() && now.Sub(p.triedAt) < age
 	r.mu.Unlock()
 	if fresh {
 		return
 	}
-	got, err := call(context.Background(), r.faults, opRead, func(ctx context.Context) (Rows, error) {
-		return r.options.Store.Read(ctx, Query{Events: snapshotEvents, Runs: snapshotRuns})
-	})
-	var shown rows
-	if err == nil {
-		shown = r.show(got, now)
-		r.lookout.see(shown.hosts, now)
-	}
+	value, err := read(now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rows.triedAt, r.rows.err = time.Now(), err
-	if err == nil && !now.Before(r.rows.at) {
-		r.rows.value, r.rows.at, r.all = shown, now, nil
+	p.triedAt, p.err = time.Now(), err
+	if err == nil && !now.Before(p.at) {
+		p.value, p.at, r.all = value, now, nil
 	}
 }
 
+// readRows makes one call.
+func (r *reader) readRows(now time.Time) (rows, error) {
+	got, err := call(context.Background(), r.faults, opRead, func(ctx context.Context) (Rows, error) {
+		return r.options.Store.Read(ctx, Query{Events: snapshotEvents, Runs: snapshotRuns})
+	})
+	if err != nil {
+		return rows{}, err
+	}
+	shown := r.show(got, now)
+	r.lookout.see(shown.hosts, now)
+	return shown, nil
+}
+
 // readLeases makes a call for each page.
-func (r *reader) readLeases(age time.Duration) {
-	now := time.Now()
-	r.mu.Lock()
-	fresh := !r.leases.triedAt.IsZero() && now.Sub(r.leases.triedAt) < age
-	r.mu.Unlock()
-	if fresh {
-		return
-	}
+func (r *reader) readLeases(now time.Time) (listed, error) {
 	infos, more, err := r.listing.all(context.Background(), r.faults)
-	var shown listed
-	if err == nil {
-		shown = listed{make([]Lease, 0, len(infos)), more}
-		for _, l := range infos {
-			shown.leases = append(shown.leases, r.leaseOf(l, now))
-		}
+	if err != nil {
+		return listed{}, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.leases.triedAt, r.leases.err = time.Now(), err
-	if err == nil {
-		r.leases.value, r.leases.at, r.all = shown, now, nil
+	shown := listed{make([]Lease, 0, len(infos)), more}
+	for _, l := range infos {
+		shown.leases = append(shown.leases, r.leaseOf(l, now))
 	}
+	return shown, nil
 }
 
 // parts returns what was read last.
