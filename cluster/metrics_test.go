@@ -88,6 +88,28 @@ func TestMetricsOfTheFleet(t *testing.T) {
 	})
 }
 
+// A second Registry on one Registerer is a fault of the options that says what to do, and that
+// works.
+//
+// Fails when the error is only that of Prometheus.
+func TestMetricsOfTwoRegistriesOnOneRegisterer(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	options := cluster.Options{Store: cluster.NewMemoryStore(), Registerer: reg}
+	if _, err := cluster.New(options); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.New(options); err == nil || !strings.Contains(err.Error(), "prometheus.WrapRegistererWith") {
+		t.Errorf("err %v", err)
+	}
+	reg = prometheus.NewRegistry()
+	for _, name := range []string{"a", "b"} {
+		options.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"registry": name}, reg)
+		if _, err := cluster.New(options); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // most returns the largest value of a series of any host: "hosts/state/alive".
 func most(t *testing.T, regs []*prometheus.Registry, series string) float64 {
 	t.Helper()

@@ -72,7 +72,8 @@ type Options struct {
 	// Logger is told when the registry starts to fail, when it works again, and of other
 	// environments. It is called on a goroutine of its own. Default slog.Default().
 	Logger *slog.Logger
-	// Registerer gets the metrics of docs/metrics.md, from New until Run has ended. Default: none.
+	// Registerer gets the metrics of docs/metrics.md, from New until Run has ended. If two
+	// share one, wrap it for each with prometheus.WrapRegistererWith. Default: none.
 	Registerer prometheus.Registerer
 }
 

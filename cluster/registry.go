@@ -50,7 +50,8 @@ func New(options Options) (*Registry, error) {
 	if o.Registerer != nil {
 		r.metrics = newMetrics(r)
 		if err := o.Registerer.Register(r.metrics); err != nil {
-			return nil, fmt.Errorf("cluster: Registerer: %w", err)
+			return nil, fmt.Errorf("cluster: Registerer: %w: give each Registry its own prometheus.Registry, or wrap "+
+				"both with prometheus.WrapRegistererWith", err)
 		}
 	}
 	return r, nil
