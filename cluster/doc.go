@@ -64,6 +64,6 @@
 // store's clock. If that is set back, what was granted since is not shown until it has caught up.
 //
 // Events and runs may be missing if more happen than fit, or if a process dies with what it has not
-// written. That a host is gone may be told twice, by two hosts that notice at once, or not at all,
-// if none looks before its row is swept.
+// written. If most of a fleet of hundreds dies at once, hours may pass until the rest notices,
+// unless somebody asks it for a Snapshot.
 package cluster

@@ -32,13 +32,18 @@ type lookout struct {
 // look instead of a stamp, so it must be more than two: a stamp may fail.
 const lookEvery = 3
 
+// mostSharing is how many hosts share the looks at most. A host cannot know that the others are
+// gone before it looks, so in a larger fleet each looks more often than it would have to, about
+// every 500 beats.
+const mostSharing = 500
+
 // beats returns after how many beats this host is to look again: on average as many as there are
 // hosts, at least two. It may be very few, because after a start of all hosts at once somebody has
 // to look before all have waited for most of their turn.
-func (l *lookout) beats() int {
-	n := max(lookEvery, l.count())
-	return 2 + rand.IntN(2*n-3)
-}
+func (l *lookout) beats() int { return 2 + rand.IntN(l.mostBeats()-1) }
+
+// mostBeats is the most that beats returns.
+func (l *lookout) mostBeats() int { return 2*min(max(lookEvery, l.count()), mostSharing) - 2 }
 
 // count returns how many hosts are alive, at least 1.
 func (l *lookout) count() int {

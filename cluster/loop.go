@@ -48,7 +48,7 @@ func newLoop(r *Registry) *loop {
 		Batch:    sweepBatch,
 		Delete: func(ctx context.Context, limit int) (int, error) {
 			return call(ctx, r.faults, opSweep, func(ctx context.Context) (int, error) {
-				return r.options.Store.Sweep(ctx, r.options.Retention, limit)
+				return r.options.Store.Sweep(ctx, l.retention(), limit)
 			})
 		},
 	}
@@ -59,8 +59,10 @@ func newLoop(r *Registry) *loop {
 // start at once each has written before it looks, so at least one sees the other.
 func (l *loop) start(ctx context.Context) error {
 	r := l.registry
-	defer func() { l.lookAt = time.Now().Add(l.lookWait()) }() // by the hosts that were seen
-	l.sweepAt = time.Now().Add(l.sweeper.Next(1))
+	defer func() { // by how many hosts were seen
+		l.sweepAt = time.Now().Add(l.sweeper.Next(r.lookout.count()))
+		l.planLook(true)
+	}()
 	l.write(ctx)
 	if !l.wrote || ctx.Err() != nil {
 		return nil // the registry is down: that stops nobody
@@ -75,8 +77,14 @@ func (l *loop) start(ctx context.Context) error {
 	return nil
 }
 
-func (l *loop) lookWait() time.Duration {
-	return time.Duration(l.registry.lookout.beats()) * l.beat
+// planLook plans the next look after one at hosts, or at leases. A sweep that is due before it
+// comes at once if hosts were read just now: see retention.
+func (l *loop) planLook(hosts bool) {
+	now := time.Now()
+	l.lookAt = now.Add(time.Duration(l.registry.lookout.beats()) * l.beat)
+	if hosts && l.sweepAt.Before(l.lookAt) {
+		l.sweepAt = now
+	}
 }
 
 // run takes turns until ctx ends.
@@ -107,6 +115,7 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) turn(ctx context.Context) time.Duration {
 	r := l.registry
 	now := time.Now()
+	l.notLater(now)
 	recent := now.Sub(r.writer.lastWrite()) < l.beat*3/2
 	news := r.notes.waiting(r.listing.unsupported())
 	more := l.sweeper.More()
@@ -114,21 +123,17 @@ func (l *loop) turn(ctx context.Context) time.Duration {
 	if news {
 		late = l.beat // news comes first, but a host that always has some sweeps and looks, too
 	}
+	sweep := !now.Before(l.sweepAt) && (more || !now.Before(l.sweepAt.Add(late)))
+	lookAgain := !sweep && !news && r.faults.errorOf(opRead) != nil
 	switch {
 	case !recent || l.failures > 0 || !l.wrote && (news || !more):
-	case l.wrote && (!now.Before(l.lookAt.Add(late)) || !news && r.faults.errorOf(opRead) != nil):
+	case l.wrote && (lookAgain || !now.Before(l.lookAt.Add(late))):
 		l.wrote = false
 		l.look(ctx)
-		l.lookAt = time.Now().Add(l.lookWait())
 		return l.afterOther(news)
-	case !now.Before(l.sweepAt) && (more || !now.Before(l.sweepAt.Add(late))):
+	case sweep:
 		l.wrote = false
-		hosts := r.lookout.count()
-		if l.sweeper.Once(ctx) != nil { // counted and logged by faults
-			hosts = min(hosts, hastyHosts)
-		}
-		wait := l.sweeper.Next(hosts)
-		l.sweepAt = time.Now().Add(wait)
+		wait := l.sweep(ctx)
 		if l.sweeper.More() {
 			return wait
 		}
@@ -149,17 +154,66 @@ func (l *loop) afterOther(news bool) time.Duration {
 	return l.wait(false)
 }
 
+// notLater has looks and sweeps not come later than they would if they were planned now: the fleet
+// may have shrunk since, from a thousand hosts to one.
+func (l *loop) notLater(now time.Time) {
+	hosts := l.registry.lookout
+	if look := now.Add(time.Duration(hosts.mostBeats()) * l.beat); look.Before(l.lookAt) {
+		l.lookAt = look
+	}
+	if sweep := now.Add(l.sweeper.Longest(hosts.count())); sweep.Before(l.sweepAt) {
+		l.sweepAt = sweep
+	}
+}
+
 // look reads hosts and leases in turns. If a viewer has read them a moment ago, that will do.
 func (l *loop) look(ctx context.Context) {
 	r := l.registry
 	l.looks++
 	// Not bound to ctx: the call would be left behind when Run returns.
 	ctx = context.WithoutCancel(ctx)
-	if l.looks%2 == 0 && !r.listing.unsupported() && r.faults.errorOf(opRead) == nil {
+	hosts := l.looks%2 != 0 || r.listing.unsupported() || r.faults.errorOf(opRead) != nil
+	if hosts {
+		r.reader.refresh(ctx, l.beat/2, false)
+	} else {
 		r.reader.refreshLeases(ctx, l.beat)
-		return
 	}
-	r.reader.refresh(ctx, l.beat/2, false)
+	l.planLook(hosts)
+}
+
+// sweep deletes a batch, and returns when the next one is due, which is not before the next look.
+func (l *loop) sweep(ctx context.Context) time.Duration {
+	hosts := l.registry.lookout.count()
+	err := l.sweeper.Once(ctx)
+	if err != nil { // counted and logged by faults
+		hosts = min(hosts, hastyHosts)
+	}
+	wait := l.sweeper.Next(hosts)
+	l.sweepAt = time.Now().Add(wait)
+	if err == nil && !l.sweeper.More() && l.sweepAt.Before(l.lookAt) {
+		l.sweepAt = l.lookAt
+	}
+	return wait
+}
+
+// retention returns how long rows are to be kept: those of hosts for at least three times as long
+// as it is ago that hosts were read. A host is gone after two TTLs, and its row is kept for three
+// or more. So a host whose row is deleted was gone already when hosts were read, and its event is
+// noted.
+func (l *loop) retention() Retention {
+	r := l.registry.options.Retention
+	r.Hosts = max(r.Hosts, 3*l.seenAgo(time.Now()))
+	return r
+}
+
+// neverRead stands for how long ago hosts were read if they were not read yet.
+const neverRead = 10 * 365 * 24 * time.Hour
+
+// seenAgo returns how long ago hosts were read, at most, when the store gets a call that is made
+// now.
+func (l *loop) seenAgo(now time.Time) time.Duration {
+	hosts, _ := l.registry.reader.parts()
+	return min(now.Sub(hosts.at), neverRead) + l.registry.options.StoreTimeout
 }
 
 // write writes a batch, and returns when to take the next turn.

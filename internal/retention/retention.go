@@ -9,6 +9,7 @@ package retention
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -32,16 +33,20 @@ type Sweeper struct {
 }
 
 // Next returns how long to wait before the next call of Once, if so many hosts share the work. It
-// is random: half to one and a half times as long as it is this host's turn on average.
+// is random, and as long on average as it takes until it is this host's turn, but it may be very
+// short: after a start of all hosts at once one of them has to be the first.
 func (s *Sweeper) Next(hosts int) time.Duration {
-	wait := s.Interval * time.Duration(max(1, hosts))
-	if wait/time.Duration(max(1, hosts)) != s.Interval { // it overflowed
-		wait = s.Interval
-	}
 	if s.more {
-		wait = s.Pause
+		return s.Pause/2 + rand.N(max(1, s.Pause))
 	}
-	return wait/2 + rand.N(max(1, wait))
+	least := s.Interval / 2
+	return least + rand.N(max(1, s.Longest(hosts)-least))
+}
+
+// Longest returns what Next stays below if no batch was full.
+func (s *Sweeper) Longest(hosts int) time.Duration {
+	most := math.MaxInt64 / 2 / max(1, s.Interval)
+	return 2*s.Interval*min(max(1, time.Duration(hosts)), most) - s.Interval/2
 }
 
 // Once deletes one batch. A Delete that panics has failed.
