@@ -10,7 +10,7 @@ import (
 )
 
 // How much one look at the store of locks reads at most. A store may give short pages: one on Redis
-// looks at a thousand keys for each.
+// looks at two thousand keys for each.
 const (
 	maxListed   = 40_000
 	pageSize    = dlock.MaxPage

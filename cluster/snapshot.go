@@ -147,7 +147,7 @@ type HistoryRun struct {
 // is running or not.
 //
 // All callers share one read per Options.SnapshotAge, which takes one call to the registry and one
-// to the store of locks for each page: 10,000 leases, or on Redis 1,000 names and slots that were
+// to the store of locks for each page: 10,000 leases, or on Redis 2,000 names and slots that were
 // in use within the last hour. If a store does not answer, or ctx ends, the error says so, and the
 // Snapshot has what was read last, with its age. The Snapshot is never nil.
 func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {

@@ -13,11 +13,11 @@ import (
 )
 
 // pageKeys is how many names and slots a page of Enumerate looks at, or few more than that: the
-// server waits for it, two or three milliseconds. A name with many slots is looked at as a whole.
-const pageKeys = 1_000
+// server waits for it, five to ten milliseconds. A name with many slots is looked at as a whole.
+const pageKeys = 2_000
 
 // Enumerate implements dlock.Enumerator. It is one script, which writes nothing. A page is shorter
-// than limit if it has looked at 1,000 names and slots, or one name with more.
+// than limit if it has looked at 2,000 names and slots, or one name with more.
 //
 // Names are found by a set that the first grant of a name adds it to, and later grants and
 // extensions now and then: see the package doc. A lease whose value was changed by hand may have no

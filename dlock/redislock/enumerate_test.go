@@ -312,8 +312,8 @@ func TestAPageIsBounded(t *testing.T) {
 	prefix := unique("bounded")
 	client, store := shared(t, prefix)
 	pipe := client.Pipeline()
-	for i := range 5000 {
-		pipe.ZAdd(t.Context(), prefix+":slot:names", redis.Z{Member: fmt.Sprintf("%sidle-%04d:slot:mutex", prefix, i)})
+	for i := range 10_000 {
+		pipe.ZAdd(t.Context(), prefix+":slot:names", redis.Z{Member: fmt.Sprintf("%sidle-%05d:slot:mutex", prefix, i)})
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
@@ -330,7 +330,7 @@ func TestAPageIsBounded(t *testing.T) {
 			break
 		}
 	}
-	if pages != 5 || leases != 2 { // of 1,000 names each, and the rest; awake was released
+	if pages != 5 || leases != 2 { // of 2,000 names each, and the rest; awake was released
 		t.Errorf("%d leases behind %d pages", leases, pages)
 	}
 }

@@ -42,8 +42,12 @@ const ttl = time.Minute // of leases
 // redisLocks returns a store of locks, of which the names can be granted.
 func redisLocks(t testing.TB, addr string, names ...string) *redislock.Store {
 	t.Helper()
+	return redisLocksAt(t, addr, unique(t), names...)
+}
+
+func redisLocksAt(t testing.TB, addr, prefix string, names ...string) *redislock.Store {
+	t.Helper()
 	const short = time.Second // a name that is not known yet can be granted for as long as the server is up
-	prefix := unique(t)
 	open := func(longest time.Duration) *redislock.Store {
 		store := redislock.New(redisClient(t, addr), redislock.Options{Prefix: prefix, QuarantineTTL: longest})
 		t.Cleanup(func() { store.Close() })
