@@ -62,5 +62,5 @@ func idOf(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// grantOf tells the grants of a holder apart, without showing the token, which could end them.
+// grantOf identifies a grant without showing its token, with which anybody could end it.
 func grantOf(token string) string { return idOf("grant", token) }

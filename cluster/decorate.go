@@ -9,13 +9,14 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Decorate returns a store of locks that also tells the registry which leases this process gets,
-// renews and loses: for stores that cannot list their leases (native locks, Redlock, your own), and
-// for the events of any store. Give the result to dlock.NewSession or to timer.Config.Lock.
+// Decorate returns a store of locks that also records in the registry which leases this process
+// gets, renews and loses: for stores that cannot list their leases (native locks, Redlock, your
+// own), and for the events of any store. Give the result to dlock.NewSession or to
+// timer.Config.Lock.
 //
 // It changes nothing about the locks: what the store answers is returned as it is, no call is added
 // or delayed, and nothing that happens to the registry is seen here. dlock.CapabilitiesOf looks
-// through it. What it notes is written with the next beat, of new leases that are not of timers
+// through it. What it sees is written with the next heartbeat, new leases that are not of timers
 // within about a second.
 //
 // If lock is Options.Locks, and that lists its leases, only events are recorded.
@@ -23,7 +24,7 @@ func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
 	if lock == nil {
 		return nil
 	}
-	d := &decorated{inner: lock, notes: r.notes, holder: r.options.Holder,
+	d := &decorated{inner: lock, pending: r.pending, holder: r.options.Holder,
 		userKinds: r.options.Kind != nil}
 	if r.listing.is(lock) {
 		d.listing = r.listing
@@ -31,10 +32,10 @@ func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
 	return d
 }
 
-// A decorated store notes what becomes of leases. It has no state of its own.
+// A decorated store adds to pending what becomes of leases. It has no state of its own.
 type decorated struct {
 	inner   dlock.DistributedLock
-	notes   *notes
+	pending *pending
 	listing *listing     // nil: Snapshot does not list the leases of this store
 	holder  dlock.Holder // of the registry
 
@@ -81,18 +82,18 @@ func (d *decorated) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock
 	return results, err
 }
 
-// mayTell reports whether it is told when a lock is gained and released. Of one without a kind it
-// is not known whether that happens all the time, so whoever wants to be told gives it a kind. The
-// writer asks the user's function, because that may take its time.
-func (d *decorated) mayTell(name string) bool {
+// recordsEvents reports whether there are to be events of a lock that is gained and released. One
+// without a kind may be gained all the time, so there are none, unless Options.Kind gives it one.
+// The writer calls that function, because it may take its time.
+func (d *decorated) recordsEvents(name string) bool {
 	if kind := KindOf(name); kind != "" {
-		return !often(kind)
+		return !frequent(kind)
 	}
 	return d.userKinds
 }
 
-// records reports whether the registry writes the leases of this store.
-func (d *decorated) records() bool { return d.listing == nil || !d.listing.works() }
+// recordsLeases reports whether the registry writes the leases of this store.
+func (d *decorated) recordsLeases() bool { return d.listing == nil || !d.listing.works() }
 
 func (d *decorated) acquired(req dlock.Request, g dlock.Grant, sent time.Time) {
 	defer func() { _ = recover() }() // whatever is wrong here, the lock is granted
@@ -107,16 +108,16 @@ func (d *decorated) acquiredOne(req dlock.Request, g dlock.Grant, sent time.Time
 		return
 	}
 	holder := cleanHolder(req.Holder)
-	d.notes.lease(leaseNote{
+	d.pending.lease(pendingLease{
 		stamp: LeaseStamp{Name: g.Name, Slots: g.Slots, Slot: g.Slot, Holder: holder, Fence: g.Fence,
 			Grant: grantOf(g.Token)},
 		acquiredAt: sent, renewedAt: sent, expiresAt: sent.Add(req.TTL), listed: d.listing != nil,
-	}, d.records() && !often(KindOf(g.Name)))
+	}, d.recordsLeases() && !frequent(KindOf(g.Name)))
 	if g.PreviousExpired { // whoever had it is not known here
-		d.notes.event(eventOf(EventExpired, dlock.Holder{}, g, "found by "+holder.String()), sent)
+		d.pending.event(eventOf(EventExpired, dlock.Holder{}, g, "found by "+holder.String()), sent)
 	}
-	if d.mayTell(g.Name) {
-		d.notes.event(eventOf(EventGained, holder, g, ""), sent)
+	if d.recordsEvents(g.Name) {
+		d.pending.event(eventOf(EventGained, holder, g, ""), sent)
 	}
 }
 
@@ -125,7 +126,7 @@ func (d *decorated) extended(ttl time.Duration, grants []dlock.Grant, results []
 	for i, res := range results {
 		switch g := grants[i]; {
 		case res.Outcome == dlock.GrantOK:
-			d.notes.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseRenewed, sent, sent.Add(ttl))
+			d.pending.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseRenewed, sent, sent.Add(ttl))
 		case res.Outcome == dlock.GrantLost && res.RevokedBy != nil:
 			d.lost(EventForced, g, sent, res.RevokedBy.String())
 		case res.Outcome == dlock.GrantLost:
@@ -144,17 +145,18 @@ func (d *decorated) released(grants []dlock.Grant, results []dlock.Result) {
 			d.lost(EventLost, g, time.Now(), "found when it was released")
 		case res.Outcome == dlock.GrantOK:
 			now := time.Now()
-			holder, news := d.notes.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseReleased, now, now)
-			if news && d.mayTell(g.Name) {
-				d.notes.event(eventOf(EventReleased, cmp.Or(holder, d.holder), g, ""), now)
+			key := keyOf(g.Name, g.Slots, g.Slot)
+			holder, changed := d.pending.update(key, grantOf(g.Token), leaseReleased, now, now)
+			if changed && d.recordsEvents(g.Name) {
+				d.pending.event(eventOf(EventReleased, cmp.Or(holder, d.holder), g, ""), now)
 			}
 		}
 	}
 }
 
 func (d *decorated) lost(kind EventKind, g dlock.Grant, at time.Time, text string) {
-	holder, news := d.notes.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseLost, at, at)
-	if news {
-		d.notes.event(eventOf(kind, cmp.Or(holder, d.holder), g, text), at)
+	holder, changed := d.pending.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseLost, at, at)
+	if changed {
+		d.pending.event(eventOf(kind, cmp.Or(holder, d.holder), g, text), at)
 	}
 }

@@ -7,7 +7,7 @@
 //	options := dlock.SessionOptions{Holder: registry.Holder()}
 //	session, err := dlock.NewSession(registry.Decorate(locks), options)
 //	registry.Add(session) // and electors, schedulers, your own loops
-//	go registry.Run(ctx)  // stamps this process until ctx ends, which should be last
+//	go registry.Run(ctx)  // writes until ctx ends, which should be last
 //	...
 //	snapshot, err := registry.Snapshot(ctx)
 //	for _, lease := range snapshot.Who(cluster.KindLeader) {
@@ -19,29 +19,29 @@
 //
 // # What a process writes
 //
-// [Registry.Run] stamps the process every third of Options.TTL, in one call, with all that it has
-// to tell since: leases that were recorded, events, and runs that have ended. What it says of
-// itself, its timers with their limits and the state of each [Runner], is sent when it changed.
-// News of leases and events is written within about a second, and not more often. While there is no
-// news, it makes one call per beat and no other: when it is its turn to look at the fleet or to
-// sweep old rows, it does that instead of a stamp.
+// [Registry.Run] writes a heartbeat every third of Options.TTL, and in the same call all that is
+// new since the last one: leases that were recorded, events, and runs that have ended. The
+// process's timers with their limits, and the state of each [Runner], are in it when they have
+// changed. New leases and events are written sooner, within about a second. While nothing is new, a
+// process makes one call per heartbeat interval: now and then it reads the registry, or deletes old
+// rows, instead of writing a heartbeat.
 //
-// A process that has not stamped for a TTL is suspect, for two it is gone; one that ends in good
-// order is gone at once. Rows of hosts and leases are swept after the longer of 60 s and three
-// TTLs. All this goes by the clock of the store, so clocks of hosts may differ.
+// A process without a heartbeat for one TTL is suspect, for two it is gone; one that ends in good
+// order is gone at once. Rows of hosts and leases are kept for the longer of 60 s and three TTLs.
+// All this goes by the clock of the store, so clocks of hosts may differ.
 //
 // # Where leases come from
 //
 // A store of locks that can list its leases ([dlock.Enumerator]: redislock, sqllock, memlock) is
-// asked for them when somebody looks. Leases of any other store (native locks, Redlock, a Redis
+// asked for them when a Snapshot is made. Leases of any other store (native locks, Redlock, a Redis
 // Cluster without a hash tag, your own) are recorded by whoever holds them: [Registry.Decorate]
-// wraps the store and notes what it grants, extends and releases, or [Registry.Record] is called by
-// hand. Losers of a race leave no row. A lease stays visible for a while after it was released, so
-// that one which is held for a moment at a time is seen, too.
+// wraps the store and records what it grants, extends and releases, or [Registry.Record] is called
+// by hand. Losers of a race leave no row. A lease stays visible for a while after it was released,
+// so that one which is held for a moment at a time is seen, too.
 //
-// Decorate also notes events: leases that were lost, forced by an operator, or found expired. Of
-// those that have a kind it also notes that they were gained and released, but not of timers, whose
-// runs tell more.
+// Decorate also records events: leases that were lost, forced by an operator, or found expired; and
+// of those that have a kind, that they were gained and released. It does not do that for timers, of
+// which there are the runs.
 //
 // # What a registry does to locks
 //
@@ -56,12 +56,13 @@
 // was killed is shown as held until it expires. Decide nothing by it that must not happen twice;
 // use the [dlock.Fence].
 //
-// Recorded leases are as right as the last beat of their holder: within about a second of an
-// acquire, and after kill -9 until they expire. A lease of a holder that the registry could not
-// write for is not shown.
+// Recorded leases are as right as what their holder has written: they are there within about a
+// second of an acquire, and after kill -9 until they expire. A lease of a holder that the registry
+// could not write for is not shown.
 //
-// Without fences (native locks, Redlock) grants are told apart by when they were acquired, by the
-// store's clock. If that is set back, what was granted since is not shown until it has caught up.
+// Without fences (native locks, Redlock) grants are distinguished by when they were acquired, by
+// the store's clock. If that is set back, what was granted since is not shown until it has caught
+// up.
 //
 // Events and runs may be missing if more happen than fit, or if a process dies with what it has not
 // written. If most of a fleet of hundreds dies at once, hours may pass until the rest notices,

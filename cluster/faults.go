@@ -24,8 +24,8 @@ const (
 
 var ops = []op{opWrite, opRead, opSweep, opEnumerate}
 
-// faults makes the calls, and knows which fail. It is told of every call by whoever makes it, and
-// logs only changes.
+// faults knows which calls fail: call records how each of them went. It logs only when the first
+// begins to fail, and when all work again.
 type faults struct {
 	timeout time.Duration
 	logger  *slog.Logger
@@ -62,7 +62,7 @@ func call[A any](
 			err = fmt.Errorf("cluster: %s: %w", what, err)
 		}
 		if err == nil || ctx.Err() == nil {
-			f.note(what, err)
+			f.record(what, err)
 		}
 	}()
 	if f.hangs(what) {
@@ -122,8 +122,8 @@ func (f *faults) hangs(what op) bool {
 	return f.hanging[what] > 0
 }
 
-// note notes how a call went.
-func (f *faults) note(what op, err error) {
+// record records how a call went.
+func (f *faults) record(what op, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {

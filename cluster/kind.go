@@ -14,7 +14,7 @@ const (
 	KindOutbox  = "outbox"  // a relay of an outbox
 	KindDurable = "durable" // a durable run
 	KindHost    = "host"    // a scheduler that competes for slots
-	KindProbe   = "probe"   // a scheduler looks whether the store grants
+	KindProbe   = "probe"   // a scheduler tries whether the store grants
 	KindTrigger = "trigger" // triggers of a timer that wait
 )
 
@@ -35,9 +35,9 @@ func KindOf(lock string) string {
 	return ""
 }
 
-// often reports whether leases of a kind come and go so often that their events would push out all
-// others. Of timers the history of runs tells more.
-func often(kind string) bool {
+// frequent reports whether leases of a kind come and go so often that their events would push out
+// all others. Of timers there is the history of runs.
+func frequent(kind string) bool {
 	switch kind {
 	case KindTimer, KindLimit, KindHost, KindProbe, KindTrigger:
 		return true
@@ -46,22 +46,22 @@ func often(kind string) bool {
 }
 
 const (
-	maxKindLen    = 64
-	maxKinds      = 10_000 // names that are remembered: names may be made of data
-	kindPatience  = 10 * time.Millisecond
-	kindComplaint = "cluster: Options.Kind failed, so KindOf is used for this lock; further failures are not logged"
+	maxKindLen  = 64
+	maxKinds    = 10_000 // names that are remembered: names may be made of data
+	kindTimeout = 10 * time.Millisecond
+	kindWarning = "cluster: Options.Kind failed, so KindOf is used for this lock; further failures are not logged"
 )
 
-// kinds tells the kinds of locks. It calls the user's function at most once per name, never while
-// somebody waits for a lock, and goes by KindOf if the function panics or does not return.
+// kinds finds the kinds of locks. It calls the user's function at most once per name, never while a
+// lock is acquired or released, and uses KindOf if the function panics or does not return.
 type kinds struct {
 	user func(name string) string // nil: KindOf
 	warn func(line string, args ...any)
 
-	mu    sync.Mutex // of all callers
-	known map[string]string
-	busy  bool // the function was called and has not returned
-	told  sync.Once
+	mu      sync.Mutex // of all callers
+	known   map[string]string
+	calling bool // the function was called and has not returned
+	warned  sync.Once
 }
 
 func (k *kinds) of(name string) string {
@@ -70,14 +70,14 @@ func (k *kinds) of(name string) string {
 	}
 	k.mu.Lock()
 	kind, ok := k.known[name]
-	if ok || k.busy {
+	if ok || k.calling {
 		k.mu.Unlock()
 		if !ok {
 			kind = KindOf(name)
 		}
 		return kind
 	}
-	k.busy = true
+	k.calling = true
 	k.mu.Unlock()
 
 	type answer struct {
@@ -90,30 +90,30 @@ func (k *kinds) of(name string) string {
 		defer func() {
 			a.panic = recover()
 			k.mu.Lock()
-			k.busy = false
+			k.calling = false
 			k.mu.Unlock()
 			answered <- a
 		}()
 		a.kind = clean(k.user(name), maxKindLen)
 	}()
-	patience := time.NewTimer(kindPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(kindTimeout)
+	defer timeout.Stop()
 	select {
 	case a := <-answered:
 		if a.panic == nil {
-			return k.learn(name, a.kind)
+			return k.remember(name, a.kind)
 		}
-		k.complain("lock", name, "panic", a.panic)
-	case <-patience.C:
-		k.complain("lock", name, "took", "longer than "+kindPatience.String())
+		k.warnOnce("lock", name, "panic", a.panic)
+	case <-timeout.C:
+		k.warnOnce("lock", name, "took", "longer than "+kindTimeout.String())
 	}
-	return k.learn(name, KindOf(name))
+	return k.remember(name, KindOf(name))
 }
 
-// complain logs the first failure only: names may be made of data.
-func (k *kinds) complain(args ...any) { k.told.Do(func() { k.warn(kindComplaint, args...) }) }
+// warnOnce logs the first failure only: names may be made of data.
+func (k *kinds) warnOnce(args ...any) { k.warned.Do(func() { k.warn(kindWarning, args...) }) }
 
-func (k *kinds) learn(name, kind string) string {
+func (k *kinds) remember(name, kind string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.known == nil || len(k.known) >= maxKinds {

@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// How much one look at the store of locks reads at most. A store may give short pages: one on Redis
-// looks at two thousand keys for each.
+// How much one listing of all leases reads at most. A store may give short pages: one on Redis
+// reads two thousand keys for each.
 const (
 	maxListed   = 40_000
 	pageSize    = dlock.MaxPage
@@ -63,8 +63,8 @@ func (l *listing) unknown() bool { return l.state.Load() == listingUnknown }
 // unsupported reports whether the leases of the store have to be recorded, if it is decorated.
 func (l *listing) unsupported() bool { return l.state.Load() == listingUnsupported }
 
-// note notes how a call went.
-func (l *listing) note(err error) {
+// record records how a call went.
+func (l *listing) record(err error) {
 	switch {
 	case err == nil:
 		l.state.Store(listingWorks)
@@ -82,7 +82,7 @@ func (l *listing) probe(ctx context.Context, f *faults) {
 func (l *listing) page(ctx context.Context, f *faults, after string, limit int) (dlock.LeasePage, error) {
 	return call(ctx, f, opEnumerate, func(ctx context.Context) (dlock.LeasePage, error) {
 		page, err := l.lists.Enumerate(ctx, after, limit)
-		if l.note(err); errors.Is(err, errors.ErrUnsupported) {
+		if l.record(err); errors.Is(err, errors.ErrUnsupported) {
 			return dlock.LeasePage{}, nil // an answer, and no failure
 		}
 		return page, err

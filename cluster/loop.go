@@ -9,43 +9,45 @@ import (
 )
 
 const (
-	// wakeGap is how soon after a write the next one may come because there is news, or the next
-	// batch of a sweep, unless the beat is shorter.
-	wakeGap = time.Second
-	// sweepBatch is how many rows of each sort are swept at once.
-	sweepBatch = 1_000
-	// hastyRetries is how often a write that failed is tried again before the next beat.
-	hastyRetries = 2
-	// hastyHosts bounds how long a host whose sweep failed waits for its next turn: until then it
-	// says that the registry fails. Of a thousand hosts the turn comes once a day.
-	hastyHosts = 10
+	// minWriteGap is the shortest time between two writes, when something new waits to be written,
+	// and between two batches of a delete, unless heartbeats are more frequent than that.
+	minWriteGap = time.Second
+	// deleteBatch is how many rows of each sort are deleted at once.
+	deleteBatch = 1_000
+	// quickRetries is how often a write that failed is tried again before the next heartbeat.
+	quickRetries = 2
+	// retrySharing bounds how long a host waits after a delete that failed: as if so many hosts
+	// shared the work. Of a thousand each has its turn once a day, and until then it would say that
+	// the registry fails.
+	retrySharing = 10
 )
 
-// A loop is what the goroutine of Run does: on each beat one call. That is a stamp with all there
-// is to write, or if there is nothing, and the last one went well, now and then a look at the fleet
-// or a sweep. News is written sooner, at most once per wakeGap. A host that always has news looks
-// and sweeps a beat late, between two stamps.
+// A loop is what the goroutine of Run does: one call in each interval. That is a heartbeat,
+// together with all that waits to be written. If nothing waits, and the last write went well, it is
+// now and then a read of hosts or leases, or a delete of old rows, instead. What is new is written
+// sooner, at most once per gap. A host that always has something to write reads and deletes an
+// interval late, between two writes.
 type loop struct {
 	registry *Registry
-	beat     time.Duration
-	gap      time.Duration // wakeGap, or the beat if that is shorter
+	interval time.Duration // between heartbeats
+	gap      time.Duration // minWriteGap, or the interval if that is shorter
 	sweeper  retention.Sweeper
 
 	// Of the goroutine of Run.
-	wrote    bool // the last turn was a write, and went well
-	failures int  // of writes, in a row
-	lookAt   time.Time
-	looks    int
-	sweepAt  time.Time
+	wrote      bool // the last call was a write, and went well
+	failures   int  // of writes, in a row
+	nextRead   time.Time
+	reads      int
+	nextDelete time.Time
 }
 
 func newLoop(r *Registry) *loop {
-	l := &loop{registry: r, beat: r.options.TTL / 3}
-	l.gap = min(wakeGap, l.beat)
+	l := &loop{registry: r, interval: r.options.TTL / 3}
+	l.gap = min(minWriteGap, l.interval)
 	l.sweeper = retention.Sweeper{
 		Interval: 3 * r.options.TTL,
 		Pause:    l.gap,
-		Batch:    sweepBatch,
+		Batch:    deleteBatch,
 		Delete: func(ctx context.Context, limit int) (int, error) {
 			return call(ctx, r.faults, opSweep, func(ctx context.Context) (int, error) {
 				return r.options.Store.Sweep(ctx, l.retention(), limit)
@@ -55,13 +57,13 @@ func newLoop(r *Registry) *loop {
 	return l
 }
 
-// start writes the first stamp, and looks whether other environments are there. Of two hosts that
-// start at once each has written before it looks, so at least one sees the other.
+// start writes the first heartbeat, and reads whether other environments are there. Of two hosts
+// that start at once each has written before it reads, so at least one sees the other.
 func (l *loop) start(ctx context.Context) error {
 	r := l.registry
-	defer func() { // by how many hosts were seen
-		l.sweepAt = time.Now().Add(l.sweeper.Next(r.lookout.count()))
-		l.planLook(true)
+	defer func() { // when it is known how many hosts there are
+		l.nextDelete = time.Now().Add(l.sweeper.Next(r.observer.hosts()))
+		l.planRead(true)
 	}()
 	l.write(ctx)
 	if !l.wrote || ctx.Err() != nil {
@@ -71,23 +73,13 @@ func (l *loop) start(ctx context.Context) error {
 	if registered, _ := r.reader.parts(); registered.err != nil || registered.at.IsZero() {
 		return nil
 	}
-	if others := r.lookout.environments(); len(others) > 0 {
+	if others := r.observer.environments(); len(others) > 0 {
 		return r.environmentError(others)
 	}
 	return nil
 }
 
-// planLook plans the next look after one at hosts, or at leases. A sweep that is due before it
-// comes at once if hosts were read just now: see retention.
-func (l *loop) planLook(hosts bool) {
-	now := time.Now()
-	l.lookAt = now.Add(time.Duration(l.registry.lookout.beats()) * l.beat)
-	if hosts && l.sweepAt.Before(l.lookAt) {
-		l.sweepAt = now
-	}
-}
-
-// run takes turns until ctx ends.
+// run makes calls until ctx ends.
 func (l *loop) run(ctx context.Context) {
 	r := l.registry
 	next := time.Now().Add(l.wait(false))
@@ -97,7 +89,7 @@ func (l *loop) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.notes.wake:
+		case <-r.pending.wake:
 			soon := r.writer.lastWrite().Add(l.gap)
 			if l.failures == 0 && soon.Before(next) {
 				next = soon
@@ -106,142 +98,153 @@ func (l *loop) run(ctx context.Context) {
 			continue
 		case <-timer.C:
 		}
-		next = time.Now().Add(l.turn(ctx))
+		next = time.Now().Add(l.step(ctx))
 		timer.Reset(time.Until(next))
 	}
 }
 
-// turn makes one call, and returns when to take the next turn.
-func (l *loop) turn(ctx context.Context) time.Duration {
+// step makes one call, and returns when to make the next.
+func (l *loop) step(ctx context.Context) time.Duration {
 	r := l.registry
 	now := time.Now()
-	l.notLater(now)
-	recent := now.Sub(r.writer.lastWrite()) < l.beat*3/2
-	news := r.notes.waiting(r.listing.unsupported())
-	more := l.sweeper.More()
+	l.bringForward(now)
+	heartbeatDue := now.Sub(r.writer.lastWrite()) >= l.interval*3/2
+	waiting := r.pending.waiting(r.listing.unsupported())
+	moreToDelete := l.sweeper.More()
 	var late time.Duration
-	if news {
-		late = l.beat // news comes first, but a host that always has some sweeps and looks, too
+	if waiting {
+		late = l.interval // what waits comes first, but a host that always has something reads and deletes, too
 	}
-	sweep := !now.Before(l.sweepAt) && (more || !now.Before(l.sweepAt.Add(late)))
-	lookAgain := !sweep && !news && r.faults.errorOf(opRead) != nil
+	deleteDue := !now.Before(l.nextDelete) && (moreToDelete || !now.Before(l.nextDelete.Add(late)))
+	readDue := !now.Before(l.nextRead.Add(late)) || !deleteDue && !waiting && r.faults.errorOf(opRead) != nil
 	switch {
-	case !recent || l.failures > 0 || !l.wrote && (news || !more):
-	case l.wrote && (lookAgain || !now.Before(l.lookAt.Add(late))):
+	case heartbeatDue || l.failures > 0 || !l.wrote && (waiting || !moreToDelete):
+	case l.wrote && readDue:
 		l.wrote = false
-		l.look(ctx)
-		return l.afterOther(news)
-	case sweep:
+		l.read(ctx)
+		return l.waitAfterOther(waiting)
+	case deleteDue:
 		l.wrote = false
-		wait := l.sweep(ctx)
+		wait := l.deleteOld(ctx)
 		if l.sweeper.More() {
 			return wait
 		}
-		return l.afterOther(news)
+		return l.waitAfterOther(waiting)
 	}
 	wait := l.write(ctx)
-	if more && l.wrote {
-		wait = min(wait, max(l.gap, time.Until(l.sweepAt)))
+	if moreToDelete && l.wrote {
+		wait = min(wait, max(l.gap, time.Until(l.nextDelete)))
 	}
 	return wait
 }
 
-// afterOther returns when to take the next turn after one that wrote nothing.
-func (l *loop) afterOther(news bool) time.Duration {
-	if news {
+// waitAfterOther returns when to make the next call after one that wrote nothing.
+func (l *loop) waitAfterOther(waiting bool) time.Duration {
+	if waiting {
 		return l.gap
 	}
 	return l.wait(false)
 }
 
-// notLater has looks and sweeps not come later than they would if they were planned now: the fleet
-// may have shrunk since, from a thousand hosts to one.
-func (l *loop) notLater(now time.Time) {
-	hosts := l.registry.lookout
-	if look := now.Add(time.Duration(hosts.mostBeats()) * l.beat); look.Before(l.lookAt) {
-		l.lookAt = look
+// bringForward has the next read and delete come no later than if they were planned now: since they
+// were, a fleet of a thousand hosts may have shrunk to one.
+func (l *loop) bringForward(now time.Time) {
+	fleet := l.registry.observer
+	if latest := now.Add(time.Duration(fleet.maxIntervals()) * l.interval); latest.Before(l.nextRead) {
+		l.nextRead = latest
 	}
-	if sweep := now.Add(l.sweeper.Longest(hosts.count())); sweep.Before(l.sweepAt) {
-		l.sweepAt = sweep
+	if latest := now.Add(l.sweeper.Longest(fleet.hosts())); latest.Before(l.nextDelete) {
+		l.nextDelete = latest
 	}
 }
 
-// look reads hosts and leases in turns. If a viewer has read them a moment ago, that will do.
-func (l *loop) look(ctx context.Context) {
+// read reads hosts and leases in turns. If a viewer has read them a moment ago, that will do.
+func (l *loop) read(ctx context.Context) {
 	r := l.registry
-	l.looks++
+	l.reads++
 	// Not bound to ctx: the call would be left behind when Run returns.
 	ctx = context.WithoutCancel(ctx)
-	hosts := l.looks%2 != 0 || r.listing.unsupported() || r.faults.errorOf(opRead) != nil
+	hosts := l.reads%2 != 0 || r.listing.unsupported() || r.faults.errorOf(opRead) != nil
 	if hosts {
-		r.reader.refresh(ctx, l.beat/2, false)
+		r.reader.refresh(ctx, l.interval/2, false)
 	} else {
-		r.reader.refreshLeases(ctx, l.beat)
+		r.reader.refreshLeases(ctx, l.interval)
 	}
-	l.planLook(hosts)
+	l.planRead(hosts)
 }
 
-// sweep deletes a batch, and returns when the next one is due, which is not before the next look.
-func (l *loop) sweep(ctx context.Context) time.Duration {
-	hosts := l.registry.lookout.count()
+// planRead plans the next read after one of hosts, or of leases. A delete that is due before it
+// comes at once if hosts were just read: see retention.
+func (l *loop) planRead(hosts bool) {
+	now := time.Now()
+	l.nextRead = now.Add(time.Duration(l.registry.observer.intervals()) * l.interval)
+	if hosts && l.nextDelete.Before(l.nextRead) {
+		l.nextDelete = now
+	}
+}
+
+// deleteOld deletes a batch of old rows, and returns when the next one is due. If this was the last
+// batch, that is not before the next read.
+func (l *loop) deleteOld(ctx context.Context) time.Duration {
+	hosts := l.registry.observer.hosts()
 	err := l.sweeper.Once(ctx)
 	if err != nil { // counted and logged by faults
-		hosts = min(hosts, hastyHosts)
+		hosts = min(hosts, retrySharing)
 	}
 	wait := l.sweeper.Next(hosts)
-	l.sweepAt = time.Now().Add(wait)
-	if err == nil && !l.sweeper.More() && l.sweepAt.Before(l.lookAt) {
-		l.sweepAt = l.lookAt
+	l.nextDelete = time.Now().Add(wait)
+	if err == nil && !l.sweeper.More() && l.nextDelete.Before(l.nextRead) {
+		l.nextDelete = l.nextRead
 	}
 	return wait
 }
 
 // retention returns how long rows are to be kept: those of hosts for at least three times as long
-// as it is ago that hosts were read. A host is gone after two TTLs, and its row is kept for three
-// or more. So a host whose row is deleted was gone already when hosts were read, and its event is
+// as it is since this host has read them. A host is gone after two TTLs, and its row is kept for
+// three or more. So a host whose row is deleted was gone already when it was read, and its event
 // noted.
 func (l *loop) retention() Retention {
 	r := l.registry.options.Retention
-	r.Hosts = max(r.Hosts, 3*l.seenAgo(time.Now()))
+	r.Hosts = max(r.Hosts, 3*l.sinceHostsRead(time.Now()))
 	return r
 }
 
 // neverRead stands for how long ago hosts were read if they were not read yet.
 const neverRead = 10 * 365 * 24 * time.Hour
 
-// seenAgo returns how long ago hosts were read, at most, when the store gets a call that is made
-// now.
-func (l *loop) seenAgo(now time.Time) time.Duration {
+// sinceHostsRead returns how long ago hosts were read, at most, when the store gets a call that is
+// made now.
+func (l *loop) sinceHostsRead(now time.Time) time.Duration {
 	hosts, _ := l.registry.reader.parts()
 	return min(now.Sub(hosts.at), neverRead) + l.registry.options.StoreTimeout
 }
 
-// write writes a batch, and returns when to take the next turn.
+// write writes a batch, and returns when to make the next call.
 func (l *loop) write(ctx context.Context) time.Duration {
 	r := l.registry
-	if r.listing.unknown() && r.notes.anyListed() {
+	if r.listing.unknown() && r.pending.anyListed() {
 		r.listing.probe(ctx, r.faults) // so that leases are recorded from the start if they have to be
 	}
-	backlog, err := r.writer.write(ctx, false)
+	more, err := r.writer.write(ctx, false)
 	l.wrote = err == nil
 	if err != nil {
 		l.failures++
 	} else {
 		l.failures = 0
 	}
-	return l.wait(backlog)
+	return l.wait(more)
 }
 
-// wait returns when to take the next turn. It is jittered, so that hosts that start together, or
+// wait returns when to make the next call. It is jittered, so that hosts that start together, or
 // lost the store together, do not call it together.
-func (l *loop) wait(backlog bool) time.Duration {
+func (l *loop) wait(more bool) time.Duration {
 	switch {
-	case l.failures > 0 && l.failures <= hastyRetries:
-		return l.beat*3/10 + rand.N(l.beat*3/20)
-	case l.failures == 0 && backlog:
+	case l.failures > 0 && l.failures <= quickRetries:
+		return l.interval*3/10 + rand.N(l.interval*3/20)
+	case l.failures == 0 && more:
 		return l.gap
 	default:
-		return l.beat*9/10 + rand.N(l.beat/10)
+		return l.interval*9/10 + rand.N(l.interval/10)
 	}
 }
 
@@ -251,8 +254,8 @@ func (l *loop) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.StoreTimeout)
 	defer cancel()
 	for {
-		backlog, err := r.writer.write(ctx, true)
-		if err != nil || !backlog {
+		more, err := r.writer.write(ctx, true)
+		if err != nil || !more {
 			return
 		}
 	}

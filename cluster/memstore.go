@@ -25,7 +25,7 @@ func NewMemoryStore() *MemoryStore {
 
 // A MemoryStore implements Store for one process: see NewMemoryStore. It is safe for concurrent
 // use; the zero value is not usable. It keeps at most MaxEvents events and RunsPerTimer runs of a
-// timer. The number of hosts, leases and timers is not bounded: what is no longer stamped stays
+// timer. The number of hosts, leases and timers is not bounded: what is no longer written stays
 // until a Sweep.
 type MemoryStore struct {
 	mu       sync.Mutex
@@ -62,7 +62,7 @@ type leaseKey struct {
 	slot int // noSlot: a mutex
 }
 
-// noSlot tells the mutex of a name from slot 0 of a semaphore of that name.
+// noSlot distinguishes the mutex of a name from slot 0 of a semaphore of that name.
 const noSlot = -1
 
 func (l *LeaseStamp) key() leaseKey {
@@ -249,10 +249,10 @@ func (s *MemoryStore) Sweep(ctx context.Context, r Retention, limit int) (delete
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	deleted += sweep(s.hosts, limit, func(h memHost) bool {
+	deleted += deleteSome(s.hosts, limit, func(h memHost) bool {
 		return now.Sub(h.seenAt) > max(r.Hosts, 3*h.TTL)
 	})
-	deleted += sweep(s.leases, limit, func(l memLease) bool {
+	deleted += deleteSome(s.leases, limit, func(l memLease) bool {
 		last := l.renewedAt
 		if !l.Released && l.expiresAt.After(last) {
 			last = l.expiresAt
@@ -271,8 +271,8 @@ func (s *MemoryStore) Sweep(ctx context.Context, r Retention, limit int) (delete
 	return deleted, nil
 }
 
-// sweep deletes at most limit rows and returns how many.
-func sweep[K comparable, V any](rows map[K]V, limit int, gone func(V) bool) (deleted int) {
+// deleteSome deletes at most limit rows and returns how many.
+func deleteSome[K comparable, V any](rows map[K]V, limit int, gone func(V) bool) (deleted int) {
 	for key, row := range rows {
 		if deleted < limit && gone(row) {
 			delete(rows, key)

@@ -14,7 +14,7 @@ const freshFor = 6
 type metrics struct {
 	registry *Registry
 
-	hosts, timerHosts, leases, errors, dropped, swept, wrote, failing *prometheus.Desc
+	hosts, timerHosts, leases, errors, dropped, deleted, wrote, failing *prometheus.Desc
 }
 
 func newMetrics(r *Registry) *metrics {
@@ -28,7 +28,7 @@ func newMetrics(r *Registry) *metrics {
 		leases:     desc("leases", "Leases that are held in the fleet by kind, as this host read last.", "kind"),
 		errors:     desc("store_errors_total", "Calls that failed or were not answered.", "op"),
 		dropped:    desc("dropped_total", "What was not recorded because too much waited.", "type"),
-		swept:      desc("swept_rows_total", "Rows that this host has swept."),
+		deleted:    desc("swept_rows_total", "Old rows that this host has deleted."),
 		wrote:      desc("last_write_timestamp_seconds", "When this host last wrote to the registry."),
 		failing:    desc("failing", "1 while calls of this host to the registry fail."),
 	}
@@ -36,7 +36,7 @@ func newMetrics(r *Registry) *metrics {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.hosts, m.timerHosts, m.leases, m.errors, m.dropped, m.swept, m.wrote,
+	for _, d := range []*prometheus.Desc{m.hosts, m.timerHosts, m.leases, m.errors, m.dropped, m.deleted, m.wrote,
 		m.failing} {
 		ch <- d
 	}
@@ -57,11 +57,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for o, n := range r.faults.counts() {
 		counter(m.errors, n, string(o))
 	}
-	leases, events, runs := r.notes.drops()
+	leases, events, runs := r.pending.drops()
 	counter(m.dropped, leases, "leases")
 	counter(m.dropped, events, "events")
 	counter(m.dropped, runs, "runs")
-	counter(m.swept, r.loop.sweeper.Rows())
+	counter(m.deleted, r.loop.sweeper.Rows())
 	if at := r.writer.lastWrite(); !at.IsZero() {
 		gauge(m.wrote, float64(at.UnixMilli())/1000)
 	}

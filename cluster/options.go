@@ -42,8 +42,8 @@ type Options struct {
 
 	// Holder is this process in the registry. Give the same one to timer.Config.Holder and
 	// dlock.SessionOptions.Holder (Registry.Holder returns it), so that leases and hosts match. Its
-	// ID has to be another one after each restart: a store takes a stamp of a process that is up
-	// for less long than the last one said for a stamp that comes late. Default dlock.NewHolder().
+	// ID has to be another one after each restart: a store takes a heartbeat of a process that is
+	// up for less long than the last one said for one that comes late. Default dlock.NewHolder().
 	Holder dlock.Holder
 	// Environment is "production", "staging" and so on, up to 64 bytes. Run returns an error if a
 	// live host has another one in the same store, unless one of the two is "". Default "": not
@@ -54,7 +54,7 @@ type Options struct {
 	AppVersion string
 
 	// TTL is how long this process may be silent before others call it suspect; after twice as long
-	// it is gone. It is stamped every third of it. 100 ms to 1 h. Default 30 s.
+	// it is gone. It writes a heartbeat every third of it. 100 ms to 1 h. Default 30 s.
 	TTL time.Duration
 	// StoreTimeout bounds each call to Store, and each page of Locks. At most a third of TTL.
 	// Default 3 s, or a sixth of TTL if that is less.
@@ -69,11 +69,11 @@ type Options struct {
 	// longer of 60 s and three TTLs, Events 7 days, Runs 90 days.
 	Retention Retention
 
-	// Logger is told when the registry starts to fail, when it works again, and of other
-	// environments. It is called on a goroutine of its own. Default slog.Default().
+	// Logger gets a line when the registry starts to fail, when it works again, and when there are
+	// hosts of other environments. It is called on a goroutine of its own. Default slog.Default().
 	Logger *slog.Logger
 	// Registerer gets the metrics of docs/metrics.md, from New until Run has ended. If two
-	// share one, wrap it for each with prometheus.WrapRegistererWith. Default: none.
+	// registries share one, wrap it for each with prometheus.WrapRegistererWith. Default: none.
 	Registerer prometheus.Registerer
 }
 

@@ -25,12 +25,12 @@ const (
 // a call is under way waits for it, and for SnapshotAge everybody gets what was read, or that it
 // failed.
 type reader struct {
-	options Options
-	kinds   *kinds
-	faults  *faults
-	listing *listing
-	lookout *lookout
-	calls   singleflight.Group
+	options  Options
+	kinds    *kinds
+	faults   *faults
+	listing  *listing
+	observer *observer
+	calls    singleflight.Group
 
 	mu      sync.Mutex // of those that read
 	rows    part[rows]
@@ -122,7 +122,7 @@ func (r *reader) readRows(now time.Time) (rows, error) {
 		return rows{}, err
 	}
 	shown := r.show(got, now)
-	r.lookout.see(shown.hosts, now)
+	r.observer.observe(shown.hosts)
 	return shown, nil
 }
 
@@ -146,8 +146,8 @@ func (r *reader) parts() (part[rows], part[listed]) {
 	return r.rows, r.leases
 }
 
-// view returns what was read last, and the leases of both stores. They are put together once,
-// however many look.
+// view returns what was read last, and the leases of both stores. They are merged once, however
+// many viewers there are.
 func (r *reader) view() (part[rows], part[listed], []Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

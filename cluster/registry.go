@@ -12,21 +12,21 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A Registry tells a store about this process, and tells this process about the fleet. Its methods
-// may be called from any goroutine.
+// A Registry writes to a store what this process is and holds, and reads from it what the fleet is
+// and holds. Its methods may be called from any goroutine.
 type Registry struct {
 	options Options
 
-	notes   *notes
-	runners *runners
-	writer  *writer
-	reader  *reader
-	lookout *lookout
-	listing *listing
-	kinds   *kinds
-	faults  *faults
-	loop    *loop
-	metrics *metrics // nil: nobody wants them
+	pending  *pending
+	runners  *runners
+	writer   *writer
+	reader   *reader
+	observer *observer
+	listing  *listing
+	kinds    *kinds
+	faults   *faults
+	loop     *loop
+	metrics  *metrics // nil: nobody wants them
 
 	begun   atomic.Bool // Run was called
 	running atomic.Bool
@@ -39,13 +39,13 @@ func New(options Options) (*Registry, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	r := &Registry{options: o, notes: newNotes(), listing: newListing(o.Locks), faults: newFaults(o)}
+	r := &Registry{options: o, pending: newPending(), listing: newListing(o.Locks), faults: newFaults(o)}
 	r.kinds = &kinds{user: o.Kind, warn: r.faults.warn}
 	r.runners = &runners{own: func() RunnerDetail { return r.writer.runner(r.running.Load()) }}
-	r.writer = &writer{options: o, notes: r.notes, runners: r.runners, kinds: r.kinds, faults: r.faults,
-		listing: r.listing, began: time.Now()}
-	r.lookout = &lookout{options: o, notes: r.notes, faults: r.faults}
-	r.reader = &reader{options: o, kinds: r.kinds, faults: r.faults, listing: r.listing, lookout: r.lookout}
+	r.writer = &writer{options: o, pending: r.pending, runners: r.runners, kinds: r.kinds, faults: r.faults,
+		listing: r.listing, startedAt: time.Now()}
+	r.observer = &observer{options: o, pending: r.pending, faults: r.faults}
+	r.reader = &reader{options: o, kinds: r.kinds, faults: r.faults, listing: r.listing, observer: r.observer}
 	r.loop = newLoop(r)
 	if o.Registerer != nil {
 		r.metrics = newMetrics(r)
@@ -64,11 +64,12 @@ func (r *Registry) Holder() dlock.Holder { return r.options.Holder }
 // logGrace is how long Run waits in the end for a Logger that is slow.
 const logGrace = time.Second
 
-// Run stamps this process in the registry, and writes what it has to tell, until ctx ends. Then it
-// writes that the process has left, which takes up to Options.StoreTimeout, and returns nil.
+// Run writes heartbeats of this process to the registry, with its leases, events and runs, until
+// ctx ends. Then it writes that the process has left, which takes up to Options.StoreTimeout, and
+// returns nil.
 //
 // End ctx when schedulers, electors and sessions have ended, and not together with them: what they
-// release in the end is otherwise not told, and shown as held until it expires.
+// release in the end is otherwise not written, and shown as held until it expires.
 //
 // It returns an error if it was called before, and if at its start a live host of another
 // Environment is on the same store. All else, such as a store that is down or lacks a table, is
@@ -95,7 +96,7 @@ func (r *Registry) Run(ctx context.Context) error {
 
 func (r *Registry) hostEvent(kind EventKind) {
 	h := r.options.Holder
-	r.notes.event(Event{ID: idOf(string(kind), h.String()), Kind: kind, Holder: h}, time.Now())
+	r.pending.event(Event{ID: idOf(string(kind), h.String()), Kind: kind, Holder: h}, time.Now())
 }
 
 // environmentError says what to do.
@@ -109,9 +110,9 @@ func (r *Registry) environmentError(others []string) error {
 // Record records leases by hand, for locks that are not decorated: each once when it is acquired,
 // again whenever it is renewed, and a last time with Released, or with a negative ExpiresIn if it
 // was lost. Only holders record. Durations are from now. Holder is by default that of the registry,
-// and Kind that of the name. Set Fence, or else Grant, so that one grant can be told from the next;
-// do not put a token there. It does not block, calls no store, and ignores a stamp whose Name is
-// not valid (dlock.CheckName).
+// and Kind that of the name. Set Fence, or else Grant, so that one grant can be distinguished from
+// the next; do not put a token there. It does not block, calls no store, and ignores one whose Name
+// is not valid (dlock.CheckName).
 func (r *Registry) Record(leases ...LeaseStamp) {
 	now := time.Now()
 	for _, l := range leases {
@@ -125,13 +126,14 @@ func (r *Registry) Record(leases ...LeaseStamp) {
 			l.Grant = strconv.FormatInt(int64(l.Fence), 10)
 		}
 		l.Holder, l.Kind, l.Grant = cleanHolder(l.Holder), clean(l.Kind, maxKindLen), clean(l.Grant, maxKindLen)
-		r.notes.lease(noteOf(l, now), true)
+		r.pending.lease(pendingOf(l, now), true)
 	}
 }
 
 // RecordRun records a run of a timer that has ended, which outlives this process. It is written
-// with the next beat. EndedAgo is from now. Holder is by default that of the registry, and ID one
-// that no other run has. Package cluster/clustertimer calls it for the runs of a timer.Scheduler.
+// with the next heartbeat. EndedAgo is from now. Holder is by default that of the registry, and ID
+// one that no other run has. Package cluster/clustertimer calls it for the runs of a
+// timer.Scheduler.
 func (r *Registry) RecordRun(run Run) {
 	if run.Holder == (dlock.Holder{}) {
 		run.Holder = r.options.Holder
@@ -146,5 +148,5 @@ func (r *Registry) RecordRun(run Run) {
 	run.Tick = cleanInstant(run.Tick)
 	endedAt := time.Now().Add(-run.EndedAgo)
 	run.EndedAgo = 0
-	r.notes.run(run, endedAt)
+	r.pending.run(run, endedAt)
 }

@@ -17,7 +17,7 @@ import (
 //
 //	RegisteredTimers(show func(name string, maxConcurrency int))
 //
-// shows its timers, with -1 for no limit. Both methods are called on each beat and for each
+// shows its timers, with -1 for no limit. Both methods are called for each heartbeat and each
 // Snapshot, on goroutines of the registry. They should only read memory. One that panics, or takes
 // longer than a second, is shown with the state "stuck".
 type Runner interface {
@@ -39,27 +39,27 @@ func (r *Registry) Add(runner Runner) (remove func()) {
 	return r.runners.add(runner)
 }
 
-const runnerPatience = time.Second
+const runnerTimeout = time.Second
 
 // runners asks the parts of this process what they do.
 type runners struct {
 	own func() RunnerDetail // the registry's writer
 
 	mu   sync.Mutex // of all callers
-	list []*asked
+	list []*askedRunner
 }
 
-// An asked runner is never called twice at once: who asks meanwhile gets the same answer.
-type asked struct {
+// An askedRunner is never called twice at once: who asks meanwhile gets the same answer.
+type askedRunner struct {
 	runner Runner
 
 	mu   sync.Mutex
-	call *asking // under way; nil: none
+	call *runnerCall // under way; nil: none
 	last HostDetail
 }
 
-// An asking is a call of a runner.
-type asking struct {
+// A runnerCall is a call of a runner.
+type runnerCall struct {
 	began  time.Time
 	done   chan struct{} // closed when the call has returned
 	detail HostDetail    // then
@@ -67,14 +67,14 @@ type asking struct {
 }
 
 func (r *runners) add(runner Runner) (remove func()) {
-	added := &asked{runner: runner}
+	added := &askedRunner{runner: runner}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.list = append(r.list, added)
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.list = slices.DeleteFunc(r.list, func(a *asked) bool { return a == added })
+		r.list = slices.DeleteFunc(r.list, func(a *askedRunner) bool { return a == added })
 	}
 }
 
@@ -102,22 +102,22 @@ func (r *runners) detail() HostDetail {
 }
 
 // detail asks one runner.
-func (a *asked) detail() HostDetail {
+func (a *askedRunner) detail() HostDetail {
 	a.mu.Lock()
 	call := a.call
 	if call == nil {
-		call = &asking{began: time.Now(), done: make(chan struct{}), err: errors.New("it called runtime.Goexit")}
+		call = &runnerCall{began: time.Now(), done: make(chan struct{}), err: errors.New("it called runtime.Goexit")}
 		a.call = call
 		go a.ask(call)
 	}
 	a.mu.Unlock()
-	patience := time.NewTimer(time.Until(call.began.Add(runnerPatience)))
-	defer patience.Stop()
+	timeout := time.NewTimer(time.Until(call.began.Add(runnerTimeout)))
+	defer timeout.Stop()
 	err := errors.New("it does not return")
 	select {
 	case <-call.done:
 		err = call.err
-	case <-patience.C:
+	case <-timeout.C:
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,7 +128,7 @@ func (a *asked) detail() HostDetail {
 	return call.detail
 }
 
-func (a *asked) ask(call *asking) {
+func (a *askedRunner) ask(call *runnerCall) {
 	defer func() {
 		if p := recover(); p != nil {
 			call.err = fmt.Errorf("it panicked: %v", p)
@@ -143,7 +143,7 @@ func (a *asked) ask(call *asking) {
 }
 
 // stuck returns what a runner showed last, and that it does not answer. Called with mu held.
-func (a *asked) stuck(err error) HostDetail {
+func (a *askedRunner) stuck(err error) HostDetail {
 	d := HostDetail{Timers: a.last.Timers}
 	d.Runners = append(slices.Clone(a.last.Runners), RunnerDetail{Kind: clean(fmt.Sprintf("%T", a.runner), maxKindLen),
 		State: "stuck", Err: clean(err.Error(), maxTextLen)})

@@ -32,7 +32,7 @@ type Snapshot struct {
 	// Err is why the latest is not shown: a store did not answer. Nil: it is.
 	Err error
 
-	Hosts []Host // also those that are gone, until they are swept; by Holder
+	Hosts []Host // also those that are gone, until their rows are deleted; by Holder
 	// Leases are those that are held in the whole fleet, and those that ended a while ago; by name
 	// and slot.
 	Leases []Lease
@@ -63,7 +63,7 @@ type HostState string
 
 const (
 	HostUnknown HostState = ""        // no such process is registered
-	HostAlive   HostState = "alive"   // it was stamped within its TTL
+	HostAlive   HostState = "alive"   // its last heartbeat was within its TTL
 	HostSuspect HostState = "suspect" // it was not for one TTL
 	HostGone    HostState = "gone"    // it was not for two, or it has stopped in good order (Left)
 )
@@ -78,7 +78,7 @@ type Host struct {
 	AppVersion  string
 	Version     string
 	StartedAt   time.Time
-	SeenAt      time.Time // when it was stamped last
+	SeenAt      time.Time // its last heartbeat
 	// ClockOffset is how far its clock is ahead of the store's; negative: behind. 0 also if that is
 	// not known.
 	ClockOffset time.Duration
@@ -111,7 +111,7 @@ type Lease struct {
 	RenewedAt  time.Time // acquired or extended last; zero: not known
 	ExpiresAt  time.Time // unless it is extended; zero: it is not held
 	ReleasedAt time.Time // zero: it was not
-	Recorded   bool      // its holder told the registry; else its store lists it
+	Recorded   bool      // its holder wrote it; else the store of locks lists it
 }
 
 // A HistoryEvent is an Event with its instant.
@@ -158,10 +158,11 @@ func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 	o := r.options
 	s := &Snapshot{
 		Node: Node{Holder: o.Holder, Environment: o.Environment, AppVersion: o.AppVersion, Version: version(),
-			GoVersion: runtime.Version(), StartedAt: r.writer.began.UTC().Round(0), UpFor: now.Sub(r.writer.began)},
+			GoVersion: runtime.Version(), StartedAt: r.writer.startedAt.UTC().Round(0),
+			UpFor: now.Sub(r.writer.startedAt)},
 		Runners: detail.Runners, Hosts: registered.value.hosts, Leases: leases, MoreLeases: listed.value.more,
 		Events: registered.value.events, Runs: registered.value.runs,
-		OtherEnvironments: r.lookout.environments(),
+		OtherEnvironments: r.observer.environments(),
 	}
 	at := registered.at
 	s.Err = registered.err

@@ -34,7 +34,7 @@ type Store interface {
 	Sweep(ctx context.Context, r Retention, limit int) (deleted int, err error)
 }
 
-// Limits of what a Store keeps. It trims what is beyond them when it is swept, or earlier.
+// Limits of what a Store keeps. It deletes what is beyond them in Sweep, or earlier.
 const (
 	RunsPerTimer = 50
 	MaxEvents    = 1_000
@@ -44,7 +44,7 @@ const (
 // fits into one statement.
 const MaxBatch = 500
 
-// A Batch is what one host writes at once. Of each row there is at most one stamp in it.
+// A Batch is what one host writes at once. Each row is in it at most once.
 type Batch struct {
 	Host   *HostStamp // nil: nothing about the host
 	Leases []LeaseStamp
@@ -55,16 +55,16 @@ type Batch struct {
 // Written is the answer to a Batch.
 type Written struct {
 	// At is when the store received the batch, by its own clock. The host learns from it how far
-	// its own clock is off, and nothing else. Zero: the store does not tell.
+	// its own clock is off, and nothing else. Zero: the store does not say.
 	At time.Time
-	// HostUnknown: Host had no Detail, and there is no row to stamp, because it was swept or the
+	// HostUnknown: Host had no Detail, and there is no row, because it was deleted or the
 	// registry was emptied. Nothing was written about the host: it has to be sent with its Detail.
 	HostUnknown bool
 }
 
-// A HostStamp says that a process is alive. One with a shorter UpFor than the stamp before was
-// overtaken on its way, and changes nothing. So a process that has Left does not come back with a
-// late stamp.
+// A HostStamp is a heartbeat of a process: it says that the process is alive. One with a shorter
+// UpFor than the one before was overtaken on its way, and changes nothing. So a process that has
+// Left does not come back with a heartbeat that comes late.
 type HostStamp struct {
 	Holder      dlock.Holder // the key of the row
 	Environment string
@@ -72,15 +72,15 @@ type HostStamp struct {
 	Version     string        // of tickslot
 	UpFor       time.Duration // since the process began
 	ClockOffset time.Duration // its wall clock minus the store's, as last measured
-	TTL         time.Duration // without another stamp for this long it is suspect, for twice as long gone
+	TTL         time.Duration // without another heartbeat for this long it is suspect, for twice as long gone
 	// Detail is a HostDetail as JSON; nil: as it was.
 	Detail json.RawMessage
 	// Left: the process has stopped in good order, so that it is gone at once.
 	Left bool
 }
 
-// A LeaseStamp is what the holder of a lease knows of it. The row's key is the Name, and the Slot
-// of a semaphore: a mutex and a semaphore of one name have different rows.
+// A LeaseStamp is the state of a lease as its holder knows it. The row's key is the Name, and the
+// Slot of a semaphore: a mutex and a semaphore of one name have different rows.
 //
 // Of the same grant (Holder and Grant are equal) the last stamp counts, but a row that is released
 // stays released. The row of another grant is replaced
@@ -93,8 +93,8 @@ type HostStamp struct {
 // Not promised without fences: that a late stamp never replaces the row of the next holder. The
 // longer it was on its way, the later its lease seems to be acquired; and if the lease of the next
 // holder is over by then, it always does. The registry then names the wrong holder until the
-// ExpiresIn of the late stamp has passed, or the lease it is of is stamped as Released. The next
-// stamp of the real holder has the row again.
+// ExpiresIn of the late stamp has passed, or its lease is written as Released. The next stamp of
+// the real holder has the row again.
 type LeaseStamp struct {
 	Name       string
 	Slots      int // 0: a mutex
@@ -102,7 +102,7 @@ type LeaseStamp struct {
 	Kind       string
 	Holder     dlock.Holder
 	Fence      dlock.Fence   // 0: the store of the lock gives none
-	Grant      string        // tells the grants of one holder apart; not the token, which is a secret
+	Grant      string        // distinguishes the grants of one holder; not the token, which is a secret
 	HeldFor    time.Duration // since it was acquired
 	RenewedAgo time.Duration // since it was acquired or extended last
 	ExpiresIn  time.Duration // from now; negative: it has ended
@@ -160,7 +160,7 @@ type Query struct {
 // Rows are what a Store has.
 type Rows struct {
 	Hosts  []HostRow
-	Leases []LeaseStamp // ended ones included, until they are swept
+	Leases []LeaseStamp // ended ones included, until they are deleted
 	Events []Event      // newest first
 	Runs   []Run        // newest first
 }
@@ -168,12 +168,12 @@ type Rows struct {
 // A HostRow is the row of a process.
 type HostRow struct {
 	HostStamp
-	SeenAgo time.Duration // since it was last stamped
+	SeenAgo time.Duration // since its last heartbeat
 }
 
 // A Retention is how long rows are kept.
 type Retention struct {
-	Hosts  time.Duration // after the last stamp, but at least three TTLs of the row
+	Hosts  time.Duration // after the last heartbeat, but at least three TTLs of the row
 	Leases time.Duration // after the last renewal, release or end, whichever came last
 	Events time.Duration
 	Runs   time.Duration

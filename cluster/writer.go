@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// A writer writes what this process has to tell. The goroutine of Run owns it; what others may see
-// of it is below mu.
+// A writer writes heartbeats, and with them what is pending. The goroutine of Run owns it; what
+// others may see of it is below mu.
 type writer struct {
 	options Options
-	notes   *notes
+	pending *pending
 	runners *runners
 	kinds   *kinds
 	faults  *faults
 	listing *listing
 
-	began  time.Time       // of the process
-	offset time.Duration   // of this host's clock, as last measured
-	detail json.RawMessage // as it is in the store; nil: it is not known to be there
+	startedAt time.Time       // the process
+	offset    time.Duration   // of this host's clock, as last measured
+	detail    json.RawMessage // as it is in the store; nil: it is not known to be there
 
 	mu      sync.Mutex
 	wroteAt time.Time // zero: not yet
 }
 
-// write writes one batch, and again at once if the store wants to know more. backlog says that
-// there is more to write.
-func (w *writer) write(ctx context.Context, left bool) (backlog bool, err error) {
-	t := w.notes.take(w.listing.unsupported())
+// write writes one batch, and a second one at once if the store has no row of this host. more says
+// that there is more to write.
+func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
+	t := w.pending.take(w.listing.unsupported())
 	detail := w.runners.detail().encode()
 	for range 2 {
 		b := w.batch(t)
@@ -43,17 +43,17 @@ func (w *writer) write(ctx context.Context, left bool) (backlog bool, err error)
 			return w.options.Store.Write(ctx, b)
 		})
 		if err != nil {
-			return t.more, err // what was noted stays
+			return t.more, err // what was taken stays pending
 		}
-		w.wrote(sent, answer)
-		w.notes.done(t)
+		w.answered(sent, answer)
+		w.pending.done(t)
 		if !answer.HostUnknown {
 			w.detail = detail
 			return t.more, nil
 		}
-		w.detail = nil // the row was swept, or the registry emptied
-		w.notes.writeAgain()
-		t = w.notes.take(w.listing.unsupported())
+		w.detail = nil // the row was deleted, or the registry emptied
+		w.pending.writeAgain()
+		t = w.pending.take(w.listing.unsupported())
 	}
 	return t.more, nil
 }
@@ -72,24 +72,24 @@ func (w *writer) batch(t taken) Batch {
 			kinds[i] = w.kinds.of(l.stamp.Name)
 		}
 	}
-	told := t.events[:0:0]
+	events := t.events[:0:0]
 	for _, e := range t.events {
 		if e.Kind == EventGained || e.Kind == EventReleased {
-			if kind := w.kinds.of(e.Name); kind == "" || often(kind) { // by the user's function
+			if kind := w.kinds.of(e.Name); kind == "" || frequent(kind) { // by the user's function
 				continue
 			}
 		}
-		told = append(told, e)
+		events = append(events, e)
 	}
 	now := time.Now()
 	b.Host = &HostStamp{Holder: o.Holder, Environment: o.Environment, AppVersion: o.AppVersion, Version: version(),
-		UpFor: now.Sub(w.began), ClockOffset: w.offset, TTL: o.TTL}
+		UpFor: now.Sub(w.startedAt), ClockOffset: w.offset, TTL: o.TTL}
 	for i, l := range t.leases {
 		s := l.stampOf(now)
 		s.Kind = kinds[i]
 		b.Leases = append(b.Leases, s)
 	}
-	for _, e := range told {
+	for _, e := range events {
 		e.Ago = max(0, now.Sub(e.at))
 		b.Events = append(b.Events, e.Event)
 	}
@@ -100,9 +100,9 @@ func (w *writer) batch(t taken) Batch {
 	return b
 }
 
-// wrote notes when the store was last written to, and how far off this host's clock is: the store
-// looked at its own between the request and the reply.
-func (w *writer) wrote(sent time.Time, answer Written) {
+// answered keeps when the store was last written to, and how far off this host's clock is: the
+// store read its own between the request and the reply.
+func (w *writer) answered(sent time.Time, answer Written) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// An observer gets the hosts whenever somebody has read them. It reports what no process writes of
+// itself: that a host is gone, as an event, and that one is of another environment, in the log.
+//
+// It also says when this host is to read them by itself. All hosts together do so about once per
+// heartbeat interval: so there is always one that knows, and not every host reads the whole
+// registry all the time.
+type observer struct {
+	options Options
+	pending *pending
+	faults  *faults
+
+	mu     sync.Mutex // of the goroutine of Run, and of those that read
+	alive  int        // hosts; 0: not known
+	gone   map[dlock.Holder]bool
+	others []string // environments of live hosts
+}
+
+const (
+	// minSharing is by how many hosts the reads are shared at least. A read takes the place of a
+	// heartbeat, so there must be more than two intervals between two reads: a heartbeat may fail.
+	minSharing = 3
+	// maxSharing is by how many hosts the reads are shared at most. A host cannot know that the
+	// others are gone before it reads, so in a larger fleet each reads more often than it would
+	// have to.
+	maxSharing = 500
+)
+
+// intervals returns after how many heartbeat intervals this host is to read the registry again: on
+// average as many as there are hosts, at least two. It may be very few, because after a start of
+// all hosts at once somebody has to be the first.
+func (o *observer) intervals() int { return 2 + rand.IntN(o.maxIntervals()-1) }
+
+// maxIntervals is the most that intervals returns.
+func (o *observer) maxIntervals() int { return 2*min(max(minSharing, o.hosts()), maxSharing) - 2 }
+
+// hosts returns how many hosts are alive, at least 1.
+func (o *observer) hosts() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return max(1, o.alive)
+}
+
+// environments returns those of other live hosts that are not this one's.
+func (o *observer) environments() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.others)
+}
+
+// observe gets the hosts that were read.
+func (o *observer) observe(hosts []Host) {
+	var alive int
+	gone := map[dlock.Holder]bool{}
+	var others []string
+	for i := range hosts {
+		h := &hosts[i]
+		if h.State == HostGone {
+			gone[h.Holder] = !h.Left
+			continue
+		}
+		alive++
+		if h.Holder != o.options.Holder && h.Environment != "" && o.options.Environment != "" &&
+			h.Environment != o.options.Environment && !slices.Contains(others, h.Environment) {
+			others = append(others, h.Environment)
+		}
+	}
+	slices.Sort(others)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.alive = alive
+	for i := range hosts {
+		if h := &hosts[i]; gone[h.Holder] && !o.gone[h.Holder] {
+			o.pending.event(goneEvent(h), h.SeenAt.Add(2*h.TTL))
+		}
+	}
+	o.gone = gone
+	if !slices.Equal(others, o.others) {
+		o.others = others
+		if len(others) > 0 {
+			o.faults.warn("cluster: other hosts on this registry are of another environment: give each environment a "+
+				"table or prefix of its own",
+				"environment", o.options.Environment, "others", strings.Join(others, ", "))
+		}
+	}
+}
+
+// goneEvent returns the same event on every host, so that it is in the registry once. Its ID has
+// the time from the host's start to its last heartbeat, which the store knows.
+func goneEvent(h *Host) Event {
+	lived := h.SeenAt.Sub(h.StartedAt).Round(time.Second)
+	return Event{ID: idOf(string(EventHostGone), h.Holder.String(), strconv.FormatInt(int64(lived), 10)),
+		Kind: EventHostGone, Holder: h.Holder, Text: "silent for two TTLs of " + h.TTL.String()}
+}

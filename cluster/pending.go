@@ -1,0 +1,337 @@
+package cluster
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// How much waits at most to be written. Of leases the newest state of each waits, so that it takes
+// that many of them at once to drop one; of events and runs the oldest are dropped.
+const (
+	maxPendingLeases = 10_000
+	maxPendingEvents = MaxEvents
+	maxPendingRuns   = 5_000
+)
+
+// pending is what the writer has yet to write: leases, events and runs. It is added to while locks
+// are acquired and released; so it runs no user code, calls nobody, and holds its mutex for moments
+// only.
+type pending struct {
+	wake chan struct{} // has a value if something should be written soon
+
+	mu      sync.Mutex
+	leases  map[rowKey]*pendingLease
+	events  []pendingEvent // oldest first
+	runs    []pendingRun   // likewise
+	seq     uint64         // of the newest event or run
+	round   uint64         // of writing leases: each is taken once per round
+	dropped struct{ leases, events, runs uint64 }
+}
+
+// A rowKey is the row of a lease.
+type rowKey struct {
+	name  string
+	mutex bool
+	slot  int
+}
+
+func keyOf(name string, slots, slot int) rowKey { return rowKey{name, slots == 0, slot} }
+
+// A pendingLease is the newest state of a lease that this process holds, or held last. It stays
+// until the lease is over and that is written, also while there is nothing to write of it. Instants
+// are of this host's clock.
+type pendingLease struct {
+	stamp      LeaseStamp // without its durations
+	acquiredAt time.Time
+	renewedAt  time.Time // or released
+	expiresAt  time.Time
+	listed     bool // if the store of locks lists its leases, this one is among them
+	over       bool // released, or lost: of no use once it is written
+	changes    uint64
+	written    uint64 // so many of the changes; less: it is to be written
+	round      uint64 // in which it was taken last
+}
+
+type pendingEvent struct {
+	Event
+	at  time.Time
+	seq uint64
+}
+
+type pendingRun struct {
+	Run
+	at  time.Time
+	seq uint64
+}
+
+func newPending() *pending {
+	return &pending{wake: make(chan struct{}, 1), leases: map[rowKey]*pendingLease{}}
+}
+
+// wakeWriter has the writer write soon.
+func (p *pending) wakeWriter() {
+	select {
+	case p.wake <- struct{}{}:
+	default: // it was woken already
+	}
+}
+
+// lease adds the newest state of a lease. One of another grant than the one that is here replaces
+// that, unless it is of an older grant.
+func (p *pending) lease(l pendingLease, soon bool) {
+	key := keyOf(l.stamp.Name, l.stamp.Slots, l.stamp.Slot)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.leases[key]
+	switch {
+	case old == nil && len(p.leases) >= maxPendingLeases:
+		if !l.listed {
+			p.dropped.leases++
+		}
+		return
+	case old == nil:
+		p.leases[key] = &l
+	case old.stamp.Grant == l.stamp.Grant && old.stamp.Holder == l.stamp.Holder:
+		l.written, l.changes, l.round = old.written, old.changes, old.round
+		l.acquiredAt = old.acquiredAt
+		l.over = l.over || old.over
+		l.stamp.Released = l.stamp.Released || old.stamp.Released
+		*old = l
+	case l.acquiredAt.Before(old.acquiredAt):
+		return
+	default:
+		*old = l
+	}
+	p.leases[key].changes++
+	if soon {
+		p.wakeWriter()
+	}
+}
+
+// A leaseState is what has become of a grant.
+type leaseState uint8
+
+const (
+	leaseRenewed leaseState = iota
+	leaseReleased
+	leaseLost
+)
+
+// update changes the state of a grant at an instant, and returns its holder, if that is known.
+// changed is false if the grant was over already.
+func (p *pending) update(
+	key rowKey, grant string, to leaseState, at, expiresAt time.Time,
+) (holder dlock.Holder, changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.leases[key]
+	if l == nil || l.stamp.Grant != grant {
+		return dlock.Holder{}, true
+	}
+	if l.over {
+		return l.stamp.Holder, false
+	}
+	l.changes++
+	l.expiresAt = expiresAt
+	if to != leaseLost {
+		l.renewedAt = at
+	}
+	l.stamp.Released = to == leaseReleased
+	l.over = to != leaseRenewed
+	return l.stamp.Holder, true
+}
+
+// event adds an event that happened at an instant, unless it is here already.
+func (p *pending) event(e Event, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := len(p.events) - 1; i >= 0 && i >= len(p.events)-10; i-- { // a request that is repeated comes soon
+		if p.events[i].ID == e.ID {
+			return
+		}
+	}
+	if len(p.events) >= maxPendingEvents {
+		p.events = p.events[1:]
+		p.dropped.events++
+	}
+	p.seq++
+	p.events = append(p.events, pendingEvent{e, at, p.seq})
+	p.wakeWriter()
+}
+
+// run adds a run that ended at an instant.
+func (p *pending) run(r Run, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.runs) >= maxPendingRuns {
+		p.runs = p.runs[1:]
+		p.dropped.runs++
+	}
+	p.seq++
+	p.runs = append(p.runs, pendingRun{r, at, p.seq})
+	if len(p.runs) >= MaxBatch { // more would take several batches
+		p.wakeWriter()
+	}
+}
+
+// taken is a part of what is pending, for one batch.
+type taken struct {
+	leases  []takenLease
+	events  []pendingEvent
+	runs    []pendingRun
+	lastSeq struct{ events, runs uint64 }
+	more    bool // there is more than a batch
+}
+
+type takenLease struct {
+	key rowKey
+	pendingLease
+}
+
+// take returns what to write next, up to MaxBatch of each sort. It stays pending until done is
+// called. listed says whether to write leases that the store of locks would list.
+func (p *pending) take(listed bool) (t taken) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.wake: // what it was about is taken now
+	default:
+	}
+	now := time.Now()
+	next := p.round + 1
+	var again []rowKey // were taken in this round already
+	for key, l := range p.leases {
+		switch {
+		case (l.changes == l.written || l.listed && !listed) && (l.over || now.After(l.expiresAt)):
+			delete(p.leases, key) // its holder may never have released it
+		case l.changes == l.written || l.listed && !listed:
+		case l.round == next:
+			again = append(again, key)
+		case len(t.leases) == MaxBatch:
+			t.more = true
+		default:
+			l.round = next
+			t.leases = append(t.leases, takenLease{key, *l})
+		}
+	}
+	if !t.more { // the round is over, and what changed again begins the next one
+		p.round = next
+		room := min(len(again), MaxBatch-len(t.leases))
+		for _, key := range again[:room] {
+			l := p.leases[key]
+			l.round = next + 1
+			t.leases = append(t.leases, takenLease{key, *l})
+		}
+		t.more = room < len(again)
+	}
+	t.events = append(t.events, p.events[:min(MaxBatch, len(p.events))]...)
+	t.runs = append(t.runs, p.runs[:min(MaxBatch, len(p.runs))]...)
+	t.more = t.more || len(t.events) < len(p.events) || len(t.runs) < len(p.runs)
+	if k := len(t.events); k > 0 {
+		t.lastSeq.events = t.events[k-1].seq
+	}
+	if k := len(t.runs); k > 0 {
+		t.lastSeq.runs = t.runs[k-1].seq
+	}
+	return t
+}
+
+// done is called when what was taken is written.
+func (p *pending) done(t taken) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range t.leases {
+		l := p.leases[w.key]
+		if l == nil || l.stamp.Grant != w.stamp.Grant || l.stamp.Holder != w.stamp.Holder {
+			continue
+		}
+		l.written = w.changes
+		if l.over && l.changes == l.written {
+			delete(p.leases, w.key)
+		}
+	}
+	for len(p.events) > 0 && p.events[0].seq <= t.lastSeq.events {
+		p.events = p.events[1:]
+	}
+	for len(p.runs) > 0 && p.runs[0].seq <= t.lastSeq.runs {
+		p.runs = p.runs[1:]
+	}
+	if len(p.events) == 0 {
+		p.events = nil // what was sliced off is garbage
+	}
+	if len(p.runs) == 0 {
+		p.runs = nil
+	}
+}
+
+// writeAgain has all leases that are held written again.
+func (p *pending) writeAgain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.leases {
+		if !l.over {
+			l.changes++
+		}
+	}
+}
+
+// waiting reports whether anything waits to be written.
+func (p *pending) waiting(listed bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.events) > 0 || len(p.runs) > 0 {
+		return true
+	}
+	for _, l := range p.leases {
+		if l.changes != l.written && (listed || !l.listed) {
+			return true
+		}
+	}
+	return false
+}
+
+// anyListed reports whether there are leases that the store of locks may list.
+func (p *pending) anyListed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.leases {
+		if l.listed {
+			return true
+		}
+	}
+	return false
+}
+
+// drops returns how much was dropped.
+func (p *pending) drops() (leases, events, runs uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dropped.leases, p.dropped.events, p.dropped.runs
+}
+
+// stampOf returns what is written of a lease at an instant.
+func (l pendingLease) stampOf(now time.Time) LeaseStamp {
+	s := l.stamp
+	s.HeldFor = max(0, now.Sub(l.acquiredAt))
+	s.RenewedAgo = max(0, now.Sub(l.renewedAt))
+	s.ExpiresIn = l.expiresAt.Sub(now)
+	return s
+}
+
+// noteOf is the opposite of stampOf.
+func pendingOf(s LeaseStamp, now time.Time) pendingLease {
+	l := pendingLease{stamp: s, acquiredAt: now.Add(-max(0, s.HeldFor)), renewedAt: now.Add(-max(0, s.RenewedAgo)),
+		expiresAt: now.Add(s.ExpiresIn), over: s.Released || s.ExpiresIn < 0}
+	l.stamp.HeldFor, l.stamp.RenewedAgo, l.stamp.ExpiresIn = 0, 0, 0
+	return l
+}
+
+// eventOf returns an event of a lease. The same event of the same grant has the same ID, so that a
+// request that is repeated tells nothing twice.
+func eventOf(kind EventKind, holder dlock.Holder, g dlock.Grant, text string) Event {
+	return Event{ID: idOf(string(kind), g.Name, strconv.Itoa(g.Slot), grantOf(g.Token)), Kind: kind,
+		Name: g.Name, Slot: g.Slot, Fence: g.Fence, Holder: holder, Text: clean(text, maxTextLen)}
+}
