@@ -81,7 +81,7 @@ func opened(t testing.TB, driver, dsn string) *sql.DB {
 func postgresOn(t testing.TB, server *sqltest.Server, params string) subject {
 	t.Helper()
 	database := server.NewDatabase(t)
-	return subject{server: server, database: database, wire: postgresWire, trips: 1, of: sqlregistry.Postgres,
+	return subject{server: server, database: database, trips: 1, of: sqlregistry.Postgres,
 		db: func(t testing.TB, addr, user string) *sql.DB {
 			dsn := server.DSN(user, "", database) + params
 			return opened(t, "pgx", strings.Replace(dsn, server.Addr(), cmp.Or(addr, server.Addr()), 1))
@@ -96,7 +96,7 @@ func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
 	if strings.Contains(params, oneTrip) {
 		trips = 1
 	}
-	return subject{server: server, database: database, wire: mysqlWire, trips: trips, of: sqlregistry.MySQL,
+	return subject{server: server, database: database, trips: trips, of: sqlregistry.MySQL,
 		db: func(t testing.TB, addr, user string) *sql.DB {
 			dsn := server.DSN(user, "", database) + params
 			return opened(t, "mysql", strings.Replace(dsn, server.Addr(), cmp.Or(addr, server.Addr()), 1))
@@ -153,10 +153,10 @@ func (s subject) registries(t testing.TB) clustertest.Registries {
 	if s.server == nil || s.proxied {
 		return r
 	}
-	waits, proxy := s.proxy(t)
+	proxy := s.server.NewCountingProxy(t)
 	r.Store = s.of(s.db(t, proxy.Addr(), ""), opts[0])
 	if s.trips == 1 { // the other ways prepare each statement
-		r.RoundTrips = waits.Load
+		r.RoundTrips = proxy.RoundTrips
 	}
 	r.Hang = func() func() {
 		proxy.BlackHole(true)

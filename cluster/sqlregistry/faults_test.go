@@ -239,7 +239,7 @@ func TestReplyIsLost(t *testing.T) {
 			t.Parallel()
 			s := ways[way](t)
 			direct := s.migrated(t)
-			_, proxy := s.proxy(t)
+			proxy := s.server.NewCountingProxy(t)
 			store := s.of(s.db(t, proxy.Addr(), ""), sqlregistry.Options{})
 			if _, err := store.Runs(t.Context(), ""); err != nil { // connects
 				t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -27,21 +26,15 @@ import (
 func TestRoundTripsPostgresAdvisory(t *testing.T) {
 	t.Parallel()
 	s := postgres(t)
-	config, err := pgx.ParseConfig(s.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	trips := &counter{}
-	config.Tracer = trips
-	db := stdlib.OpenDB(*config)
-	t.Cleanup(func() { db.Close() })
-	n, other := nativelock.PostgresAdvisory(db, nativelock.Options{}), s.open(t, nativelock.Options{})
-	t.Cleanup(func() { n.Close() })
+	other := s.open(t, nativelock.Options{})
+	wire := s.server.NewCountingProxy(t)
+	s.dsn = wire.DSN("", "", s.database)
+	n := s.open(t, nativelock.Options{})
 	one := func(what string, call func()) {
 		t.Helper()
-		before := trips.queries.Load() + trips.prepares.Load()
+		before := wire.RoundTrips()
 		call()
-		if n := trips.queries.Load() + trips.prepares.Load() - before; n != 1 {
+		if n := wire.RoundTrips() - before; n != 1 {
 			t.Errorf("%s took %d round trips, want 1", what, n)
 		}
 	}

@@ -1,17 +1,12 @@
 package sqllock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
@@ -19,37 +14,6 @@ import (
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
-
-// A countingConn counts how often it was read from after it was written to.
-type countingConn struct {
-	net.Conn
-	wrote bool
-	trips *atomic.Int64
-}
-
-func (c *countingConn) Write(b []byte) (int, error) {
-	c.wrote = true
-	return c.Conn.Write(b)
-}
-
-func (c *countingConn) Read(b []byte) (int, error) {
-	if c.wrote {
-		c.wrote = false
-		c.trips.Add(1)
-	}
-	return c.Conn.Read(b)
-}
-
-// counted returns a DSN of which every round trip is counted.
-func counted(dsn string) (string, *atomic.Int64) {
-	trips := new(atomic.Int64)
-	network := strings.Trim(sqltest.Unique("counted"), ":")
-	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-		return &countingConn{Conn: conn, trips: trips}, err
-	})
-	return strings.Replace(dsn, "@tcp(", "@"+network+"(", 1), trips
-}
 
 // Every operation is one round trip, or two when the driver prepares each call, whatever N is,
 // whether slots are free or not.
@@ -59,25 +23,25 @@ func TestRoundTripsMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
 	for params, want := range map[string]int64{oneTrip: 1, "": 2} {
-		dsn, trips := counted(server.DSN("", "", server.NewDatabase(t)) + params)
-		s := viaMySQL(dsn)(t, sqllock.Options{})
+		wire := server.NewCountingProxy(t)
+		s := viaMySQL(wire.DSN("", "", server.NewDatabase(t))+params)(t, sqllock.Options{})
 		if err := s.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		count := func(what string, call func() error) {
 			t.Helper()
-			before := trips.Load()
+			before := wire.RoundTrips()
 			if err := call(); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
-			if n := trips.Load() - before; n != want {
+			if n := wire.RoundTrips() - before; n != want {
 				t.Errorf("%s took %d round trips, want %d", what, n, want)
 			}
 		}
-		before := trips.Load()
-		if _, err := s.Enumerate(t.Context(), "", dlock.MaxPage); err != nil || trips.Load()-before != 3+want {
+		before := wire.RoundTrips()
+		if _, err := s.Enumerate(t.Context(), "", dlock.MaxPage); err != nil || wire.RoundTrips()-before != 3+want {
 			t.Errorf("enumerate took %d round trips, %v: want %d in a transaction of their own, which takes 3",
-				trips.Load()-before, err, want)
+				wire.RoundTrips()-before, err, want)
 		}
 		furtherTrips(t, s, count)
 		for _, n := range []int{0, 1, 5, testkit.Rounds(t, 50, 500), 10000} {

@@ -2,10 +2,7 @@ package sqllock_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"io"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,69 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
-
-// A counter is a pgx tracer that counts the statements that are sent.
-type counter struct{ queries, prepares atomic.Int64 }
-
-func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	c.queries.Add(1)
-	return ctx
-}
-func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func (c *counter) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
-	c.prepares.Add(1)
-	return ctx
-}
-func (c *counter) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
-
-// roundTrips starts a proxy before the server that counts the messages for whose answers a client
-// waits: Sync and Query.
-func roundTrips(t *testing.T, target string) (addr string, count func() int64) {
-	t.Helper()
-	var waits atomic.Int64
-	proxy, err := servertest.NewProxyWith(func(conn net.Conn) func() ([]byte, error) {
-		greeted := false
-		return func() ([]byte, error) {
-			// the type of a message and its length, which the first of a connection has without a
-			// type
-			head := make([]byte, 5)
-			if !greeted {
-				head = head[:4]
-			}
-			if _, err := io.ReadFull(conn, head); err != nil {
-				return nil, err
-			}
-			size := binary.BigEndian.Uint32(head[len(head)-4:])
-			if size < 4 || size > 1<<24 {
-				return nil, errors.New("not a message of Postgres")
-			}
-			body := make([]byte, size-4)
-			if _, err := io.ReadFull(conn, body); err != nil {
-				return nil, err
-			}
-			if greeted && (head[0] == 'S' || head[0] == 'Q') {
-				waits.Add(1)
-			}
-			greeted = true
-			return append(head, body...), nil
-		}
-	}, target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Close)
-	return proxy.Addr(), waits.Load
-}
 
 // Every operation is one statement and one round trip, whatever N is, whether slots are free or
 // not, also on a connection that has not been used for a while.
@@ -84,23 +23,19 @@ func roundTrips(t *testing.T, target string) (addr string, count func() int64) {
 func TestRoundTripsPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
-	addr, waits := roundTrips(t, server.Addr())
-	trips := &counter{}
-	dsn := strings.Replace(server.DSN("", "", server.NewDatabase(t)), server.Addr(), addr, 1)
-	open := viaPgx(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.Tracer = trips })
-	s := open(t, sqllock.Options{})
+	wire := server.NewCountingProxy(t)
+	s := viaPgx(t, wire.DSN("", "", server.NewDatabase(t)))(t, sqllock.Options{})
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	one := func(what string, call func() error) {
 		t.Helper()
-		before, prepared, waited := trips.queries.Load(), trips.prepares.Load(), waits()
+		statements, trips := wire.Statements(), wire.RoundTrips()
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if n, p, w := trips.queries.Load()-before, trips.prepares.Load()-prepared, waits()-waited; n != 1 || p != 0 ||
-			w != 1 {
-			t.Errorf("%s took %d statements, %d prepares and %d round trips, want 1, 0 and 1", what, n, p, w)
+		if n, w := wire.Statements()-statements, wire.RoundTrips()-trips; n != 1 || w != 1 {
+			t.Errorf("%s took %d statements and %d round trips, want one of each", what, n, w)
 		}
 	}
 	time.Sleep(1100 * time.Millisecond) // the pool would ping after a second

@@ -65,7 +65,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 		if _, err := tx.Exec("LOCK TABLE ill IN ACCESS EXCLUSIVE MODE"); err != nil {
 			b.Fatal(err)
 		}
-		compare(b, pgxLocks(b, dsn, nil), well, ill)
+		compare(b, pgxLocks(b, dsn), well, ill)
 	})
 }
 

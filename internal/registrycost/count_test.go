@@ -41,17 +41,15 @@ func TestARegistryCostsLocksNoRoundTrip(t *testing.T) {
 	})
 	t.Run("Postgres", func(t *testing.T) {
 		server := sqltest.SharedPostgres(t)
-		dsn := server.DSN("", "", server.NewDatabase(t))
-		lockWay, lockWire := postgresTrips(t, dsn, server.Addr())
-		way, wire := postgresTrips(t, dsn, server.Addr())
-		trace := &tracer{}
-		locks := pgxLocks(t, lockWay, trace)
-		store := sqlregistry.Postgres(openDB(t, "pgx", dsn), sqlregistry.Options{})
+		database := server.NewDatabase(t)
+		lockWire, wire := server.NewCountingProxy(t), server.NewCountingProxy(t)
+		locks := pgxLocks(t, lockWire.DSN("", "", database))
+		store := sqlregistry.Postgres(openDB(t, "pgx", server.DSN("", "", database)), sqlregistry.Options{})
 		if err := store.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		store = sqlregistry.Postgres(openDB(t, "pgx", way), sqlregistry.Options{})
-		lockTrips(t, locks, store, wire, lockWire, trace.statements.Load)
+		store = sqlregistry.Postgres(openDB(t, "pgx", wire.DSN("", "", database)), sqlregistry.Options{})
+		lockTrips(t, locks, store, wire.RoundTrips, lockWire.RoundTrips, lockWire.Statements)
 	})
 }
 
@@ -153,12 +151,12 @@ func TestSnapshotOfALargeFleetTakesFiveCalls(t *testing.T) {
 	})
 	t.Run("Postgres", func(t *testing.T) {
 		server := sqltest.SharedPostgres(t)
-		way, wire := postgresTrips(t, server.DSN("", "", server.NewDatabase(t)), server.Addr())
-		store := sqlregistry.Postgres(openDB(t, "pgx", way), sqlregistry.Options{})
+		wire := server.NewCountingProxy(t)
+		store := sqlregistry.Postgres(openDB(t, "pgx", wire.DSN("", "", server.NewDatabase(t))), sqlregistry.Options{})
 		if err := store.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		viewers(t, store, wire)
+		viewers(t, store, wire.RoundTrips)
 	})
 	t.Run("SQLite", func(t *testing.T) {
 		store := sqlregistry.SQLite(openDB(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "registry.db")),

@@ -3,18 +3,12 @@ package registrycost_test
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
-	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -77,17 +71,14 @@ var count atomic.Int64
 
 func unique(t testing.TB) string { return fmt.Sprint(t.Name(), count.Add(1), ":") }
 
-// pgxLocks returns a store of locks on Postgres, whose statements the counter sees.
-func pgxLocks(t testing.TB, dsn string, trace *tracer) *sqllock.Store {
+// pgxLocks returns a store of locks on Postgres.
+func pgxLocks(t testing.TB, dsn string) *sqllock.Store {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config.MaxConns = 4
-	if trace != nil {
-		config.ConnConfig.Tracer = trace
-	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -99,52 +90,6 @@ func pgxLocks(t testing.TB, dsn string, trace *tracer) *sqllock.Store {
 		t.Fatal(err)
 	}
 	return store
-}
-
-// A tracer counts the statements that pgx sends.
-type tracer struct{ statements atomic.Int64 }
-
-func (c *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	c.statements.Add(1)
-	return ctx
-}
-func (c *tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// postgresTrips starts a proxy before a Postgres that counts the messages for whose answers a
-// client waits: Sync and Query.
-func postgresTrips(t testing.TB, dsn, target string) (through string, count func() int64) {
-	t.Helper()
-	var trips atomic.Int64
-	proxy, err := servertest.NewProxyWith(func(conn net.Conn) func() ([]byte, error) {
-		greeted := false
-		return func() ([]byte, error) {
-			head := make([]byte, 5) // type and length; the first message of a connection has no type
-			if !greeted {
-				head = head[:4]
-			}
-			if _, err := io.ReadFull(conn, head); err != nil {
-				return nil, err
-			}
-			size := binary.BigEndian.Uint32(head[len(head)-4:])
-			if size < 4 || size > 1<<26 {
-				return nil, errors.New("not a message of Postgres")
-			}
-			body := make([]byte, size-4)
-			if _, err := io.ReadFull(conn, body); err != nil {
-				return nil, err
-			}
-			if greeted && (head[0] == 'S' || head[0] == 'Q') {
-				trips.Add(1)
-			}
-			greeted = true
-			return append(head, body...), nil
-		}
-	}, target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Close)
-	return strings.Replace(dsn, target, proxy.Addr(), 1), trips.Load
 }
 
 // run runs a registry until the test ends.

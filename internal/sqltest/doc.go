@@ -5,6 +5,6 @@
 // may kill a server and check what it has kept.
 //
 // The core (StartPostgres, StartMariaDB, StartPgBouncer) needs no *testing.T, so
-// that programs can use it too. The layer in testing.go is for tests, and skips
+// that programs can use it too. What takes one is for tests, and skips
 // them on machines that lack the server.
 package sqltest

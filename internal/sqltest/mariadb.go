@@ -92,7 +92,7 @@ func StartMariaDB(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Server: base}
+	s := &Server{Server: base, read: mysqlMessage}
 	s.client = func(database string) *exec.Cmd {
 		cmd := command(base, programs.client, "--protocol=socket", "--socket=socket", "--user=root",
 			"--batch", "--unbuffered", "--skip-column-names", "--default-character-set=utf8mb4", database)

@@ -55,5 +55,5 @@ server_login_retry = 0.1
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Server: base, dsn: postgresURL(base), client: psql(base, bin)}, nil
+	return &Server{Server: base, dsn: postgresURL(base), client: psql(base, bin), read: postgresMessage}, nil
 }

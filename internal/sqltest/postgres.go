@@ -62,7 +62,7 @@ func StartPostgres(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Server: base, dsn: postgresURL(base)}
+	s := &Server{Server: base, dsn: postgresURL(base), read: postgresMessage}
 	s.client = psql(base, bin)
 	s.drop = func(database string) error {
 		_, err := s.Exec("", "DROP DATABASE IF EXISTS "+database+" WITH (FORCE)")

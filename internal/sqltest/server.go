@@ -3,6 +3,7 @@ package sqltest
 import (
 	"context"
 	"errors"
+	"io"
 	"os/exec"
 	"strings"
 
@@ -26,6 +27,8 @@ type Server struct {
 	client func(database string) *exec.Cmd
 	dsn    func(user, password, database string) string
 	drop   func(database string) error
+	// read reads the next message of a client.
+	read func(conn io.Reader, first bool) (message, error)
 }
 
 // DSN returns what a user connects to a database with: a postgres:// URL, or the
