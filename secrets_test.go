@@ -1,7 +1,6 @@
 package tickslot_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -39,22 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // A told collects all that is said, from any goroutine.
-type told struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (o *told) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.Write(p)
-}
-
-func (o *told) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.String()
-}
+type told struct{ testkit.Log }
 
 func (o *told) Printf(_ context.Context, format string, v ...any) { fmt.Fprintf(o, format+"\n", v...) }
 func (o *told) Print(v ...any)                                    { fmt.Fprintln(o, v...) }

@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 const ttl = 30 * time.Second
@@ -44,7 +44,7 @@ type host struct {
 	*cluster.Registry
 	t      *testing.T
 	link   *link // to the registry
-	log    text
+	log    testkit.Log
 	cancel context.CancelFunc
 	ended  chan error
 }
@@ -239,22 +239,4 @@ func (l *link) Runs(ctx context.Context, timer string) (r []cluster.Run, err err
 func (l *link) Sweep(ctx context.Context, r cluster.Retention, limit int) (n int, err error) {
 	err = l.call(ctx, "sweep", func() (err error) { n, err = l.to().Sweep(ctx, r, limit); return err })
 	return n, err
-}
-
-// A text is what a Logger has written.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (x *text) Write(p []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.Write(p)
-}
-
-func (x *text) String() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.String()
 }

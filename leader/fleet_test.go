@@ -1,7 +1,6 @@
 package leader_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/leader"
 )
 
@@ -41,7 +41,7 @@ type host struct {
 	*leader.Elector
 	session *dlock.Session
 	link    *dlocktest.Faulty // to the store
-	log     text
+	log     testkit.Log
 	cancel  context.CancelFunc
 	ended   chan error
 }
@@ -178,22 +178,4 @@ func (w *watch) terms() []began {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]began(nil), w.begun...)
-}
-
-// A text is what a Logger has written.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (x *text) Write(p []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.Write(p)
-}
-
-func (x *text) String() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.String()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -55,7 +56,7 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		reg := newRegistry()
-		var log logText
+		var log testkit.Log
 		start := time.Now()
 		var asked []time.Duration
 		bad := false

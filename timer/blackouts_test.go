@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -113,7 +114,7 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 func TestBrokenBlackout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var log logText
+		var log testkit.Log
 		var broken atomic.Bool
 		panics := schedule.BlackoutFunc(func(time.Time) bool {
 			if broken.Load() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -32,7 +33,7 @@ func TestCancelRunHere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				log := &logText{}
+				log := &testkit.Log{}
 				causes := make(chan error, 10)
 				var calls atomic.Int32
 				job.Name, job.Run = "a", func(ctx context.Context) error {
@@ -131,7 +132,7 @@ func TestCancelRunHere(t *testing.T) {
 func TestCancelRunElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		log := &logText{}
+		log := &testkit.Log{}
 		reg := newRegistry()
 		job := timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute).Offset(0), Run: f.handler(20 * time.Second)}
 		local := timer.Timer{Name: "local", LocalOnly: true, Run: f.handler(time.Minute)}

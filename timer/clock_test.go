@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -35,7 +36,7 @@ func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, among %d", name, 2*among), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					f := newFleet(t)
-					log := &logText{}
+					log := &testkit.Log{}
 					end := make(chan struct{})
 					tm := c.tm // which the parallel tests share
 					tm.Name, tm.MaxConcurrency = "a", 1+2*among
@@ -92,7 +93,7 @@ func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 func TestMaxRunTimeIsLoggedWhileBlackoutsAreSlow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		log := &logText{}
+		log := &testkit.Log{}
 		end := make(chan struct{})
 		var slow atomic.Bool
 		blackout := schedule.BlackoutFunc(func(time.Time) bool {

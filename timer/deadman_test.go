@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -129,7 +130,7 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 // Fails when outOfTime does not stop the renewal, or when nothing is logged at 1.5 × MaxRunTime.
 func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		end := make(chan struct{})
 		h := f.start(timer.Config{Logger: textLogger(&log)},
@@ -165,7 +166,7 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 // Fails when warnHeldLong logs every refusal, or when expired slots are not counted.
 func TestOverlongHoldsAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		session := otherSession(t, f.store)
 		lease, err := session.Semaphore("timer:a", 1).TryAcquire(t.Context())

@@ -9,14 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
-// lines returns the lines with a text, as attributes.
-func (l *logText) lines(t *testing.T, text string) (found []map[string]any) {
+// linesOf returns the lines with a text, as attributes.
+func linesOf(t *testing.T, log *testkit.Log, text string) (found []map[string]any) {
 	t.Helper()
-	for line := range strings.Lines(l.String()) {
+	for line := range strings.Lines(log.String()) {
 		var attrs map[string]any
 		if err := json.Unmarshal([]byte(line), &attrs); err != nil {
 			t.Fatal(err)
@@ -35,7 +36,7 @@ func (l *logText) lines(t *testing.T, text string) (found []map[string]any) {
 // Fails when askDebug is asked only once, when a line loses a key, or skips are logged at Info.
 func TestDebugLinesHaveStableKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		var level slog.LevelVar
 		f := newFleet(t)
 		h := f.start(timer.Config{Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: &level}))},
@@ -50,11 +51,11 @@ func TestDebugLinesHaveStableKeys(t *testing.T) {
 		log.Reset()
 		time.Sleep(30 * time.Second)
 		for _, text := range []string{"timer: run started", "timer: run ended", "timer: tick skipped"} {
-			if n := len(log.lines(t, text)); n != 0 {
+			if n := len(linesOf(t, &log, text)); n != 0 {
 				t.Errorf("%q has %d lines at Info", text, n)
 			}
 		}
-		if n := len(log.lines(t, "timer: run failed")); n != 3 {
+		if n := len(linesOf(t, &log, "timer: run failed")); n != 3 {
 			t.Errorf("%d lines of three runs that failed", n)
 		}
 		level.Set(slog.LevelDebug)
@@ -65,7 +66,7 @@ func TestDebugLinesHaveStableKeys(t *testing.T) {
 		time.Sleep(60 * time.Second)
 		after, _ := h.Status().Timer("long")
 		byTimer := func(text, name string) (found []map[string]any) {
-			for _, l := range log.lines(t, text) {
+			for _, l := range linesOf(t, &log, text) {
 				if l["timer"] == name {
 					found = append(found, l)
 				}
@@ -74,7 +75,7 @@ func TestDebugLinesHaveStableKeys(t *testing.T) {
 		}
 		started, ended := byTimer("timer: run started", "long"), byTimer("timer: run ended", "long")
 		skipped, full := byTimer("timer: tick skipped", "long"), byTimer("timer: tick skipped", "full")
-		failed := log.lines(t, "timer: run failed")
+		failed := linesOf(t, &log, "timer: run failed")
 		if uint64(len(started)) != after.Started-before.Started ||
 			uint64(len(skipped)) != after.Skipped[timer.ReasonHostFull]-before.Skipped[timer.ReasonHostFull] ||
 			len(ended) < len(started)-1 || len(full) != 6 || len(failed) != 7 {
@@ -120,7 +121,7 @@ func TestDebugLinesHaveStableKeys(t *testing.T) {
 // Fails when one of them loses a key.
 func TestDebugLinesOfWhatIsRare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		debug := &slog.HandlerOptions{Level: slog.LevelDebug}
 		h := f.start(timer.Config{Logger: slog.New(slog.NewJSONHandler(&log, debug))},
@@ -147,7 +148,7 @@ func TestDebugLinesOfWhatIsRare(t *testing.T) {
 			"timer: lease lost":                         {"WARN", run + "goes_on err"},
 			"timer: run ended":                          {"INFO", run + "outcome took"},
 		} {
-			found := log.lines(t, text)
+			found := linesOf(t, &log, text)
 			if len(found) != 1 {
 				t.Errorf("%q has %d lines", text, len(found))
 				continue
@@ -170,7 +171,7 @@ func TestDebugLinesOfWhatIsRare(t *testing.T) {
 // Fails when ticksSkipped leaves out how many there were.
 func TestDebugLineOfManyMissedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		options := &slog.HandlerOptions{Level: slog.LevelDebug}
 		h := f.start(timer.Config{Logger: slog.New(slog.NewJSONHandler(&log, options))},
@@ -181,7 +182,7 @@ func TestDebugLineOfManyMissedTicks(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		f.Stop()
 		ticks := 0.
-		for _, l := range log.lines(t, "timer: tick skipped") {
+		for _, l := range linesOf(t, &log, "timer: tick skipped") {
 			if l["reason"] != "missed" {
 				t.Errorf("%v", l)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/timertest"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -167,7 +168,7 @@ func otherSession(t *testing.T, store dlock.DistributedLock) *dlock.Session {
 	return session
 }
 
-func textLogger(log *logText) *slog.Logger {
+func textLogger(log *testkit.Log) *slog.Logger {
 	return slog.New(slog.NewTextHandler(log, nil))
 }
 

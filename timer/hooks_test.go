@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -313,7 +314,7 @@ func TestI10HooksHarmNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				var log logText
+				var log testkit.Log
 				var x told
 				var h *host
 				every := time.Second

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -19,13 +20,13 @@ import (
 func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		log := &logText{}
+		log := &testkit.Log{}
 		control := timer.NewControl(f.store)
 		timer.LogTo(control, textLogger(log))
 		unlimited := timer.Timer{Name: "unlimited", Schedule: schedule.Every(time.Minute), MaxPerTick: timer.NoLimit,
 			MaxConcurrency: timer.NoLimit, Run: f.handler(0)}
 		holds := timer.Timer{Name: "holds", MaxConcurrency: 2, Run: f.handler(time.Hour)}
-		hostLog := &logText{}
+		hostLog := &testkit.Log{}
 		h := f.start(timer.Config{Logger: textLogger(hostLog)}, unlimited, holds,
 			timer.Timer{Name: "ticks", Schedule: schedule.Every(time.Minute), Run: f.handler(0)},
 			timer.Timer{Name: "triggered", Run: f.handler(0)},
@@ -89,7 +90,7 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 //
 // Fails when the error of Known is returned, or taken for "not known".
 func TestControlDoesNotNeedToKnow(t *testing.T) {
-	log := &logText{}
+	log := &testkit.Log{}
 	c := timer.NewControl(unlisted{})
 	timer.LogTo(c, textLogger(log))
 	if err := c.Pause(t.Context(), "a", time.Now().Add(time.Hour), ann); err != nil {

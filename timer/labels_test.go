@@ -11,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -157,7 +158,7 @@ func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 func TestTimerLabelThatIsFaulty(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		var h *host
 		calls := 0

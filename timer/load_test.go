@@ -76,7 +76,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 // Fails when recordAcquire takes every error for an outage.
 func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		h := f.startOn(&faultyName{DistributedLock: f.store, name: "timer:bad"},
 			timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -372,7 +373,7 @@ func managerRunBehind(t *testing.T, hangs bool) {
 func TestManagerTellsTheFaultOfToday(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var log logText
+		var log testkit.Log
 		h := f.start(timer.Config{Logger: textLogger(&log)})
 		tb := &table{}
 		m := tb.manager(f, h)

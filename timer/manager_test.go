@@ -163,7 +163,7 @@ func TestManagerFollowsTheRows(t *testing.T) {
 func TestManagerFaultsSpoilNoOtherRow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var log logText
+		var log testkit.Log
 		h := f.start(timer.Config{Logger: textLogger(&log)})
 		tb := &table{}
 		m := tb.manager(f, h)
@@ -216,7 +216,7 @@ func TestManagerFaultsSpoilNoOtherRow(t *testing.T) {
 func TestManagerKeepsWhatItCannotRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var log logText
+		var log testkit.Log
 		h := f.start(timer.Config{Logger: textLogger(&log)})
 		tb := &table{}
 		m := tb.manager(f, h)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/timertest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -95,7 +96,7 @@ func TestPauseThatIsOverPausesNothing(t *testing.T) {
 		}
 		f.ended()
 		time.Sleep(11 * time.Minute) // 0:20 fell into the pause, which is over
-		var log logText
+		var log testkit.Log
 		h = f.start(timer.Config{Logger: textLogger(&log)}, job)
 		time.Sleep(time.Second)
 		ts, _ := h.Status().Timer("a")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -24,7 +25,7 @@ import (
 func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var log logText
+		var log testkit.Log
 		start := time.Now()
 		ends := start.Add(33 * time.Second)
 		config := timer.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}

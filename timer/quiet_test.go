@@ -24,7 +24,7 @@ import (
 // Fails when down or lost warn for each timer.
 func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		timers := many(1000, schedule.Every(15*time.Second), func(context.Context) error { return nil })
 		for i := range timers {
@@ -66,7 +66,7 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 // Fails when nothing is said before the breaker opens.
 func TestBriefRunsWithoutTheStoreAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		h := f.start(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a",
 			Schedule: schedule.Every(time.Second), Run: f.handler(0)})
@@ -88,7 +88,7 @@ func TestBriefRunsWithoutTheStoreAreLogged(t *testing.T) {
 // Fails when only what the store as a whole did is told.
 func TestBriefRunsWithoutOneServerAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		store := newSeveral(f.store)
 		f.startOn(store, timer.Config{Logger: textLogger(&log)},
@@ -114,7 +114,7 @@ func TestBriefRunsWithoutOneServerAreLogged(t *testing.T) {
 // Fails when lost warns for each run.
 func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		timers := many(1000, schedule.Every(time.Hour), f.handler(20*time.Minute))
 		for i := range timers {
@@ -145,7 +145,7 @@ func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 // Fails when down warns for each timer.
 func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		h := f.start(timer.Config{Logger: textLogger(&log)}, many(1000, schedule.Every(5*time.Second), f.handler(0))...)
 		time.Sleep(20 * time.Second)
@@ -209,7 +209,7 @@ func (hostile) Unwrap() []error { panic("Unwrap") }
 // Fails when it is looked into outside of a recover.
 func TestI10HostileErrorsHarmNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		h := f.start(timer.Config{Logger: textLogger(&log), Registerer: newRegistry()},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
@@ -284,7 +284,7 @@ func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 // Fails when New says nothing, or a line for each of a thousand.
 func TestLimitsAreLoggedOnce(t *testing.T) {
 	run := func(context.Context) error { return nil }
-	var log logText
+	var log testkit.Log
 	s, err := timer.New(timer.Config{Lock: memlock.New(), Logger: textLogger(&log)},
 		timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3,
 			OnStoreDown: timer.StoreDownSkip, Run: run},
@@ -311,7 +311,7 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 	}
 	log.Reset()
 	if _, err := timer.New(timer.Config{Logger: textLogger(&log)}, timer.Timer{Name: "a", Run: run},
-		timer.Timer{Name: "a", Run: run}); err == nil || log.Len() > 0 {
+		timer.Timer{Name: "a", Run: run}); err == nil || log.String() != "" {
 		t.Errorf("%v; logged of what was refused:\n%s", err, log.String())
 	}
 	timers := many(1000, schedule.Every(time.Minute), run)

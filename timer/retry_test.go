@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -80,7 +81,7 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const timers, most = 30, 6
 		reg := newRegistry()
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		saw := map[string]*attempts{}
 		var list []timer.Timer
@@ -283,7 +284,7 @@ func TestI10RetryIf(t *testing.T) {
 					Retry: timer.Retry{MaxAttempts: 3, If: c.If}})
 			}
 		}
-		var log logText
+		var log testkit.Log
 		h := f.start(timer.Config{Logger: textLogger(&log)}, timers...)
 		for _, tm := range timers {
 			trigger(t, h, tm.Name)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -289,7 +290,7 @@ func TestRunOnStartOfInstants(t *testing.T) {
 func TestRunOnStartIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var log logText
+		var log testkit.Log
 		var x told
 		time.Sleep(5 * time.Minute)
 		seen := make(chan bool, 1)

@@ -161,7 +161,7 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 // Fails when down or lost take it for silence, or when the breaker does not see it.
 func TestI11RightRevokedLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		registry := newRegistry()
 		f := newFleet(t)
 		var cause error

@@ -271,7 +271,7 @@ func TestHostsDisagreeAboutALimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		watch := &limitWatch{}
-		var log logText
+		var log testkit.Log
 		reg := newRegistry()
 		work := mailers(3, timer.Timer{Schedule: schedule.Every(time.Second), MaxConcurrency: 5,
 			Run: watch.handler(fixed(2500 * time.Millisecond))})

@@ -257,7 +257,7 @@ func TestFullIsNotDown(t *testing.T) {
 // since when.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		logger := slog.New(slog.NewTextHandler(&log, nil))
 		h := f.start(timer.Config{Logger: logger},
@@ -363,36 +363,6 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 	})
 }
 
-// A logText is a log that may be read while it is written.
-type logText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *logText) Len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Len()
-}
-
-func (l *logText) Reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text.Reset()
-}
-
 // A store that can audit its server does so when it first answers, and when it answers again. Each
 // of its warnings is logged once an hour, also if the numbers in it change.
 //
@@ -400,7 +370,7 @@ func (l *logText) Reset() {
 // different because of their numbers, and when one is never logged again.
 func TestAuditIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var log logText
+		var log testkit.Log
 		f := newFleet(t)
 		link := dlocktest.NewFaulty(f.store)
 		audited := &auditedStore{DistributedLock: link}

@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -51,7 +52,7 @@ func hang(ctx context.Context) error {
 
 func quietControl(store dlock.DistributedLock) *timer.Control {
 	control := timer.NewControl(store)
-	timer.LogTo(control, textLogger(&logText{}))
+	timer.LogTo(control, textLogger(&testkit.Log{}))
 	return control
 }
 
@@ -246,7 +247,7 @@ func TestControlTriggerExpiresAndTheAnswerIsLost(t *testing.T) {
 		f := newFleet(t)
 		var ran payloads
 		var lose atomic.Bool
-		log := &logText{}
+		log := &testkit.Log{}
 		h := f.startOn(&valueStore{Store: f.store, after: func(ctx context.Context, err error) error {
 			if lose.Swap(false) {
 				return hang(ctx)

@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -109,11 +110,11 @@ func TestControlTriggerWaitsForRoom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var ran payloads
-		log := &logText{}
+		log := &testkit.Log{}
 		a := f.start(timer.Config{Logger: textLogger(log)}, ran.timer("a", 10*time.Minute))
 		b := f.start(timer.Config{}, ran.timer("a", 10*time.Minute))
 		control := timer.NewControl(f.store)
-		timer.LogTo(control, textLogger(&logText{}))
+		timer.LogTo(control, textLogger(&testkit.Log{}))
 		if err := control.Pause(t.Context(), "a", time.Now().Add(20*time.Minute), ann); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +168,7 @@ func TestControlTriggerExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var ran payloads
-		log := &logText{}
+		log := &testkit.Log{}
 		var hosts []*host
 		for range 3 {
 			hosts = append(hosts, f.start(timer.Config{Logger: textLogger(log)}, ran.timer("a", 0)))
@@ -211,7 +212,7 @@ func TestControlTriggerOfAHostThatDied(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var ran payloads
-		log := &logText{}
+		log := &testkit.Log{}
 		control := timer.NewControl(f.store)
 		order(t, control, "a", "1", 0)
 		order(t, control, "a", "2", 0)
@@ -271,7 +272,7 @@ func TestControlTriggersUnderFaults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var ran payloads
-		log := &logText{}
+		log := &testkit.Log{}
 		torn := &tornStore{Store: f.store}
 		for range 3 {
 			work := ran.timer("a", 4*time.Second)
@@ -345,7 +346,7 @@ func TestControlTriggerChecksItsOptions(t *testing.T) {
 				t.Errorf("%+v", p)
 			}
 		}
-		log := &logText{}
+		log := &testkit.Log{}
 		timer.LogTo(control, textLogger(log))
 		order(t, control, "a", "", 0)
 		pending(t, control, "a", 1)

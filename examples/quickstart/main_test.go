@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/examples/internal/demo/demotest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -85,21 +85,13 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
+// onWrite calls do before each line that it keeps.
 type onWrite struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-	do  func()
+	testkit.Log
+	do func()
 }
 
 func (w *onWrite) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.do()
-	return w.buf.Write(p)
-}
-
-func (w *onWrite) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.buf.String()
+	return w.Log.Write(p)
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -130,15 +128,13 @@ func check(all []line) (over int, most map[string]int) {
 type host struct {
 	name string
 	cmd  *exec.Cmd
-
-	mu  sync.Mutex
-	out bytes.Buffer
+	out  testkit.Log
 }
 
 func startHost(t *testing.T, name, program, redisURL string) *host {
 	h := &host{name: name, cmd: exec.Command(program, "-addr", "127.0.0.1:0")}
 	h.cmd.Env = append(os.Environ(), "REDIS_URL="+redisURL)
-	h.cmd.Stdout, h.cmd.Stderr = h, h
+	h.cmd.Stdout, h.cmd.Stderr = &h.out, &h.out
 	if err := h.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -146,17 +142,9 @@ func startHost(t *testing.T, name, program, redisURL string) *host {
 	return h
 }
 
-func (h *host) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.out.Write(b)
-}
-
 // end stops a process that is ready with SIGTERM.
 func (h *host) end(t *testing.T) {
-	h.mu.Lock()
 	addr := regexp.MustCompile(`msg=running addr=(\S+)`).FindStringSubmatch(h.out.String())
-	h.mu.Unlock()
 	if addr == nil {
 		t.Errorf("%s does not say where it listens", h.name)
 	} else if resp, err := http.Get("http://" + addr[1] + "/readyz"); err != nil || resp.StatusCode != http.StatusOK {
@@ -182,10 +170,7 @@ var printed = regexp.MustCompile(`(?m)^time=(\S+) level=(.*)$`)
 
 func lines(hosts []*host) (all []line) {
 	for _, h := range hosts {
-		h.mu.Lock()
-		text := h.out.String()
-		h.mu.Unlock()
-		for _, found := range printed.FindAllStringSubmatch(text, -1) {
+		for _, found := range printed.FindAllStringSubmatch(h.out.String(), -1) {
 			at, err := time.Parse(time.RFC3339Nano, found[1])
 			if err != nil {
 				continue

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
@@ -9,37 +8,11 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/testkit"
 )
-
-// A text is what the program logs.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (x *text) Write(p []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.Write(p)
-}
-
-// times counts what was logged since it was last asked to forget.
-func (x *text) times(what string) int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return strings.Count(x.b.String(), what)
-}
-
-func (x *text) forget() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.b.Reset()
-}
 
 // Rows that are added, changed, deleted and added again are followed while the program runs; a row
 // with a fault spoils no other; the file may be locked when the program begins.
@@ -53,7 +26,7 @@ func TestTable(t *testing.T) {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(4)
-	var told text
+	var told testkit.Log
 	log.SetOutput(&told)
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&told, nil)))
@@ -72,11 +45,12 @@ func TestTable(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	times := func(what string) int { return strings.Count(told.String(), what) }
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, dsn) }()
 	change := func(statement string) {
 		t.Helper()
-		told.forget()
+		told.Reset()
 		testkit.Eventually(t, 30*time.Second, statement, func() error {
 			select {
 			case err := <-ended:
@@ -89,17 +63,17 @@ func TestTable(t *testing.T) {
 	}
 	calls := func(url string) {
 		t.Helper()
-		testkit.Eventually(t, time.Minute, url+" is called", func() bool { return told.times("calling "+url) > 1 })
+		testkit.Eventually(t, time.Minute, url+" is called", func() bool { return times("calling "+url) > 1 })
 	}
 	change(`INSERT INTO timers VALUES ('a', '* * * * * *', '', 'fast'), ('b', '* * * * * *', 'Europe/Berlin', 'slow'),
 		('bad', '61 * * * *', '', 'never')`)
 	calls("fast")
 	calls("slow")
-	if n := told.times("has a fault"); n != 1 {
+	if n := times("has a fault"); n != 1 {
 		t.Errorf("the bad row was logged %d times", n)
 	}
 	change(`INSERT INTO timers (name) VALUES ('half')`)
-	testkit.Eventually(t, time.Minute, "the half row is a fault", func() bool { return told.times("half") > 0 })
+	testkit.Eventually(t, time.Minute, "the half row is a fault", func() bool { return times("half") > 0 })
 	if _, err := db.Exec(`INSERT INTO timers VALUES ('none', '* * * * * *', NULL, '')`); err == nil {
 		t.Error("the table takes a NULL, which no row can hold")
 	}
@@ -107,21 +81,21 @@ func TestTable(t *testing.T) {
 	calls("slower")
 	calls("fast")
 	change(`DELETE FROM timers WHERE name = 'a'`)
-	testkit.Eventually(t, time.Minute, "a is removed", func() bool { return told.times("removed=1") == 1 })
-	told.forget()
+	testkit.Eventually(t, time.Minute, "a is removed", func() bool { return times("removed=1") == 1 })
+	told.Reset()
 	calls("slower")
 	calls("slower") // three seconds in which the other would have been called
-	if n := told.times("fast"); n > 1 {
+	if n := times("fast"); n > 1 {
 		t.Errorf("what was deleted was called %d times", n)
 	}
 	change(`INSERT INTO timers VALUES ('a', '* * * * * *', '', 'again')`)
 	calls("again")
-	if told.times("never") > 0 {
+	if times("never") > 0 {
 		t.Error("the bad row ran")
 	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	fmt.Fprintln(t.Output(), told.b.String())
+	fmt.Fprintln(t.Output(), told.String())
 }

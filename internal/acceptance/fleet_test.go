@@ -4,7 +4,6 @@ package acceptance
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,7 +80,7 @@ type process struct {
 	link   *servertest.Proxy // to the store; nil: there is none
 	addr   string
 	holder string // as it calls itself
-	stderr text
+	stderr testkit.Log
 }
 
 func (f *fleet) start() *process {
@@ -291,22 +290,4 @@ func (f *fleet) end(members []*process) {
 		}
 		kill.Stop()
 	}
-}
-
-// A text is what a member has printed.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (x *text) Write(b []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.Write(b)
-}
-
-func (x *text) String() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.String()
 }

@@ -1,5 +1,5 @@
-// Package testkit is what the tests of several packages share: which of them are long proofs, and
-// how to wait for an event.
+// Package testkit is what the tests of several packages share: which of them are long proofs, how
+// to wait for an event, and what was logged meanwhile.
 //
 // A long proof takes many seconds of real time, or repeats what one round shows as well, to find
 // what happens seldom. make test leaves it out, make test-long runs it and nothing else. One
