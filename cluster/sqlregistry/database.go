@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"embed"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -143,20 +142,13 @@ var columns = []struct {
 	{"up_for", kindBig}, {"data", kindData}, {"detail", kindDetail},
 }
 
-// checkColumns compares the columns of a table with those that are needed. Additional columns are
-// ignored.
-func checkColumns(table string, has map[string]string, types map[kind]string) []error {
-	var errs []error
-	for _, c := range columns {
-		switch typ := has[c.name]; {
-		case typ == "":
-			errs = append(errs, fmt.Errorf("%s has no column %s", table, c.name))
-		case !strings.EqualFold(typ, types[c.kind]):
-			errs = append(errs, fmt.Errorf("column %s of %s is %s, and has to be %s", c.name, table, typ,
-				types[c.kind]))
-		}
+// columnsAs returns the columns with the types of a database.
+func columnsAs(types map[kind]string) []sqlkit.Column {
+	list := make([]sqlkit.Column, len(columns))
+	for i, c := range columns {
+		list[i] = sqlkit.Column{Name: c.name, Type: types[c.kind]}
 	}
-	return errs
+	return list
 }
 
 // wait returns the longest wait for a lock in the database, nine tenths of the caller's time, so

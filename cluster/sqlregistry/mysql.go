@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -25,16 +24,7 @@ import (
 // such limit for statements that write: what waits there for a locked row goes on for as long as
 // innodb_lock_wait_timeout of the server says, 50 s by default.
 func MySQL(db *sql.DB, opts Options) *Store {
-	check := func(what, name string) error {
-		switch {
-		case strings.HasSuffix(name, " "):
-			return fmt.Errorf("%s %q: MySQL has no names that end with a space", what, name)
-		case strings.ContainsFunc(name, func(r rune) bool { return r > 0xFFFF }):
-			return fmt.Errorf("%s %q: MySQL has no names with characters beyond U+FFFF", what, name)
-		}
-		return nil
-	}
-	return newStore(db, opts, check, func(schema, table string) database {
+	return newStore(db, opts, sqlkit.CheckMySQLName, func(schema, table string) database {
 		d := sqlmigrate.DialectMySQL
 		of := sqlmigrate.Schema{Dialect: d, Schema: schema, Name: table, Table: table}
 		return &mysql{db: db, of: of, texts: newTexts("mysql", map[string]string{
@@ -97,72 +87,41 @@ func (m *mysql) schema() sqlmigrate.Schema {
 
 func (m *mysql) prepare(context.Context) error { return nil }
 
-var mysqlTypes = map[kind]string{kindSort: "varbinary(8)", kindID: "varbinary(255)", kindName: "varbinary(512)",
-	kindNode: "varchar(300) utf8mb4_bin", kindWords: "varchar(255) utf8mb4_bin", kindInt: "int", kindBig: "bigint",
-	kindTime: "datetime(6)", kindData: "text utf8mb4_bin", kindDetail: "longtext utf8mb4_bin"}
+var mysqlColumns = append(columnsAs(map[kind]string{kindSort: "varbinary(8)", kindID: "varbinary(255)",
+	kindName: "varbinary(512)", kindNode: "varchar(300) utf8mb4_bin", kindWords: "varchar(255) utf8mb4_bin",
+	kindInt: "int", kindBig: "bigint", kindTime: "datetime(6)", kindData: "text utf8mb4_bin",
+	kindDetail: "longtext utf8mb4_bin"}), sqlkit.Column{Name: "taken", Type: "tinyint"}) // see write.sql
 
-// mysqlIndexes are the indexes and their columns.
-var mysqlIndexes = []struct{ name, columns string }{
-	{"PRIMARY", "sort,id"}, {"recent", "sort,happened_at,id"}, {"named", "sort,lock_name,happened_at,id"},
-}
-
-// displayWidth matches the width that MariaDB, and old MySQL, add to integer types. It means
-// nothing.
-var displayWidth = regexp.MustCompile(`^(\w*int)\(\d+\)`)
+var mysqlIndexes = []sqlkit.Index{{Name: "PRIMARY", Columns: "sort,id"},
+	{Name: "recent", Columns: "sort,happened_at,id"}, {Name: "named", Columns: "sort,lock_name,happened_at,id"}}
 
 func (m *mysql) verify(ctx context.Context) (faults []error, err error) {
-	var schema any
-	if m.of.Schema != "" {
-		schema = m.of.Schema
+	read := func(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
+		return sqlkit.With(ctx, m.db, func(conn *sql.Conn) error { return sqlkit.EachRow(ctx, conn, query, args, row) })
 	}
-	var args []any
-	for range 3 {
-		args = append(args, schema, m.of.Name, []byte(m.of.Name))
-	}
-	has := map[string]map[string]string{"engine": {}, "column": {}, "index": {}, "session": {}}
-	err = sqlkit.With(ctx, m.db, func(conn *sql.Conn) error {
-		return sqlkit.EachRow(ctx, conn, m.file("verify", nil), args, func(rows *sql.Rows) error {
-			var of, name, value string
-			err := rows.Scan(&of, &name, &value)
-			if has[of] != nil {
-				has[of][name] = displayWidth.ReplaceAllString(value, "$1")
-			}
-			return err
-		})
-	})
+	table, err := sqlkit.ReadMySQLTable(ctx, m.of.Schema, m.of.Name, sqlkit.TextWithCollation, read)
 	if err != nil {
 		return nil, err
 	}
-	if has["session"]["autocommit"] != "on" {
+	if table == nil {
+		faults = append(faults, fmt.Errorf("there is no table %s, or this user has no right to it", m.names["table"]))
+	} else {
+		faults = table.Faults(m.names["table"], mysqlColumns, mysqlIndexes)
+	}
+	var commits bool
+	var mode string
+	if err := queryRow(ctx, m.db, func() (string, []any) {
+		return "SELECT @@SESSION.autocommit, @@SESSION.sql_mode", nil
+	}, &commits, &mode); err != nil {
+		return nil, err
+	}
+	if !commits {
 		faults = append(faults, errors.New("sessions do not commit by themselves: take autocommit=0 out of the "+
 			"settings of the connection or the server"))
 	}
-	if strings.Contains(has["session"]["sql_mode"], "SIMULTANEOUS_ASSIGNMENT") {
+	if strings.Contains(mode, "SIMULTANEOUS_ASSIGNMENT") {
 		faults = append(faults, errors.New("the sql_mode has SIMULTANEOUS_ASSIGNMENT, with which stamps are not "+
 			"written: take it out"))
-	}
-	table := m.names["table"]
-	if len(has["engine"]) == 0 {
-		return append(faults, fmt.Errorf("there is no table %s, or this user has no right to it", table)), nil
-	}
-	faults = append(faults, checkColumns(table, has["column"], mysqlTypes)...)
-	if has["column"]["taken"] != "tinyint" {
-		faults = append(faults, fmt.Errorf("%s has no column taken that is a tinyint", table))
-	}
-	for _, engine := range has["engine"] {
-		if !strings.EqualFold(engine, "InnoDB") {
-			faults = append(faults, fmt.Errorf("%s has engine %s, and has to have InnoDB", table, engine))
-		}
-	}
-	for _, index := range mysqlIndexes {
-		var list []string
-		for seq := 1; has["index"][fmt.Sprint(index.name, " ", seq)] != ""; seq++ {
-			list = append(list, has["index"][fmt.Sprint(index.name, " ", seq)])
-		}
-		if on := strings.Join(list, ","); on != index.columns {
-			faults = append(faults, fmt.Errorf("index %s of %s is on (%s), and has to be on (%s)", index.name, table,
-				on, index.columns))
-		}
 	}
 	return faults, nil
 }

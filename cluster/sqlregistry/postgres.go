@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
@@ -72,9 +73,9 @@ func (p *postgres) schema() sqlmigrate.Schema {
 
 func (p *postgres) prepare(context.Context) error { return nil }
 
-// postgresTypes has the type names of pg_type.
-var postgresTypes = map[kind]string{kindSort: "text", kindID: "text", kindName: "text", kindNode: "text",
-	kindWords: "text", kindInt: "int4", kindBig: "int8", kindTime: "timestamptz", kindData: "text", kindDetail: "text"}
+// postgresColumns have the type names of pg_type.
+var postgresColumns = columnsAs(map[kind]string{kindSort: "text", kindID: "text", kindName: "text", kindNode: "text",
+	kindWords: "text", kindInt: "int4", kindBig: "int8", kindTime: "timestamptz", kindData: "text", kindDetail: "text"})
 
 func (p *postgres) verify(ctx context.Context) (faults []error, err error) {
 	var typ, list, key, encoding string
@@ -93,7 +94,7 @@ func (p *postgres) verify(ctx context.Context) (faults []error, err error) {
 	if err := json.Unmarshal([]byte(list), &has); err != nil {
 		return nil, fmt.Errorf("%w: %w", errAnswer, err)
 	}
-	faults = checkColumns(n["table"], has, postgresTypes)
+	faults = sqlkit.CheckColumns(n["table"], has, postgresColumns)
 	if key != "sort,id" {
 		faults = append(faults, fmt.Errorf("the primary key of %s is (%s), and has to be (sort, id)", n["table"], key))
 	}

@@ -161,9 +161,9 @@ func (s *sqlite) prepare(ctx context.Context) error {
 	})
 }
 
-var sqliteTypes = map[kind]string{kindSort: "TEXT", kindID: "TEXT", kindName: "TEXT", kindNode: "TEXT",
+var sqliteColumns = columnsAs(map[kind]string{kindSort: "TEXT", kindID: "TEXT", kindName: "TEXT", kindNode: "TEXT",
 	kindWords: "TEXT", kindInt: "INTEGER", kindBig: "INTEGER", kindTime: "INTEGER", kindData: "TEXT",
-	kindDetail: "TEXT"}
+	kindDetail: "TEXT"})
 
 func (s *sqlite) verify(ctx context.Context) (faults []error, err error) {
 	var typ, list, key string
@@ -183,7 +183,7 @@ func (s *sqlite) verify(ctx context.Context) (faults []error, err error) {
 	if err := json.Unmarshal([]byte(list), &has); err != nil {
 		return nil, fmt.Errorf("%w: %w", errAnswer, err)
 	}
-	faults = checkColumns(table, has, sqliteTypes)
+	faults = sqlkit.CheckColumns(table, has, sqliteColumns)
 	if key != "sort BINARY, id BINARY" {
 		faults = append(faults, fmt.Errorf("the primary key of %s is (%s), and has to be (sort, id)", table, key))
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
@@ -89,9 +90,9 @@ func (m *sqlserver) schema() sqlmigrate.Schema {
 
 func (m *sqlserver) prepare(context.Context) error { return nil }
 
-var sqlserverTypes = map[kind]string{kindSort: "varbinary(8)", kindID: "varbinary(255)", kindName: "varbinary(512)",
-	kindNode: "nvarchar(300)", kindWords: "nvarchar(255)", kindInt: "int", kindBig: "bigint",
-	kindTime: "datetime2(6)", kindData: "nvarchar(max)", kindDetail: "nvarchar(max)"}
+var sqlserverColumns = columnsAs(map[kind]string{kindSort: "varbinary(8)", kindID: "varbinary(255)",
+	kindName: "varbinary(512)", kindNode: "nvarchar(300)", kindWords: "nvarchar(255)", kindInt: "int",
+	kindBig: "bigint", kindTime: "datetime2(6)", kindData: "nvarchar(max)", kindDetail: "nvarchar(max)"})
 
 func (m *sqlserver) verify(ctx context.Context) (faults []error, err error) {
 	var text, key string
@@ -112,7 +113,7 @@ func (m *sqlserver) verify(ctx context.Context) (faults []error, err error) {
 	for _, c := range list {
 		has[c.Name] = c.Type
 	}
-	faults = checkColumns(table, has, sqlserverTypes)
+	faults = sqlkit.CheckColumns(table, has, sqlserverColumns)
 	if key != "sort,id" {
 		faults = append(faults, fmt.Errorf("the primary key of %s is (%s), and has to be (sort, id)", table, key))
 	}

@@ -49,9 +49,6 @@ func CheckFormat(format int64) error {
 		"%d: update this host", dlock.ErrSetup, format, tableFormat)
 }
 
-// Column is the name and type of a column, in the terms of the database's catalogue.
-type Column [2]string
-
 // A Kind is what a column stores. Each database has a type for each.
 type Kind int
 
@@ -82,28 +79,12 @@ var columns = []struct {
 }
 
 // Columns returns the columns of the table with the types of a database.
-func Columns(types map[Kind]string) []Column {
-	list := make([]Column, len(columns))
+func Columns(types map[Kind]string) []sqlkit.Column {
+	list := make([]sqlkit.Column, len(columns))
 	for i, c := range columns {
-		list[i] = Column{c.name, types[c.kind]}
+		list[i] = sqlkit.Column{Name: c.name, Type: types[c.kind]}
 	}
 	return list
-}
-
-// CheckColumns compares the columns of a table with those that are needed. Additional columns are
-// ignored.
-func CheckColumns(table string, has map[string]string, want []Column) []error {
-	var errs []error
-	for _, c := range want {
-		name, wanted := c[0], c[1]
-		switch typ := has[name]; {
-		case typ == "":
-			errs = append(errs, fmt.Errorf("%s has no column %s", table, name))
-		case !strings.EqualFold(typ, wanted):
-			errs = append(errs, fmt.Errorf("column %s of %s is %s, and has to be %s", name, table, typ, wanted))
-		}
-	}
-	return errs
 }
 
 // WrongSchema joins the errors and says what to do. It returns nil if there are none.

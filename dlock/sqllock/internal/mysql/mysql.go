@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -23,16 +22,9 @@ import (
 
 // CheckNames refuses names that the server would refuse later.
 func CheckNames(t dialect.Table) error {
-	return errors.Join(checkName("TableName", t.Name), checkName("Schema", t.Schema))
-}
-
-// checkName checks the name of a table or database.
-func checkName(what, name string) error {
-	switch {
-	case strings.HasSuffix(name, " "):
-		return fmt.Errorf("sqllock: %s %q: MySQL has no names that end with a space", what, name)
-	case strings.ContainsFunc(name, func(r rune) bool { return r > 0xFFFF }):
-		return fmt.Errorf("sqllock: %s %q: MySQL has no names with characters beyond U+FFFF", what, name)
+	err := errors.Join(sqlkit.CheckMySQLName("TableName", t.Name), sqlkit.CheckMySQLName("Schema", t.Schema))
+	if err != nil {
+		return fmt.Errorf("sqllock: %w", err)
 	}
 	return nil
 }
@@ -53,7 +45,7 @@ type DB struct {
 }
 
 // queries are the statements that a DB executes: the first six call a procedure.
-type queries struct{ acquire, extend, release, update, revoke, cleanup, inspect, list, enumerate, verify string }
+type queries struct{ acquire, extend, release, update, revoke, cleanup, inspect, list, enumerate, routines string }
 
 // routines are the procedures; each has a file.
 var routines = []string{"acquire", "extend", "release", "cleanup", "update", "revoke"}
@@ -80,7 +72,7 @@ func New(d dialect.Pool, t dialect.Table) *DB {
 	m.queries.update = sqlmigrate.Fill("CALL {update}(?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
 	m.queries.revoke = sqlmigrate.Fill("CALL {revoke}(?, ?, ?, ?, ?)", m.names)
 	m.queries.list, m.queries.enumerate, m.queries.inspect = m.file("list"), m.file("enumerate"), m.file("inspect")
-	m.queries.verify = m.file("verify")
+	m.queries.routines = m.file("routines")
 	return m
 }
 
@@ -307,70 +299,40 @@ var wantedColumns = dialect.Columns(map[dialect.Kind]string{
 	dialect.KindValue: "mediumtext utf8mb4",
 })
 
-// indexes are those that the procedures name, and their columns.
-var indexes = []struct{ name, columns string }{
-	{"PRIMARY", "resource_name,slot"}, {"ends", "resource_name,expires_at,slot"}, {"holders", "lock_id"},
+// indexes are those that the procedures name.
+var indexes = []sqlkit.Index{
+	{Name: "PRIMARY", Columns: "resource_name,slot"}, {Name: "ends", Columns: "resource_name,expires_at,slot"},
+	{Name: "holders", Columns: "lock_id"},
 }
-
-// displayWidth matches the width that MariaDB, and old MySQL, add to integer types. It means
-// nothing.
-var displayWidth = regexp.MustCompile(`^(\w*int)\(\d+\)`)
 
 // Verify implements dialect.Database.
 func (m *DB) Verify(ctx context.Context) error {
-	var schema any
-	if m.of.Schema != "" {
-		schema = m.of.Schema
+	table, err := sqlkit.ReadMySQLTable(ctx, m.of.Schema, m.of.Name, sqlkit.TextWithCharset, m.read)
+	if err != nil {
+		return err
 	}
-	var args []any
-	for range 3 {
-		args = append(args, schema, m.of.Name, []byte(m.of.Name))
+	if table == nil {
+		return dialect.WrongSchema(fmt.Errorf("there is no table %s", m.names["table"]))
 	}
-	args = append(args, schema)
-	var exact []any
+	errs := table.Faults(m.names["table"], wantedColumns, indexes)
+	var found int
+	var latest int64
+	args, exact := []any{dialect.OrNull(m.of.Schema)}, []any{}
 	for _, routine := range routines {
 		name := m.of.Name + "_" + routine + version
 		args, exact = append(args, name), append(exact, []byte(name))
 	}
-	args = append(args, exact...)
-	has := map[string]map[string]string{"engine": {}, "column": {}, "index": {}, "routine": {}}
-	err := m.read(ctx, m.queries.verify, args, func(rows *sql.Rows) error {
-		var kind, name, value string
-		err := rows.Scan(&kind, &name, &value)
-		if has[kind] != nil {
-			has[kind][name] = displayWidth.ReplaceAllString(value, "$1")
-		}
-		return err
+	err = m.read(ctx, m.queries.routines, append(args, exact...), func(rows *sql.Rows) error {
+		return rows.Scan(&found)
 	})
 	if err != nil {
 		return err
 	}
-	table := m.names["table"]
-	if len(has["engine"]) == 0 {
-		return dialect.WrongSchema(fmt.Errorf("there is no table %s", table))
-	}
-	errs := dialect.CheckColumns(table, has["column"], wantedColumns)
-	for _, engine := range has["engine"] {
-		if !strings.EqualFold(engine, "InnoDB") {
-			errs = append(errs, fmt.Errorf("%s has engine %s, and has to have InnoDB", table, engine))
-		}
-	}
-	for _, index := range indexes {
-		var list []string
-		for seq := 1; has["index"][fmt.Sprint(index.name, " ", seq)] != ""; seq++ {
-			list = append(list, has["index"][fmt.Sprint(index.name, " ", seq)])
-		}
-		if columns := strings.Join(list, ","); columns != index.columns {
-			errs = append(errs, fmt.Errorf("index %s of %s is on (%s), and has to be on (%s)", index.name, table,
-				columns, index.columns))
-		}
-	}
-	if len(has["routine"]) < len(routines) {
+	if found < len(routines) {
 		errs = append(errs, fmt.Errorf(
 			"of the %d procedures of this version this user sees %d: it may lack EXECUTE on them, or another table,"+
-				" whose name differs by case or accents only, has them", len(routines), len(has["routine"])))
+				" whose name differs by case or accents only, has them", len(routines), found))
 	}
-	var latest int64
 	err = m.read(ctx, m.schema().LatestQuery(), nil, func(rows *sql.Rows) error { return rows.Scan(&latest) })
 	return dialect.WithMigrations(m.schema(), latest, err, errs)
 }

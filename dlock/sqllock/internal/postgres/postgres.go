@@ -242,7 +242,7 @@ func (p *DB) Verify(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(columns), &has); err != nil {
 		return fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
 	}
-	errs := dialect.CheckColumns(n["table"], has, wantedColumns)
+	errs := sqlkit.CheckColumns(n["table"], has, wantedColumns)
 	if kind != "p" {
 		errs = append(errs, fmt.Errorf("%s is unlogged or temporary: a crash of the server would empty it", n["table"]))
 	}

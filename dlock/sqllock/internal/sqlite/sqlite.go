@@ -293,7 +293,7 @@ func (s *DB) Verify(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(t.columns), &has); err != nil {
 		return fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
 	}
-	errs := dialect.CheckColumns(s.table, has, wantedColumns)
+	errs := sqlkit.CheckColumns(s.table, has, wantedColumns)
 	const key = "resource_name BINARY, slot BINARY"
 	if t.key != key {
 		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (%s)", s.table, t.key, key))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
@@ -211,7 +212,7 @@ func (m *DB) Verify(ctx context.Context) error {
 	for _, c := range columns {
 		has[c.Name] = c.Type
 	}
-	errs := dialect.CheckColumns(m.names["table"], has, wantedColumns)
+	errs := sqlkit.CheckColumns(m.names["table"], has, wantedColumns)
 	if key != "resource_name,slot" {
 		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)",
 			m.names["table"], key))

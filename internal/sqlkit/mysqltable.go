@@ -1,0 +1,93 @@
+package sqlkit
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// CheckMySQLName returns what is wrong with the name of a table or database, which the server would
+// refuse later.
+func CheckMySQLName(what, name string) error {
+	switch {
+	case strings.HasSuffix(name, " "):
+		return fmt.Errorf("%s %q: MySQL has no names that end with a space", what, name)
+	case strings.ContainsFunc(name, func(r rune) bool { return r > 0xFFFF }):
+		return fmt.Errorf("%s %q: MySQL has no names with characters beyond U+FFFF", what, name)
+	}
+	return nil
+}
+
+// A MySQLTable is what the catalogue of MySQL says about a table.
+type MySQLTable struct {
+	engine  string
+	columns map[string]string // their types
+	indexes map[string]string // column 1 of the index PRIMARY is that of "PRIMARY 1"
+}
+
+// A TextType says what the catalogue adds to the types of columns of text.
+type TextType string
+
+const (
+	TextWithCharset   TextType = "CHARACTER_SET_NAME"
+	TextWithCollation TextType = "COLLATION_NAME"
+)
+
+//go:embed mysql_table.sql
+var mysqlTable string
+
+// displayWidth matches the width that MariaDB, and old MySQL, add to integer types. It means
+// nothing.
+var displayWidth = regexp.MustCompile(`^(\w*int)\(\d+\)`)
+
+// ReadMySQLTable returns nil if there is no such table, or this user has no right to it. A schema
+// of "" is that of the connection. read calls row for each row of a query.
+func ReadMySQLTable(ctx context.Context, schema, name string, text TextType,
+	read func(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error) (*MySQLTable, error) {
+	of := []any{sql.NullString{String: schema, Valid: schema != ""}, name, []byte(name)}
+	t := &MySQLTable{columns: map[string]string{}, indexes: map[string]string{}}
+	query := strings.ReplaceAll(mysqlTable, "{text}", string(text))
+	err := read(ctx, query, append(append(of, of...), of...), func(rows *sql.Rows) error {
+		var kind, name, value string
+		err := rows.Scan(&kind, &name, &value)
+		switch kind {
+		case "engine":
+			t.engine = value
+		case "column":
+			t.columns[name] = displayWidth.ReplaceAllString(value, "$1")
+		case "index":
+			t.indexes[name] = value
+		}
+		return err
+	})
+	if err != nil || t.engine == "" {
+		return nil, err
+	}
+	return t, nil
+}
+
+// An Index is the name of an index, and its columns in order, with commas between.
+type Index struct{ Name, Columns string }
+
+// Faults returns how the table, which goes by this name, differs from what is needed. What it has
+// besides is ignored.
+func (t *MySQLTable) Faults(name string, columns []Column, indexes []Index) []error {
+	faults := CheckColumns(name, t.columns, columns)
+	if !strings.EqualFold(t.engine, "InnoDB") {
+		faults = append(faults, fmt.Errorf("%s has engine %s, and has to have InnoDB", name, t.engine))
+	}
+	for _, want := range indexes {
+		var list []string
+		for seq := 1; t.indexes[fmt.Sprint(want.Name, " ", seq)] != ""; seq++ {
+			list = append(list, t.indexes[fmt.Sprint(want.Name, " ", seq)])
+		}
+		if on := strings.Join(list, ","); on != want.Columns {
+			faults = append(faults, fmt.Errorf("index %s of %s is on (%s), and has to be on (%s)", want.Name, name, on,
+				want.Columns))
+		}
+	}
+	return faults
+}
