@@ -184,7 +184,7 @@ func (s *Store) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *Store) call(ctx context.Context, script *redis.Script, args ...any) ([]any, error) {
+func (s *Store) call(ctx context.Context, script *rediskit.Script, args ...any) ([]any, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}

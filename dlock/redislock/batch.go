@@ -61,7 +61,7 @@ func newBatcher(client redis.UniversalClient, pool int, merge bool) *batcher {
 
 // A call runs a script for some items.
 type call struct {
-	script *script
+	script *rediskit.Script
 	common []any    // arguments
 	keys   []string // one for each item
 	also   []string // further keys to declare
@@ -271,7 +271,7 @@ func pipeline(ctx context.Context, client redis.UniversalClient, calls []*call) 
 		pipe = client.Pipeline()
 		for i, c := range calls {
 			if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-				cmds[i] = pipe.Eval(ctx, c.script.source, c.declared(), c.args()...)
+				cmds[i] = pipe.Eval(ctx, c.script.Source, c.declared(), c.args()...)
 			}
 		}
 		if pipe.Len() > 0 {

@@ -87,8 +87,8 @@ func slotArg(g *dlock.Grant) string {
 
 // batches divides the grants into runs of a script: at most scriptItems leases each, and of a
 // single name if the keys must be on one node.
-func (s *Store) batches(grants []dlock.Grant, script *script, common []any, items func(run []int) []any) ([]*batch,
-	error) {
+func (s *Store) batches(grants []dlock.Grant, script *rediskit.Script, common []any,
+	items func(run []int) []any) ([]*batch, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
