@@ -120,9 +120,7 @@ func secretSQL(t *testing.T, server *sqltest.Server, driver, settings string,
 //
 // Fails when a store quotes what its client was made of, or an error its request.
 func TestSecretsAreNotTold(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out by -short")
-	}
+	testkit.SkipShort(t)
 	var drivers told // the drivers' own words are not ours, but they stand in the same log
 	redis.SetLogger(&drivers)
 	if err := mysql.SetLogger(&drivers); err != nil {

@@ -84,9 +84,7 @@ func host(addr string) {
 // when the server shuts down before the timers have drained, when PreStopDelay is 0, and when the
 // documented nginx configuration turns proxy_next_upstream off or lacks http_503.
 func TestARollingRestartLosesNoRequest(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a quarter of a minute, on real servers")
-	}
+	testkit.SkipShort(t)
 	t.Parallel()
 	doc, err := os.ReadFile("../docs/load-balancers.md")
 	if err != nil {

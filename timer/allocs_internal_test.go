@@ -28,9 +28,7 @@ func dueAgainWith(
 	t *testing.T, hooks Hooks, lock dlock.DistributedLock, run func(context.Context) error,
 ) (s *Scheduler, tick func()) {
 	t.Helper()
-	if testkit.RaceDetector {
-		t.Skip("the race detector allocates, too: make test runs this a second time, without it")
-	}
+	testkit.SkipRace(t)
 	s, err := New(Config{Lock: lock, Registerer: prometheus.NewRegistry(), Hooks: hooks,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
 		Timer{Name: "a", Schedule: schedule.Every(5 * time.Second), Run: run})

@@ -22,9 +22,7 @@ import (
 //
 // Fails when history begins with room for all that it may hold.
 func TestIdleTimersAreSmall(t *testing.T) {
-	if testkit.RaceDetector {
-		t.Skip("measured without the race detector")
-	}
+	testkit.SkipRace(t)
 	t.Run("without metrics", func(t *testing.T) { idleTimersAreSmall(t, nil) })
 	t.Run("with metrics", func(t *testing.T) { idleTimersAreSmall(t, prometheus.NewRegistry()) })
 }
@@ -67,9 +65,7 @@ func idleTimersAreSmall(t *testing.T, registerer prometheus.Registerer) {
 //
 // Fails when history begins with room for all that it may hold.
 func TestTimersThatHaveRunAreSmall(t *testing.T) {
-	if testkit.RaceDetector {
-		t.Skip("the race detector makes everything larger")
-	}
+	testkit.SkipRace(t)
 	const n = 20_000
 	timers := make([]Timer, n)
 	run := func(context.Context) error { return nil }

@@ -10,6 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 func TestConformance(t *testing.T) {
@@ -29,9 +30,7 @@ func TestConformance(t *testing.T) {
 
 // The same promises hold on the real clock; this also shows that the suite works on one.
 func TestConformanceInRealTime(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for real")
-	}
+	testkit.SkipShort(t)
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
 			PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true, Enumeration: true},

@@ -69,7 +69,7 @@ func TestSessionKilled(t *testing.T) {
 // it is back.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	onOwn(t, func(t *testing.T, s subject) {
 		n := s.open(t, nativelock.Options{})
 		held := mustGet(t, n, request("x", 0, time.Minute))
@@ -100,7 +100,7 @@ func TestCallersGo(t *testing.T) {
 		n := s.open(t, nativelock.Options{})
 		held := mustGet(t, n, request("x", 0, time.Minute))
 		if err := s.server.Pause(); err != nil {
-			t.Skip(err)
+			t.Fatal(err)
 		}
 		late := request("late", 0, time.Minute)
 		impatient := func(call func(ctx context.Context) error) {
@@ -203,7 +203,7 @@ func (n numbered) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 // Fails when calls wait for their turn without watching their context.
 func TestI1I2I7Frozen(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	onOwn(t, func(t *testing.T, s subject) {
 		open, last := s.hosts(t), new(atomic.Int64)
 		c := crowd.Gather(t, crowdOptions, numbered{open(), last}, numbered{open(), last})
@@ -211,7 +211,7 @@ func TestI1I2I7Frozen(t *testing.T) {
 		for range 2 {
 			froze := time.Now()
 			if err := s.server.Pause(); err != nil {
-				t.Skip(err)
+				t.Fatal(err)
 			}
 			paused := time.Now()
 			time.Sleep(5 * faultTTL / 2) // the outage

@@ -40,14 +40,14 @@ func conform(t *testing.T, hosts func(testing.TB) func() dlock.DistributedLock) 
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	onEach(t, func(t *testing.T, s subject) { conform(t, s.hosts) })
 }
 
 // Fails when a session tries its own locks again.
 func TestContention(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	onEach(t, func(t *testing.T, s subject) {
 		for _, c := range []struct{ slots, workers, attempts int }{{1, 16, 100}, {5, 16, 100}, {5, 5, 140},
 			{16, 16, 140}, {50, 16, 140}} {
@@ -189,7 +189,7 @@ func TestLeftToExpire(t *testing.T) {
 				return err == nil
 			})
 		}
-		sqltest.SkipShort(t)
+		testkit.SkipShort(t)
 		time.Sleep(2500 * time.Millisecond) // longer than the server would have waited
 		after := s.exec(t, s.sessions)
 		for _, id := range strings.Fields(before) {

@@ -342,7 +342,7 @@ func sqlStateOf(err error) string {
 //
 // Fails when clear has only its first way: it reads pg_locks, which needs room, too.
 func TestLockTableFullAdvisory(t *testing.T) {
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"max_locks_per_transaction=10",
 		"max_connections=20"}}))

@@ -15,7 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/nativelock"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A fakeSQLServer is a driver.Connector that does what the statements of SQLServerAppLock mean, as
@@ -193,7 +193,7 @@ func (r *fakeRows) Next(dest []driver.Value) error {
 }
 
 func TestConformanceSQLServerAppLock(t *testing.T) {
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	conform(t, func(t testing.TB) func() dlock.DistributedLock {
 		server := newFakeSQLServer(t)

@@ -80,7 +80,7 @@ func TestAudit(t *testing.T) {
 // Fails when the lag or min_slaves_good_slaves is ignored, or when a replica is taken for a master.
 func TestAuditOfReplicas(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	master, replica := redistest.New(t, usual), redistest.New(t, usual)
 	store := storeAt(t, master, redislock.Options{})
 	if err := replica.Client().ReplicaOf(t.Context(), "127.0.0.1", fmt.Sprint(master.Port())).Err(); err != nil {
@@ -212,7 +212,7 @@ func TestAuditEndsWithItsContext(t *testing.T) {
 // Fails when only one node is examined, or when the warning does not name it.
 func TestAuditOfSeveralServers(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	cluster := redistest.NewCluster(t, 3, usual)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Password: canary})
 	defer client.Close()

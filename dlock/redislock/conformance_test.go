@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
@@ -86,7 +87,7 @@ func TestConformanceMiniredis(t *testing.T) {
 // where they are counted.
 func TestConformanceSingle(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	server := redistest.New(t)
 	f := features
 	f.OneRoundTrip = true
@@ -113,7 +114,7 @@ func TestConformanceSingle(t *testing.T) {
 // of one would use.
 func TestConformanceSingleTagged(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	server := redistest.Shared(t)
 	client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})
 	dlocktest.Run(t, dlocktest.Harness{Features: features,
@@ -122,7 +123,7 @@ func TestConformanceSingleTagged(t *testing.T) {
 
 func TestConformanceCluster(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
 	dlocktest.Run(t, dlocktest.Harness{Features: features,
@@ -131,7 +132,7 @@ func TestConformanceCluster(t *testing.T) {
 
 func TestConformanceSentinel(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	s := redistest.NewSentinel(t)
 	dlocktest.Run(t, dlocktest.Harness{Features: features, New: func(t testing.TB) dlocktest.Namespace {
 		opts := redislock.Options{Prefix: shop + rand.Text() + ":", QuarantineTTL: suiteTTL}

@@ -121,7 +121,7 @@ func TestScriptsAreSentAgain(t *testing.T) {
 // Fails when redirections are not followed.
 func TestClusterMovesASlot(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
 	defer client.Close()

@@ -16,9 +16,7 @@ import (
 // Fails when slot and token of each lease are arguments by themselves (extend.lua's ARGV[3] and
 // following, in place of one text).
 func TestAllocationsOfARenewal(t *testing.T) {
-	if testkit.RaceDetector {
-		t.Skip("the race detector allocates")
-	}
+	testkit.SkipRace(t)
 	_, store := shared(t, unique("renewal"))
 	ctx := t.Context()
 	grants := make([]dlock.Grant, redislock.ScriptItems)

@@ -26,7 +26,7 @@ import (
 // the first sentinel of the list has to answer.
 func TestI1SentinelFailover(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
 	var stores []dlock.DistributedLock
 	for range 2 {
@@ -65,7 +65,7 @@ func must(t *testing.T, err error) {
 // looks), and when the first answer of a sentinel counts (the same).
 func TestMasterThatOnlyHostsReach(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relays: true})
 	r := newRivals(t, s)
 	one := r.store()
@@ -104,7 +104,7 @@ func wantHolder(t *testing.T, server *redistest.Server) {
 // Fails when connections to the old master are used without asking (two valid leases for as long).
 func TestMasterThatStoodStill(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
 	r := newRivals(t, s)
 	one, two := r.store(), r.store()
@@ -132,7 +132,7 @@ func TestMasterThatStoodStill(t *testing.T) {
 // Fails when any sentinel that answers is believed.
 func TestHostsCutOffWithTheOldMaster(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relays: true})
 	r := newRivals(t, s)
 	var addrs []string
@@ -291,7 +291,7 @@ func renewedOnTheNewMaster(t *testing.T) bool {
 // Fails when the old connections are left to themselves: the calls wait for their deadline.
 func TestCallsToTheOldMasterEnd(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{})
 	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
 	warm(t, store)

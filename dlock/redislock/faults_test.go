@@ -60,7 +60,7 @@ func TestI2I7ServerFrozen(t *testing.T) {
 	for range rounds(3) {
 		frozen := time.Now()
 		if err := server.Pause(); err != nil {
-			t.Skip(err)
+			t.Fatal(err)
 		}
 		paused := time.Now()
 		time.Sleep(3 * faultTTL / 2) // the outage
@@ -172,7 +172,7 @@ func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 // Fails when the mark is not the server's master_replid.
 func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	server := redistest.New(t, redistest.Options{Persistence: redistest.RDB})
 	c := gather(t, server.Addr(), server.Addr())
 	c.Grants(20, 10*time.Second)
@@ -201,7 +201,7 @@ func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
 // Fails when extend.lua reports leases lost that another run of the server granted.
 func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	const ttl = 20 * time.Second
 	server := redistest.New(t, redistest.Options{Persistence: redistest.AOF})
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
@@ -257,7 +257,7 @@ func TestI2HostCutOffWithoutReset(t *testing.T) {
 // package dlock.
 func TestConnectionResets(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	server := redistest.New(t)
 	proxy := servertest.NewProxyFor(t, server.Addr())
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: proxy.Addr()})
@@ -301,7 +301,7 @@ func TestConnectionResets(t *testing.T) {
 // Fails when the timer of the trust window does not start: the lease is still held.
 func TestI7ServerGone(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	server := redistest.New(t)
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
 	defer client.Close()
@@ -340,7 +340,7 @@ func TestI7ServerGone(t *testing.T) {
 // Fails when the map of the nodes is not looked up again: nothing is granted for a minute.
 func TestI1ClusterFailover(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	cluster := redistest.NewClusterWithReplicas(t, 3, 1)
 	client := func() redis.UniversalClient {
 		c := redis.NewClusterClient(&redis.ClusterOptions{Password: canary, Addrs: cluster.Addrs()})

@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // On a Cluster of one shard both kinds of client work, each with its own form of the keys. The
@@ -22,7 +23,7 @@ import (
 // Fails when a *redis.ClusterClient does not look at the plain form of the keys.
 func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	cluster := redistest.NewCluster(t, 1)
 	single := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: cluster.Addrs()[0]})
 	defer single.Close()
@@ -63,7 +64,7 @@ func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 // Fails when a key in the other form, which is on another node, has to be there.
 func TestTaggedKeysThroughAProxy(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	cluster := redistest.NewCluster(t, 3)
 	direct := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs(),
 		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})

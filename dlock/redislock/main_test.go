@@ -127,12 +127,3 @@ func newSession(t testing.TB, store dlock.DistributedLock, ttl, timeout time.Dur
 	t.Cleanup(func() { s.Close(context.Background()) })
 	return s
 }
-
-// long marks a test that -short, which is meant to be repeated, leaves out. It is part of make
-// test.
-func long(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("left out by -short")
-	}
-}

@@ -23,7 +23,7 @@ import (
 // Fails when a script treats a key that has not been moved yet as missing.
 func TestI1ReshardingUnderALease(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	cluster, store := clusterOf(t, redislock.Options{})
 	var all sync.WaitGroup
 	for _, mutex := range []bool{false, true} {
@@ -154,7 +154,7 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 // Fails when a script does not look whether the keys are being moved.
 func TestReshardingMeetsNoKeyTwice(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	cluster, _ := clusterOf(t, redislock.Options{})
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
 	defer client.Close()

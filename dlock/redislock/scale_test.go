@@ -29,7 +29,7 @@ import (
 // is counted twice.
 func TestLoadDividesOnACluster(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	const names, hosts = 600, 4
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})

@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // cycle calls every operation of a store once.
@@ -206,7 +207,7 @@ func TestTLSAndPassword(t *testing.T) {
 // The error for a client of one Cluster node says what to pass instead.
 func TestNodeOfAClusterIsRefused(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: cluster.Addrs()[0]})
 	defer client.Close()

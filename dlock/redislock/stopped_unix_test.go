@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/timertest"
 )
 
@@ -49,13 +50,13 @@ func stoppedOptions(prefix string) redislock.Options {
 // Fails as timertest.Stopped says.
 func TestOverridesWhileStopped(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	overridesWhileStopped(t, "redis", redistest.Shared(t).Addr())
 }
 
 func TestOverridesWhileStoppedCluster(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	overridesWhileStopped(t, "cluster", redistest.NewCluster(t, 3).Addrs()...)
 }
 

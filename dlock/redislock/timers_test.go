@@ -12,6 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/timertest"
 )
 
@@ -21,7 +22,7 @@ const timersTTL = 3 * time.Second
 // The same on a Cluster, there, too, as the user of docs/redis.md.
 func TestTimersCluster(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
 	t.Cleanup(func() { client.Close() })

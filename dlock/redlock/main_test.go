@@ -48,20 +48,11 @@ const (
 	shop = "shop:"
 )
 
-// long marks a test that -short, which is meant to be repeated, leaves out. It is part of make
-// test.
-func long(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("left out by -short")
-	}
-}
-
 // It has fewer features than redislock; see the package doc. It connects as the user of
 // docs/redis.md.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	long(t)
+	testkit.SkipShort(t)
 	var clients []redis.UniversalClient
 	for range 3 {
 		client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: redistest.New(t).Addr()})

@@ -39,7 +39,7 @@ func TestMissingOverrideColumns(t *testing.T) {
 
 // Fails when a grant within a limit does not count the leases of all slots.
 func TestLimitsWhileGrantingMySQL(t *testing.T) {
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
 	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 4, 60))
@@ -47,7 +47,7 @@ func TestLimitsWhileGrantingMySQL(t *testing.T) {
 
 // Fails when the transaction does not read the snapshot again.
 func TestLimitsWhileGrantingSQLite(t *testing.T) {
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	brisk(t)
 	t.Parallel()
 	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), testkit.Rounds(t, 4, 60))

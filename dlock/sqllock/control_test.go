@@ -178,7 +178,7 @@ func (c *limitCheck) gives(token string) {
 // Fails when leases above a lowered limit are not counted, and when an update locks rows in another
 // order than an extension.
 func TestLimitsWhileGrantingPostgres(t *testing.T) {
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)
 	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 6, 150))

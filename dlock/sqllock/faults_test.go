@@ -45,7 +45,7 @@ func frozen(t *testing.T, server *sqltest.Server, s subject, rounds int) {
 	for range rounds {
 		froze := time.Now()
 		if err := server.Pause(); err != nil {
-			t.Skip(err)
+			t.Fatal(err)
 		}
 		paused := time.Now()
 		time.Sleep(3 * faultTTL / 2) // the outage
@@ -103,7 +103,7 @@ func TestI2I7FrozenPostgres(t *testing.T) {
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			sqltest.SkipShort(t)
+			testkit.SkipShort(t)
 			if way != "pgx" {
 				testkit.Long(t)
 			}
@@ -119,7 +119,7 @@ func TestI1I4KilledPostgres(t *testing.T) {
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			sqltest.SkipShort(t)
+			testkit.SkipShort(t)
 			if way != "pgx" {
 				testkit.Long(t)
 			}
@@ -180,7 +180,7 @@ func TestI7CutOffPostgres(t *testing.T) {
 	for way, cuts := range map[string]int{"pgx": testkit.Rounds(t, 3, 30), "database/sql": 3, "PgBouncer": 3} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			sqltest.SkipShort(t)
+			testkit.SkipShort(t)
 			if way != "pgx" {
 				testkit.Long(t)
 			}

@@ -17,7 +17,7 @@ import (
 // Fails when a call does not end with its context.
 func TestI2I7FrozenMySQL(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	server := sqltest.MariaDB(t)
 	frozen(t, server, mysqlOn(t, server, oneTrip).migrated(t), testkit.Rounds(t, 1, 3))
 }
@@ -34,7 +34,7 @@ func TestI1I4KilledMySQL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sqltest.SkipShort(t)
+			testkit.SkipShort(t)
 			if name != "plain" {
 				testkit.Long(t)
 			}
@@ -50,7 +50,7 @@ func TestI7CutOffMySQL(t *testing.T) {
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			sqltest.SkipShort(t)
+			testkit.SkipShort(t)
 			cuts := testkit.Rounds(t, 3, 10)
 			if way == "prepared" {
 				testkit.Long(t)

@@ -205,7 +205,7 @@ func (s stranger) database() (name string) {
 // Fails when error 1205 is not known.
 func TestLockWaitTellsWhyMySQL(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	store, other, _ := sceneMySQL(t, oneTrip)
 	g, err := store.TryAcquire(t.Context(), request("a", 0))
 	if err != nil {

@@ -36,7 +36,7 @@ func TestTableNamesMySQL(t *testing.T) {
 	}
 	t.Run("in lower case", func(t *testing.T) {
 		t.Parallel()
-		sqltest.SkipShort(t)
+		testkit.SkipShort(t)
 		s := mysqlOn(t, quickMariaDB(t, "lower-case-table-names=1"), oneTrip)
 		for range testkit.Rounds(t, 0, 1) {
 			quotedTables(t, s)

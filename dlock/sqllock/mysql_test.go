@@ -108,7 +108,7 @@ func quickMariaDB(t testing.TB, settings ...string) *sqltest.Server {
 
 func TestConformanceMySQL(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	server := quickMariaDB(t)
 	for way, params := range mysqlWays(t, server) {
 		t.Run(way, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestTimersMySQL(t *testing.T) {
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			sqltest.SkipShort(t)
+			testkit.SkipShort(t)
 			if way == "prepared" {
 				testkit.Long(t) // it is the same store, reached in another way
 			}
@@ -136,7 +136,7 @@ func TestTimersMySQL(t *testing.T) {
 }
 
 func TestContentionMySQL(t *testing.T) {
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
 	for _, c := range contentions { // half of them: a grant takes longer than in Postgres
@@ -154,7 +154,7 @@ func TestContentionMySQL(t *testing.T) {
 // and they for it.
 func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	server := quickMariaDB(t)
 	for _, way := range []string{"read committed", "strange"} {
 		t.Run(way, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 // COMMITTED.
 func TestReplicasMySQL(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	for i, format := range []string{"STATEMENT", "MIXED", "ROW"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -291,7 +290,7 @@ func TestCleanupWaitsForNobodyPostgres(t *testing.T) {
 // Fails when a statement has no lock timeout: it would outlive its process in the server.
 func TestLockedTablePostgres(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	s, pool := postgresWithPool(t)
 	tx, err := pool.Begin(t.Context())
 	if err != nil {

@@ -33,7 +33,7 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			sqltest.SkipShort(t)
+			testkit.SkipShort(t)
 			server := sqltest.SharedPostgres(t)
 			proxy := servertest.NewProxyFor(t, server.Addr())
 			dsn := strings.Replace(server.DSN("", "", server.NewDatabase(t)), server.Addr(), proxy.Addr(), 1)

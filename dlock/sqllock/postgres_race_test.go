@@ -255,7 +255,7 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 // minutes.
 func TestSilentLossPostgres(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	server := sqltest.SharedPostgres(t)
 	proxy := servertest.NewProxyFor(t, server.Addr())
 	dsn := strings.Replace(server.DSN("", "", server.NewDatabase(t)), server.Addr(), proxy.Addr(), 1)

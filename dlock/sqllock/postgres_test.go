@@ -142,7 +142,7 @@ func TestConformancePostgres(t *testing.T) {
 	for _, way := range postgresWays {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			sqltest.SkipShort(t)
+			testkit.SkipShort(t)
 			if way.name != "pgx" {
 				testkit.Long(t) // they are the same store, reached in another way
 			}
@@ -191,7 +191,7 @@ func againIfPgBouncerCrashed(t *testing.T) {
 }
 
 func TestContentionPostgres(t *testing.T) {
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	t.Parallel()
 	// Only a crash would lose data, and there is none here.
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)

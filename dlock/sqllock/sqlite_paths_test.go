@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/servertest"
 )
 
 // childTries prints the results of Verify and of an acquire of a mutex.
@@ -43,7 +44,7 @@ func startMounted(t testing.TB, path, from, to string) *process {
 	t.Helper()
 	if out, err := exec.Command("unshare", "--mount", "--propagation", "private", "mount", "--bind", from,
 		to).CombinedOutput(); err != nil {
-		t.Skipf("nothing can be mounted here: %v, %s", err, out)
+		servertest.Require(t, fmt.Errorf("nothing can be mounted here: %w, %s", err, out), "run it as root on Linux")
 	}
 	return startAs(t, "tries", 0, path, "unshare", "--mount", "--propagation", "private", "sh", "-c",
 		`mount --bind "$1" "$2" && exec "$3"`, "sh", from, to)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
 )
@@ -58,7 +57,7 @@ func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
 func TestI1I4ProcessesSQLite(t *testing.T) {
 	t.Parallel()
 	brisk(t)
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	for _, slots := range []int{1, 5, 16} {
 		t.Run(fmt.Sprint("N=", slots), func(t *testing.T) {
 			t.Parallel()

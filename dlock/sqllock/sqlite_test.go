@@ -143,7 +143,7 @@ func TestConformanceSQLite(t *testing.T) {
 
 // Fails when the transaction does not read the snapshot again.
 func TestContentionSQLite(t *testing.T) {
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	brisk(t)
 	t.Parallel()
 	for _, c := range contentions {
@@ -155,7 +155,7 @@ func TestContentionSQLite(t *testing.T) {
 // Timers on several hosts keep I1 to I12. For the outages of I7 another process keeps the file
 // locked.
 func TestTimersSQLite(t *testing.T) {
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	brisk(t)
 	t.Parallel()
 	timertest.Run(t, timertest.Harness{

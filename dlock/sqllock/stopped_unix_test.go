@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/timertest"
 )
 
@@ -42,14 +43,14 @@ func init() {
 // Fails as timertest.Stopped says.
 func TestOverridesWhileStoppedPostgres(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	s := postgres(t, "database/sql").migrated(t).app(t)
 	overridesWhileStopped(t, s, "pgx", sqltest.SharedPostgres(t).DSN("app", "", s.database))
 }
 
 func TestOverridesWhileStoppedMySQL(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	server := sqltest.SharedMariaDB(t)
 	s := mysqlOn(t, server, oneTrip).migrated(t).app(t)
 	overridesWhileStopped(t, s, "mysql", server.DSN("app", "", s.database)+oneTrip)
@@ -57,7 +58,7 @@ func TestOverridesWhileStoppedMySQL(t *testing.T) {
 
 func TestOverridesWhileStoppedSQLite(t *testing.T) {
 	t.Parallel()
-	sqltest.SkipShort(t)
+	testkit.SkipShort(t)
 	brisk(t)
 	path := sqlitePath(t)
 	overridesWhileStopped(t, sqliteOn(path).migrated(t), "sqlite", sqliteDSN(path))

@@ -43,7 +43,7 @@ func TestTimersPostgres(t *testing.T) {
 	for _, way := range postgresWays {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			sqltest.SkipShort(t)
+			testkit.SkipShort(t)
 			if way.name != "pgx" {
 				testkit.Long(t) // they are the same store, reached in another way
 			}

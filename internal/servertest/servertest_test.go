@@ -102,9 +102,7 @@ func TestSecondPort(t *testing.T) {
 func TestDescendants(t *testing.T) {
 	t.Parallel()
 	sh, err := exec.LookPath("sh")
-	if err != nil {
-		t.Skip(err)
-	}
+	Require(t, err, "install a shell")
 	s := start(t, Program{
 		Name: "family",
 		Command: func(s *Server) (*exec.Cmd, error) {

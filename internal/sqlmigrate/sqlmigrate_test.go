@@ -405,14 +405,14 @@ func TestUpAndVerifyEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sqltest.SkipShort(t)
+			testkit.SkipShort(t)
 			server, s := start(t)
 			db, schema := s.open(t), s.schema("jobs", 1)
 			if err := schema.Up(patient(t), db); err != nil {
 				t.Fatal(err)
 			}
 			if err := server.Pause(); err != nil {
-				t.Skip(err)
+				t.Fatal(err)
 			}
 			for what, call := range map[string]func(context.Context, *sql.DB) error{"up": schema.Up,
 				"verify": schema.Verify} {

@@ -242,9 +242,8 @@ func TestPauseAndResume(t *testing.T) {
 func TestSharedMemory(t *testing.T) {
 	t.Parallel()
 	const table = "/proc/sysvipc/shm"
-	if _, err := os.Stat(table); err != nil {
-		t.Skip("the blocks cannot be listed here")
-	}
+	_, err := os.Stat(table)
+	servertest.Require(t, err, "run it on Linux, where the blocks can be listed")
 	s := Postgres(t)
 	must(t, s.Kill())
 	text, err := os.ReadFile(filepath.Join(s.Dir(), "data", "postmaster.pid"))
@@ -445,7 +444,7 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 	RequireMariaDB(t)
 	RequirePgBouncer(t)
 	if runtime.GOOS != "linux" {
-		t.Skip("there is no parent-death signal here")
+		servertest.Require(t, errors.New("a signal when a parent dies"), "run it on Linux")
 	}
 	self, err := os.Executable()
 	must(t, err)

@@ -109,11 +109,3 @@ var prefixes atomic.Int64
 // Unique returns the prefix with a number and a colon: no other test has it, nor the same test in
 // another round of -count.
 func Unique(prefix string) string { return fmt.Sprintf("%s%d:", prefix, prefixes.Add(1)) }
-
-// SkipShort skips a test that waits for real when -short asks for short tests.
-func SkipShort(t testing.TB) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("waits for real")
-	}
-}

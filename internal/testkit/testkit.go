@@ -9,6 +9,7 @@ package testkit
 
 import (
 	"os"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -39,6 +40,30 @@ func Rounds(t testing.TB, few, many int) int {
 }
 
 func wanted() bool { return os.Getenv(longEnv) == "1" }
+
+// SkipShort skips what waits for real, or needs a server that takes long to start, when -short asks
+// for what can be repeated often.
+func SkipShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short")
+	}
+}
+
+// measured are the tests that scripts/test-all.sh runs without the race detector.
+const measured = "Alloc|CostsNothing|AreSmall"
+
+// SkipRace skips what counts allocations or bytes under the race detector, which makes some of its
+// own. make test runs it a second time, without it.
+func SkipRace(t testing.TB) {
+	t.Helper()
+	if !regexp.MustCompile(measured).MatchString(t.Name()) {
+		t.Fatalf("testkit: scripts/test-all.sh would not find %s: have %s in its name", t.Name(), measured)
+	}
+	if RaceDetector {
+		t.Skip("measured without the race detector")
+	}
+}
 
 // standsInTest fails the test unless the caller of our caller is its own function, or one written
 // inside of it.

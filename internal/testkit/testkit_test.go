@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"regexp"
@@ -27,8 +28,11 @@ func TestLongProofsAreLeftOut(t *testing.T) {
 // recorder is a test that goes on although it failed.
 type recorder struct {
 	testing.TB
+	name   string // "": that of the test
 	failed bool
 }
+
+func (r *recorder) Name() string { return cmp.Or(r.name, r.TB.Name()) }
 
 func (r *recorder) Fatal(...any)          { r.failed = true }
 func (r *recorder) Fatalf(string, ...any) { r.failed = true }
@@ -45,11 +49,21 @@ func TestLongInAHelperFails(t *testing.T) {
 	}
 }
 
+func TestSkipRaceInATestThatIsNotRunAgainFails(t *testing.T) {
+	again, never := &recorder{TB: t, name: "TestAllocationsOfARun"}, &recorder{TB: t, name: "TestARun"}
+	SkipRace(again)
+	SkipRace(never)
+	if again.failed || !never.failed {
+		t.Errorf("in a test that is run again it failed: %t, in another: %t", again.failed, never.failed)
+	}
+	script, err := os.ReadFile("../../scripts/test-all.sh")
+	if err != nil || !strings.Contains(string(script), "-run '"+measured+"'") {
+		t.Errorf("scripts/test-all.sh does not run %s: %v", measured, err)
+	}
+}
+
 // What make test-long runs is what has a long proof, this file's tests among them.
 func TestLongProofsAreFound(t *testing.T) {
-	if _, err := exec.LookPath("sh"); err != nil {
-		t.Skip(err)
-	}
 	list := exec.Command("sh", "scripts/test-long.sh", "list")
 	list.Dir, list.Stderr = "../..", os.Stderr
 	out, err := list.Output()

@@ -67,7 +67,7 @@ func (f *realFleet) hears() time.Duration { return f.suite.TTL/3 + 2*f.storeTime
 // Fails when the store's acquire or extend ignores an override, or does not report it, and when
 // hosts do not read what is reported.
 func control(s *suite, t *testing.T) {
-	long(t)
+	testkit.SkipShort(t)
 	t.Run("pause", func(t *testing.T) { t.Parallel(); pauses(s, t) })
 	t.Run("limit", func(t *testing.T) { t.Parallel(); limitOverridden(s, t) })
 	t.Run("trigger", func(t *testing.T) { t.Parallel(); triggers(s, t) })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -20,7 +21,7 @@ func draining(s *suite, t *testing.T) {
 	})
 	t.Run("a handler that never returns", func(t *testing.T) {
 		t.Parallel()
-		long(t)
+		testkit.SkipShort(t)
 		stuck(s, t)
 	})
 }

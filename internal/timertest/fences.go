@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -17,7 +18,7 @@ import (
 // Fails when Run.Fence is a constant, when the store counts the fences of a name in some other way
 // than up, and when it begins again after an expiry.
 func fences(s *suite, t *testing.T) {
-	long(t)
+	testkit.SkipShort(t)
 	f := s.fleet(t)
 	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2,
 		OnStoreDown: timer.StoreDownSkip,

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -19,7 +20,7 @@ import (
 // keeps its place), when a run is called on the scheduling goroutine, and when the slot of a run
 // past its MaxRunTime is renewed.
 func handlers(s *suite, t *testing.T) {
-	long(t)
+	testkit.SkipShort(t)
 	f := s.fleet(t)
 	forever, open := f.gate()
 	every := schedule.Every(s.Period)

@@ -87,11 +87,3 @@ var invariants = []invariant{
 	{"I13 several leaders have slots of their own", shards},
 	{"overrides reach every host", control},
 }
-
-// long marks a test that -short leaves out: it waits for a lease to end.
-func long(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("left out by -short")
-	}
-}

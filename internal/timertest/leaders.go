@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/leader"
 )
 
@@ -21,7 +22,7 @@ import (
 // Fails when a drain does not release the role, when hosts ask the store less often than they
 // should, and when a store grants a slot twice.
 func leaders(s *suite, t *testing.T) {
-	long(t)
+	testkit.SkipShort(t)
 	f := s.fleet(t)
 	e := &election{f: f, interval: 100 * time.Millisecond}
 	var hosts []*candidate

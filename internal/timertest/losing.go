@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -25,7 +26,7 @@ var cuts = map[string]dlocktest.Fault{
 // Fails when lost cancels nothing, and when the trust window is longer than the lease (trust
 // returns 2*ttl).
 func loss(s *suite, t *testing.T) {
-	long(t)
+	testkit.SkipShort(t)
 	for name, cut := range cuts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,7 +93,7 @@ func loss(s *suite, t *testing.T) {
 // Fails when the lease is as long as MaxRunTime, and when the store keeps it for two TTLs or ends
 // it early.
 func killed(s *suite, t *testing.T) {
-	long(t)
+	testkit.SkipShort(t)
 	f := s.fleet(t)
 	gate, open := f.gate()
 	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2, MaxRunTime: 3 * time.Hour,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -23,7 +24,7 @@ import (
 // that failed, when the heartbeat ends with a failure, and when the store waits longer than the
 // deadline of its context.
 func outages(s *suite, t *testing.T) {
-	long(t)
+	testkit.SkipShort(t)
 	t.Run("down at the start", func(t *testing.T) {
 		t.Parallel()
 		o := newOutage(s, t)

@@ -42,7 +42,7 @@ type StoppedHarness struct {
 // slot is free at once; when a release does not compare tokens; when two hosts run what was
 // triggered once; and when a host that stood still believes in its lease.
 func Stopped(t *testing.T, h StoppedHarness) {
-	long(t)
+	testkit.SkipShort(t)
 	s := &suite{Harness: Harness{TTL: StoppedTTL, Period: stoppedPeriod}, late: testkit.MeasureLateness(t, minStall)}
 	for name, outlived := range map[string]bool{"its leases survive": false, "its leases end": true} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,31 @@
+package tickslot_test
+
+import (
+	"regexp"
+	"testing"
+)
+
+// A test that skips for a reason that nobody lists may never run at all, here or in CI, and nobody
+// notices. So tests skip by servertest.Require, which make test lists and CI does not let pass, or
+// by one of testkit, for what another run does not leave out: Long, SkipShort and SkipRace.
+//
+// Fails when a test calls t.Skip.
+func TestSkipsAreSeen(t *testing.T) {
+	t.Parallel()
+	skip := regexp.MustCompile(`\w\.Skip(f|Now)?\(`)
+	may := map[string]string{
+		"internal/servertest/testing.go": "Require",
+		"internal/testkit/testkit.go":    "the others",
+		"dlock/dlocktest/harness.go":     "what a store need not keep, its Features say",
+		"cluster/clustertest/harness.go": "what a registry cannot show, its Registries say",
+	}
+	for path := range goFiles(t) {
+		skips := skip.MatchString(read(t, path))
+		if skips && may[path] == "" {
+			t.Errorf("%s skips: use servertest.Require, or one of testkit", path)
+		}
+		if !skips && may[path] != "" {
+			t.Errorf("%s does not skip any more: take it out of the list", path)
+		}
+	}
+}
