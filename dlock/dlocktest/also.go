@@ -195,9 +195,7 @@ func alsoAskedAgain(c *check) {
 	if c.h.Features.AtomicTick {
 		req.Tick = &dlock.Tick{At: thisSecond(), Max: 1}
 	}
-	first := a.mustAcquire(req)
-	for _, h := range []*host{a, b} { // full by now, but not for this token
-		again := h.mustAcquire(req)
+	same := func(first, again attempt) {
 		was, is := all(first.grant), all(again.grant)
 		for i := range was {
 			if is[i].Slot != was[i].Slot || is[i].Fence != was[i].Fence {
@@ -206,18 +204,31 @@ func alsoAskedAgain(c *check) {
 			}
 		}
 	}
+	first := a.mustAcquire(req)
+	for _, h := range []*host{a, b} { // full by now, but not for this token
+		same(first, h.mustAcquire(req))
+	}
 	a.free("one token", "limit", 3, 2)
 	c.want("release", b.release(all(first.grant)...), dlock.GrantOK)
 	c.want("second release", b.release(all(first.grant)...), dlock.GrantLost)
 	a.free("after the release", "limit", 3, 3)
 
-	req = c.with(c.brief("y", 1), limit, other)
-	brief := a.mustAcquire(req)
-	req.TTL = c.long
-	a.mustAcquire(req) // extends every part
-	until(brief.endedBy(c))
-	c.want("extend after a TTL", b.extend(c.long, all(brief.grant)...), dlock.GrantOK)
-	c.want("release", b.release(all(brief.grant)...), dlock.GrantOK)
+	c.whileHeld(func(ttl time.Duration) bool {
+		req := c.with(c.request("y", 1), limit, other)
+		req.TTL = ttl
+		brief := a.mustAcquire(req)
+		req.TTL = c.long
+		again := a.mustAcquire(req) // extends every part
+		if !again.got.Before(brief.heldUntil()) {
+			c.want("release", a.release(all(again.grant)...), dlock.GrantOK)
+			return false
+		}
+		same(brief, again)
+		until(brief.endedBy(c))
+		c.want("extend after a TTL", b.extend(c.long, all(brief.grant)...), dlock.GrantOK)
+		c.want("release", b.release(all(brief.grant)...), dlock.GrantOK)
+		return true
+	})
 }
 
 // alsoLostReply catches a grant that cannot be given back without knowing its slots.

@@ -2,6 +2,7 @@ package dlocktest
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 )
@@ -93,7 +94,7 @@ func expiredNot(c *check) {
 // name.
 func expiredEach(c *check) {
 	h := c.host()
-	name, got := h.fillWith(c.brief, c.request)
+	name, got := h.fillBriefly(2, 1)
 	ended, released := got[0], got[1]
 	mutex := h.mustAcquire(c.request(name, 0))
 	c.want("release", h.release(released.grant, mutex.grant), dlock.GrantOK)
@@ -105,30 +106,30 @@ func expiredEach(c *check) {
 	c.previousExpired("the mutex", h.mustAcquire(c.request(name, 0)), false)
 }
 
-// fillWith takes every slot of a semaphore, one with each request, and returns its name. If a busy
-// machine takes longer than the first lease lasts, its slot may be granted again: then it starts
-// over with another semaphore.
-func (h *host) fillWith(requests ...func(name string, slots int) dlock.Request) (string, []attempt) {
-	for n := range 10 {
-		name, taken := fmt.Sprint("s", n), map[int]bool{}
-		var got []attempt
-		for _, request := range requests {
-			a := h.mustAcquire(request(name, len(requests)))
+// fillBriefly takes every slot of a semaphore, the first of them with brief leases, and returns its
+// name.
+func (h *host) fillBriefly(slots, brief int) (name string, got []attempt) {
+	h.c.whileHeld(func(ttl time.Duration) bool {
+		name, got = fmt.Sprint("s", ttl), nil
+		taken := map[int]bool{}
+		for i := range slots {
+			req := h.c.request(name, slots)
+			if i < brief {
+				req.TTL = ttl
+			}
+			a := h.mustAcquire(req)
 			got, taken[a.grant.Slot] = append(got, a), true
 		}
-		if len(taken) == len(requests) {
-			return name, got
-		}
-	}
-	h.c.fatalf("%d requests for as many slots did not get one each, ten times", len(requests))
-	return "", nil
+		return len(taken) == slots // or a slot was granted again, because its lease had ended
+	})
+	return name, got
 }
 
 // expiredBeyondN catches a store that forgets it because a host that declares fewer slots made a
 // call.
 func expiredBeyondN(c *check) {
 	few, many := c.host(), c.host()
-	name, got := many.fillWith(c.brief, c.brief, c.brief)
+	name, got := many.fillBriefly(3, 3)
 	until(got[2].endedBy(c))
 	first := few.mustAcquire(c.request(name, 1))
 	c.previousExpired("the slot of a host with one", first, true)

@@ -1,0 +1,73 @@
+package dlocktest
+
+import (
+	"context"
+	"math/rand/v2"
+	"regexp"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+// busy is a store that is well, on a machine that stands still now and then: before it acts, and
+// before its answer is seen.
+type busy struct {
+	*memlock.Store
+	longest time.Duration
+}
+
+func (b busy) standsStill() {
+	if rand.N(3) == 0 {
+		time.Sleep(rand.N(b.longest).Truncate(time.Millisecond))
+	}
+}
+
+func (b busy) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	b.standsStill()
+	defer b.standsStill()
+	return b.Store.TryAcquire(ctx, req)
+}
+
+func (b busy) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	b.standsStill()
+	defer b.standsStill()
+	return b.Store.Extend(ctx, ttl, grants...)
+}
+
+func (b busy) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	b.standsStill()
+	defer b.standsStill()
+	return b.Store.Release(ctx, grants...)
+}
+
+// A machine that stands still for longer than a brief lease lasts breaks no promise of its store.
+//
+// Fails when a check counts on a call to come before such a lease ends.
+func TestABusyMachineBreaksNoPromise(t *testing.T) {
+	many := regexp.MustCompile(`hammer|crosswise|random`) // they measure themselves how long all calls may take
+	rounds := testkit.Rounds(t, 10, 50)
+	h := brokenHarness("", nil)
+	h.Virtual = false // calls take their time
+	h.New = func(testing.TB) Namespace {
+		store := busy{memlock.New(), 3 * h.TTL}
+		return Namespace{Open: func() dlock.DistributedLock { return store }}
+	}
+	for _, p := range promises {
+		if many.MatchString(p.name) {
+			continue
+		}
+		t.Run(p.name, func(t *testing.T) {
+			for range rounds {
+				var c *check
+				synctest.Test(t, func(t *testing.T) { c = h.try(t, p) })
+				for _, broken := range c.broken {
+					t.Fatal(broken)
+				}
+			}
+		})
+	}
+}
