@@ -240,7 +240,7 @@ func TestMissedBySleeping(t *testing.T) {
 		for range hosts {
 			s := &sleeper{}
 			sleepers = append(sleepers, s)
-			f.start(timer.Config{}, job, s.timer())
+			f.start(timer.Config{TTL: time.Minute}, job, s.timer())
 		}
 		time.Sleep(12 * time.Minute)
 		for _, s := range sleepers[:asleep] {
@@ -357,7 +357,7 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 					job.Schedule = tenMinutes
 				}
 				s := &sleeper{}
-				h := f.start(timer.Config{}, job, s.timer())
+				h := f.start(timer.Config{TTL: time.Minute}, job, s.timer())
 				first := 11
 				if c.back == 20 { // its ticks are at 4, 14, 24 past
 					first = 5
