@@ -6,11 +6,11 @@
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-test: ## run every test but the long proofs, what is concurrent under -race: about five minutes; what was skipped is listed last
+test: ## run every test but the long proofs, the core under -race: five minutes; what was skipped is listed last
 	@sh scripts/servers.sh
 	@sh scripts/test-all.sh
 
-test-long: ## run the long proofs, which make test leaves out, under -race: eight minutes
+test-long: ## run the long proofs, which make test leaves out, and all tests of stores, under -race: twelve minutes
 	@sh scripts/servers.sh
 	@sh scripts/test-long.sh
 

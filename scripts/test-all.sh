@@ -1,21 +1,27 @@
 #!/bin/sh
 # usage: scripts/test-all.sh
 #
-# Runs every test but the long proofs: most of them under the race detector, and the others beside
-# these, because much of both is waiting. What the others print follows at the end.
+# Runs every test but the long proofs: the core under the race detector, and what unraced.sh names
+# beside it without, because much of both is waiting. What the latter print follows at the end.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit
 
-# The race detector makes these several times slower, and has little to find in them.
-unraced='/tickslot$|/schedule$|/examples/'
+# shellcheck disable=SC2046 # packages have no spaces
+all=$(go list ./... | paste -s -d' ' -)
+stores=$(sh scripts/unraced.sh stores $all)
+others=$(sh scripts/unraced.sh others $all)
+raced=$(sh scripts/unraced.sh raced $all)
 
 beside() {
 	code=0
+	echo 'stores, without the race detector: make test-long runs them with it:'
+	# shellcheck disable=SC2086
+	sh scripts/test.sh -count=1 -p 1 -timeout 20m ./dlock/sqllock $stores || code=1
 	echo 'allocations and bytes, without the race detector, which makes some of its own:'
-	sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./dlock/redislock ./timer || code=1
+	sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./timer || code=1
 	echo 'what does one thing at a time, and the examples, which make examples runs with it:'
-	# shellcheck disable=SC2046 # packages have no spaces
-	sh scripts/test.sh -count=1 -p 1 -timeout 20m $(go list ./... | grep -E "$unraced") || code=1
+	# shellcheck disable=SC2086
+	sh scripts/test.sh -count=1 -p 2 -timeout 20m $others || code=1
 	(cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
 	(cd oteltickslot && sh ../scripts/test.sh -race -count=1 ./...) || code=1
 	return $code
@@ -28,9 +34,9 @@ trap 'trap "" TERM; kill 0; exit 130' INT
 trap 'trap "" TERM; kill 0; exit 143' TERM
 beside >"$printed" 2>&1 &
 
-echo 'everything else under the race detector, the longest first:'
-# shellcheck disable=SC2046
-sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./timer ./dlock/sqllock $(go list ./... | grep -v -E "$unraced")
+echo 'the core under the race detector, the longest first:'
+# shellcheck disable=SC2086
+sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./timer $raced
 code=$?
 wait $! || code=1
 cat "$printed"

@@ -1,0 +1,20 @@
+#!/bin/sh
+# usage: scripts/unraced.sh stores|others|raced package...
+#
+# Prints those of the packages that make test runs without the race detector, or with it: the
+# detector makes a test several times slower.
+#   stores  wait for real servers, and share little memory: make test-long runs all their tests with
+#           the detector
+#   others  do one thing at a time, or start programs: make examples runs examples with it
+#   raced   all others
+set -eu
+which=$1
+shift
+stores='/dlock/(sqllock|redislock|nativelock|redlock)(/|$)|/cluster/(sqlregistry|redisregistry)$|/internal/(acceptance|registrycost|sqlmigrate|sqltest|redistest|servertest)$'
+others='/tickslot$|/schedule$|/examples/'
+case $which in
+stores) printf '%s\n' "$@" | grep -E "$stores" ;;
+others) printf '%s\n' "$@" | grep -E "$others" ;;
+raced) printf '%s\n' "$@" | grep -v -E "$stores|$others" ;;
+*) exit 2 ;;
+esac
