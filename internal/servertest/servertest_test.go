@@ -192,3 +192,38 @@ func TestRequire(t *testing.T) {
 		t.Fatalf("with %s: %+v", requireEnv, r)
 	}
 }
+
+// Every server has a folder of its own that it can change, made by fill or copied from a template.
+//
+// Not parallel: it changes the environment.
+func TestFill(t *testing.T) {
+	for _, test := range []struct {
+		templates string
+		want      int
+	}{{"", 3}, {t.TempDir(), 1}} {
+		t.Setenv(templatesEnv, test.templates)
+		filled := 0
+		program := listener
+		program.Prepare = func(s *Server) error {
+			file := filepath.Join(s.Dir(), "data", "file")
+			err := s.Fill("data", func() error {
+				filled++
+				return errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("filled"), 0o600))
+			})
+			must(t, err)
+			if text, err := os.ReadFile(file); err != nil || string(text) != "filled" {
+				t.Errorf("templates in %q: %q, %v", test.templates, text, err)
+			}
+			return os.WriteFile(file, []byte("changed"), 0o600)
+		}
+		for range 3 {
+			start(t, program)
+		}
+		if filled != test.want {
+			t.Errorf("templates in %q: filled %d times: want %d", test.templates, filled, test.want)
+		}
+		if left, _ := os.ReadDir(test.templates); test.templates != "" && len(left) != 1 {
+			t.Errorf("in the folder of templates: %v: must be one", left)
+		}
+	}
+}

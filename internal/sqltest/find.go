@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // folders are places of programs that PATH often lacks.
@@ -41,8 +42,8 @@ func find(names ...string) (string, error) {
 
 // findPostgres returns the folder of the programs of one version of Postgres:
 // that of PATH, or else the newest. (Debian keeps its folders out of PATH, and
-// the psql in PATH is a slow script there.)
-func findPostgres() (string, error) {
+// the psql in PATH is a slow script there.) It looks once, as pg_config is such a script, too.
+var findPostgres = sync.OnceValues(func() (string, error) {
 	var dirs []string
 	if path, err := exec.LookPath("postgres"); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {
@@ -67,7 +68,7 @@ func findPostgres() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("postgres not found")
-}
+})
 
 // version returns the number in the name of a folder of Postgres.
 func version(dir string) float64 {

@@ -55,13 +55,16 @@ func StartMariaDB(opts Options) (*Server, error) {
 	base, err := servertest.Start(servertest.Program{
 		Name: "mariadb",
 		Prepare: func(base *servertest.Server) error {
-			install := server(base, programs.server, "--initialize-insecure")
-			if programs.install != "" {
-				install = server(base, programs.install, "--auth-root-authentication-method=normal",
-					"--skip-test-db", "--debug-no-sync")
+			if programs.install == "" {
+				// Not a copy, because this gives the server its UUID.
+				_, err := base.Run(server(base, programs.server, "--initialize-insecure"))
+				return err
 			}
-			_, err := base.Run(install)
-			return err
+			return base.Fill("data", func() error {
+				_, err := base.Run(server(base, programs.install, "--auth-root-authentication-method=normal",
+					"--skip-test-db", "--debug-no-sync"))
+				return err
+			})
 		},
 		Command: func(base *servertest.Server) (*exec.Cmd, error) {
 			args := []string{

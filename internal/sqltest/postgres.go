@@ -34,9 +34,11 @@ func StartPostgres(opts Options) (*Server, error) {
 			}
 			// Not scram-sha-256: under the race detector the thousands of hashes of each new
 			// connection take longer than the faults allow.
-			_, err = base.Run(command(base, "initdb", "-D", "data", "-U", "postgres", "-A", "md5",
-				"--pwfile=password", "-E", "UTF8", "--no-locale", "--no-sync"))
-			return err
+			return base.Fill("data", func() error {
+				_, err := base.Run(command(base, "initdb", "-D", "data", "-U", "postgres", "-A", "md5",
+					"--pwfile=password", "-E", "UTF8", "--no-locale", "--no-sync"))
+				return err
+			})
 		},
 		Command: func(base *servertest.Server) (*exec.Cmd, error) {
 			settings := append([]string{
