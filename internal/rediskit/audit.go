@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/clocks"
 )
 
 // An Audit collects warnings about one or more servers.
@@ -54,7 +54,7 @@ func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) er
 	case err != nil:
 		return err
 	default:
-		if w := clockWarning(sent, got, clock); w != "" {
+		if w := clocks.Warning(sent, got, clock); w != "" {
 			warn("%s", w)
 		}
 	}
@@ -142,25 +142,4 @@ func declined(err error) bool {
 	_, answered := errors.AsType[redis.Error](err)
 	return answered && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "NOAUTH") &&
 		!redis.HasErrorPrefix(err, "WRONGPASS") && !redis.HasErrorPrefix(err, "LOADING")
-}
-
-// maxClockOffset is the accepted difference between the clocks of this host and the server.
-const maxClockOffset = time.Second
-
-// clockWarning compares the server's clock with this host's before and after the call.
-func clockWarning(sent, got, server time.Time) string {
-	half := got.Sub(sent) / 2
-	ahead := sent.Add(half).Sub(server)
-	if ahead.Abs()-half <= maxClockOffset {
-		return ""
-	}
-	const ms = time.Millisecond
-	which, then := "ahead of",
-		"starts its ticks too early, and those more than "+dlock.MaxTickAhead.String()+" ahead are refused"
-	if ahead < 0 {
-		which, then = "behind", "starts its ticks too late"
-	}
-	return fmt.Sprintf("the clock of this host is %v %s the server's (give or take %v): leases are not affected, but "+
-		"this host %s; synchronize both with NTP",
-		ahead.Abs().Round(ms), which, max(half.Round(ms), ms), then)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/clocks"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
@@ -109,27 +110,13 @@ func WithMigrations(s sqlmigrate.Schema, latest int64, failed error, errs []erro
 	return WrongSchema(errs...)
 }
 
-// maxClockOffset is the difference between the clocks of this host and the server above which Audit
-// warns.
-const maxClockOffset = time.Second
-
 // ClockWarnings compares this host's clock, before and after a call, with the server's, in µs since
 // 1970.
 func ClockWarnings(sent, got time.Time, server int64) []string {
-	half := got.Sub(sent) / 2
-	ahead := sent.Add(half).Sub(time.UnixMicro(server))
-	if ahead.Abs()-half <= maxClockOffset {
-		return nil
+	if w := clocks.Warning(sent, got, time.UnixMicro(server)); w != "" {
+		return []string{w}
 	}
-	const ms = time.Millisecond
-	which, then := "ahead of", "starts its ticks too early, and those more than "+
-		dlock.MaxTickAhead.String()+" ahead are refused"
-	if ahead < 0 {
-		which, then = "behind", "starts its ticks too late"
-	}
-	return []string{fmt.Sprintf("the clock of this host is %v %s the server's (give or take %v): leases do not "+
-		"mind, but this host %s; have both follow NTP",
-		ahead.Abs().Round(ms), which, max(half.Round(ms), ms), then)}
+	return nil
 }
 
 // LockWait returns the longest wait for a lock in the database, in milliseconds: nine tenths of the
