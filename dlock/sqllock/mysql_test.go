@@ -86,6 +86,7 @@ func viaMySQL(dsn string) func(testing.TB, sqllock.Options) *sqllock.Store {
 		t.Helper()
 		db := openMySQL(t, dsn)
 		db.SetMaxOpenConns(4)
+		db.SetMaxIdleConns(4)
 		return sqllock.MySQL(db, opts)
 	}
 }

@@ -34,6 +34,7 @@ func openSQLite(t testing.TB, dsn string) *sql.DB {
 		t.Fatal(err)
 	}
 	db.SetMaxOpenConns(4)
+	db.SetMaxIdleConns(4)
 	if dsn == ":memory:" {
 		db.SetMaxOpenConns(1)
 	}
