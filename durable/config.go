@@ -1,0 +1,200 @@
+package durable
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// NoLimit turns a limit off: MaxRunTime, CatchUp.Window, or a retention.
+const NoLimit = -1
+
+// Defaults of a Config.
+const (
+	DefaultMaxRuns       = 16
+	DefaultLease         = 30 * time.Second
+	DefaultPollInterval  = 5 * time.Second
+	DefaultPollJitter    = 0.2
+	DefaultSweepInterval = time.Minute
+	DefaultCallTimeout   = 5 * time.Second
+	DefaultDrainTimeout  = 30 * time.Second
+	DefaultMaxRunTime    = time.Hour
+	DefaultMaxAttempts   = 5
+)
+
+// CancelGrace is how long Run waits, after DrainTimeout, for handlers whose context it has ended.
+const CancelGrace = 5 * time.Second
+
+// Config is what all handlers of a worker share. The zero value is fine.
+type Config struct {
+	// Name is the name under which operators see this worker, in rows, logs and attempts. Two
+	// workers of one name do no harm: a run belongs to an attempt, not to a name. At most 200
+	// bytes. Default: host name, process id and a random part.
+	Name string
+
+	// MaxRuns is how many runs may go on at once on this worker, of all handlers. Default 16.
+	MaxRuns int
+
+	// MaxActive is how many runs may go on at once in the fleet, of all handlers. Workers with
+	// different values, as in a rolling deploy, together never exceed the largest. Every claim then
+	// waits for the one before, of whatever worker. Default 0: any number.
+	MaxActive int
+
+	// ClaimBatch is how many runs one statement claims at most. Default MaxRuns.
+	ClaimBatch int
+
+	// Lease is how long the runs of a dead worker stay its own. It is renewed every third of it, for
+	// all runs in one statement. A worker whose last renewal is older than two thirds of it claims
+	// nothing. At least three times CallTimeout; 1 s to 24 h. Default 30 s.
+	Lease time.Duration
+
+	// PollInterval is how often a worker looks for runs and ticks that nobody has announced. It
+	// also wakes when the next run or tick it knows of is due. Default 5 s.
+	PollInterval time.Duration
+
+	// PollJitter is the share of PollInterval by which each pause is longer or shorter at random, so
+	// that workers do not look in step. 0 to 0.9; NoLimit: none. Default 0.2.
+	PollJitter float64
+
+	// MaterializeInterval, ClaimInterval and ReclaimInterval take the place of PollInterval for one
+	// loop: for ticks that are due, for runs that are due, for leases that have expired. Default
+	// PollInterval.
+	MaterializeInterval time.Duration
+	ClaimInterval       time.Duration
+	ReclaimInterval     time.Duration
+
+	// SweepInterval is how often all workers together delete what is older than Retention. Default
+	// 1 min.
+	SweepInterval time.Duration
+
+	// Retention is how long what has ended is kept.
+	Retention Retention
+
+	// CallTimeout bounds every call to the database. Default 5 s.
+	CallTimeout time.Duration
+
+	// PreStopDelay is how long Run goes on after its context has ended, while Ready already fails,
+	// so that load balancers stop sending requests. Default 0.
+	PreStopDelay time.Duration
+
+	// DrainTimeout is how long Run then waits for handlers to finish before it ends their contexts
+	// (ErrDraining). Their runs are given back, which costs them no attempt. After that it waits for
+	// another CancelGrace (5 s). Default 30 s.
+	DrainTimeout time.Duration
+
+	// Logger gets the changes of the database's state, lost leases, reclaimed runs and dead letters;
+	// at Debug also each run and each cycle. If it panics, the line is lost. Default
+	// slog.Default().
+	Logger *slog.Logger
+
+	// Hooks report what happens on this worker, on a goroutine of their own. Default none.
+	Hooks Hooks
+
+	// Middleware wraps every handler; the first is the outermost. Default none.
+	Middleware []Middleware
+
+	// Registerer has the metrics, whose names begin with tickslot_durable_, from NewWorker until Run
+	// has ended. Default nil: no metrics.
+	Registerer prometheus.Registerer
+}
+
+// Retention is how long rows are kept. NoLimit keeps them for ever.
+type Retention struct {
+	Succeeded time.Duration // since the end. Default 7 days.
+	Dead      time.Duration // since the end, of dead letters. Default 90 days.
+	Canceled  time.Duration // since the end. Default 7 days.
+	Unseen    time.Duration // of schedules and handlers that no worker has had since. Default 30 days.
+}
+
+// A Handler does the work of a run. The run has succeeded if it returns nil. After an error it is
+// tried again, as HandlerOptions.Retry says, unless the error is marked by Dead.
+type Handler func(ctx context.Context, run *Run) error
+
+// A Middleware wraps every handler, to do something before, after or around each attempt. It is
+// called once for each handler, by Handle.
+type Middleware func(next Handler) Handler
+
+// HandlerOptions are the options of a handler. The zero value is fine.
+type HandlerOptions struct {
+	// MaxConcurrency is how many runs of the handler may go on at once in the fleet. Workers with
+	// different values, as in a rolling deploy, together never exceed the largest. Control can
+	// override it. Default 0: any number.
+	MaxConcurrency int
+
+	// MaxRunTime ends the context of an attempt (ErrMaxRunTime), which has then failed. It has
+	// nothing to do with the lease. NoLimit: never. Default 1 h.
+	MaxRunTime time.Duration
+
+	// Retry says how an attempt that failed is followed by another.
+	Retry Retry
+}
+
+// A Retry says how often and when a run that failed is tried again. While it waits it is queued and
+// holds nothing: any worker may run the next attempt.
+type Retry struct {
+	// MaxAttempts is how many attempts a run has before it becomes a dead letter. Attempts whose
+	// lease was lost count; those that a worker gave back when it shut down do not. 1: no retry.
+	// Default 5.
+	MaxAttempts int
+
+	// FirstWait is how long to wait before the second attempt; each further wait is twice as long as
+	// the one before. Each wait is shortened at random by up to half. Default 1 s, or MaxWait if
+	// that is shorter.
+	FirstWait time.Duration
+
+	// MaxWait is the longest wait. At most 24 h. Default 5 min, or FirstWait if that is longer.
+	MaxWait time.Duration
+}
+
+// ScheduleOptions are the options of a schedule. The zero value is fine.
+type ScheduleOptions struct {
+	// CatchUp decides about ticks that came due while no worker was running, or a pause went on.
+	CatchUp CatchUp
+
+	// Payload is what the handler gets with each run. At most MaxPayloadLen. Default nil.
+	Payload []byte
+
+	// Priority of its runs. Default PriorityNormal.
+	Priority Priority
+}
+
+// A CatchUp decides about ticks of a schedule that were not materialized when they came due. A tick
+// counts as missed if a later one is due as well, or if it is more than LateAfter late.
+type CatchUp struct {
+	// Policy says which of them run. Default CatchUpCoalesce.
+	Policy CatchUpPolicy
+
+	// Max is how many missed ticks CatchUpBackfill queues at most, the latest. The others are
+	// skipped. 1 to 10,000. Default 100.
+	Max int
+
+	// Window is how old a missed tick may be that still runs. Older ones are skipped. Default 0: any
+	// age.
+	Window time.Duration
+}
+
+// LateAfter is how late a tick is materialized before it counts as missed.
+const LateAfter = time.Minute
+
+// A CatchUpPolicy decides about missed ticks.
+type CatchUpPolicy uint8
+
+const (
+	// CatchUpCoalesce queues one run for all of them, of the latest tick.
+	CatchUpCoalesce CatchUpPolicy = iota
+	// CatchUpBackfill queues a run for each, up to CatchUp.Max.
+	CatchUpBackfill
+	// CatchUpSkip queues none, and goes on with the next tick.
+	CatchUpSkip
+)
+
+// Priority orders the runs that are due: all of a higher one are claimed before those of a lower.
+type Priority int8
+
+const (
+	PriorityHigh   Priority = -1
+	PriorityNormal Priority = 0
+	PriorityLow    Priority = 1
+)

@@ -1,0 +1,60 @@
+// Package durable runs recurring and triggered work that may not be lost: each run is a row in a
+// database until it has succeeded, or is a dead letter that somebody has to look at.
+//
+//	worker := durable.NewWorker(durable.Postgres(pool), durable.Config{MaxRuns: 16})
+//	worker.Handle("report", buildReport, durable.HandlerOptions{
+//		MaxConcurrency: 3,
+//		Retry:          durable.Retry{MaxAttempts: 5},
+//	})
+//	worker.Schedule("report-daily", "report", schedule.Daily("07:00", "Europe/Berlin"),
+//		durable.ScheduleOptions{})
+//	err := worker.Run(ctx) // blocks; drains and gives back its leases when ctx ends
+//
+// A program that only triggers runs needs no worker:
+//
+//	id, err := durable.Postgres(pool).Trigger(ctx, durable.PgxTx(tx), "report", payload,
+//		durable.TriggerOptions{})
+//
+// # What is promised
+//
+// A run that was committed is never lost. It is tried until its handler returns nil, its attempts
+// are used up, or somebody cancels it; and a worker that dies, hangs or loses its database loses
+// none: another one reclaims its runs within Lease + PollInterval, without having to know their
+// handler.
+//
+// A run has one owner at a time: the worker that holds its lease. Before the lease can go to
+// another worker, the run's context has ended (context.Cause matches ErrLeaseLost). What a worker
+// writes about a run that it no longer owns changes nothing, because every write names the attempt.
+//
+// Each tick of a schedule has at most one run, and is counted once: queued, coalesced, skipped or
+// paused.
+//
+// Three limits hold at every instant, in the whole fleet:
+//
+//   - HandlerOptions.MaxConcurrency: runs of a handler in the fleet.
+//   - Config.MaxActive: runs of all handlers in the fleet.
+//   - Config.MaxRuns: runs of this worker.
+//
+// # What is not promised
+//
+// A handler may be called more than once for a run, and more than once to the end: after a crash,
+// after a lost lease, and if its result cannot be written. So it has to be idempotent: Run.Key is
+// the same for all attempts. A handler that ignores its context goes on after its lease is lost;
+// it counts in no limit then.
+//
+// Runs start in the order of priority and due time, but do not end in it, and nothing is promised
+// about the order in which runs of one handler are executed by several workers.
+//
+// It is no general job queue: there are no workflows, and no uniqueness by arguments. See
+// docs/which-one.md for when to use a timer, a durable run, the outbox, or River.
+//
+// # Databases
+//
+// Postgres 13 or newer, also behind a PgBouncer in transaction mode, and SQLite 3.38 or newer, for
+// the processes of one machine. Call Store.Migrate once per deployment, or at every start. All
+// deadlines are computed by the database's clock: those of hosts may differ by any amount.
+//
+// What a transaction has queued is seen when it commits, and started when a worker next looks: at
+// once by the worker that triggered it outside of a transaction, within PollInterval by others, and
+// within milliseconds by all after Store.Notify (Postgres). A tick is started when it is due.
+package durable

@@ -1,0 +1,365 @@
+// Package store is what a durable.Worker asks of a database, and the types of the answers. Package
+// postgres and package sqlite implement it; package storetest checks that they keep to it.
+//
+// All instants are those of the database's clock, in whole microseconds. Every method is one
+// transaction, done or not done. After an error the caller does not know which, and may call again:
+// what was done already is then not done twice. Methods return when their context ends.
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Store keeps schedules, runs and attempts.
+type Store interface {
+	// String is "postgres" or "sqlite".
+	String() string
+
+	// Migrate creates or upgrades the tables, Verify checks them, and Schema returns what Migrate
+	// executes. See package sqlmigrate.
+	Migrate(ctx context.Context) error
+	Verify(ctx context.Context) error
+	Schema() ([]string, error)
+
+	Worker
+	Client
+	Reader
+}
+
+// Worker is what the loops of a worker call.
+type Worker interface {
+	// Register says which handlers and schedules a worker has, and marks them as seen now. A
+	// schedule that is new gets a row without a next tick. One whose Spec differs from that of the
+	// row takes the row over if takeOver is set, which a worker sets when it starts: the row's
+	// NextSpec then differs from its Spec until the next Materialize. Without takeOver the row stays
+	// as it is, and such a worker does not materialize it.
+	Register(ctx context.Context, handlers []Handler, schedules []Schedule, takeOver bool) error
+
+	// Due returns the schedules that need a Plan: those with a tick that is due, without a next
+	// tick, or whose Spec has changed. It takes no locks.
+	Due(ctx context.Context) (Due, error)
+
+	// Materialize carries out plans, all or none, each only if its schedule still is as Due has
+	// returned it and no other transaction has it locked (FOR UPDATE SKIP LOCKED): inserts the runs,
+	// moves the schedule forward, and counts its ticks. A run that a unique index refuses, because
+	// the tick has its run already or a run of the schedule still waits, counts as coalesced. It
+	// returns what came of each plan that was carried out; the others were left to somebody else.
+	Materialize(ctx context.Context, plans []Plan) ([]Materialized, error)
+
+	// Claim takes runs that are due, of the handlers that are named, most urgent first: by
+	// priority, then RunAt, then ID. They are running then, with one more attempt, leased to the
+	// worker. Rows that another transaction has locked are passed over. At no time do more runs of a
+	// handler than its MaxConcurrency, nor more than MaxActive of all handlers, have the state
+	// running: the rows of the limits are locked before runs are counted.
+	Claim(ctx context.Context, request ClaimRequest) (Claimed, error)
+
+	// Renew extends the leases of runs that this worker still has. What is missing in the answer is
+	// no longer its own.
+	Renew(ctx context.Context, worker string, runs []RunKey, lease time.Duration) ([]Renewed, error)
+
+	// Finish writes the results of attempts and a row for each attempt, and returns the runs whose
+	// result counts: those that were still running with that attempt, and those whose same result
+	// an earlier call has written, the answer to which was lost. The results of all others, which
+	// were reclaimed, change nothing.
+	Finish(ctx context.Context, worker string, results []Result) ([]RunKey, error)
+
+	// Reclaim takes up to limit runs whose lease has expired from their workers: an attempt with
+	// the outcome lost, and then queued again, or dead if that was the last attempt.
+	Reclaim(ctx context.Context, limit int) ([]Reclaimed, error)
+
+	// Sweep deletes up to limit runs, with their attempts, that ended longer ago than the retention
+	// of their state, and schedules and handlers that nobody has seen for Retention.Unseen. 0 keeps
+	// them for ever.
+	Sweep(ctx context.Context, retention Retention, limit int) (deleted int, err error)
+
+	// Stats returns what health and metrics show.
+	Stats(ctx context.Context) (Stats, error)
+
+	// Notify wakes the workers of other processes, if the database can. Listen calls woken whenever
+	// somebody does, and once after each connection it makes, until ctx ends or it fails. Neither is
+	// ever needed: a worker also polls.
+	Notify(ctx context.Context) error
+	Listen(ctx context.Context, woken func()) error
+}
+
+// Client is what programs call that trigger and steer runs.
+type Client interface {
+	// Insert queues a run, in the caller's transaction or in one of its own (nil). fresh is false if
+	// Key is not empty and the handler has a run with it: id is that run's then.
+	Insert(ctx context.Context, tx Tx, run NewRun) (id int64, fresh bool, err error)
+
+	// Cancel ends a run: one that is queued at once, one that is running when its worker next
+	// renews. It returns the state the run had: "" if there is none.
+	Cancel(ctx context.Context, id int64, by Origin) (State, error)
+
+	// Requeue queues dead and canceled runs again, with the attempts that their handler allows
+	// beyond those they have had, and returns how many.
+	Requeue(ctx context.Context, which Filter, by Origin) (int, error)
+
+	// SetHandler changes the overrides of a handler, SetSchedule those of a schedule. They need not
+	// be registered. "" is the name of all handlers together, of which only MaxConcurrency counts.
+	SetHandler(ctx context.Context, name string, change Override) error
+	SetSchedule(ctx context.Context, name string, change Override) error
+
+	// Forget deletes the row of a schedule, and returns false if there is none.
+	Forget(ctx context.Context, schedule string) (bool, error)
+}
+
+// Reader is what people look at.
+type Reader interface {
+	// Runs returns runs without their payload, the newest first.
+	Runs(ctx context.Context, which Filter, limit int) ([]Run, error)
+	// Run returns one run with its payload, and its attempts, the first first. ok is false if there
+	// is none.
+	Run(ctx context.Context, id int64) (run Run, attempts []Attempt, ok bool, err error)
+	Schedules(ctx context.Context) ([]ScheduleRow, error)
+	Handlers(ctx context.Context) ([]HandlerRow, error)
+}
+
+// Tx is a transaction of the caller, in the words that database/sql and pgx share.
+type Tx interface {
+	QueryRow(ctx context.Context, query string, args ...any) Row
+}
+
+// Row is the answer to Tx.QueryRow.
+type Row interface{ Scan(dest ...any) error }
+
+// State is that of a run.
+type State string
+
+// The states of a run. A run that is retried is queued again.
+const (
+	StateQueued    State = "queued"
+	StateRunning   State = "running"
+	StateSucceeded State = "succeeded"
+	StateDead      State = "dead"
+	StateCanceled  State = "canceled"
+)
+
+// Outcome is how an attempt ended.
+type Outcome string
+
+// The outcomes of an attempt.
+const (
+	OutcomeOK          Outcome = "ok"
+	OutcomeError       Outcome = "error"
+	OutcomePanic       Outcome = "panic"
+	OutcomeTimeout     Outcome = "timeout"     // MaxRunTime
+	OutcomeCanceled    Outcome = "canceled"    // somebody canceled the run
+	OutcomeInterrupted Outcome = "interrupted" // its worker shut down and gave it back: costs no attempt
+	OutcomeLost        Outcome = "lost"        // its lease expired
+)
+
+// Origin is who does something, and why.
+type Origin struct{ By, Note string }
+
+// Handler is a handler that a worker has.
+type Handler struct {
+	Name           string
+	MaxConcurrency int // runs at once in the fleet; 0: any number
+	MaxAttempts    int
+}
+
+// Schedule is a schedule that a worker has.
+type Schedule struct {
+	Name, Handler string
+	Spec          string // schedule.Identity
+	Text          string // schedule.Describe
+}
+
+// Due is the answer to Store.Due.
+type Due struct {
+	Now       time.Time
+	Schedules []DueSchedule
+	Next      time.Time // the earliest tick that is not due; zero: none
+}
+
+// DueSchedule is a row that needs a plan.
+type DueSchedule struct {
+	Name, Spec string
+	NextSpec   string    // the Spec for which NextDueAt was computed
+	NextDueAt  time.Time // zero: the schedule is new
+	Paused     bool
+}
+
+// Plan says what becomes of the ticks of a schedule.
+type Plan struct {
+	Schedule DueSchedule // as Due returned it
+	Handler  string
+	Runs     []NewRun
+	Next     time.Time // the next tick; zero: none for ever
+	// Ticks that get no run, by reason.
+	Coalesced, Skipped, Paused int64
+}
+
+// Materialized is what came of a plan.
+type Materialized struct {
+	Schedule string
+	Queued   int64 // runs that were inserted
+	// Coalesced has those of the plan and the runs that a unique index refused.
+	Coalesced, Skipped, Paused int64
+}
+
+// NewRun is a run to insert.
+type NewRun struct {
+	Handler     string
+	Schedule    string    // "": triggered by hand
+	DueAt       time.Time // the tick; zero: triggered by hand
+	Backfill    bool      // may wait beside others of its schedule
+	RunAt       time.Time // zero: after RunIn
+	RunIn       time.Duration
+	Priority    int // smaller is more urgent
+	MaxAttempts int // 0: what the handler says
+	Key         string
+	Payload     []byte
+	By          Origin
+}
+
+// ClaimRequest is what a worker can run.
+type ClaimRequest struct {
+	Worker    string
+	Handlers  []Handler
+	Limit     int // at most so many runs
+	MaxActive int // runs at once in the fleet, of all handlers; 0: any number
+	Lease     time.Duration
+}
+
+// Claimed is the answer to Store.Claim.
+type Claimed struct {
+	Now  time.Time
+	Runs []Run
+	// Next is when the next run of these handlers is due that is not due now; zero: none waits.
+	Next time.Time
+}
+
+// RunKey names an attempt of a run: the fence of all that a worker writes.
+type RunKey struct {
+	ID      int64
+	Attempt int
+}
+
+// Renewed is a run that a worker still has.
+type Renewed struct {
+	RunKey
+	Canceled bool   // somebody has canceled it
+	By       Origin // who
+}
+
+// Result is how an attempt ended, and what becomes of the run.
+type Result struct {
+	RunKey
+	Outcome Outcome
+	State   State // succeeded, dead, canceled, or queued: it is tried again
+	Error   string
+	RetryIn time.Duration // if it is queued
+	Took    time.Duration
+}
+
+// Reclaimed is a run that was taken from a worker.
+type Reclaimed struct {
+	RunKey
+	Handler, Worker string
+	Dead            bool // that was the last attempt
+}
+
+// Retention is how long what has ended is kept.
+type Retention struct {
+	Succeeded, Dead, Canceled time.Duration
+	Unseen                    time.Duration // schedules and handlers
+}
+
+// Run is a row of the table of runs.
+type Run struct {
+	RunKey
+	Handler     string
+	Schedule    string
+	DueAt       time.Time // zero: triggered by hand
+	Backfill    bool
+	State       State
+	Priority    int
+	RunAt       time.Time
+	MaxAttempts int // beyond it a failed attempt is the last; attempts before a Requeue do not count
+	Key         string
+	Payload     []byte
+	PayloadLen  int
+	By          Origin
+	Worker      string
+	ClaimedAt   time.Time // of the latest attempt
+	LeaseUntil  time.Time
+	LastError   string
+	CreatedAt   time.Time
+	FinishedAt  time.Time
+}
+
+// Attempt is a row of the table of attempts.
+type Attempt struct {
+	Attempt    int
+	Worker     string
+	StartedAt  time.Time
+	FinishedAt time.Time
+	Outcome    Outcome
+	Error      string
+}
+
+// Override is a change of the overrides of a handler or a schedule. Nil fields stay as they are.
+type Override struct {
+	PausedUntil    *time.Duration // from now; 0: resume
+	MaxConcurrency *int           // 0: nothing starts; -1: as the code says
+	By             Origin
+}
+
+// Pause is a pause.
+type Pause struct {
+	Until time.Time
+	By    Origin
+}
+
+// ScheduleRow is a row of the table of schedules.
+type ScheduleRow struct {
+	Name, Handler, Spec, Text               string
+	NextDueAt                               time.Time // zero: none, or not known yet
+	LastDueAt                               time.Time // the latest tick that was accounted for
+	SeenAt                                  time.Time // by a worker that has it
+	Paused                                  *Pause
+	Queued, Coalesced, Skipped, PausedTicks int64
+}
+
+// HandlerRow is a row of the table of handlers.
+type HandlerRow struct {
+	Name                  string // "": all handlers together
+	MaxConcurrency        int    // of the worker that registered it last; 0: any number
+	Override              int    // -1: none
+	By                    Origin // who set the override
+	Paused                *Pause
+	SeenAt                time.Time // by a worker that has it; zero: never
+	Queued, Running, Dead int64
+}
+
+// Filter selects runs. The zero value selects all.
+type Filter struct {
+	IDs      []int64
+	Handler  string
+	Schedule string
+	States   []State
+	Before   time.Time // created before
+	After    int64     // with a smaller ID than this: the next page; 0: from the newest
+}
+
+// Stats is what health and metrics show.
+type Stats struct {
+	Now       time.Time
+	OldestDue time.Time // RunAt of the queued run that is due for longest; zero: none
+	ByHandler []HandlerStats
+	// Overdue is the earliest tick of a schedule that is due and not materialized; zero: none.
+	Overdue time.Time
+}
+
+// HandlerStats are the runs of a handler.
+type HandlerStats struct {
+	Handler               string
+	Queued, Running, Dead int64
+	OldestDue             time.Time // zero: none is due
+	SeenAt                time.Time // by a worker that has it; zero: never
+	Paused                bool
+}
