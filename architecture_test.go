@@ -81,6 +81,10 @@ var rules = []rule{
 			"wired by functions, too"},
 	{"oteltickslot", []string{"dlock", "timer", "go.opentelemetry.io/otel"},
 		"it is a module of its own, which keeps OpenTelemetry from users without it"},
+	{"durable/internal/store", nil, "it is the seam: a database implements it without knowing a worker, and a worker " +
+		"calls it without knowing a database"},
+	{"durable/internal/storetest", []string{"durable/internal/store", "internal/testkit"},
+		"every database runs it on itself, so it must know none"},
 	{"internal/servertest", []string{"internal/testkit"}, "it runs servers of any kind, and knows none of them"},
 	{"internal/retention", nil, "whatever keeps rows in a store may use it, so it must know none of them"},
 	{"internal/notify", nil, "dlock links it, which has the standard library only"},

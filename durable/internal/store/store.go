@@ -3,7 +3,9 @@
 //
 // All instants are those of the database's clock, in whole microseconds. Every method is one
 // transaction, done or not done. After an error the caller does not know which, and may call again:
-// what was done already is then not done twice. Methods return when their context ends.
+// what was done already is then not done twice. Methods return when their context ends. An error
+// matches dlock.ErrSetup if the database answers, but cannot serve until somebody sets it up right:
+// a table or a right is missing, or the tables are older than this version needs.
 package store
 
 import (
@@ -32,25 +34,27 @@ type Worker interface {
 	// Register says which handlers and schedules a worker has, and marks them as seen now. A
 	// schedule that is new gets a row without a next tick. One whose Spec differs from that of the
 	// row takes the row over if takeOver is set, which a worker sets when it starts: the row's
-	// NextSpec then differs from its Spec until the next Materialize. Without takeOver the row stays
-	// as it is, and such a worker does not materialize it.
+	// NextSpec then differs from its Spec until the next Materialize. Without takeOver the row
+	// stays as it is, and such a worker does not materialize it.
 	Register(ctx context.Context, handlers []Handler, schedules []Schedule, takeOver bool) error
 
-	// Due returns the schedules that need a Plan: those with a tick that is due, without a next
-	// tick, or whose Spec has changed. It takes no locks.
+	// Due returns the schedules that need a Plan: those with a tick that is due, and those that are
+	// new or have another Spec than NextSpec. One whose last tick is over needs none. It takes no
+	// locks.
 	Due(ctx context.Context) (Due, error)
 
 	// Materialize carries out plans, all or none, each only if its schedule still is as Due has
-	// returned it and no other transaction has it locked (FOR UPDATE SKIP LOCKED): inserts the runs,
-	// moves the schedule forward, and counts its ticks. A run that a unique index refuses, because
-	// the tick has its run already or a run of the schedule still waits, counts as coalesced. It
-	// returns what came of each plan that was carried out; the others were left to somebody else.
+	// returned it, paused or not, and no other transaction has it locked (FOR UPDATE SKIP LOCKED):
+	// inserts the runs, moves the schedule forward, and counts its ticks. A run that a unique index
+	// refuses, because the tick has its run already or a run of the schedule still waits, counts as
+	// coalesced. It returns what came of each plan that was carried out; the others were left to
+	// somebody else.
 	Materialize(ctx context.Context, plans []Plan) ([]Materialized, error)
 
 	// Claim takes runs that are due, of the handlers that are named, most urgent first: by
 	// priority, then RunAt, then ID. They are running then, with one more attempt, leased to the
-	// worker. Rows that another transaction has locked are passed over. At no time do more runs of a
-	// handler than its MaxConcurrency, nor more than MaxActive of all handlers, have the state
+	// worker. Rows that another transaction has locked are passed over. At no time do more runs of
+	// a handler than its MaxConcurrency, nor more than MaxActive of all handlers, have the state
 	// running: the rows of the limits are locked before runs are counted.
 	Claim(ctx context.Context, request ClaimRequest) (Claimed, error)
 
@@ -61,11 +65,13 @@ type Worker interface {
 	// Finish writes the results of attempts and a row for each attempt, and returns the runs whose
 	// result counts: those that were still running with that attempt, and those whose same result
 	// an earlier call has written, the answer to which was lost. The results of all others, which
-	// were reclaimed, change nothing.
+	// were reclaimed, change nothing. A run that somebody has canceled is not queued again, but
+	// canceled.
 	Finish(ctx context.Context, worker string, results []Result) ([]RunKey, error)
 
 	// Reclaim takes up to limit runs whose lease has expired from their workers: an attempt with
-	// the outcome lost, and then queued again, or dead if that was the last attempt.
+	// the outcome lost, and then canceled if somebody has asked for that, dead if that was the last
+	// attempt, or else queued again, due at once.
 	Reclaim(ctx context.Context, limit int) ([]Reclaimed, error)
 
 	// Sweep deletes up to limit runs, with their attempts, that ended longer ago than the retention
@@ -77,16 +83,16 @@ type Worker interface {
 	Stats(ctx context.Context) (Stats, error)
 
 	// Notify wakes the workers of other processes, if the database can. Listen calls woken whenever
-	// somebody does, and once after each connection it makes, until ctx ends or it fails. Neither is
-	// ever needed: a worker also polls.
+	// somebody does, and once after each connection it makes, until ctx ends or it fails. Neither
+	// is ever needed: a worker also polls.
 	Notify(ctx context.Context) error
 	Listen(ctx context.Context, woken func()) error
 }
 
 // Client is what programs call that trigger and steer runs.
 type Client interface {
-	// Insert queues a run, in the caller's transaction or in one of its own (nil). fresh is false if
-	// Key is not empty and the handler has a run with it: id is that run's then.
+	// Insert queues a run, in the caller's transaction or in one of its own (nil). fresh is false
+	// if Key is not empty and the handler has a run with it: id is that run's then.
 	Insert(ctx context.Context, tx Tx, run NewRun) (id int64, fresh bool, err error)
 
 	// Cancel ends a run: one that is queued at once, one that is running when its worker next
@@ -164,7 +170,7 @@ type Handler struct {
 // Schedule is a schedule that a worker has.
 type Schedule struct {
 	Name, Handler string
-	Spec          string // schedule.Identity
+	Spec          string // what determines its ticks, and who handles them
 	Text          string // schedule.Describe
 }
 
@@ -188,6 +194,7 @@ type Plan struct {
 	Schedule DueSchedule // as Due returned it
 	Handler  string
 	Runs     []NewRun
+	Last     time.Time // the latest tick that it accounts for; zero: none
 	Next     time.Time // the next tick; zero: none for ever
 	// Ticks that get no run, by reason.
 	Coalesced, Skipped, Paused int64
@@ -253,14 +260,16 @@ type Result struct {
 	State   State // succeeded, dead, canceled, or queued: it is tried again
 	Error   string
 	RetryIn time.Duration // if it is queued
-	Took    time.Duration
+	Took    time.Duration // from the claim to the end
 }
 
 // Reclaimed is a run that was taken from a worker.
 type Reclaimed struct {
 	RunKey
 	Handler, Worker string
+	Schedule        string
 	Dead            bool // that was the last attempt
+	Canceled        bool // somebody had asked for that
 }
 
 // Retention is how long what has ended is kept.
@@ -272,18 +281,21 @@ type Retention struct {
 // Run is a row of the table of runs.
 type Run struct {
 	RunKey
-	Handler     string
-	Schedule    string
-	DueAt       time.Time // zero: triggered by hand
-	Backfill    bool
-	State       State
-	Priority    int
-	RunAt       time.Time
-	MaxAttempts int // beyond it a failed attempt is the last; attempts before a Requeue do not count
+	Handler  string
+	Schedule string
+	DueAt    time.Time // zero: triggered by hand
+	Backfill bool
+	State    State
+	Priority int
+	RunAt    time.Time
+	// An attempt with this number that fails is the last. It includes the attempts that do not
+	// count: those before a Requeue, and those that were given back (OutcomeInterrupted).
+	MaxAttempts int
 	Key         string
 	Payload     []byte
 	PayloadLen  int
-	By          Origin
+	By          Origin // who has queued it: by Insert, or later by Requeue
+	CanceledBy  Origin // who has asked to cancel it
 	Worker      string
 	ClaimedAt   time.Time // of the latest attempt
 	LeaseUntil  time.Time

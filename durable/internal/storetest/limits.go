@@ -1,0 +1,263 @@
+package storetest
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// limited is orders with a limit in the fleet.
+func limited(limit int) store.Handler {
+	return store.Handler{Name: "orders", MaxAttempts: 3, MaxConcurrency: limit}
+}
+
+var mails = store.Handler{Name: "mails", MaxAttempts: 3}
+
+var limits = []promise{
+	{"limits/MaxConcurrency holds over all workers", func(c *check) {
+		c.ready(limited(3))
+		c.inserts("orders", 10)
+		first := c.claims(2, request(2, limited(3)))
+		c.claims(1, request(10, limited(3)))
+		c.claims(0, request(10, limited(3)))
+		c.finishes(succeeded(first[0]), failed(first[1]))
+		c.claims(2, request(10, limited(3)))
+	}},
+	{"limits/a handler at its limit does not hide the runs of others", func(c *check) {
+		c.ready(limited(1), mails)
+		for range 30 {
+			c.insert(store.NewRun{Handler: "orders", Priority: -1})
+		}
+		c.inserts("mails", 3)
+		c.claims(3, request(3, limited(1), mails))
+		c.claims(1, request(3, limited(1), mails))
+	}},
+	{"limits/the most urgent of a handler come first", func(c *check) {
+		c.ready(limited(2))
+		c.inserts("orders", 3)
+		high := c.insert(store.NewRun{Handler: "orders", Priority: -1})
+		if runs := c.claims(2, request(10, limited(2))); runs[0].ID != high {
+			c.Errorf("%+v", runs)
+		}
+	}},
+	{"limits/workers with different limits keep to their own", func(c *check) {
+		c.ready(limited(3))
+		c.inserts("orders", 10)
+		c.claims(2, request(10, limited(2)))
+		c.claims(0, request(10, limited(1)))
+		c.claims(1, request(10, limited(3)))
+		c.claims(7, request(10, limited(0)))
+	}},
+	{"limits/an override takes the place of what the code says", func(c *check) {
+		c.ready(limited(2), mails)
+		c.inserts("orders", 10)
+		c.inserts("mails", 10)
+		by := store.Origin{By: "Ann", Note: "the printer is slow"}
+		for _, step := range []struct{ override, want int }{{0, 0}, {1, 1}, {4, 3}, {3, 0}, {-1, 0}, {6, 2}, {0, 0}} {
+			c.setHandler("orders", store.Override{MaxConcurrency: ptr(step.override), By: by})
+			if h := c.handler("orders"); h.Override != step.override || h.By != by || h.MaxConcurrency != 2 {
+				c.Errorf("%+v", h)
+			}
+			c.claims(step.want, request(10, limited(2)))
+		}
+		c.setHandler("mails", store.Override{MaxConcurrency: ptr(3)})
+		c.claims(3, request(10, mails))
+		c.setHandler("mails", store.Override{MaxConcurrency: ptr(-1)})
+		c.claims(7, request(10, mails))
+	}},
+	{"limits/a paused handler starts nothing, until it is resumed or the pause is over", func(c *check) {
+		c.ready(orders, mails)
+		c.inserts("orders", 2)
+		c.inserts("mails", 1)
+		from := c.now()
+		by := store.Origin{By: "Ann", Note: "stocktaking"}
+		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour), By: by})
+		h := c.handler("orders")
+		if h.Paused == nil || h.Paused.By != by || h.Override != -1 {
+			c.Fatalf("%+v", h)
+		}
+		c.near("Until", h.Paused.Until, from.Add(time.Hour))
+		if run := c.claimOne(orders, mails); run.Handler != "mails" {
+			c.Errorf("%+v", run)
+		}
+		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Duration(0))})
+		if h := c.handler("orders"); h.Paused != nil {
+			c.Errorf("%+v", h)
+		}
+		c.claims(1, request(1, orders))
+		c.setHandler("orders", store.Override{PausedUntil: ptr(short)})
+		c.pass(c.now().Add(short))
+		c.claims(1, request(1, orders))
+	}},
+	{"limits/what is not in an override stays", func(c *check) {
+		c.ready(orders)
+		c.setHandler("orders", store.Override{MaxConcurrency: ptr(5), By: store.Origin{By: "Ann"}})
+		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour), By: store.Origin{By: "Bob"}})
+		c.setHandler("orders", store.Override{})
+		h := c.handler("orders")
+		if h.Override != 5 || h.By.By != "Ann" || h.Paused == nil || h.Paused.By.By != "Bob" {
+			c.Errorf("%+v, %+v", h, h.Paused)
+		}
+	}},
+	{"limits/an override may come before the handler", func(c *check) {
+		c.setHandler("orders", store.Override{MaxConcurrency: ptr(1)})
+		if h := c.handler("orders"); h.Override != 1 || !h.SeenAt.IsZero() {
+			c.Errorf("%+v", h)
+		}
+		c.ready(orders)
+		c.inserts("orders", 3)
+		c.claims(1, request(10, orders))
+	}},
+	{"limits/MaxActive holds over all handlers", func(c *check) {
+		c.ready(orders, mails)
+		c.inserts("orders", 3)
+		c.inserts("mails", 10)
+		active := func(limit, maxActive int, handlers ...store.Handler) store.ClaimRequest {
+			r := request(limit, handlers...)
+			r.MaxActive = maxActive
+			return r
+		}
+		runs := c.claims(3, active(3, 5, orders))
+		c.claims(2, active(10, 5, mails))
+		c.claims(0, active(10, 5, orders, mails))
+		c.claims(0, active(10, 4, orders, mails))
+		c.finishes(succeeded(runs[0]))
+		c.claims(1, active(10, 5, orders, mails))
+		c.claims(2, active(10, 7, orders, mails))
+		c.claims(5, active(10, 0, orders, mails))
+	}},
+	{"limits/MaxActive can be overridden, and only that", func(c *check) {
+		c.ready(orders)
+		c.inserts("orders", 10)
+		active := request(10, orders)
+		active.MaxActive = 2
+		for _, step := range []struct{ override, want int }{{0, 0}, {1, 1}, {3, 2}, {-1, 0}} {
+			c.setHandler("", store.Override{MaxConcurrency: ptr(step.override), By: store.Origin{By: "Ann"}})
+			c.claims(step.want, active)
+		}
+		c.setHandler("", store.Override{MaxConcurrency: ptr(4)})
+		c.claims(1, request(10, orders))
+		if h := c.handler(""); h.Override != 4 {
+			c.Errorf("%+v", h)
+		}
+		c.setHandler("", store.Override{MaxConcurrency: ptr(-1), PausedUntil: ptr(time.Hour)})
+		c.claims(6, request(10, orders))
+	}},
+	{"limits/the smaller of both counts", func(c *check) {
+		c.ready(limited(2), mails)
+		c.inserts("orders", 10)
+		c.inserts("mails", 10)
+		r := request(10, limited(2), mails)
+		r.MaxActive = 5
+		of := map[string]int{}
+		for _, run := range c.claims(5, r) {
+			of[run.Handler]++
+		}
+		if of["orders"] != 2 || of["mails"] != 3 {
+			c.Errorf("%v", of)
+		}
+	}},
+}
+
+var limitsAtOnce = []promise{
+	{"limits/hold at every instant, with many workers", func(c *check) {
+		c.crowd(limited(3), 0, func(orders, _ int64) bool { return orders <= 3 })
+	}},
+	{"limits/MaxActive holds at every instant, with many workers", func(c *check) {
+		c.crowd(orders, 4, func(orders, mails int64) bool { return orders+mails <= 4 })
+	}},
+	{"limits/both hold at every instant, with many workers", func(c *check) {
+		c.crowd(limited(2), 5, func(orders, mails int64) bool { return orders <= 2 && orders+mails <= 5 })
+	}},
+	{"limits/an override holds at every instant, with workers that know of none", func(c *check) {
+		c.setHandler("orders", store.Override{MaxConcurrency: ptr(2)})
+		c.setHandler("", store.Override{MaxConcurrency: ptr(3)})
+		c.crowd(orders, 0, func(orders, mails int64) bool { return orders <= 2 && orders+mails <= 3 })
+	}},
+	{"limits/an override holds from when SetHandler returns", func(c *check) {
+		c.ready(orders)
+		for range 5 * c.h.Rounds {
+			c.setHandler("orders", store.Override{MaxConcurrency: ptr(-1)})
+			c.inserts("orders", 30)
+			var mu sync.Mutex
+			var taken []store.Result
+			c.atOnce(4, func(i int, c *check) {
+				if i == 0 {
+					c.setHandler("orders", store.Override{MaxConcurrency: ptr(2)})
+				}
+				for range 6 {
+					before := c.handler("orders")
+					runs := c.claim(request(2, orders)).Runs
+					mu.Lock()
+					for _, run := range runs {
+						taken = append(taken, succeeded(run))
+					}
+					mu.Unlock()
+					if before.Override == 2 && before.Running >= 2 && len(runs) > 0 {
+						c.Errorf("%d were claimed, and it was %+v", len(runs), before)
+					}
+				}
+			})
+			c.finishes(taken...)
+			c.setHandler("orders", store.Override{MaxConcurrency: ptr(-1)})
+			c.claimRest()
+		}
+	}},
+}
+
+// crowd has many workers run orders and mails, and looks at how many of each go on.
+func (c *check) crowd(orders store.Handler, maxActive int, holds func(orders, mails int64) bool) {
+	c.Helper()
+	c.ready(orders, mails)
+	total := 24 * c.h.Rounds
+	c.inserts("orders", total)
+	c.inserts("mails", total)
+	var finished atomic.Int64
+	var mu sync.Mutex
+	var active [2]int64 // orders and mails whose Claim has returned, and whose Finish was not called
+	count := func(c *check, runs []store.Run, by int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, run := range runs {
+			if run.Handler == "orders" {
+				active[0] += by
+			} else {
+				active[1] += by
+			}
+		}
+		if !holds(active[0], active[1]) {
+			c.Errorf("%d orders and %d mails are running", active[0], active[1])
+		}
+	}
+	c.atOnce(6, func(i int, c *check) {
+		if i == 0 { // the first one only looks
+			for finished.Load() < int64(2*total) && !c.Failed() {
+				running := map[string]int64{}
+				for _, h := range c.stats().ByHandler {
+					running[h.Handler] = h.Running
+				}
+				if !holds(running["orders"], running["mails"]) {
+					c.Errorf("the database has %v running", running)
+				}
+			}
+			return
+		}
+		r := request(1+i%3, orders, mails)
+		r.Worker, r.MaxActive = fmt.Sprint("worker", i), maxActive
+		for finished.Load() < int64(2*total) && !c.Failed() {
+			runs := c.claim(r).Runs
+			count(c, runs, 1)
+			for _, run := range runs {
+				count(c, []store.Run{run}, -1)
+				counted, err := c.Finish(c.ctx, r.Worker, []store.Result{succeeded(run)})
+				if err != nil || len(counted) != 1 {
+					c.Errorf("Finish: %v, %v", counted, err)
+				}
+				finished.Add(1)
+			}
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package storetest
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+var reclaiming = []promise{
+	{"reclaiming/a run whose lease has expired is queued again, with a lost attempt", func(c *check) {
+		run := c.expired(orders)
+		got := c.reclaims(1)[0]
+		if got != (store.Reclaimed{RunKey: run.RunKey, Handler: "orders", Worker: worker}) {
+			c.Errorf("%+v", got)
+		}
+		stored, attempts := c.run(run.ID)
+		if stored.State != store.StateQueued || !stored.FinishedAt.IsZero() || len(attempts) != 1 {
+			c.Fatalf("%+v, %+v", stored, attempts)
+		}
+		if a := attempts[0]; a.Attempt != 1 || a.Worker != worker || a.Outcome != store.OutcomeLost ||
+			!a.StartedAt.Equal(run.ClaimedAt) || a.FinishedAt.Before(run.LeaseUntil) {
+			c.Errorf("%+v", a)
+		}
+		if again := c.claimOne(orders); again.ID != run.ID || again.Attempt != 2 || again.MaxAttempts != 3 {
+			c.Errorf("%+v", again)
+		}
+	}},
+	{"reclaiming/not before the lease has expired, or after it was renewed", func(c *check) {
+		c.ready(orders)
+		c.inserts("orders", 2)
+		c.claims(1, request(1, orders))
+		r := request(1, orders)
+		r.Lease = short
+		renewed := c.claims(1, r)[0]
+		if got := c.renew(worker, renewed.RunKey); len(got) != 1 {
+			c.Fatalf("%+v", got)
+		}
+		c.pass(renewed.LeaseUntil)
+		if reclaimed := c.reclaim(10); len(reclaimed) != 0 {
+			c.Errorf("%+v", reclaimed)
+		}
+	}},
+	{"reclaiming/after the last attempt the run is dead", func(c *check) {
+		last := store.Handler{Name: "orders", MaxAttempts: 2}
+		run := c.expired(last)
+		c.reclaims(1)
+		r := request(1, last)
+		r.Lease = short
+		c.claims(1, r)
+		from := c.now()
+		if got := c.reclaims(1)[0]; !got.Dead || got.Canceled || got.Attempt != 2 {
+			c.Errorf("%+v", got)
+		}
+		c.near("FinishedAt", c.inState(run.ID, store.StateDead, 2).FinishedAt, from)
+		c.claims(0, request(10, last))
+	}},
+	{"reclaiming/a run that was canceled is canceled", func(c *check) {
+		run := c.expired(orders)
+		c.cancel(run.ID, store.Origin{By: "Ann"})
+		if got := c.reclaims(1)[0]; got.Dead || !got.Canceled {
+			c.Errorf("%+v", got)
+		}
+		if run := c.inState(run.ID, store.StateCanceled, 1); run.FinishedAt.IsZero() {
+			c.Errorf("%+v", run)
+		}
+	}},
+	{"reclaiming/tells the schedule, and needs no row of the handler", func(c *check) {
+		c.planned(daily, c.now().Add(-time.Minute))
+		d := c.dueSchedule("daily")
+		c.materialize(plan(d, tick(daily, d.NextDueAt)))
+		r := request(1, orders)
+		r.Lease = short
+		c.claims(1, r)
+		c.register(true, []store.Handler{{Name: "mails"}})
+		c.pass(c.handler("orders").SeenAt.Add(2 * time.Millisecond))
+		c.sweep(store.Retention{Unseen: time.Millisecond}, 100)
+		if got := c.reclaims(1)[0]; got.Schedule != "daily" || got.Handler != "orders" {
+			c.Errorf("%+v", got)
+		}
+	}},
+	{"reclaiming/at most as many as are asked for", func(c *check) {
+		c.ready(orders)
+		c.inserts("orders", 7)
+		r := request(7, orders)
+		r.Lease = short
+		runs := c.claims(7, r)
+		c.pass(runs[0].LeaseUntil)
+		for _, step := range []struct{ limit, want int }{{0, 0}, {3, 3}, {3, 3}, {3, 1}, {3, 0}} {
+			if got := c.reclaim(step.limit); len(got) != step.want {
+				c.Errorf("%d runs, want %d", len(got), step.want)
+			}
+		}
+	}},
+	{"reclaiming/by many workers at once: each run once", func(c *check) {
+		c.ready(orders)
+		total := 30 * c.h.Rounds
+		c.inserts("orders", total)
+		r := request(total, orders)
+		r.Lease = short
+		runs := c.claims(total, r)
+		c.pass(runs[0].LeaseUntil)
+		var mu sync.Mutex
+		seen := map[store.RunKey]int{}
+		c.atOnce(4, func(_ int, c *check) {
+			for {
+				for _, got := range c.reclaim(5) {
+					mu.Lock()
+					seen[got.RunKey]++
+					mu.Unlock()
+				}
+				mu.Lock()
+				all := len(seen) == total
+				mu.Unlock()
+				if all {
+					return
+				}
+			}
+		})
+		for _, run := range runs {
+			if seen[run.RunKey] != 1 {
+				c.Errorf("%+v was reclaimed %d times", run, seen[run.RunKey])
+			}
+			c.inState(run.ID, store.StateQueued, 1)
+		}
+	}},
+	{"reclaiming/against workers that finish and renew: one of them wins", func(c *check) {
+		c.ready(orders)
+		for range 3 * c.h.Rounds {
+			c.inserts("orders", 8)
+			r := request(8, orders)
+			r.Lease = short
+			runs := c.claims(8, r)
+			c.pass(runs[0].LeaseUntil)
+			var mu sync.Mutex
+			won := map[store.RunKey]string{}
+			wins := func(who string, keys ...store.RunKey) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, key := range keys {
+					won[key] += who
+				}
+			}
+			c.atOnce(3, func(i int, c *check) {
+				for n := range runs {
+					switch run := runs[(n*5+i)%len(runs)]; i {
+					case 0:
+						wins("finished", c.finish(dead(run))...)
+					case 1:
+						for _, got := range c.reclaim(1) {
+							wins("reclaimed", got.RunKey)
+						}
+					case 2:
+						c.renew(worker, run.RunKey)
+					}
+				}
+			})
+			for _, run := range runs {
+				stored, attempts := c.run(run.ID)
+				want := map[string]string{"finished": "dead error", "reclaimed": "queued lost",
+					"": "running"}[won[run.RunKey]]
+				got := string(stored.State)
+				if len(attempts) == 1 {
+					got += " " + string(attempts[0].Outcome)
+				}
+				if got != want || len(attempts) > 1 {
+					c.Errorf("%q has won, and the run is %s: %+v", won[run.RunKey], got, attempts)
+				}
+			}
+			c.claimRest()
+		}
+	}},
+}
+
+// claimRest claims and ends all orders that are queued.
+func (c *check) claimRest() {
+	c.Helper()
+	for {
+		runs := c.claim(request(100, orders)).Runs
+		if len(runs) == 0 {
+			return
+		}
+		var results []store.Result
+		for _, run := range runs {
+			results = append(results, succeeded(run))
+		}
+		if counted := c.finish(results...); len(counted) != len(results) {
+			c.Fatalf("of %d results count %d", len(results), len(counted))
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package storetest
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+var inserting = []promise{
+	{"inserting/a run with all that it can have", func(c *check) {
+		at := c.now().Add(-time.Hour)
+		by := store.Origin{By: "Ann", Note: "again"}
+		id := c.insert(store.NewRun{Handler: "orders", RunAt: at, Priority: -1, MaxAttempts: 7, Key: "k",
+			Payload: []byte{0, 1, 255}, By: by})
+		run := c.inState(id, store.StateQueued, 0)
+		if run.Handler != "orders" || !run.RunAt.Equal(at) || run.Priority != -1 || run.Key != "k" || run.By != by ||
+			string(run.Payload) != "\x00\x01\xff" || run.PayloadLen != 3 || run.Attempt != 0 || run.Schedule != "" ||
+			!run.DueAt.IsZero() || run.Worker != "" || !run.ClaimedAt.IsZero() || !run.LeaseUntil.IsZero() ||
+			!run.FinishedAt.IsZero() || run.LastError != "" || run.CanceledBy != (store.Origin{}) {
+			c.Errorf("%+v", run)
+		}
+	}},
+	{"inserting/a run is due at RunAt, or after RunIn, or at once", func(c *check) {
+		from := c.now()
+		at := from.Add(-time.Hour)
+		for _, step := range []struct {
+			run  store.NewRun
+			want time.Time
+		}{
+			{store.NewRun{Handler: "orders"}, from},
+			{store.NewRun{Handler: "orders", RunIn: time.Hour}, from.Add(time.Hour)},
+			{store.NewRun{Handler: "orders", RunAt: at, RunIn: time.Hour}, at},
+		} {
+			run, _ := c.run(c.insert(step.run))
+			c.near("RunAt", run.RunAt, step.want)
+			c.near("CreatedAt", run.CreatedAt, from)
+		}
+	}},
+	{"inserting/a key that the handler has had is not fresh", func(c *check) {
+		c.ready(orders, mails)
+		first := c.insert(store.NewRun{Handler: "orders", Key: "k"})
+		for _, step := range []struct {
+			handler, key string
+			fresh        bool
+		}{
+			{"orders", "k", false}, {"mails", "k", true}, {"orders", "K", true}, {"orders", "", true},
+			{"orders", "", true},
+		} {
+			c.inserting(store.NewRun{Handler: step.handler, Key: step.key}, step.fresh)
+		}
+		for _, run := range c.claims(5, request(10, orders, mails)) {
+			c.finishes(succeeded(run))
+		}
+		if id := c.inserting(store.NewRun{Handler: "orders", Key: "k", Payload: []byte("other")}, false); id != first {
+			c.Errorf("run %d, want %d", id, first)
+		}
+		if run, _ := c.run(first); len(run.Payload) != 0 || run.State != store.StateSucceeded {
+			c.Errorf("%+v", run)
+		}
+	}},
+	{"inserting/a key by many at once: one is fresh", func(c *check) {
+		for range 3 * c.h.Rounds {
+			var fresh atomic.Int64
+			ids := make([]int64, 6)
+			key := c.now().String()
+			c.atOnce(len(ids), func(i int, c *check) {
+				c.call("Insert", func(ctx context.Context) error {
+					id, isFresh, err := c.Insert(ctx, nil, store.NewRun{Handler: "orders", Key: key})
+					ids[i] = id
+					if isFresh {
+						fresh.Add(1)
+					}
+					return err
+				})
+			})
+			for _, id := range ids {
+				if id != ids[0] || fresh.Load() != 1 {
+					c.Fatalf("%d are fresh: %v", fresh.Load(), ids)
+				}
+			}
+			c.pass(c.now())
+		}
+	}},
+	{"inserting/in a transaction of the application", func(c *check) {
+		if c.h.Begin == nil {
+			c.Skip("the harness has no transactions")
+		}
+		c.insert(store.NewRun{Handler: "orders", Key: "old"})
+		for _, commit := range []bool{false, true} {
+			tx := c.h.Begin(c, c.Store)
+			run := store.NewRun{Handler: "orders", Key: "new", Payload: []byte{0, 255}, By: store.Origin{By: "Ann"}}
+			for i, step := range []struct {
+				key   string
+				fresh bool
+			}{{"old", false}, {"new", true}, {"new", false}} {
+				run.Key = step.key
+				ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+				defer cancel()
+				id, fresh, err := c.Insert(ctx, tx, run)
+				if err != nil || fresh != step.fresh || id == 0 {
+					c.Fatalf("step %d: %d, %t, %v", i, id, fresh, err)
+				}
+			}
+			if runs := c.runs(store.Filter{}, 10); len(runs) != 1 {
+				c.Errorf("before the end of the transaction there are %+v", runs)
+			}
+			end := tx.Rollback
+			if commit {
+				end = tx.Commit
+			}
+			if err := end(); err != nil {
+				c.Fatal(err)
+			}
+			want := 1
+			if commit {
+				want = 2
+			}
+			runs := c.runs(store.Filter{}, 10)
+			if len(runs) != want || runs[0].By.By != "Ann" && commit {
+				c.Errorf("after it there are %+v", runs)
+			}
+		}
+		tx := c.h.Begin(c, c.Store)
+		if err := tx.Rollback(); err != nil {
+			c.Fatal(err)
+		}
+		if _, _, err := c.Insert(c.ctx, tx, store.NewRun{Handler: "orders"}); err == nil {
+			c.Error("a transaction that has ended: no error")
+		}
+	}},
+}
+
+func (c *check) inserting(run store.NewRun, wantFresh bool) (id int64) {
+	c.Helper()
+	c.call("Insert", func(ctx context.Context) (err error) {
+		var fresh bool
+		if id, fresh, err = c.Insert(ctx, nil, run); err == nil && fresh != wantFresh {
+			c.Errorf("%+v: fresh is %t", run, fresh)
+		}
+		return err
+	})
+	return id
+}
+
+var steering = []promise{
+	{"steering/a run that is queued is canceled at once", func(c *check) {
+		c.ready(orders)
+		id := c.insert(store.NewRun{Handler: "orders"})
+		from := c.now()
+		by := store.Origin{By: "Ann", Note: "wrong"}
+		if was := c.cancel(id, by); was != store.StateQueued {
+			c.Errorf("it was %q", was)
+		}
+		run := c.inState(id, store.StateCanceled, 0)
+		c.near("FinishedAt", run.FinishedAt, from)
+		if run.CanceledBy != by {
+			c.Errorf("%+v", run)
+		}
+		c.claims(0, request(10, orders))
+	}},
+	{"steering/canceling says what state a run had, and changes none that has ended", func(c *check) {
+		c.ready(orders)
+		c.inserts("orders", 3)
+		runs := c.claims(3, request(3, orders))
+		c.finishes(succeeded(runs[0]), dead(runs[1]))
+		for i, want := range []store.State{store.StateSucceeded, store.StateDead, store.StateRunning} {
+			was, _ := c.run(runs[i].ID)
+			if got := c.cancel(runs[i].ID, store.Origin{By: "Ann"}); got != want {
+				c.Errorf("%q, want %q", got, want)
+			}
+			if run := c.inState(runs[i].ID, want, min(1, 2-i)); i < 2 && !sameRun(run, was) {
+				c.Errorf("%+v, and it was %+v", run, was)
+			}
+		}
+		if got := c.cancel(1<<50, store.Origin{}); got != "" {
+			c.Errorf("%q", got)
+		}
+	}},
+	{"steering/Requeue raises the budget, and needs no more than a filter", func(c *check) {
+		c.ready(orders)
+		id := c.insert(store.NewRun{Handler: "orders"})
+		c.finishes(failed(c.claimOne(orders)))
+		c.finishes(dead(c.claimOne(orders)))
+		by := store.Origin{By: "Ann", Note: "paper is there"}
+		from := c.now()
+		if n := c.requeue(store.Filter{IDs: []int64{id}}, by); n != 1 {
+			c.Fatalf("%d", n)
+		}
+		run := c.inState(id, store.StateQueued, 2)
+		c.near("RunAt", run.RunAt, from)
+		if run.By != by || !run.FinishedAt.IsZero() || run.Attempt != 2 {
+			c.Errorf("%+v", run)
+		}
+		for i := range 3 {
+			run := c.claimOne(orders)
+			if run.Attempt != 3+i || run.MaxAttempts != 5 {
+				c.Errorf("%+v", run)
+			}
+			c.finishes(failed(run))
+		}
+		if n := c.requeue(store.Filter{IDs: []int64{id}}, by); n != 0 {
+			c.Errorf("%d runs that are queued were queued", n)
+		}
+	}},
+	{"steering/Requeue of a run with its own MaxAttempts gives it as many again", func(c *check) {
+		own := store.Handler{Name: "orders", MaxAttempts: 9}
+		c.ready(own)
+		c.insert(store.NewRun{Handler: "orders", MaxAttempts: 2})
+		c.finishes(dead(c.claimOne(own)))
+		c.requeue(store.Filter{}, store.Origin{})
+		if run := c.claimOne(own); run.Attempt != 2 || run.MaxAttempts != 3 {
+			c.Errorf("%+v", run)
+		}
+	}},
+	{"steering/Requeue takes dead and canceled runs only, those of the filter", func(c *check) {
+		c.ready(orders, mails)
+		c.inserts("orders", 6)
+		runs := c.claims(5, request(5, orders))
+		c.finishes(dead(runs[0]), dead(runs[1]), dead(runs[2]), succeeded(runs[3]))
+		canceled := c.insert(store.NewRun{Handler: "mails"})
+		c.cancel(canceled, store.Origin{By: "Bob"})
+		for _, step := range []struct {
+			which store.Filter
+			want  int
+		}{
+			{store.Filter{Handler: "nobody's"}, 0},
+			{store.Filter{States: []store.State{store.StateSucceeded, store.StateRunning, store.StateQueued}}, 0},
+			{store.Filter{IDs: []int64{runs[1].ID, runs[3].ID, 1 << 50}}, 1},
+			{store.Filter{Handler: "mails", States: []store.State{store.StateDead}}, 0},
+			{store.Filter{Before: runs[0].CreatedAt}, 0},
+			{store.Filter{Handler: "orders", After: runs[2].ID}, 1},
+			{store.Filter{}, 2},
+			{store.Filter{}, 0},
+		} {
+			if n := c.requeue(step.which, store.Origin{By: "Ann"}); n != step.want {
+				c.Errorf("%+v: %d, want %d", step.which, n, step.want)
+			}
+		}
+		if run := c.inState(canceled, store.StateQueued, 0); run.CanceledBy != (store.Origin{}) {
+			c.Errorf("%+v", run)
+		}
+		claimed := c.claims(5, request(10, orders, mails))
+		if renewed := c.renew(worker, claimed[0].RunKey); len(renewed) != 1 || renewed[0].Canceled {
+			c.Errorf("%+v", renewed)
+		}
+	}},
+	{"steering/a run that was queued again waits beside another of its schedule", func(c *check) {
+		c.planned(daily, c.now().Add(-time.Hour))
+		for range 2 {
+			d := c.dueSchedule("daily")
+			if done := c.materialize(plan(d, tick(daily, d.NextDueAt))); done[0].Queued != 1 {
+				c.Fatalf("%+v", done)
+			}
+			if all := c.runs(store.Filter{}, 10); len(all) == 1 {
+				c.cancel(all[0].ID, store.Origin{})
+			}
+		}
+		if n := c.requeue(store.Filter{}, store.Origin{}); n != 1 {
+			c.Errorf("%d", n)
+		}
+		c.claims(2, request(10, orders))
+	}},
+	{"steering/a schedule is paused, and resumed, also before it is registered", func(c *check) {
+		from := c.now()
+		by := store.Origin{By: "Ann", Note: "stocktaking"}
+		c.setSchedule("daily", store.Override{PausedUntil: ptr(time.Hour), By: by})
+		row := c.schedule("daily")
+		if row.Paused == nil || row.Paused.By != by || !row.SeenAt.IsZero() {
+			c.Fatalf("%+v", row)
+		}
+		c.near("Until", row.Paused.Until, from.Add(time.Hour))
+		if d := c.due(); len(d.Schedules) != 0 {
+			c.Errorf("what nobody has registered is due: %+v", d)
+		}
+		c.register(false, nil, daily)
+		if d := c.dueSchedule("daily"); !d.Paused || d.Spec != "1" || d.NextSpec != "" || !d.NextDueAt.IsZero() {
+			c.Errorf("%+v", d)
+		}
+		if row := c.schedule("daily"); row.Handler != "orders" || row.Text != daily.Text || row.SeenAt.IsZero() {
+			c.Errorf("%+v", row)
+		}
+		c.setSchedule("daily", store.Override{})
+		if row := c.schedule("daily"); row.Paused == nil {
+			c.Errorf("%+v", row)
+		}
+		c.setSchedule("daily", store.Override{PausedUntil: ptr(time.Duration(0))})
+		if row := c.schedule("daily"); row.Paused != nil {
+			c.Errorf("%+v", row)
+		}
+		c.setSchedule("daily", store.Override{PausedUntil: ptr(short)})
+		c.pass(c.now().Add(short))
+		if d := c.dueSchedule("daily"); d.Paused {
+			c.Errorf("%+v", d)
+		}
+	}},
+	{"steering/Forget deletes the row of a schedule, and no run", func(c *check) {
+		c.planned(daily, c.now().Add(-time.Hour))
+		d := c.dueSchedule("daily")
+		c.materialize(plan(d, tick(daily, d.NextDueAt)))
+		if !c.forget("daily") || c.forget("daily") {
+			c.Error("Forget says something else")
+		}
+		if d := c.due(); len(d.Schedules) != 0 {
+			c.Errorf("%+v", d)
+		}
+		if run := c.claimOne(orders); run.Schedule != "daily" {
+			c.Errorf("%+v", run)
+		}
+	}},
+}
