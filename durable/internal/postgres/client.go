@@ -1,0 +1,118 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// inserts is how often Insert looks for a key that another transaction has inserted, or a sweep
+// deleted, in the same moment.
+const inserts = 5
+
+// Insert implements store.Client.
+func (s *Store) Insert(ctx context.Context, tx store.Tx, r store.NewRun) (id int64, fresh bool, err error) {
+	text := s.texts["insert"]
+	args := []any{r.Handler, r.Schedule, instant(r.DueAt), r.Backfill, instant(r.RunAt), r.RunIn.Microseconds(),
+		int64(r.Priority), int64(r.MaxAttempts), r.Key, r.Payload, storable(r.By.By), storable(r.By.Note)}
+	for range inserts {
+		if tx != nil {
+			err = explain(tx.QueryRow(ctx, text, args...).Scan(&id, &fresh))
+		} else {
+			err = s.call(ctx, s.shared, func() []statement {
+				return []statement{{text, args, func(rows pgx.Rows) error { return rows.Scan(&id, &fresh) }}}
+			})
+		}
+		if err != nil || id != 0 {
+			return id, fresh, err
+		}
+	}
+	return 0, false, errors.New("durable: the key comes and goes: try again")
+}
+
+// Cancel implements store.Client.
+func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (state store.State, err error) {
+	err = s.call(ctx, s.shared, func() []statement {
+		return []statement{{s.texts["cancel"], []any{id, storable(by.By), storable(by.Note)},
+			func(rows pgx.Rows) error { return rows.Scan(into(&state)) }}}
+	})
+	return state, err
+}
+
+// Requeue implements store.Client.
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin) (n int, err error) {
+	args := []any{storable(by.By), storable(by.Note)}
+	where := conditions(which, &args)
+	text := "WITH queued AS (" + s.texts["requeue"] + where + " RETURNING 1) SELECT count(*) FROM queued"
+	err = s.call(ctx, s.shared, func() []statement {
+		return []statement{{text, args, func(rows pgx.Rows) error { return rows.Scan(into(&n)) }}}
+	})
+	return n, err
+}
+
+// conditions returns what a filter adds to a WHERE, whose arguments it appends.
+func conditions(which store.Filter, args *[]any) string {
+	var b strings.Builder
+	add := func(condition string, arg any) {
+		*args = append(*args, arg)
+		fmt.Fprintf(&b, " AND "+condition, len(*args))
+	}
+	if len(which.IDs) > 0 {
+		add("r.id IN (SELECT x::bigint FROM json_array_elements_text($%d::text::json) AS i(x))", inJSON(which.IDs))
+	}
+	if which.Handler != "" {
+		add("r.handler = $%d::text", which.Handler)
+	}
+	if which.Schedule != "" {
+		add("r.schedule = $%d::text", which.Schedule)
+	}
+	if len(which.States) > 0 {
+		add("r.state IN (SELECT x FROM json_array_elements_text($%d::text::json) AS s(x))", inJSON(which.States))
+	}
+	if !which.Before.IsZero() {
+		add("r.created_at < $%d::text::timestamptz", instant(which.Before))
+	}
+	if which.After != 0 {
+		add("r.id < $%d::bigint", which.After)
+	}
+	return b.String()
+}
+
+// pauseFor returns how long an override pauses, in microseconds; nil: it says nothing about that.
+func pauseFor(change store.Override) *int64 {
+	if change.PausedUntil == nil {
+		return nil
+	}
+	us := max(0, change.PausedUntil.Microseconds())
+	return &us
+}
+
+// SetHandler implements store.Client.
+func (s *Store) SetHandler(ctx context.Context, name string, change store.Override) error {
+	return s.call(ctx, s.shared, func() []statement {
+		return []statement{{text: s.texts["set_handler"], args: []any{name, change.MaxConcurrency,
+			storable(change.By.By), storable(change.By.Note), pauseFor(change)}}}
+	})
+}
+
+// SetSchedule implements store.Client.
+func (s *Store) SetSchedule(ctx context.Context, name string, change store.Override) error {
+	return s.call(ctx, s.shared, func() []statement {
+		return []statement{{text: s.texts["set_schedule"], args: []any{name, pauseFor(change),
+			storable(change.By.By), storable(change.By.Note)}}}
+	})
+}
+
+// Forget implements store.Client.
+func (s *Store) Forget(ctx context.Context, schedule string) (ok bool, err error) {
+	text := "DELETE FROM " + s.names["schedules"] + " AS s WHERE s.name = $1::text RETURNING true"
+	err = s.call(ctx, s.shared, func() []statement {
+		return []statement{{text, []any{schedule}, func(rows pgx.Rows) error { return rows.Scan(into(&ok)) }}}
+	})
+	return ok, err
+}

@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// maxOwn is enough for the loops of a worker, each of which makes one call at a time.
+	maxOwn = 4
+
+	// idleFor is how long an own connection stays open that nobody uses, so that none is left
+	// shortly after a worker has ended.
+	idleFor = 10 * time.Second
+
+	// surelyAlive is how soon after its use a connection is used again without a look whether the
+	// server has closed it.
+	surelyAlive = time.Second
+
+	// closeTimeout bounds how long a connection takes to say good-bye.
+	closeTimeout = time.Second
+)
+
+// connections are those of the workers of a store. They are not a pgxpool.Pool, because that has
+// goroutines of its own for as long as it exists, and nobody closes a store.
+type connections struct {
+	pool  *pgxpool.Pool // whose settings they have
+	turns chan struct{} // one is in it for each connection that is in use, or being made
+
+	mu   sync.Mutex
+	idle []idleConnection // the one that was used last is the last
+}
+
+type idleConnection struct {
+	*pgx.Conn
+	since time.Time
+}
+
+func newConnections(pool *pgxpool.Pool) *connections {
+	return &connections{pool: pool, turns: make(chan struct{}, maxOwn)}
+}
+
+// take returns a connection that nobody else uses. Give it back.
+func (c *connections) take(ctx context.Context) (*pgx.Conn, error) {
+	select {
+	case c.turns <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	for {
+		conn, ok := c.pop()
+		if !ok {
+			break
+		}
+		//lint:ignore SA1019 Ping costs a round trip; if this is wrong, the call fails.
+		if time.Since(conn.since) < surelyAlive || conn.PgConn().CheckConn() == nil {
+			return conn.Conn, nil
+		}
+		hangUp(conn.Conn)
+	}
+	conn, err := c.connect(ctx)
+	if err != nil {
+		<-c.turns
+	}
+	return conn, err
+}
+
+func (c *connections) pop() (idleConnection, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.idle) == 0 {
+		return idleConnection{}, false
+	}
+	last := c.idle[len(c.idle)-1]
+	c.idle = c.idle[:len(c.idle)-1]
+	return last, true
+}
+
+// connect makes a connection as the pool would.
+func (c *connections) connect(ctx context.Context) (*pgx.Conn, error) {
+	config := c.pool.Config()
+	if before := config.BeforeConnect; before != nil {
+		if err := before(ctx, config.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return nil, err
+	}
+	if after := config.AfterConnect; after != nil {
+		if err := after(ctx, conn); err != nil {
+			hangUp(conn)
+			return nil, err
+		}
+	}
+	return conn, nil
+}
+
+// give takes a connection back after a call that had this error.
+func (c *connections) give(conn *pgx.Conn, err error) {
+	defer func() { <-c.turns }()
+	if isAway(err) {
+		// The others lead to the same server, and the next call should connect anew.
+		hangUp(conn)
+		for {
+			other, ok := c.pop()
+			if !ok {
+				return
+			}
+			hangUp(other.Conn)
+		}
+	}
+	if conn.IsClosed() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle = append(c.idle, idleConnection{conn, time.Now()})
+	time.AfterFunc(idleFor, c.expire)
+}
+
+// expire closes what nobody has used for idleFor.
+func (c *connections) expire() {
+	c.mu.Lock()
+	n := 0
+	for n < len(c.idle) && time.Since(c.idle[n].since) >= idleFor {
+		n++
+	}
+	old := append([]idleConnection(nil), c.idle[:n]...)
+	c.idle = append([]idleConnection(nil), c.idle[n:]...)
+	c.mu.Unlock()
+	for _, conn := range old {
+		hangUp(conn.Conn)
+	}
+}
+
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+// isAway reports whether an error is not that of a statement, but of a server that is gone, or no
+// longer the primary. A call that was canceled says nothing about the server.
+func isAway(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return false
+	}
+	refusal, refused := errors.AsType[*pgconn.PgError](err)
+	return !refused || refusal.Code == "25006" || strings.HasPrefix(refusal.Code, "57P")
+}

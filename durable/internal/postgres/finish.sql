@@ -1,0 +1,38 @@
+-- $1: results as JSON. A row that is locked is passed over (waited for without {skip}), and answered
+-- as one that is not sure; so is one that somebody has changed since this statement began.
+WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+results AS MATERIALIZED (
+	SELECT * FROM json_to_recordset($1::text::json) AS x(id bigint, attempt integer, outcome text, state text,
+		error text, retry_in bigint, took bigint)
+),
+mine AS MATERIALIZED (
+	SELECT r.id FROM {runs} AS r JOIN results AS x ON x.id = r.id
+	WHERE r.attempt = x.attempt AND r.state = 'running'
+	ORDER BY r.id
+	FOR NO KEY UPDATE OF r{skip}
+),
+finished AS (
+	UPDATE {runs} AS r SET
+		state = CASE WHEN x.state = 'queued' AND r.canceled_by IS NOT NULL THEN 'canceled' ELSE x.state END,
+		run_at = CASE x.state WHEN 'queued' THEN now.at + x.retry_in * interval '1 microsecond' ELSE r.run_at END,
+		uncounted = r.uncounted + CASE x.outcome WHEN 'interrupted' THEN 1 ELSE 0 END,
+		finished_at = CASE WHEN x.state = 'queued' AND r.canceled_by IS NULL THEN NULL ELSE now.at END,
+		last_error = coalesce(nullif(x.error, ''), r.last_error),
+		lease_until = NULL
+	FROM mine JOIN results AS x ON x.id = mine.id, now
+	WHERE r.id = mine.id
+	RETURNING r.id, r.attempt, r.worker, r.claimed_at, x.outcome, x.error, x.took
+),
+attempts AS (
+	INSERT INTO {attempts} (run_id, attempt, worker, started_at, finished_at, outcome, error)
+	SELECT f.id, f.attempt, f.worker, f.claimed_at,
+		greatest(f.claimed_at, least(now.at, f.claimed_at + f.took * interval '1 microsecond')), f.outcome, f.error
+	FROM finished AS f, now
+)
+SELECT id, attempt, true FROM finished
+UNION ALL
+SELECT x.id, x.attempt, true FROM results AS x JOIN {attempts} AS a ON a.run_id = x.id
+WHERE a.attempt = x.attempt AND a.outcome = x.outcome COLLATE "C"
+UNION ALL
+SELECT r.id, r.attempt, false FROM {runs} AS r JOIN results AS x ON x.id = r.id
+WHERE r.attempt = x.attempt AND r.state = 'running' AND r.id NOT IN (SELECT id FROM mine)

@@ -1,0 +1,29 @@
+-- The handlers that have a row or a run. The first three columns are the same in all rows, and if
+-- there is no handler there is one row with them.
+WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+counts AS MATERIALIZED (
+	SELECT x.handler, sum(x.queued)::bigint AS queued, sum(x.running)::bigint AS running, sum(x.dead)::bigint AS dead,
+		min(x.oldest) AS oldest
+	FROM (
+		SELECT r.handler, count(*) AS queued, 0 AS running, 0 AS dead,
+			min(r.run_at) FILTER (WHERE r.run_at <= now.at) AS oldest
+		FROM {runs} AS r, now WHERE r.state = 'queued' GROUP BY r.handler
+		UNION ALL
+		SELECT r.handler, 0, count(*), 0, NULL FROM {runs} AS r WHERE r.state = 'running' GROUP BY r.handler
+		UNION ALL
+		SELECT r.handler, 0, 0, count(*), NULL FROM {runs} AS r
+		WHERE r.state = 'dead' AND r.finished_at IS NOT NULL GROUP BY r.handler
+	) AS x GROUP BY x.handler
+)
+SELECT now.at, (SELECT min(c.oldest) FROM counts AS c),
+	(SELECT min(s.next_due_at) FROM {schedules} AS s WHERE s.next_due_at <= now.at),
+	a.name, a.registered, coalesce(a.max_concurrency, 0), coalesce(a.override, -1), coalesce(a.override_by, ''),
+	coalesce(a.override_note, ''), CASE WHEN a.paused_until > now.at THEN a.paused_until END, coalesce(a.paused_by, ''),
+	coalesce(a.paused_note, ''), a.seen_at, coalesce(a.queued, 0), coalesce(a.running, 0), coalesce(a.dead, 0), a.oldest
+FROM now LEFT JOIN (
+	SELECT coalesce(h.name, c.handler) AS name, h.name IS NOT NULL AS registered, h.max_concurrency, h.override,
+		h.override_by, h.override_note, h.paused_until, h.paused_by, h.paused_note, h.seen_at, c.queued, c.running,
+		c.dead, c.oldest
+	FROM {handlers} AS h FULL JOIN counts AS c ON c.handler = h.name
+) AS a ON true
+ORDER BY a.name COLLATE "C"

@@ -1,0 +1,20 @@
+-- A tick has one run.
+CREATE UNIQUE INDEX IF NOT EXISTS {runs_tick} ON {runs} (schedule, due_at) WHERE schedule IS NOT NULL;
+
+-- One run of a schedule waits, beside those that backfill or are tried again.
+CREATE UNIQUE INDEX IF NOT EXISTS {runs_waiting} ON {runs} (schedule)
+	WHERE state = 'queued' AND attempt = 0 AND schedule IS NOT NULL AND NOT backfill;
+
+CREATE UNIQUE INDEX IF NOT EXISTS {runs_key} ON {runs} (handler, key) WHERE key IS NOT NULL;
+
+-- Finds what is due, in the order in which it is claimed.
+CREATE INDEX IF NOT EXISTS {runs_queued} ON {runs} (handler, priority, run_at, id) WHERE state = 'queued';
+
+CREATE INDEX IF NOT EXISTS {runs_running} ON {runs} (handler) WHERE state = 'running';
+
+-- Finds what is old, and counts dead letters.
+CREATE INDEX IF NOT EXISTS {runs_ended} ON {runs} (state, finished_at) INCLUDE (handler) WHERE finished_at IS NOT NULL;
+
+CREATE INDEX IF NOT EXISTS {schedules_due} ON {schedules} (next_due_at) WHERE next_due_at IS NOT NULL;
+
+CREATE INDEX IF NOT EXISTS {schedules_changed} ON {schedules} (name) WHERE spec <> next_spec;

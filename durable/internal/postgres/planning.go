@@ -1,0 +1,120 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// handlerJSON is a store.Handler as the statements read it.
+type handlerJSON struct {
+	Name           string `json:"name"`
+	MaxConcurrency int    `json:"max_concurrency"`
+	MaxAttempts    int    `json:"max_attempts"`
+}
+
+func handlersJSON(handlers []store.Handler) string {
+	list := make([]handlerJSON, len(handlers))
+	for i, h := range handlers {
+		list[i] = handlerJSON(h)
+	}
+	return inJSON(list)
+}
+
+type scheduleJSON struct {
+	Name    string `json:"name"`
+	Handler string `json:"handler"`
+	Spec    string `json:"spec"`
+	Text    string `json:"description"`
+}
+
+// Register implements store.Worker.
+func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
+	takeOver bool) error {
+	list := make([]scheduleJSON, len(schedules))
+	for i, schedule := range schedules {
+		list[i] = scheduleJSON(schedule)
+	}
+	return s.call(ctx, s.owned, func() []statement {
+		return []statement{
+			{text: s.texts["register"], args: []any{handlersJSON(handlers)}},
+			{text: s.texts["register_schedules"], args: []any{inJSON(list), takeOver}},
+		}
+	})
+}
+
+// Due implements store.Worker.
+func (s *Store) Due(ctx context.Context) (due store.Due, err error) {
+	err = s.call(ctx, s.owned, func() []statement {
+		due = store.Due{}
+		return []statement{{text: s.texts["due"], row: func(rows pgx.Rows) error {
+			var d store.DueSchedule
+			err := rows.Scan(into(&due.Now), into(&due.Next), into(&d.Name), into(&d.Spec), into(&d.NextSpec),
+				into(&d.NextDueAt), into(&d.Paused))
+			if d.Spec != "" { // else it is the row of the times, without a schedule
+				due.Schedules = append(due.Schedules, d)
+			}
+			return err
+		}}}
+	})
+	return due, err
+}
+
+type planJSON struct {
+	Name        string    `json:"name"`
+	Spec        string    `json:"spec"`
+	NextSpec    string    `json:"next_spec"`
+	NextDueAt   *string   `json:"next_due_at"`
+	Paused      bool      `json:"paused"`
+	Handler     string    `json:"handler"`
+	Last        *string   `json:"last"`
+	Next        *string   `json:"next"`
+	Coalesced   int64     `json:"coalesced"`
+	Skipped     int64     `json:"skipped"`
+	TicksPaused int64     `json:"ticks_paused"`
+	Runs        []runJSON `json:"runs"`
+}
+
+type runJSON struct {
+	DueAt    *string `json:"due_at"`
+	Backfill bool    `json:"backfill"`
+	Priority int     `json:"priority"`
+	RunAt    *string `json:"run_at"`
+	RunIn    int64   `json:"run_in"`
+	Attempts int     `json:"attempts"`
+	Key      *string `json:"key"`
+	Payload  []byte  `json:"payload"` // in base64
+	By       string  `json:"by"`
+	Note     string  `json:"note"`
+}
+
+// Materialize implements store.Worker.
+func (s *Store) Materialize(ctx context.Context, plans []store.Plan) (done []store.Materialized, err error) {
+	if len(plans) == 0 {
+		return nil, ctx.Err()
+	}
+	list := make([]planJSON, len(plans))
+	for i, p := range plans {
+		list[i] = planJSON{Name: p.Schedule.Name, Spec: p.Schedule.Spec, NextSpec: p.Schedule.NextSpec,
+			NextDueAt: orNull(instant(p.Schedule.NextDueAt)), Paused: p.Schedule.Paused, Handler: p.Handler,
+			Last: orNull(instant(p.Last)), Next: orNull(instant(p.Next)), Coalesced: p.Coalesced, Skipped: p.Skipped,
+			TicksPaused: p.Paused, Runs: make([]runJSON, len(p.Runs))}
+		for j, r := range p.Runs {
+			list[i].Runs[j] = runJSON{DueAt: orNull(instant(r.DueAt)), Backfill: r.Backfill, Priority: r.Priority,
+				RunAt: orNull(instant(r.RunAt)), RunIn: r.RunIn.Microseconds(), Attempts: r.MaxAttempts,
+				Key: orNull(r.Key), Payload: r.Payload, By: storable(r.By.By), Note: storable(r.By.Note)}
+		}
+	}
+	err = s.call(ctx, s.owned, func() []statement {
+		done = nil
+		return []statement{{s.texts["materialize"], []any{inJSON(list)}, func(rows pgx.Rows) error {
+			var m store.Materialized
+			err := rows.Scan(into(&m.Schedule), into(&m.Queued), into(&m.Coalesced), into(&m.Skipped), into(&m.Paused))
+			done = append(done, m)
+			return err
+		}}}
+	})
+	return done, err
+}

@@ -1,0 +1,144 @@
+// Package postgres keeps durable runs in a Postgres database, 13 or newer.
+//
+// Each call is one transaction, sent as a whole and answered at once: one round trip. A client that
+// stops in the middle of a call holds no lock that others wait for. What a call needs of the
+// transaction (its level, its time-outs) it sets itself, so neither the server's defaults nor a
+// PgBouncer in transaction mode make a difference.
+//
+// Workers have a few connections of the store's own, with the settings of the application's pool:
+// handlers that use all connections of the pool cost no lease. Other calls take one of the pool.
+package postgres
+
+import (
+	"crypto/sha256"
+	"embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// Options are the names of the tables. None is empty.
+type Options struct {
+	TableName string // what the names of the tables begin with
+	Schema    string
+}
+
+// maxTableName leaves room for the suffixes of tables and indexes within the 63 bytes that Postgres
+// keeps of a name.
+const maxTableName = 40
+
+// spare is how many runs beyond those that are wanted a handler without a limit offers to a claim,
+// in the place of those that others are claiming at the same moment.
+const spare = 64
+
+// Store implements store.Store.
+type Store struct {
+	pool    *pgxpool.Pool
+	own     *connections
+	of      sqlmigrate.Schema
+	names   map[string]string // of tables and indexes, quoted
+	texts   map[string]string // the statements, by file
+	channel string            // of NOTIFY
+}
+
+var _ store.Store = (*Store)(nil)
+
+// New checks the options. It does not call the server.
+func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
+	var faults []error
+	check := func(what, name string, most int) {
+		// Braces are the placeholders of the statements.
+		if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) ||
+			len(name) > most || strings.ContainsAny(name, "{}") {
+			faults = append(faults, fmt.Errorf(
+				"durable: %w: %s %q: use text without braces and control characters, at most %d bytes",
+				dlock.ErrSetup, what, name, most))
+		}
+	}
+	check("TableName", opts.TableName, maxTableName)
+	check("Schema", opts.Schema, 63)
+	if pool == nil {
+		faults = append(faults, fmt.Errorf("durable: %w: no pool: pass a *pgxpool.Pool", dlock.ErrSetup))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	d := sqlmigrate.DialectPostgres
+	s := &Store{pool: pool, own: newConnections(pool), names: map[string]string{}, texts: map[string]string{}}
+	for _, name := range []string{"schedules", "handlers", "runs", "attempts"} {
+		s.names[name] = d.Qualified(opts.Schema, opts.TableName+"_"+name)
+	}
+	for _, name := range indexes {
+		s.names[name] = d.Quote(opts.TableName + "_" + name)
+	}
+	s.fill()
+	s.of = sqlmigrate.Schema{Dialect: d, Schema: opts.Schema, Name: opts.TableName, Table: opts.TableName + "_runs",
+		Migrations: [][]string{sqlmigrate.Statements(s.texts["schema"])},
+		Repeat:     sqlmigrate.Statements(s.texts["indexes"])}
+	s.channel = fmt.Sprintf("tickslot_durable_%x", sha256.Sum256([]byte(s.names["runs"])))[:33]
+	return s, nil
+}
+
+func (s *Store) String() string { return "postgres" }
+
+// fill fills names into the statements.
+func (s *Store) fill() {
+	fill := func(file string, values map[string]string) string {
+		text, err := files.ReadFile(file)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		return sqlmigrate.Fill(sqlmigrate.Fill(strings.TrimSpace(string(text)), s.names), values)
+	}
+	values := map[string]string{
+		"spare":      strconv.Itoa(spare),
+		"priorities": "(VALUES (-1::smallint), (0::smallint), (1::smallint)) AS p(priority)",
+		"columns":    fill("columns.sql", nil),
+		"skip":       " SKIP LOCKED",
+	}
+	list, err := files.ReadDir(".")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range list {
+		s.texts[strings.TrimSuffix(file.Name(), ".sql")] = fill(file.Name(), values)
+	}
+	values["skip"] = ""
+	for _, file := range []string{"renew", "finish"} {
+		s.texts[file+" and wait"] = fill(file+".sql", values)
+	}
+}
+
+// storable is text of which a person is told, without what Postgres cannot store.
+func storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// instant is a time as Postgres reads it: "" if there is none.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano)
+}
+
+// orNull is for JSON, in which an empty text is no time.
+func orNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

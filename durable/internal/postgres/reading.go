@@ -1,0 +1,116 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// Runs implements store.Reader.
+func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) (runs []store.Run, err error) {
+	args := []any{max(0, limit)}
+	text := s.texts["runs"] + conditions(which, &args) + " ORDER BY r.id DESC LIMIT $1::bigint"
+	err = s.call(ctx, s.shared, func() []statement {
+		runs = nil
+		return []statement{{text, args, func(rows pgx.Rows) error {
+			var r store.Run
+			err := scanRun(rows, &r)
+			runs = append(runs, r)
+			return err
+		}}}
+	})
+	return runs, err
+}
+
+// Run implements store.Reader.
+func (s *Store) Run(ctx context.Context, id int64) (run store.Run, attempts []store.Attempt, ok bool, err error) {
+	err = s.call(ctx, s.shared, func() []statement {
+		run, attempts = store.Run{}, nil
+		return []statement{
+			{s.texts["run"], []any{id}, func(rows pgx.Rows) error { return scanRun(rows, &run) }},
+			{s.texts["attempts"], []any{id}, func(rows pgx.Rows) error {
+				var a store.Attempt
+				err := rows.Scan(into(&a.Attempt), into(&a.Worker), into(&a.StartedAt), into(&a.FinishedAt),
+					into(&a.Outcome), into(&a.Error))
+				attempts = append(attempts, a)
+				return err
+			}},
+		}
+	})
+	if run.ID == 0 { // the attempts are those of a run that was deleted between the two statements
+		attempts = nil
+	}
+	return run, attempts, run.ID != 0, err
+}
+
+// Schedules implements store.Reader.
+func (s *Store) Schedules(ctx context.Context) (list []store.ScheduleRow, err error) {
+	err = s.call(ctx, s.shared, func() []statement {
+		list = nil
+		return []statement{{text: s.texts["schedules"], row: func(rows pgx.Rows) error {
+			var r store.ScheduleRow
+			var until time.Time
+			var by store.Origin
+			err := rows.Scan(into(&r.Name), into(&r.Handler), into(&r.Spec), into(&r.Text), into(&r.NextDueAt),
+				into(&r.LastDueAt), into(&r.SeenAt), into(&until), into(&by.By), into(&by.Note), into(&r.Queued),
+				into(&r.Coalesced), into(&r.Skipped), into(&r.PausedTicks))
+			r.Paused = pause(until, by)
+			list = append(list, r)
+			return err
+		}}}
+	})
+	return list, err
+}
+
+// Handlers implements store.Reader.
+func (s *Store) Handlers(ctx context.Context) (list []store.HandlerRow, err error) {
+	_, err = s.handlers(ctx, s.shared, func() { list = nil }, func(r store.HandlerRow, registered bool, _ time.Time) {
+		if registered {
+			list = append(list, r)
+		}
+	})
+	return list, err
+}
+
+// Stats implements store.Worker.
+func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
+	var list []store.HandlerStats
+	stats, err := s.handlers(ctx, s.owned, func() { list = nil },
+		func(r store.HandlerRow, registered bool, oldest time.Time) {
+			if r.Name != "" {
+				list = append(list, store.HandlerStats{Handler: r.Name, Queued: r.Queued, Running: r.Running,
+					Dead: r.Dead, OldestDue: oldest, SeenAt: r.SeenAt, Paused: r.Paused != nil})
+			}
+		})
+	stats.ByHandler = list
+	return stats, err
+}
+
+// handlers calls each for all handlers that have a row or a run, after begin. What it returns lacks
+// ByHandler.
+func (s *Store) handlers(ctx context.Context, from source, begin func(),
+	each func(r store.HandlerRow, registered bool, oldest time.Time)) (stats store.Stats, err error) {
+	err = s.call(ctx, from, func() []statement {
+		begin()
+		return []statement{{text: s.texts["handlers"], row: func(rows pgx.Rows) error {
+			var r store.HandlerRow
+			var name *string
+			var registered bool
+			var until, oldest time.Time
+			var by store.Origin
+			err := rows.Scan(into(&stats.Now), into(&stats.OldestDue), into(&stats.Overdue), &name, into(&registered),
+				into(&r.MaxConcurrency), into(&r.Override), into(&r.By.By), into(&r.By.Note), into(&until),
+				into(&by.By), into(&by.Note), into(&r.SeenAt), into(&r.Queued), into(&r.Running), into(&r.Dead),
+				into(&oldest))
+			if name != nil { // else it is the row of the times, without a handler
+				r.Name, r.Paused = *name, pause(until, by)
+				each(r, registered, oldest)
+			}
+			return err
+		}}}
+	})
+	return stats, err
+}

@@ -1,0 +1,1 @@
+SELECT NULL::bytea, {columns} FROM {runs} AS r WHERE true

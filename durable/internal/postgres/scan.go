@@ -1,0 +1,81 @@
+package postgres
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// into returns where to scan a column that may be NULL, which is the zero value.
+func into[T any](dst *T) sql.Scanner { return &column[T]{dst} }
+
+type column[T any] struct{ dst *T }
+
+func (c *column[T]) Scan(value any) error {
+	var ok bool
+	switch dst := any(c.dst).(type) {
+	case *int64:
+		*dst, ok = value.(int64)
+	case *int:
+		var n int64
+		n, ok = value.(int64)
+		*dst = int(n)
+	case *bool:
+		*dst, ok = value.(bool)
+	case *time.Time:
+		*dst, ok = value.(time.Time)
+		*dst = dst.UTC()
+	case *[]byte:
+		var b []byte
+		b, ok = value.([]byte)
+		*dst = append([]byte(nil), b...)
+	case *string:
+		*dst, ok = value.(string)
+	case *store.State:
+		var text string
+		text, ok = value.(string)
+		*dst = store.State(text)
+	case *store.Outcome:
+		var text string
+		text, ok = value.(string)
+		*dst = store.Outcome(text)
+	}
+	if !ok && value != nil {
+		return fmt.Errorf("the database gave an answer that makes no sense: %T for %T", value, c.dst)
+	}
+	return nil
+}
+
+// scanRun scans the columns of columns.sql, after others.
+func scanRun(rows pgx.Rows, r *store.Run, before ...any) error {
+	return rows.Scan(append(before, into(&r.Payload), into(&r.ID), into(&r.Attempt), into(&r.Handler),
+		into(&r.Schedule), into(&r.DueAt), into(&r.Backfill), into(&r.State), into(&r.Priority), into(&r.RunAt),
+		into(&r.MaxAttempts), into(&r.Key), into(&r.PayloadLen), into(&r.By.By), into(&r.By.Note), into(&r.CanceledBy.By),
+		into(&r.CanceledBy.Note), into(&r.Worker), into(&r.ClaimedAt), into(&r.LeaseUntil), into(&r.LastError),
+		into(&r.CreatedAt), into(&r.FinishedAt))...)
+}
+
+// pause is one, or nil if there is none.
+func pause(until time.Time, by store.Origin) *store.Pause {
+	if until.IsZero() {
+		return nil
+	}
+	return &store.Pause{Until: until, By: by}
+}
+
+// inJSON returns a list as an argument.
+func inJSON[T any](list []T) string {
+	if len(list) == 0 {
+		return "[]"
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // such values always marshal
+	}
+	return string(text)
+}

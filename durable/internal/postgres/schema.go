@@ -1,0 +1,116 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
+)
+
+// errSchema is matched by errors of Migrate and Verify when tables are missing, old, or different
+// from those of Schema.
+var errSchema = fmt.Errorf("durable: %w: the schema is not right", dlock.ErrSetup)
+
+// indexes are the names of the indexes, without that of the set of tables.
+var indexes = []string{"runs_tick", "runs_waiting", "runs_key", "runs_queued", "runs_running", "runs_ended",
+	"schedules_due", "schedules_changed"}
+
+// columns are those of each table, with the names of their types in pg_type.
+var columns = map[string]map[string]string{
+	"schedules": types("text", "name handler spec description next_spec paused_by paused_note",
+		"timestamptz", "next_due_at last_due_at paused_until seen_at created_at",
+		"int8", "ticks_queued ticks_coalesced ticks_skipped ticks_paused"),
+	"handlers": types("text", "name override_by override_note paused_by paused_note",
+		"int4", "max_concurrency override", "timestamptz", "paused_until seen_at created_at"),
+	"runs": types(
+		"text", "handler schedule state key worker canceled_by canceled_note queued_by queued_note last_error",
+		"int8", "id", "int4", "attempt uncounted own_attempts max_attempts", "int2", "priority", "bool", "backfill",
+		"timestamptz", "due_at run_at claimed_at lease_until created_at finished_at", "bytea", "payload"),
+	"attempts": types("int8", "run_id", "int4", "attempt", "text", "worker outcome error",
+		"timestamptz", "started_at finished_at"),
+}
+
+// types is given types, and the columns of each.
+func types(list ...string) map[string]string {
+	of := map[string]string{}
+	for i := 0; i < len(list); i += 2 {
+		for _, column := range strings.Fields(list[i+1]) {
+			of[column] = list[i]
+		}
+	}
+	return of
+}
+
+// Schema implements store.Store.
+func (s *Store) Schema() ([]string, error) { return s.of.Statements(), nil }
+
+// Migrate implements store.Store.
+func (s *Store) Migrate(ctx context.Context) error {
+	missing := s.Verify(ctx)
+	if !errors.Is(missing, errSchema) {
+		return missing
+	}
+	db := stdlib.OpenDBFromPool(s.pool)
+	defer db.Close()
+	switch err := s.of.Up(ctx, db); {
+	case sqlmigrate.Passes(err):
+		return fmt.Errorf("migrate: %w", explain(err))
+	case err != nil:
+		return fmt.Errorf("%w\nand Migrate failed: %w", missing, explain(err))
+	}
+	return s.Verify(ctx)
+}
+
+// Verify implements store.Store.
+func (s *Store) Verify(ctx context.Context) error {
+	faults, err := s.differences(ctx)
+	if err != nil {
+		return err
+	}
+	db := stdlib.OpenDBFromPool(s.pool)
+	defer db.Close()
+	pending := s.of.Verify(ctx, db)
+	switch {
+	case errors.Is(pending, sqlmigrate.ErrPending):
+		faults = append(faults, pending)
+	case pending != nil && len(faults) == 0:
+		return explain(pending)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", errSchema, err)
+	}
+	return nil
+}
+
+// differences returns how the tables differ from those that are needed. Additional columns are
+// ignored.
+func (s *Store) differences(ctx context.Context) (faults []error, err error) {
+	type table struct {
+		Name    string            `json:"name"`
+		Columns map[string]string `json:"columns"`
+	}
+	var tables []table
+	for _, name := range []string{"schedules", "handlers", "runs", "attempts"} {
+		tables = append(tables, table{s.names[name], columns[name]})
+	}
+	var names []string
+	for _, name := range indexes {
+		names = append(names, s.of.Dialect.Qualified(s.of.Schema, s.of.Name+"_"+name))
+	}
+	err = s.call(ctx, s.shared, func() []statement {
+		faults = nil
+		return []statement{{s.texts["verify"], []any{inJSON(tables), inJSON(names)}, func(rows pgx.Rows) error {
+			var fault string
+			err := rows.Scan(into(&fault))
+			faults = append(faults, errors.New(fault))
+			return err
+		}}}
+	})
+	return faults, err
+}

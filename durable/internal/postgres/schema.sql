@@ -1,0 +1,79 @@
+-- The schedules that workers have registered. spec is that of the worker that started last, '' if
+-- none has; next_due_at was computed for next_spec.
+CREATE TABLE IF NOT EXISTS {schedules} (
+	name            text COLLATE "C" PRIMARY KEY,
+	handler         text COLLATE "C" NOT NULL DEFAULT '',
+	spec            text COLLATE "C" NOT NULL DEFAULT '',
+	description     text COLLATE "C" NOT NULL DEFAULT '',
+	next_spec       text COLLATE "C" NOT NULL DEFAULT '',
+	next_due_at     timestamptz,            -- NULL: none, or not known yet
+	last_due_at     timestamptz,            -- the latest tick that was accounted for
+	paused_until    timestamptz,
+	paused_by       text COLLATE "C",
+	paused_note     text COLLATE "C",
+	ticks_queued    bigint NOT NULL DEFAULT 0,
+	ticks_coalesced bigint NOT NULL DEFAULT 0,
+	ticks_skipped   bigint NOT NULL DEFAULT 0,
+	ticks_paused    bigint NOT NULL DEFAULT 0,
+	seen_at         timestamptz,            -- by a worker that has it; NULL: never
+	created_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.1);
+
+-- The handlers that workers have registered, and '', which stands for all of them together. Whoever
+-- claims runs that are limited locks the rows of the limits first.
+CREATE TABLE IF NOT EXISTS {handlers} (
+	name            text COLLATE "C" PRIMARY KEY,
+	max_concurrency integer NOT NULL DEFAULT 0, -- what the code says, to be shown; 0: any number
+	override        integer,                    -- takes its place; 0: nothing starts
+	override_by     text COLLATE "C" NOT NULL DEFAULT '',
+	override_note   text COLLATE "C" NOT NULL DEFAULT '',
+	paused_until    timestamptz,
+	paused_by       text COLLATE "C",
+	paused_note     text COLLATE "C",
+	seen_at         timestamptz,                -- by a worker that has it; NULL: never
+	created_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1);
+
+-- The runs. An attempt is named by id and attempt, which only grows: what was written about an
+-- earlier one changes nothing. No index has lease_until, and there is room on each page for new
+-- versions of its rows, so that renewing a lease writes to no index (HOT).
+CREATE TABLE IF NOT EXISTS {runs} (
+	id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	handler       text COLLATE "C" NOT NULL,
+	schedule      text COLLATE "C",             -- NULL: triggered by hand
+	due_at        timestamptz,                  -- the tick
+	backfill      boolean NOT NULL DEFAULT false, -- may wait beside others of its schedule
+	state         text COLLATE "C" NOT NULL DEFAULT 'queued'
+		CHECK (state IN ('queued', 'running', 'succeeded', 'dead', 'canceled')),
+	priority      smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1 AND 1), -- -1: the most urgent
+	run_at        timestamptz NOT NULL,
+	attempt       integer NOT NULL DEFAULT 0,   -- the latest
+	uncounted     integer NOT NULL DEFAULT 0,   -- attempts before a requeue, or that were given back
+	own_attempts  integer NOT NULL DEFAULT 0,   -- that it may have; 0: as many as the handler says
+	max_attempts  integer NOT NULL DEFAULT 0,   -- that it may have, since the latest claim
+	key           text COLLATE "C",             -- a second one of the handler is refused
+	worker        text COLLATE "C",             -- of the latest attempt
+	claimed_at    timestamptz,
+	lease_until   timestamptz,
+	canceled_by   text COLLATE "C",             -- not NULL: somebody has asked for that
+	canceled_note text COLLATE "C",
+	payload       bytea,
+	queued_by     text COLLATE "C" NOT NULL DEFAULT '',
+	queued_note   text COLLATE "C" NOT NULL DEFAULT '',
+	last_error    text COLLATE "C" NOT NULL DEFAULT '',
+	created_at    timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	finished_at   timestamptz
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 500,
+	autovacuum_analyze_scale_factor = 0.02, autovacuum_analyze_threshold = 500);
+
+-- What became of each attempt. Rows are only added, and go with their run.
+CREATE TABLE IF NOT EXISTS {attempts} (
+	run_id      bigint NOT NULL REFERENCES {runs} (id) ON DELETE CASCADE,
+	attempt     integer NOT NULL,
+	worker      text COLLATE "C" NOT NULL,
+	started_at  timestamptz NOT NULL,
+	finished_at timestamptz NOT NULL,
+	outcome     text COLLATE "C" NOT NULL,
+	error       text COLLATE "C" NOT NULL,
+	PRIMARY KEY (run_id, attempt)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
