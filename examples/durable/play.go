@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable"
+)
+
+// A report is what -json prints, counted by the handlers.
+type report struct {
+	Workers   int   `json:"workers"`
+	Ticks     int   `json:"ticks"`              // seconds from the first invoice to the last
+	Runs      int   `json:"runs"`               // that a handler has brought to its end
+	Lost      int   `json:"lost"`               // ticks and triggers that no handler has brought to its end
+	Doubled   int   `json:"doubled"`            // that handlers have brought to their end twice
+	Reclaimed int   `json:"reclaimed"`          // that needed a second attempt
+	After     int64 `json:"reclaimed_after_ms"` // from the kill until the next attempt begins
+}
+
+var operator = dlock.Origin{By: "play", Note: "the end"}
+
+// play starts three workers, kills one in the middle of a run, and counts what handlers have done.
+// When it returns, no process and no file is left.
+func play(ctx context.Context, asJSON bool) (err error) {
+	folder, err := os.MkdirTemp("", "tickslot-durable-")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(folder, "work.db")
+	ctx, end := context.WithTimeoutCause(ctx, 40*time.Second, errors.New("the play takes too long"))
+	workers := map[string]*exec.Cmd{}
+	defer func() {
+		end()
+		for _, w := range workers {
+			_ = w.Wait() // of those that were ended, and of the one that was killed
+		}
+		err = errors.Join(err, os.RemoveAll(folder))
+	}()
+
+	db, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	store, calls := durable.SQLite(db, durable.Options{}), calls{db}
+	if err := errors.Join(store.Migrate(ctx), calls.migrate(ctx)); err != nil {
+		return err
+	}
+	for _, name := range []string{"ann", "ben", "cleo"} {
+		if workers[name], err = start(ctx, path, name); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	tell := func(format string, args ...any) {
+		fmt.Printf("%5.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+
+	tell("three workers make an invoice each second")
+	if err := calls.await(ctx, "SELECT count(*) >= 3 FROM calls WHERE ended"); err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil) // of the application: the run is there if it commits
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := store.Trigger(ctx, durable.SQLTx(tx), "month-end", nil, durable.TriggerOptions{}); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	const attempt = "SELECT count(*) = 1 FROM calls WHERE handler = 'month-end' AND attempt = ?"
+	if err := calls.await(ctx, attempt, 1); err != nil {
+		return err
+	}
+	victim, err := calls.worker(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if err := workers[victim].Process.Kill(); err != nil {
+		return err
+	}
+	killed := time.Now()
+	tell("%s runs month-end: kill -9 %d", victim, workers[victim].Process.Pid)
+	if err := calls.await(ctx, attempt, 2); err != nil {
+		return err
+	}
+	after := time.Since(killed)
+	heir, err := calls.worker(ctx, 2)
+	if err != nil {
+		return err
+	}
+	tell("%s runs it again, %d ms after the kill", heir, after.Milliseconds())
+	if err := calls.await(ctx, "SELECT count(*) = 1 FROM calls WHERE handler = 'month-end' AND ended"); err != nil {
+		return err
+	}
+	tell("it is done")
+
+	control := durable.NewControl(store)
+	if err := control.PauseSchedule(ctx, "invoices", time.Now().Add(time.Hour), operator); err != nil {
+		return err
+	}
+	if err := await(ctx, func() (bool, error) {
+		open, err := store.Runs(ctx, durable.Filter{States: []durable.State{durable.StateQueued, durable.StateRunning}}, 1)
+		return len(open) == 0, err
+	}); err != nil {
+		return err
+	}
+	r := report{Workers: len(workers), After: after.Milliseconds()}
+	if err := calls.count(ctx, &r); err != nil {
+		return err
+	}
+	tell("%d ticks and a trigger: %d runs, %d lost, %d doubled, %d reclaimed", r.Ticks, r.Runs, r.Lost, r.Doubled, r.Reclaimed)
+	if asJSON {
+		return json.NewEncoder(os.Stdout).Encode(r)
+	}
+	return nil
+}
+
+// start starts this program as a worker. It ends with ctx, and with us: its standard input ends then.
+func start(ctx context.Context, path, name string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w := exec.CommandContext(ctx, self, "-played", "-db", path, "-name", name)
+	w.Stderr = os.Stderr
+	in, err := w.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	w.Cancel = in.Close            // in good order
+	w.WaitDelay = 10 * time.Second // then it is killed
+	return w, w.Start()
+}
+
+// await asks a question, which has the answer 0 or 1, until it is 1.
+func (c calls) await(ctx context.Context, question string, args ...any) error {
+	return await(ctx, func() (yes bool, err error) {
+		return yes, c.QueryRowContext(ctx, question, args...).Scan(&yes)
+	})
+}
+
+func await(ctx context.Context, done func() (bool, error)) error {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		yes, err := done()
+		if yes && err == nil {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// worker returns who made an attempt of month-end.
+func (c calls) worker(ctx context.Context, attempt int) (name string, err error) {
+	return name, c.QueryRowContext(ctx, "SELECT worker FROM calls WHERE handler = 'month-end' AND attempt = ?", attempt).
+		Scan(&name)
+}
+
+// count counts what handlers have done.
+func (c calls) count(ctx context.Context, r *report) error {
+	return c.QueryRowContext(ctx, `
+		WITH runs AS (SELECT handler, key, tick, sum(ended) AS ended, count(*) AS attempts FROM calls GROUP BY handler, key),
+			ticks AS (SELECT max(tick) - min(tick) + 1 AS all_of_them FROM runs WHERE handler = 'invoice')
+		SELECT all_of_them, (SELECT count(*) FROM runs WHERE ended > 0),
+			all_of_them + 1 - (SELECT count(*) FROM runs WHERE ended > 0),
+			(SELECT count(*) FROM runs WHERE ended > 1), (SELECT count(*) FROM runs WHERE attempts > 1) FROM ticks`).
+		Scan(&r.Ticks, &r.Runs, &r.Lost, &r.Doubled, &r.Reclaimed)
+}

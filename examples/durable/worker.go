@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	_ "modernc.org/sqlite" // any other SQLite driver works
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// work is a worker, until ctx ends.
+func work(ctx context.Context, path, name string) error {
+	db, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	store, calls := durable.SQLite(db, durable.Options{}), calls{db}
+	if err := errors.Join(store.Migrate(ctx), calls.migrate(ctx)); err != nil {
+		return err
+	}
+	worker := durable.NewWorker(store, durable.Config{
+		Name:    name,
+		MaxRuns: 1,
+		// The defaults are 30 s, 5 s and 5 s; here they are short, so that there is something to see.
+		Lease: 3 * time.Second, PollInterval: time.Second, CallTimeout: time.Second,
+	})
+	worker.Handle("invoice", calls.wrap(busy(200*time.Millisecond)), durable.HandlerOptions{})
+	worker.Handle("month-end", calls.wrap(busy(3*time.Second)), durable.HandlerOptions{MaxConcurrency: 1})
+	worker.Schedule("invoices", "invoice", schedule.Every(time.Second), durable.ScheduleOptions{
+		CatchUp: durable.CatchUp{Policy: durable.CatchUpBackfill}, // a run for each tick, also for late ones
+	})
+	return worker.Run(ctx)
+}
+
+// busy returns a handler that takes a while.
+func busy(takes time.Duration) durable.Handler {
+	return func(ctx context.Context, _ *durable.Run) error {
+		select {
+		case <-time.After(takes):
+			return nil
+		case <-ctx.Done(): // the lease is lost, or the worker ends
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// calls is the table in which handlers write down that they were called, for the play to count: what
+// has happened is what handlers have done, whatever the worker says.
+type calls struct{ *sql.DB }
+
+func (c calls) migrate(ctx context.Context) error {
+	_, err := c.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS calls (handler TEXT NOT NULL, key TEXT NOT NULL,
+		tick INTEGER NOT NULL, attempt INTEGER NOT NULL, worker TEXT NOT NULL, ended INTEGER NOT NULL DEFAULT 0,
+		PRIMARY KEY (handler, key, attempt))`)
+	return err
+}
+
+// wrap has a handler write down when it begins, and that it has ended without an error.
+func (c calls) wrap(next durable.Handler) durable.Handler {
+	return func(ctx context.Context, run *durable.Run) error {
+		if _, err := c.ExecContext(ctx, `INSERT INTO calls (handler, key, tick, attempt, worker) VALUES (?, ?, ?, ?, ?)`,
+			run.Handler, run.Key, run.DueAt.Unix(), run.Attempt, run.Worker); err != nil {
+			return err
+		}
+		if err := next(ctx, run); err != nil {
+			return err
+		}
+		_, err := c.ExecContext(ctx, `UPDATE calls SET ended = 1 WHERE handler = ? AND key = ? AND attempt = ?`,
+			run.Handler, run.Key, run.Attempt)
+		return err
+	}
+}
+
+// open does not touch the file yet.
+func open(path string) (*sql.DB, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	path = filepath.ToSlash(path)
+	if path[0] != '/' {
+		path = "/" + path // C:/…
+	}
+	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=busy_timeout(5000)&_pragma=synchronous(normal)"}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err == nil {
+		db.SetMaxOpenConns(4) // enough: SQLite writes one transaction at a time
+	}
+	return db, err
+}
