@@ -45,17 +45,17 @@ type Config struct {
 	// ClaimBatch is how many runs one statement claims at most. Default MaxRuns.
 	ClaimBatch int
 
-	// Lease is how long the runs of a dead worker stay its own. It is renewed every third of it, for
-	// all runs in one statement. A worker whose last renewal is older than two thirds of it claims
-	// nothing. At least three times CallTimeout; 1 s to 24 h. Default 30 s.
+	// Lease is how long the runs of a dead worker stay its own. It is renewed every third of it,
+	// for all runs in one statement. A worker whose last renewal is older than two thirds of it
+	// claims nothing. At least three times CallTimeout; 1 s to 24 h. Default 30 s.
 	Lease time.Duration
 
 	// PollInterval is how often a worker looks for runs and ticks that nobody has announced. It
 	// also wakes when the next run or tick it knows of is due. Default 5 s.
 	PollInterval time.Duration
 
-	// PollJitter is the share of PollInterval by which each pause is longer or shorter at random, so
-	// that workers do not look in step. 0 to 0.9; NoLimit: none. Default 0.2.
+	// PollJitter is the share of PollInterval by which each pause is longer or shorter at random,
+	// so that workers do not look in step. 0 to 0.9; NoLimit: none. Default 0.2.
 	PollJitter float64
 
 	// MaterializeInterval, ClaimInterval and ReclaimInterval take the place of PollInterval for one
@@ -80,12 +80,12 @@ type Config struct {
 	PreStopDelay time.Duration
 
 	// DrainTimeout is how long Run then waits for handlers to finish before it ends their contexts
-	// (ErrDraining). Their runs are given back, which costs them no attempt. After that it waits for
-	// another CancelGrace (5 s). Default 30 s.
+	// (ErrDraining). Their runs are given back, which costs them no attempt. After that it waits
+	// for another CancelGrace (5 s). Default 30 s.
 	DrainTimeout time.Duration
 
-	// Logger gets the changes of the database's state, lost leases, reclaimed runs and dead letters;
-	// at Debug also each run and each cycle. If it panics, the line is lost. Default
+	// Logger gets the changes of the database's state, lost leases, reclaimed runs and dead
+	// letters; at Debug also each run and each cycle. If it panics, the line is lost. Default
 	// slog.Default().
 	Logger *slog.Logger
 
@@ -95,8 +95,8 @@ type Config struct {
 	// Middleware wraps every handler; the first is the outermost. Default none.
 	Middleware []Middleware
 
-	// Registerer has the metrics, whose names begin with tickslot_durable_, from NewWorker until Run
-	// has ended. Default nil: no metrics.
+	// Registerer has the metrics, whose names begin with tickslot_durable_, from NewWorker until
+	// Run has ended. Default nil: no metrics.
 	Registerer prometheus.Registerer
 }
 
@@ -139,8 +139,8 @@ type Retry struct {
 	// Default 5.
 	MaxAttempts int
 
-	// FirstWait is how long to wait before the second attempt; each further wait is twice as long as
-	// the one before. Each wait is shortened at random by up to half. Default 1 s, or MaxWait if
+	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
+	// as the one before. Each wait is shortened at random by up to half. Default 1 s, or MaxWait if
 	// that is shorter.
 	FirstWait time.Duration
 
@@ -170,8 +170,8 @@ type CatchUp struct {
 	// skipped. 1 to 10,000. Default 100.
 	Max int
 
-	// Window is how old a missed tick may be that still runs. Older ones are skipped. Default 0: any
-	// age.
+	// Window is how old a missed tick may be that still runs. Older ones are skipped. Default 0:
+	// any age.
 	Window time.Duration
 }
 
