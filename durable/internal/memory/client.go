@@ -1,0 +1,287 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// Insert implements store.Client. It has no transactions.
+func (s *Store) Insert(ctx context.Context, tx store.Tx, run store.NewRun) (id int64, fresh bool, err error) {
+	if tx != nil {
+		return 0, false, errors.New("memory: it has no transactions")
+	}
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	defer unlock()
+	id, fresh = s.insert(run, now)
+	return id, fresh, nil
+}
+
+// Cancel implements store.Client.
+func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.State, error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	r := s.runs[id]
+	if r == nil {
+		return "", nil
+	}
+	was := r.State
+	switch was {
+	case store.StateQueued:
+		delete(s.queued, id)
+		r.State, r.FinishedAt = store.StateCanceled, now
+	case store.StateRunning:
+		r.cancelBy = &by
+	}
+	return was, nil
+}
+
+// Requeue implements store.Client.
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin) (int, error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	n := 0
+	for _, r := range s.runs {
+		if (r.State == store.StateDead || r.State == store.StateCanceled) && matches(r, which) {
+			r.State, r.RunAt, r.FinishedAt, r.before, r.By = store.StateQueued, now, time.Time{}, r.Attempt, by
+			s.queued[r.ID] = r
+			n++
+		}
+	}
+	return n, nil
+}
+
+func matches(r *runRow, f store.Filter) bool {
+	return (len(f.IDs) == 0 || slices.Contains(f.IDs, r.ID)) &&
+		(f.Handler == "" || f.Handler == r.Handler) &&
+		(f.Schedule == "" || f.Schedule == r.Schedule) &&
+		(len(f.States) == 0 || slices.Contains(f.States, r.State)) &&
+		(f.Before.IsZero() || r.CreatedAt.Before(f.Before)) &&
+		(f.After == 0 || r.ID < f.After)
+}
+
+// SetHandler implements store.Client.
+func (s *Store) SetHandler(ctx context.Context, name string, change store.Override) error {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	row := s.handler(name)
+	if change.MaxConcurrency != nil {
+		row.override, row.by = *change.MaxConcurrency, change.By
+	}
+	if change.PausedUntil != nil {
+		row.paused = pause(change, now)
+	}
+	return nil
+}
+
+func pause(change store.Override, now time.Time) *store.Pause {
+	if *change.PausedUntil <= 0 {
+		return nil
+	}
+	return &store.Pause{Until: now.Add(*change.PausedUntil), By: change.By}
+}
+
+// SetSchedule implements store.Client.
+func (s *Store) SetSchedule(ctx context.Context, name string, change store.Override) error {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if change.PausedUntil != nil {
+		s.schedule(name).Paused = pause(change, now)
+	}
+	return nil
+}
+
+// Forget implements store.Client.
+func (s *Store) Forget(ctx context.Context, schedule string) (bool, error) {
+	_, unlock, err := s.lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	_, ok := s.schedules[schedule]
+	delete(s.schedules, schedule)
+	return ok, nil
+}
+
+// Runs implements store.Reader.
+func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) ([]store.Run, error) {
+	_, unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var runs []store.Run
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(s.runs))) {
+		if r := s.runs[id]; len(runs) < limit && matches(r, which) {
+			runs = append(runs, r.shown(false))
+		}
+	}
+	return runs, nil
+}
+
+// Run implements store.Reader.
+func (s *Store) Run(ctx context.Context, id int64) (store.Run, []store.Attempt, bool, error) {
+	_, unlock, err := s.lock(ctx)
+	if err != nil {
+		return store.Run{}, nil, false, err
+	}
+	defer unlock()
+	r := s.runs[id]
+	if r == nil {
+		return store.Run{}, nil, false, nil
+	}
+	return r.shown(true), slices.Clone(s.attempts[id]), true, nil
+}
+
+// Schedules implements store.Reader.
+func (s *Store) Schedules(ctx context.Context) ([]store.ScheduleRow, error) {
+	_, unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var rows []store.ScheduleRow
+	for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
+		rows = append(rows, s.schedules[name].ScheduleRow)
+	}
+	return rows, nil
+}
+
+// Handlers implements store.Reader.
+func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
+	_, unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var rows []store.HandlerRow
+	for _, name := range slices.Sorted(maps.Keys(s.handlers)) {
+		h := s.handlers[name]
+		row := store.HandlerRow{Name: name, MaxConcurrency: h.maxConcurrency, Override: h.override, By: h.by,
+			Paused: h.paused, SeenAt: h.seenAt}
+		for _, r := range s.runs {
+			if r.Handler == name {
+				row.Queued, row.Running, row.Dead = count(r, row.Queued, row.Running, row.Dead)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func count(r *runRow, queued, running, dead int64) (int64, int64, int64) {
+	switch r.State {
+	case store.StateQueued:
+		queued++
+	case store.StateRunning:
+		running++
+	case store.StateDead:
+		dead++
+	}
+	return queued, running, dead
+}
+
+// Stats implements store.Worker.
+func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return store.Stats{}, err
+	}
+	defer unlock()
+	stats := store.Stats{Now: now}
+	by := map[string]*store.HandlerStats{}
+	of := func(name string) *store.HandlerStats {
+		h := by[name]
+		if h == nil {
+			h = &store.HandlerStats{Handler: name}
+			by[name] = h
+		}
+		return h
+	}
+	for name, row := range s.handlers {
+		if name != "" {
+			h := of(name)
+			h.SeenAt, h.Paused = row.seenAt, isPaused(row.paused, now)
+		}
+	}
+	for _, r := range s.runs {
+		h := of(r.Handler)
+		h.Queued, h.Running, h.Dead = count(r, h.Queued, h.Running, h.Dead)
+		if r.State == store.StateQueued && !r.RunAt.After(now) {
+			h.OldestDue = earlier(h.OldestDue, r.RunAt)
+			stats.OldestDue = earlier(stats.OldestDue, r.RunAt)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		stats.ByHandler = append(stats.ByHandler, *by[name])
+	}
+	for _, row := range s.schedules {
+		if !row.NextDueAt.IsZero() && !row.NextDueAt.After(now) {
+			stats.Overdue = earlier(stats.Overdue, row.NextDueAt)
+		}
+	}
+	return stats, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Sweep implements store.Worker.
+func (s *Store) Sweep(ctx context.Context, keep store.Retention, limit int) (deleted int, err error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	old := func(at time.Time, keep time.Duration) bool {
+		return keep > 0 && !at.IsZero() && at.Before(now.Add(-keep))
+	}
+	ended := map[store.State]time.Duration{store.StateSucceeded: keep.Succeeded, store.StateDead: keep.Dead,
+		store.StateCanceled: keep.Canceled}
+	for _, id := range slices.SortedFunc(maps.Keys(s.runs), cmp.Compare) {
+		r := s.runs[id]
+		if deleted < limit && old(r.FinishedAt, ended[r.State]) {
+			delete(s.runs, id)
+			delete(s.attempts, id)
+			delete(s.ticks, tick{r.Schedule, r.DueAt})
+			deleted++
+		}
+	}
+	for name, row := range s.schedules {
+		if deleted < limit && old(row.SeenAt, keep.Unseen) {
+			delete(s.schedules, name)
+			deleted++
+		}
+	}
+	for name, row := range s.handlers {
+		if deleted < limit && name != "" && old(row.seenAt, keep.Unseen) {
+			delete(s.handlers, name)
+			deleted++
+		}
+	}
+	return deleted, nil
+}

@@ -1,0 +1,151 @@
+// Package memory is a store.Store in memory, for the tests of package durable: it keeps to the same
+// contract as the databases, in virtual time, and can show all its rows at once.
+package memory
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// A Store keeps schedules, runs and attempts. Its methods may be called from any goroutine; each is
+// done at one instant.
+type Store struct {
+	// Ahead is by how much its clock is ahead of this process's. Set it before the first call.
+	Ahead time.Duration
+	// Deaf makes it a database that cannot notify: Listen only waits.
+	Deaf bool
+
+	mu        sync.Mutex // of all callers
+	lastID    int64
+	schedules map[string]*scheduleRow
+	handlers  map[string]*handlerRow
+	runs      map[int64]*runRow
+	queued    map[int64]*runRow // those of runs that are queued
+	running   map[int64]*runRow // those that are running
+	ticks     map[tick]bool     // that have a run: the unique index
+	attempts  map[int64][]store.Attempt
+	listeners map[int]chan struct{}
+	lastHeard int
+}
+
+// A tick names the run of a schedule.
+type tick struct {
+	schedule string
+	due      time.Time
+}
+
+type scheduleRow struct {
+	store.ScheduleRow
+	nextSpec string
+}
+
+type handlerRow struct {
+	maxConcurrency int
+	override       int // -1: none
+	by             store.Origin
+	paused         *store.Pause
+	seenAt         time.Time
+}
+
+type runRow struct {
+	store.Run
+	before    int           // attempts that do not count
+	most      int           // attempts that count, once it was claimed
+	ownMost   int           // of the trigger; 0: what the handler says
+	cancelBy  *store.Origin // somebody has canceled it while it was running
+	scheduled bool          // it is in the index of one queued run for each schedule
+}
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{
+		schedules: map[string]*scheduleRow{}, handlers: map[string]*handlerRow{}, runs: map[int64]*runRow{},
+		queued: map[int64]*runRow{}, running: map[int64]*runRow{}, ticks: map[tick]bool{},
+		attempts: map[int64][]store.Attempt{}, listeners: map[int]chan struct{}{},
+	}
+}
+
+func (s *Store) String() string { return "memory" }
+
+// Migrate implements store.Store. There is nothing to do.
+func (s *Store) Migrate(context.Context) error { return nil }
+
+// Verify implements store.Store.
+func (s *Store) Verify(context.Context) error { return nil }
+
+// Schema implements store.Store.
+func (s *Store) Schema() ([]string, error) { return nil, nil }
+
+// Now is the store's clock.
+func (s *Store) Now() time.Time { return time.Now().Add(s.Ahead).UTC().Truncate(time.Microsecond) }
+
+// lock returns the instant at which a call is done, unless its context has ended.
+func (s *Store) lock(ctx context.Context) (now time.Time, unlock func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return now, nil, context.Cause(ctx)
+	}
+	s.mu.Lock()
+	return s.Now(), s.mu.Unlock, nil
+}
+
+// Notify implements store.Worker.
+func (s *Store) Notify(ctx context.Context) error {
+	_, unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, woken := range s.listeners {
+		select {
+		case woken <- struct{}{}:
+		default: // it will look anyway
+		}
+	}
+	return nil
+}
+
+// Listen implements store.Worker.
+func (s *Store) Listen(ctx context.Context, woken func()) error {
+	if s.Deaf {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	_, unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	s.lastHeard++
+	me, heard := s.lastHeard, make(chan struct{}, 1)
+	s.listeners[me] = heard
+	unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, me)
+	}()
+	for {
+		woken()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case _, ok := <-heard:
+			if !ok {
+				return errors.New("memory: the connection was closed")
+			}
+		}
+	}
+}
+
+// Disconnect ends all Listens.
+func (s *Store) Disconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for me, heard := range s.listeners {
+		close(heard)
+		delete(s.listeners, me)
+	}
+}

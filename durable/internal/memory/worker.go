@@ -1,0 +1,370 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// Register implements store.Worker.
+func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
+	takeOver bool) error {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, h := range handlers {
+		row := s.handler(h.Name)
+		row.maxConcurrency, row.seenAt = h.MaxConcurrency, now
+	}
+	for _, c := range schedules {
+		row := s.schedules[c.Name]
+		if row == nil {
+			row = s.schedule(c.Name)
+			row.Spec, row.Handler, row.Text = c.Spec, c.Handler, c.Text
+		}
+		row.SeenAt = now
+		if row.Spec == c.Spec || row.Spec == "" || takeOver {
+			row.Spec, row.Handler, row.Text = c.Spec, c.Handler, c.Text
+		}
+	}
+	return nil
+}
+
+// handler returns the row of a handler, a new one if there is none. Called with mu held.
+func (s *Store) handler(name string) *handlerRow {
+	row := s.handlers[name]
+	if row == nil {
+		row = &handlerRow{override: -1}
+		s.handlers[name] = row
+	}
+	return row
+}
+
+// schedule is handler for a schedule.
+func (s *Store) schedule(name string) *scheduleRow {
+	row := s.schedules[name]
+	if row == nil {
+		row = &scheduleRow{ScheduleRow: store.ScheduleRow{Name: name}}
+		s.schedules[name] = row
+	}
+	return row
+}
+
+// Due implements store.Worker.
+func (s *Store) Due(ctx context.Context) (store.Due, error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return store.Due{}, err
+	}
+	defer unlock()
+	due := store.Due{Now: now}
+	for _, row := range s.schedules {
+		d := row.due(now)
+		switch {
+		case row.Spec == "": // an override of a schedule that nobody has registered
+		case row.Spec != row.nextSpec || !row.NextDueAt.IsZero() && !row.NextDueAt.After(now):
+			due.Schedules = append(due.Schedules, d)
+		case !row.NextDueAt.IsZero() && (due.Next.IsZero() || row.NextDueAt.Before(due.Next)):
+			due.Next = row.NextDueAt
+		}
+	}
+	slices.SortFunc(due.Schedules, func(a, b store.DueSchedule) int { return cmp.Compare(a.Name, b.Name) })
+	return due, nil
+}
+
+func (r *scheduleRow) due(now time.Time) store.DueSchedule {
+	return store.DueSchedule{Name: r.Name, Spec: r.Spec, NextSpec: r.nextSpec, NextDueAt: r.NextDueAt,
+		Paused: isPaused(r.Paused, now)}
+}
+
+func isPaused(p *store.Pause, now time.Time) bool { return p != nil && p.Until.After(now) }
+
+// Materialize implements store.Worker.
+func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Materialized, error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var done []store.Materialized
+	for _, p := range plans {
+		row := s.schedules[p.Schedule.Name]
+		if row == nil {
+			continue
+		}
+		d := row.due(now)
+		if d.Spec != p.Schedule.Spec || d.NextSpec != p.Schedule.NextSpec || !d.NextDueAt.Equal(p.Schedule.NextDueAt) {
+			continue // somebody else was faster
+		}
+		m := store.Materialized{Schedule: p.Schedule.Name, Coalesced: p.Coalesced, Skipped: p.Skipped, Paused: p.Paused}
+		for _, run := range p.Runs {
+			if _, fresh := s.insert(run, now); fresh {
+				m.Queued++
+			} else {
+				m.Coalesced++
+			}
+		}
+		row.nextSpec, row.NextDueAt = row.Spec, p.Next
+		if !p.Last.IsZero() {
+			row.LastDueAt = p.Last
+		}
+		row.Queued += m.Queued
+		row.Coalesced += m.Coalesced
+		row.Skipped += m.Skipped
+		row.PausedTicks += m.Paused
+		done = append(done, m)
+	}
+	return done, nil
+}
+
+// insert queues a run, unless a unique index refuses it. Called with mu held.
+func (s *Store) insert(n store.NewRun, now time.Time) (id int64, fresh bool) {
+	if n.Key != "" {
+		for _, r := range s.runs {
+			if r.Handler == n.Handler && r.Key == n.Key {
+				return r.ID, false
+			}
+		}
+	}
+	if n.Schedule != "" {
+		if s.ticks[tick{n.Schedule, n.DueAt}] {
+			return 0, false
+		}
+		for _, r := range s.queued {
+			if r.scheduled && r.Schedule == n.Schedule && r.Attempt == 0 && !n.Backfill {
+				return 0, false
+			}
+		}
+		s.ticks[tick{n.Schedule, n.DueAt}] = true
+	}
+	s.lastID++
+	r := &runRow{Run: store.Run{Handler: n.Handler, Schedule: n.Schedule, DueAt: n.DueAt, Backfill: n.Backfill,
+		State: store.StateQueued, Priority: n.Priority, RunAt: n.RunAt, Key: n.Key, Payload: n.Payload,
+		PayloadLen: len(n.Payload), By: n.By, CreatedAt: now}, ownMost: n.MaxAttempts}
+	r.ID, r.MaxAttempts = s.lastID, n.MaxAttempts
+	r.scheduled = n.Schedule != "" && !n.Backfill
+	if r.RunAt.IsZero() {
+		r.RunAt = now.Add(n.RunIn)
+	}
+	s.runs[r.ID], s.queued[r.ID] = r, r
+	return r.ID, true
+}
+
+// Claim implements store.Worker.
+func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claimed, error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return store.Claimed{}, err
+	}
+	defer unlock()
+	c := store.Claimed{Now: now}
+	room := s.room(req, now)
+	var waiting []*runRow
+	for _, r := range s.queued {
+		left, ok := room[r.Handler]
+		switch {
+		case !ok:
+		case r.RunAt.After(now):
+			if c.Next.IsZero() || r.RunAt.Before(c.Next) {
+				c.Next = r.RunAt
+			}
+		case left > 0:
+			waiting = append(waiting, r)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *runRow) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
+	})
+	total := min(req.Limit, s.roomOfAll(req))
+	for _, r := range waiting {
+		if len(c.Runs) >= total {
+			break
+		}
+		if room[r.Handler] == 0 {
+			continue
+		}
+		room[r.Handler]--
+		s.claim(r, req, now)
+		c.Runs = append(c.Runs, r.shown(true))
+	}
+	return c, nil
+}
+
+const unlimited = 1 << 30
+
+// room returns how many runs of each handler may be claimed; one that is paused is missing. Called
+// with mu held.
+func (s *Store) room(req store.ClaimRequest, now time.Time) map[string]int {
+	running := map[string]int{}
+	for _, r := range s.running {
+		running[r.Handler]++
+	}
+	room := map[string]int{}
+	for _, h := range req.Handlers {
+		row := s.handler(h.Name)
+		if !isPaused(row.paused, now) {
+			room[h.Name] = left(h.MaxConcurrency, row.override, running[h.Name])
+		}
+	}
+	return room
+}
+
+func (s *Store) roomOfAll(req store.ClaimRequest) int {
+	return left(req.MaxActive, s.handler("").override, len(s.running))
+}
+
+func left(limit, override, running int) int {
+	switch {
+	case override >= 0:
+		limit = override
+	case limit == 0:
+		return unlimited
+	}
+	return max(0, limit-running)
+}
+
+func (s *Store) claim(r *runRow, req store.ClaimRequest, now time.Time) {
+	if r.most = r.ownMost; r.most == 0 {
+		i := slices.IndexFunc(req.Handlers, func(h store.Handler) bool { return h.Name == r.Handler })
+		r.most = req.Handlers[i].MaxAttempts
+	}
+	r.Attempt++
+	r.State, r.Worker, r.ClaimedAt, r.LeaseUntil = store.StateRunning, req.Worker, now, now.Add(req.Lease)
+	r.cancelBy = nil
+	r.MaxAttempts = r.before + r.most
+	delete(s.queued, r.ID)
+	s.running[r.ID] = r
+}
+
+// shown returns a copy of a run.
+func (r *runRow) shown(payload bool) store.Run {
+	run := r.Run
+	if !payload {
+		run.Payload = nil
+	}
+	return run
+}
+
+// Renew implements store.Worker.
+func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, lease time.Duration) ([]store.Renewed,
+	error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var renewed []store.Renewed
+	for _, key := range runs {
+		r := s.owned(worker, key)
+		if r == nil {
+			continue
+		}
+		r.LeaseUntil = now.Add(lease)
+		n := store.Renewed{RunKey: key}
+		if r.cancelBy != nil {
+			n.Canceled, n.By = true, *r.cancelBy
+		}
+		renewed = append(renewed, n)
+	}
+	return renewed, nil
+}
+
+// owned returns the run that a worker has claimed with that attempt, and nobody has reclaimed; nil:
+// there is none. Called with mu held.
+func (s *Store) owned(worker string, key store.RunKey) *runRow {
+	r := s.running[key.ID]
+	if r == nil || r.Attempt != key.Attempt || r.Worker != worker {
+		return nil
+	}
+	return r
+}
+
+// Finish implements store.Worker.
+func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) ([]store.RunKey, error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var counted []store.RunKey
+	for _, result := range results {
+		r := s.owned(worker, result.RunKey)
+		if r == nil {
+			if s.written(worker, result) {
+				counted = append(counted, result.RunKey)
+			}
+			continue
+		}
+		if result.Outcome == store.OutcomeInterrupted {
+			r.before++
+			r.MaxAttempts++
+		}
+		s.end(r, result.Outcome, result.Error, result.State, now)
+		if result.State == store.StateQueued {
+			r.RunAt = now.Add(result.RetryIn)
+		}
+		counted = append(counted, result.RunKey)
+	}
+	return counted, nil
+}
+
+// written reports whether an earlier call has written a result.
+func (s *Store) written(worker string, result store.Result) bool {
+	return slices.ContainsFunc(s.attempts[result.ID], func(a store.Attempt) bool {
+		return a.Attempt == result.Attempt && a.Worker == worker && a.Outcome == result.Outcome
+	})
+}
+
+// end ends the attempt of a run that is running. Called with mu held.
+func (s *Store) end(r *runRow, outcome store.Outcome, text string, state store.State, now time.Time) {
+	s.attempts[r.ID] = append(s.attempts[r.ID], store.Attempt{Attempt: r.Attempt, Worker: r.Worker,
+		StartedAt: r.ClaimedAt, FinishedAt: now, Outcome: outcome, Error: text})
+	r.State, r.Worker, r.LeaseUntil, r.cancelBy = state, "", time.Time{}, nil
+	if text != "" {
+		r.LastError = text
+	}
+	delete(s.running, r.ID)
+	if state == store.StateQueued {
+		s.queued[r.ID] = r
+	} else {
+		r.FinishedAt = now
+	}
+}
+
+// Reclaim implements store.Worker.
+func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var expired []*runRow
+	for _, r := range s.running {
+		if !r.LeaseUntil.After(now) {
+			expired = append(expired, r)
+		}
+	}
+	slices.SortFunc(expired, func(a, b *runRow) int { return cmp.Compare(a.ID, b.ID) })
+	var reclaimed []store.Reclaimed
+	for _, r := range expired[:min(limit, len(expired))] {
+		c := store.Reclaimed{RunKey: r.RunKey, Handler: r.Handler, Worker: r.Worker, Schedule: r.Schedule}
+		state := store.StateQueued
+		switch {
+		case r.cancelBy != nil:
+			state, c.Canceled = store.StateCanceled, true
+		case r.Attempt >= r.MaxAttempts:
+			state, c.Dead = store.StateDead, true
+		}
+		s.end(r, store.OutcomeLost, "the lease expired", state, now)
+		if state == store.StateQueued {
+			r.RunAt = now
+		}
+		reclaimed = append(reclaimed, c)
+	}
+	return reclaimed, nil
+}
