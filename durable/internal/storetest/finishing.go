@@ -249,7 +249,7 @@ var finishing = []promise{
 			runs := c.claims(10, request(10, orders))
 			c.atOnce(4, func(i int, c *check) {
 				var results []store.Result
-				for _, run := range append(runs[i:], runs[:i]...) {
+				for _, run := range slices.Concat(runs[i:], runs[:i]) {
 					results = append(results, succeeded(run))
 				}
 				c.finishes(results...)

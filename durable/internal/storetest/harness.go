@@ -22,6 +22,9 @@ type Harness struct {
 	// Rounds is how often what is concurrent is repeated. Default 1.
 	Rounds int
 
+	// NotifiesOnlyItself says that Notify of one client wakes no Listen of another. Default false.
+	NotifiesOnlyItself bool
+
 	// Begin begins a transaction of an application in the database of a store that New has made.
 	// Default nil: those are not tested.
 	Begin func(t testing.TB, s store.Store) Transaction

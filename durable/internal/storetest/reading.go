@@ -129,6 +129,9 @@ var reading = []promise{
 		ctx, stop := context.WithCancel(c.ctx)
 		woken, ended := make(chan struct{}, 100), make(chan error, 1)
 		listener := c.open()
+		if c.h.NotifiesOnlyItself {
+			listener = c.Store
+		}
 		go func() { ended <- listener.Listen(ctx, func() { woken <- struct{}{} }) }()
 		select {
 		case <-woken: // once it is connected

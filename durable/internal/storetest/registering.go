@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
@@ -101,7 +102,7 @@ var registering = []promise{
 			schedules = append(schedules, store.Schedule{Name: fmt.Sprint("schedule", i), Spec: "1"})
 		}
 		c.atOnce(8, func(i int, c *check) {
-			own, ownSchedules := append(handlers[i:], handlers[:i]...), append(schedules[i:], schedules[:i]...)
+			own, ownSchedules := slices.Concat(handlers[i:], handlers[:i]), slices.Concat(schedules[i:], schedules[:i])
 			c.register(i%2 == 0, own, ownSchedules...)
 		})
 		if d := c.due(); len(d.Schedules) != len(schedules) {

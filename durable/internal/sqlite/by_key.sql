@@ -1,0 +1,1 @@
+SELECT id FROM {runs} WHERE handler = ?1 AND key = ?2

@@ -1,0 +1,246 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// Claim implements store.Worker.
+func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (claimed store.Claimed, err error) {
+	names := make([]string, len(request.Handlers))
+	handlers := make(map[string]store.Handler, len(request.Handlers))
+	for i, h := range request.Handlers {
+		names[i], handlers[h.Name] = h.Name, h
+	}
+	wanted, err := json.Marshal(names)
+	if err != nil {
+		return claimed, err
+	}
+	err = s.write(ctx, func(conn *sql.Conn) error {
+		looks, all, err := s.look(conn, string(wanted), max(0, request.Limit))
+		if err != nil {
+			return err
+		}
+		claimed = store.Claimed{Now: looks.now, Next: looks.next(handlers)}
+		chosen, err := looks.choose(handlers, min(request.Limit, all.room(request.MaxActive)))
+		if err != nil || len(chosen) == 0 {
+			return err
+		}
+		claim := prepare(conn, s.text("claim"))
+		defer claim.close()
+		start := looks.now.UnixMicro()
+		for _, c := range chosen {
+			var r store.Run
+			ok, err := claim.found([]any{c.id, request.Worker, start, start + roundUp(request.Lease),
+				max(1, handlers[c.handler].MaxAttempts)}, append(columns(&r), &r.Payload)...)
+			if err != nil || !ok {
+				return cmp.Or(err, fmt.Errorf("run %d is not there any more", c.id))
+			}
+			claimed.Runs = append(claimed.Runs, r)
+		}
+		return nil
+	})
+	if err != nil {
+		return store.Claimed{}, err
+	}
+	return claimed, nil
+}
+
+// looked is what look.sql tells of the handlers of a worker.
+type looked struct {
+	now  time.Time
+	each []handlerLook
+}
+
+type handlerLook struct {
+	name   string
+	paused bool
+	usage
+	due  string    // [[priority, run_at, id], …]
+	next time.Time // when the next run is due that is not due yet; zero: none waits
+}
+
+// usage is what there is of a limit.
+type usage struct{ override, running int }
+
+// room returns how many more runs there may be, with the limit that the code has, of which 0 is
+// none.
+func (u usage) room(limit int) int {
+	switch {
+	case u.override >= 0:
+		limit = u.override
+	case limit <= 0:
+		return math.MaxInt
+	}
+	return max(0, limit-u.running)
+}
+
+// look reads what a claim of up to limit runs decides by.
+func (s *Store) look(conn *sql.Conn, wanted string, limit int) (l looked, all usage, err error) {
+	if _, err := found(conn, s.text("look_all"), nil, at{&l.now}, &all.override, &all.running); err != nil {
+		return l, all, err
+	}
+	l.each, err = rows(conn, s.text("look"), func(h *handlerLook) []any {
+		return []any{&h.name, &h.override, &h.paused, &h.running, &h.due, at{&h.next}}
+	}, wanted, limit, l.now.UnixMicro())
+	return l, all, err
+}
+
+// next returns when the next run is due that is not due yet.
+func (l looked) next(handlers map[string]store.Handler) (next time.Time) {
+	for _, h := range l.each {
+		if !h.paused && !h.next.IsZero() && (next.IsZero() || h.next.Before(next)) {
+			next = h.next
+		}
+	}
+	return next
+}
+
+// A candidate is a run that is due.
+type candidate struct {
+	handler             string
+	priority, runAt, id int64
+}
+
+// choose returns which runs to claim, in their order, at most so many.
+func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []candidate, err error) {
+	for _, h := range l.each {
+		if h.paused {
+			continue
+		}
+		var due [][3]int64
+		if err := json.Unmarshal([]byte(h.due), &due); err != nil {
+			return nil, err
+		}
+		room := h.room(handlers[h.name].MaxConcurrency)
+		for _, d := range due[:min(len(due), room)] {
+			chosen = append(chosen, candidate{h.name, d[0], d[1], d[2]})
+		}
+	}
+	slices.SortFunc(chosen, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.id, b.id))
+	})
+	return chosen[:min(len(chosen), max(0, limit))], nil
+}
+
+// columns are those of run.sql.
+func columns(r *store.Run) []any {
+	return []any{&r.ID, &r.Attempt, &r.Handler, text{&r.Schedule}, at{&r.DueAt}, &r.Backfill, &r.State, &r.Priority,
+		at{&r.RunAt}, &r.MaxAttempts, text{&r.Key}, &r.PayloadLen, &r.By.By, &r.By.Note, text{&r.CanceledBy.By},
+		text{&r.CanceledBy.Note}, &r.Worker, at{&r.ClaimedAt}, at{&r.LeaseUntil}, &r.LastError, at{&r.CreatedAt},
+		at{&r.FinishedAt}}
+}
+
+// Renew implements store.Worker.
+func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, lease time.Duration) (
+	renewed []store.Renewed, err error) {
+	if len(runs) == 0 {
+		return nil, ctx.Err()
+	}
+	keys := make([][2]int64, len(runs))
+	for i, r := range runs {
+		keys[i] = [2]int64{r.ID, int64(r.Attempt)}
+	}
+	mine, err := json.Marshal(keys)
+	if err != nil {
+		return nil, err
+	}
+	err = s.write(ctx, func(conn *sql.Conn) (err error) {
+		renewed, err = rows(conn, s.text("renew"), func(r *store.Renewed) []any {
+			return []any{&r.ID, &r.Attempt, &r.Canceled, text{&r.By.By}, text{&r.By.Note}}
+		}, worker, string(mine), roundUp(lease))
+		return err
+	})
+	return renewed, err
+}
+
+// Finish implements store.Worker.
+func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) (counted []store.RunKey, err error) {
+	if len(results) == 0 {
+		return nil, ctx.Err()
+	}
+	err = s.write(ctx, func(conn *sql.Conn) error {
+		counted = nil
+		end := s.prepareEnd(conn)
+		written := prepare(conn, s.text("written"))
+		defer end.close()
+		defer written.close()
+		for _, r := range results {
+			counts, err := end.attempt(worker, r, r.Took.Microseconds())
+			if err == nil && !counts { // the answer to an earlier call may have been lost
+				counts, err = written.found([]any{r.ID, r.Attempt, worker, string(r.Outcome)}, new(int))
+			}
+			if err != nil {
+				return err
+			}
+			if counts {
+				counted = append(counted, r.RunKey)
+			}
+		}
+		return nil
+	})
+	return counted, err
+}
+
+// ending are the statements that end an attempt.
+type ending struct{ insert, finish statement }
+
+func (s *Store) prepareEnd(conn *sql.Conn) ending {
+	return ending{prepare(conn, s.text("attempt")), prepare(conn, s.text("finish"))}
+}
+
+func (e ending) close() {
+	e.insert.close()
+	e.finish.close()
+}
+
+// attempt ends the attempt of a worker, and reports whether it still went on. took is in µs, nil: until
+// now.
+func (e ending) attempt(worker string, r store.Result, took any) (bool, error) {
+	n, err := e.insert.exec(r.ID, r.Attempt, worker, string(r.Outcome), r.Error, took)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	free := 0
+	if r.Outcome == store.OutcomeInterrupted {
+		free = 1
+	}
+	_, err = e.finish.exec(r.ID, string(r.State), r.Error, r.RetryIn.Microseconds(), free)
+	return true, err
+}
+
+// Reclaim implements store.Worker.
+func (s *Store) Reclaim(ctx context.Context, limit int) (reclaimed []store.Reclaimed, err error) {
+	err = s.write(ctx, func(conn *sql.Conn) (err error) {
+		reclaimed, err = rows(conn, s.text("expired"), func(r *store.Reclaimed) []any {
+			return []any{&r.ID, &r.Attempt, &r.Handler, text{&r.Schedule}, &r.Worker, &r.Dead, &r.Canceled}
+		}, max(0, limit))
+		if err != nil || len(reclaimed) == 0 {
+			return err
+		}
+		end := s.prepareEnd(conn)
+		defer end.close()
+		for i := range reclaimed {
+			r := &reclaimed[i]
+			r.Dead = r.Dead && !r.Canceled
+			state := store.StateQueued
+			if r.Dead {
+				state = store.StateDead
+			}
+			if _, err := end.attempt(r.Worker, store.Result{RunKey: r.RunKey, Outcome: store.OutcomeLost, State: state,
+				Error: "the lease expired"}, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return reclaimed, err
+}

@@ -1,0 +1,190 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// file executes transactions on a SQLite database. It never returns a connection to the pool within
+// one.
+type file struct {
+	db *sql.DB
+
+	// turn is held by the one call of this process that writes. The others queue here instead of
+	// trying again and again: SQLite admits one writer at a time, in no order.
+	turn chan struct{}
+}
+
+// local is the context of all statements. Only locks take long in SQLite, and those are waited for
+// in Go, so no statement needs to be interrupted.
+var local = context.Background()
+
+// read calls do in a transaction that sees one state of the database.
+func (f *file) read(ctx context.Context, do func(*sql.Conn) error) error {
+	return f.transaction(ctx, "BEGIN", do)
+}
+
+// write calls do in a transaction that has the write lock from its begin.
+func (f *file) write(ctx context.Context, do func(*sql.Conn) error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, sqlkit.LastResort)
+		defer cancel()
+	}
+	select {
+	case f.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("another call of this process has the database: %w", ctx.Err())
+	}
+	// If the disk hangs, the call returns with its context, and the next one has its turn: it finds
+	// the file locked.
+	defer func() { <-f.turn }()
+	return f.transaction(ctx, "BEGIN IMMEDIATE", do)
+}
+
+// transaction calls do in a transaction, which is rolled back if do fails, or ctx has ended. It
+// returns when ctx ends, even if the disk hangs. It calls do again while it fails because of a
+// lock.
+func (f *file) transaction(ctx context.Context, begin string, do func(*sql.Conn) error) error {
+	return f.inTime(ctx, func(ctx context.Context) error {
+		return sqlkit.Patiently(ctx, func() error {
+			return f.with(ctx, func(conn *sql.Conn) error { return inTransaction(ctx, conn, begin, do) })
+		})
+	})
+}
+
+func (f *file) inTime(ctx context.Context, call func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) { return none, call(ctx) })
+	return err
+}
+
+// with calls do with a connection on which SQLite itself waits for no lock: its own wait does not
+// end with ctx, and sleeps longer and longer while others, who come later, take the lock.
+func (f *file) with(ctx context.Context, do func(*sql.Conn) error) error {
+	return sqlkit.With(ctx, f.db, func(conn *sql.Conn) (err error) {
+		defer func() {
+			if p := recover(); p != nil { // the caller is on another goroutine and cannot recover it
+				err = fmt.Errorf("the driver panicked: %v", p)
+			}
+		}()
+		var own int
+		if err := conn.QueryRowContext(local, "PRAGMA busy_timeout").Scan(&own); err != nil {
+			return err
+		}
+		if own != 0 {
+			if _, err := conn.ExecContext(local, "PRAGMA busy_timeout = 0"); err != nil {
+				return err
+			}
+			defer conn.ExecContext(local, fmt.Sprintf("PRAGMA busy_timeout = %d", own))
+		}
+		return do(conn)
+	})
+}
+
+func inTransaction(ctx context.Context, conn *sql.Conn, begin string, do func(*sql.Conn) error) error {
+	exec := func(statement string) error {
+		_, err := conn.ExecContext(local, statement)
+		return err
+	}
+	// It fails in a transaction that somebody else has left open, with which our rows would be
+	// undone.
+	if err := sqlkit.Patiently(ctx, func() error { return exec(begin) }); err != nil {
+		return err
+	}
+	open := true
+	defer func() {
+		if !open {
+			return
+		}
+		if err := exec("ROLLBACK"); err != nil && !strings.Contains(err.Error(), "no transaction is active") {
+			sqlkit.Discard(conn)
+		}
+	}()
+	if err := do(conn); err != nil {
+		return err
+	}
+	err := sqlkit.Patiently(ctx, func() error { return exec("COMMIT") })
+	open = err != nil
+	return err
+}
+
+// rows executes a statement, and returns the rows of its answer. dest returns where to put the
+// columns of one.
+func rows[R any](conn *sql.Conn, query string, dest func(*R) []any, args ...any) (list []R, err error) {
+	err = sqlkit.EachRow(local, conn, query, args, func(rows *sql.Rows) error {
+		var r R
+		if err := rows.Scan(dest(&r)...); err != nil {
+			return err
+		}
+		list = append(list, r)
+		return nil
+	})
+	return list, err
+}
+
+// found executes a statement that returns one row or none.
+func found(conn *sql.Conn, query string, args []any, dest ...any) (bool, error) {
+	err := sqlkit.QueryRow(local, conn, query, args, dest...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// exec executes a statement, and returns how many rows it has written.
+func exec(conn *sql.Conn, query string, args ...any) (int64, error) {
+	result, err := conn.ExecContext(local, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// A statement is executed several times in one transaction.
+type statement struct {
+	prepared *sql.Stmt
+	err      error
+}
+
+func prepare(conn *sql.Conn, query string) statement {
+	prepared, err := conn.PrepareContext(local, query)
+	return statement{prepared, err}
+}
+
+func (s statement) close() {
+	if s.err == nil {
+		_ = s.prepared.Close()
+	}
+}
+
+// exec executes it, and returns how many rows it has written.
+func (s statement) exec(args ...any) (int64, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	result, err := s.prepared.ExecContext(local, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// found executes it, and puts the columns of the row of its answer into dest, if there is one.
+func (s statement) found(args []any, dest ...any) (bool, error) {
+	if s.err != nil {
+		return false, s.err
+	}
+	err := s.prepared.QueryRowContext(local, args...).Scan(dest...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,71 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// SetHandler implements store.Client.
+func (s *Store) SetHandler(ctx context.Context, name string, change store.Override) error {
+	return s.write(ctx, func(conn *sql.Conn) error {
+		var pause, limit any
+		if change.PausedUntil != nil {
+			pause = change.PausedUntil.Microseconds()
+		}
+		if change.MaxConcurrency != nil {
+			limit = *change.MaxConcurrency
+		}
+		_, err := exec(conn, s.text("set_handler"), name, pause, limit, change.By.By, change.By.Note)
+		return err
+	})
+}
+
+// Handlers implements store.Reader.
+func (s *Store) Handlers(ctx context.Context) (list []store.HandlerRow, err error) {
+	type row struct {
+		store.HandlerRow
+		pause
+	}
+	err = s.read(ctx, func(conn *sql.Conn) error {
+		all, err := rows(conn, s.text("list_handlers"), func(r *row) []any {
+			return []any{&r.Name, &r.MaxConcurrency, &r.Override, &r.By.By, &r.By.Note, at{&r.until}, &r.by, &r.note,
+				at{&r.SeenAt}, &r.Queued, &r.Running, &r.Dead}
+		})
+		list = make([]store.HandlerRow, len(all))
+		for i, r := range all {
+			list[i] = r.HandlerRow
+			list[i].Paused = r.orNil()
+		}
+		return err
+	})
+	return list, err
+}
+
+// Stats implements store.Worker.
+func (s *Store) Stats(ctx context.Context) (stats store.Stats, err error) {
+	err = s.read(ctx, func(conn *sql.Conn) (err error) {
+		stats = store.Stats{}
+		if _, err := found(conn, s.text("overdue"), nil, at{&stats.Now}, at{&stats.Overdue}); err != nil {
+			return err
+		}
+		stats.ByHandler, err = rows(conn, s.text("stats"), func(h *store.HandlerStats) []any {
+			return []any{&h.Handler, &h.Queued, &h.Running, &h.Dead, at{&h.OldestDue}, at{&h.SeenAt}, &h.Paused}
+		}, stats.Now.UnixMicro())
+		for _, h := range stats.ByHandler {
+			stats.OldestDue = earlier(stats.OldestDue, h.OldestDue)
+		}
+		return err
+	})
+	return stats, err
+}
+
+// earlier returns the earlier one of two instants, of which the zero time is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,20 @@
+-- A tick has one run.
+CREATE UNIQUE INDEX IF NOT EXISTS {tick_in} ON {runs_name} (schedule, due_at) WHERE schedule IS NOT NULL;
+
+-- One run of a schedule waits for its first attempt.
+CREATE UNIQUE INDEX IF NOT EXISTS {waits_in} ON {runs_name} (schedule)
+	WHERE state = 'queued' AND attempt = 0 AND schedule IS NOT NULL AND NOT backfill;
+
+CREATE UNIQUE INDEX IF NOT EXISTS {key_in} ON {runs_name} (handler, key) WHERE key IS NOT NULL;
+
+-- Finds what to claim, in the order in which it is claimed.
+CREATE INDEX IF NOT EXISTS {claim_in} ON {runs_name} (handler, priority, run_at, id) WHERE state = 'queued';
+
+-- Counts what is running. A renewal does not change it, because it leaves out lease_until.
+CREATE INDEX IF NOT EXISTS {running_in} ON {runs_name} (handler) WHERE state = 'running';
+
+-- Counts and lists dead letters.
+CREATE INDEX IF NOT EXISTS {dead_in} ON {runs_name} (handler) WHERE state = 'dead';
+
+-- Finds what is too old.
+CREATE INDEX IF NOT EXISTS {ended_in} ON {runs_name} (state, finished_at) WHERE finished_at IS NOT NULL;

@@ -1,0 +1,1 @@
+SELECT {now}, (SELECT min(next_due_at) FROM {schedules} WHERE spec <> '' AND next_due_at <= {now})

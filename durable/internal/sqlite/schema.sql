@@ -1,0 +1,76 @@
+-- What workers of tickslot's package durable share. Times are microseconds since 1970.
+--
+-- A schedule of which spec is '' was never registered by a worker: somebody has paused it before.
+CREATE TABLE IF NOT EXISTS {schedules} (
+	name            TEXT NOT NULL PRIMARY KEY,
+	handler         TEXT NOT NULL DEFAULT '',
+	spec            TEXT NOT NULL DEFAULT '',  -- what determines its ticks
+	text            TEXT NOT NULL DEFAULT '',  -- what people are shown
+	next_spec       TEXT NOT NULL DEFAULT '',  -- the spec for which next_due_at was computed
+	next_due_at     INTEGER,                   -- the next tick; none: there is none, or none is known yet
+	last_due_at     INTEGER,                   -- the latest tick that was accounted for
+	paused_until    INTEGER,
+	paused_by       TEXT NOT NULL DEFAULT '',
+	paused_note     TEXT NOT NULL DEFAULT '',
+	ticks_queued    INTEGER NOT NULL DEFAULT 0,
+	ticks_coalesced INTEGER NOT NULL DEFAULT 0,
+	ticks_skipped   INTEGER NOT NULL DEFAULT 0,
+	ticks_paused    INTEGER NOT NULL DEFAULT 0,
+	seen_at         INTEGER,                   -- by a worker that has it
+	created_at      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- AUTOINCREMENT: the number of a run that was deleted is never given to another. (id, attempt) is
+-- the fence of all that a worker writes, so attempt only grows.
+CREATE TABLE IF NOT EXISTS {runs} (
+	id               INTEGER PRIMARY KEY AUTOINCREMENT,
+	handler          TEXT NOT NULL,
+	schedule         TEXT,                        -- of which it is a tick
+	due_at           INTEGER,                     -- the tick
+	backfill         INTEGER NOT NULL DEFAULT 0,  -- it may wait beside others of its schedule
+	state            TEXT NOT NULL DEFAULT 'queued'
+		CHECK (state IN ('queued', 'running', 'succeeded', 'dead', 'canceled')),
+	priority         INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1 AND 1),
+	run_at           INTEGER NOT NULL,
+	attempt          INTEGER NOT NULL DEFAULT 0,
+	attempts_before  INTEGER NOT NULL DEFAULT 0,  -- that do not count: before a requeue, or given back
+	own_max_attempts INTEGER NOT NULL DEFAULT 0,  -- 0: what the handler says
+	max_attempts     INTEGER NOT NULL DEFAULT 0,  -- as said at the latest claim, with attempts_before
+	key              TEXT,
+	payload          BLOB,
+	by               TEXT NOT NULL DEFAULT '',    -- who has queued it, and why
+	note             TEXT NOT NULL DEFAULT '',
+	canceled_by      TEXT,                        -- somebody has asked for it: who, and why
+	canceled_note    TEXT,
+	worker           TEXT NOT NULL DEFAULT '',
+	claimed_at       INTEGER,
+	lease_until      INTEGER,
+	last_error       TEXT NOT NULL DEFAULT '',
+	created_at       INTEGER NOT NULL,
+	finished_at      INTEGER
+) STRICT;
+
+-- One row for each attempt that has ended. Sweep deletes them with their run.
+CREATE TABLE IF NOT EXISTS {attempts} (
+	run_id      INTEGER NOT NULL,
+	attempt     INTEGER NOT NULL,
+	worker      TEXT NOT NULL,
+	started_at  INTEGER NOT NULL,
+	finished_at INTEGER NOT NULL,
+	outcome     TEXT NOT NULL,
+	error       TEXT NOT NULL DEFAULT '',
+	PRIMARY KEY (run_id, attempt)
+) STRICT, WITHOUT ROWID;
+
+-- The handler '' stands for all of them together.
+CREATE TABLE IF NOT EXISTS {handlers} (
+	name            TEXT NOT NULL PRIMARY KEY,
+	max_concurrency INTEGER NOT NULL DEFAULT 0,   -- of the worker that registered it last; 0: any number
+	override        INTEGER,                      -- takes its place
+	override_by     TEXT NOT NULL DEFAULT '',
+	override_note   TEXT NOT NULL DEFAULT '',
+	paused_until    INTEGER,
+	paused_by       TEXT NOT NULL DEFAULT '',
+	paused_note     TEXT NOT NULL DEFAULT '',
+	seen_at         INTEGER                       -- by a worker that has it
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,269 @@
+// Package sqlite implements store.Store on a SQLite file, for the processes of one machine, with
+// any driver for database/sql.
+//
+// SQLite has one write lock per file, and a method that writes is one transaction that has it from
+// its begin. So there are no rows that others have locked, and what a method decides in Go from what
+// it has read is still so when it writes.
+//
+// Processes cannot wake each other: what another one has queued is found by polling. Notify wakes
+// those who Listen on the same Store.
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// now is the current time in µs, exact to the millisecond. SQLite's clock is the machine's; it is
+// constant within a statement. julianday is the oldest function with milliseconds; round removes the
+// error of its float64.
+const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
+
+// Store implements store.Store.
+type Store struct {
+	*file
+	schema  sqlmigrate.Schema
+	indexes []string
+	names   map[string]string
+
+	mu        sync.Mutex
+	listeners map[chan struct{}]bool // each has a buffer of one
+}
+
+var _ store.Store = (*Store)(nil)
+
+// CheckName refuses names of tables that SQLite would refuse later.
+func CheckName(table string) error {
+	if strings.HasPrefix(strings.ToLower(table), "sqlite_") {
+		return fmt.Errorf("TableName %q: SQLite keeps names that begin with sqlite_ to itself", table)
+	}
+	return nil
+}
+
+// New returns the store of the tables of which the names begin with table. It does not open the
+// file.
+func New(db *sql.DB, table string) *Store {
+	d := sqlmigrate.DialectSQLite
+	s := &Store{
+		file:  &file{db: db, turn: make(chan struct{}, 1)},
+		names: map[string]string{"now": now}, listeners: map[chan struct{}]bool{},
+	}
+	for _, suffix := range []string{"schedules", "runs", "attempts", "handlers"} {
+		s.names[suffix] = d.Qualified("main", table+"_"+suffix) // not a temporary table of that name
+	}
+	s.names["runs_name"] = d.Quote(table + "_runs")
+	for _, suffix := range []string{"tick", "waits", "key", "claim", "running", "dead", "ended"} {
+		s.names[suffix+"_in"] = d.Qualified("main", table+"_"+suffix)
+		s.indexes = append(s.indexes, table+"_"+suffix)
+	}
+	s.names["run"] = s.text("run")
+	s.schema = sqlmigrate.Schema{Dialect: d, Schema: "main", Name: table, Table: table + "_runs",
+		Migrations: [][]string{sqlmigrate.Statements(s.text("schema"))},
+		Repeat:     sqlmigrate.Statements(s.text("indexes"))}
+	return s
+}
+
+// text returns a statement, or a part of one, with the names of the tables.
+func (s *Store) text(name string) string {
+	text, err := files.ReadFile(name + ".sql")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return strings.TrimSpace(s.fill(string(text)))
+}
+
+func (s *Store) fill(text string) string { return sqlmigrate.Fill(text, s.names) }
+
+func (s *Store) String() string { return "sqlite" }
+
+// Schema implements store.Store. It leaves out journal_mode, which cannot be changed within a
+// transaction, where migration tools would execute it.
+func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
+
+// ErrSchema is matched by the errors of Verify and Migrate when the tables are missing, old, or
+// different from those of Schema. It matches dlock.ErrSetup.
+var ErrSchema = fmt.Errorf("%w: the schema is not right", dlock.ErrSetup)
+
+// Migrate implements store.Store.
+func (s *Store) Migrate(ctx context.Context) error {
+	missing := s.Verify(ctx)
+	if !errors.Is(missing, ErrSchema) {
+		return missing
+	}
+	// Those who read and those who write do not wait for each other in this journal.
+	err := s.inTime(ctx, func(ctx context.Context) error {
+		return sqlkit.Patiently(ctx, func() error {
+			return s.with(ctx, func(conn *sql.Conn) error {
+				_, err := conn.ExecContext(local, "PRAGMA main.journal_mode = wal")
+				return err
+			})
+		})
+	})
+	if err == nil {
+		err = s.inTime(ctx, func(ctx context.Context) error { return s.schema.Up(ctx, s.db) })
+	}
+	switch {
+	case sqlmigrate.Passes(err):
+		return fmt.Errorf("migrate: %w", err)
+	case err != nil:
+		return fmt.Errorf("%w\nand Migrate failed: %w", missing, err)
+	}
+	return s.Verify(ctx)
+}
+
+// Verify implements store.Store. It has SQLite compile the statements that name all columns.
+func (s *Store) Verify(ctx context.Context) error {
+	var faults []string
+	err := s.read(ctx, func(conn *sql.Conn) error {
+		faults = nil
+		for _, name := range []string{"register_handler", "register_schedule", "materialized", "insert", "claim",
+			"finish", "attempt", "requeue", "set_handler", "set_schedule", "list_schedules", "list_handlers"} {
+			statement := prepare(conn, s.text(name))
+			statement.close()
+			if err := statement.err; sqlkit.Passes(err) {
+				return err
+			} else if err != nil && !slices.Contains(faults, err.Error()) {
+				faults = append(faults, err.Error())
+			}
+		}
+		if len(faults) > 0 {
+			return nil
+		}
+		for _, index := range s.indexes {
+			var there bool
+			if err := conn.QueryRowContext(local, "SELECT EXISTS (SELECT 1 FROM main.sqlite_schema "+
+				"WHERE type = 'index' AND name = ?1 COLLATE NOCASE)", index).Scan(&there); err != nil {
+				return err
+			}
+			if !there {
+				faults = append(faults, "there is no index "+index)
+			}
+		}
+		var latest int64
+		_, err := found(conn, s.schema.LatestQuery(), nil, &latest)
+		if err := s.schema.Missing(latest, err); errors.Is(err, sqlmigrate.ErrPending) {
+			faults = append(faults, err.Error())
+		} else if err != nil {
+			return err
+		}
+		return nil
+	})
+	if err == nil && len(faults) > 0 {
+		err = fmt.Errorf("%w: call Migrate, or execute Schema (a database in memory is one for each connection: call "+
+			"db.SetMaxOpenConns(1)):\n%s", ErrSchema, strings.Join(faults, "\n"))
+	}
+	return cmp.Or(err, s.writable(ctx))
+}
+
+// writable finds out at start-up what the first write would otherwise report.
+func (s *Store) writable(ctx context.Context) error {
+	return s.inTime(ctx, func(ctx context.Context) error {
+		return s.with(ctx, func(conn *sql.Conn) error {
+			_, err := conn.ExecContext(local, s.fill("DELETE FROM {attempts} WHERE run_id = -1")) // there is none
+			if sqlkit.SQLiteLocked(err) {
+				return nil // somebody else writes, so it can be done
+			}
+			return err
+		})
+	})
+}
+
+// Notify implements store.Worker, within this process.
+func (s *Store) Notify(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for heard := range s.listeners {
+		select {
+		case heard <- struct{}{}:
+		default: // it has not looked yet since the last one
+		}
+	}
+	return nil
+}
+
+// Listen implements store.Worker, within this process.
+func (s *Store) Listen(ctx context.Context, woken func()) error {
+	heard := make(chan struct{}, 1)
+	s.mu.Lock()
+	s.listeners[heard] = true
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, heard)
+	}()
+	for {
+		woken()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-heard:
+		}
+	}
+}
+
+// roundUp rounds up to the milliseconds of SQLite's clock. A lease ends when the clock shows more
+// than its start plus this, so it is never shorter than its holder trusts it.
+func roundUp(d time.Duration) int64 { return (d.Microseconds() + 999) / 1000 * 1000 }
+
+// micros is an instant in µs, nil for the zero time.
+func micros(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMicro()
+}
+
+// orNil is a text, nil for an empty one.
+func orNil(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+// at scans an instant; nothing is the zero time.
+type at struct{ to *time.Time }
+
+// Scan implements sql.Scanner.
+func (a at) Scan(value any) error {
+	var micros sql.NullInt64
+	if err := micros.Scan(value); err != nil {
+		return err
+	}
+	*a.to = time.Time{}
+	if micros.Valid {
+		*a.to = time.UnixMicro(micros.Int64).UTC()
+	}
+	return nil
+}
+
+// text scans a text; nothing is the empty one.
+type text struct{ to *string }
+
+// Scan implements sql.Scanner.
+func (t text) Scan(value any) error {
+	var s sql.NullString
+	err := s.Scan(value)
+	*t.to = s.String
+	return err
+}

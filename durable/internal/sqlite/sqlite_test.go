@@ -1,0 +1,75 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/tickslot/tickslot/durable/internal/sqlite"
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/durable/internal/storetest"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+const table = "tickslot_durable"
+
+// open opens a pool, which is closed after the test.
+func open(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// dsn names a file, to which commits are not synced: no test cuts the power.
+func dsn(path string) string { return "file:" + path + "?_pragma=synchronous(off)" }
+
+// migrated makes the tables.
+func migrated(t testing.TB, s store.Store) store.Store {
+	t.Helper()
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestSQLite(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, storetest.Harness{
+		New: func(t testing.TB) func() store.Store {
+			path := filepath.Join(t.TempDir(), "durable.db")
+			return func() store.Store { return migrated(t, sqlite.New(open(t, dsn(path)), table)) }
+		},
+		NotifiesOnlyItself: true,
+
+		Rounds: testkit.Rounds(t, 1, 5),
+		Begin: func(t testing.TB, s store.Store) storetest.Transaction {
+			t.Helper()
+			tx, err := sqlite.Pool(s).BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return storetest.Transaction{Tx: sqlTx{tx}, Commit: tx.Commit, Rollback: tx.Rollback}
+		},
+		Refuse: func(t testing.TB, s store.Store, handler string) {
+			t.Helper()
+			if _, err := sqlite.Pool(s).ExecContext(t.Context(), fmt.Sprintf("CREATE TRIGGER refuse BEFORE INSERT ON "+
+				"%s_runs WHEN NEW.handler = '%s' BEGIN SELECT RAISE(ABORT, 'no'); END", table, handler)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	})
+}
+
+type sqlTx struct{ tx *sql.Tx }
+
+func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {
+	return t.tx.QueryRowContext(ctx, query, args...)
+}
