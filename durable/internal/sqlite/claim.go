@@ -29,12 +29,12 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (claimed 
 		if err != nil {
 			return err
 		}
-		claimed = store.Claimed{Now: looks.now, Next: looks.next(handlers)}
+		claimed = store.Claimed{Now: looks.now, Next: looks.next()}
 		chosen, err := looks.choose(handlers, min(request.Limit, all.room(request.MaxActive)))
 		if err != nil || len(chosen) == 0 {
 			return err
 		}
-		claim := prepare(conn, s.text("claim"))
+		claim := prepare(conn, s.texts["claim"])
 		defer claim.close()
 		start := looks.now.UnixMicro()
 		for _, c := range chosen {
@@ -57,12 +57,13 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (claimed 
 // looked is what look.sql tells of the handlers of a worker.
 type looked struct {
 	now  time.Time
-	each []handlerLook
+	each []part
 }
 
-type handlerLook struct {
-	name   string
-	paused bool
+// A part is the runs of one handler and priority.
+type part struct {
+	handler string
+	paused  bool
 	usage
 	due  string    // [[priority, run_at, id], …]
 	next time.Time // when the next run is due that is not due yet; zero: none waits
@@ -85,20 +86,20 @@ func (u usage) room(limit int) int {
 
 // look reads what a claim of up to limit runs decides by.
 func (s *Store) look(conn *sql.Conn, wanted string, limit int) (l looked, all usage, err error) {
-	if _, err := found(conn, s.text("look_all"), nil, at{&l.now}, &all.override, &all.running); err != nil {
+	if _, err := found(conn, s.texts["look_all"], nil, at{&l.now}, &all.override, &all.running); err != nil {
 		return l, all, err
 	}
-	l.each, err = rows(conn, s.text("look"), func(h *handlerLook) []any {
-		return []any{&h.name, &h.override, &h.paused, &h.running, &h.due, at{&h.next}}
+	l.each, err = rows(conn, s.texts["look"], func(p *part) []any {
+		return []any{&p.handler, &p.override, &p.paused, &p.running, &p.due, at{&p.next}}
 	}, wanted, limit, l.now.UnixMicro())
 	return l, all, err
 }
 
 // next returns when the next run is due that is not due yet.
-func (l looked) next(handlers map[string]store.Handler) (next time.Time) {
-	for _, h := range l.each {
-		if !h.paused && !h.next.IsZero() && (next.IsZero() || h.next.Before(next)) {
-			next = h.next
+func (l looked) next() (next time.Time) {
+	for _, p := range l.each {
+		if !p.paused {
+			next = earlier(next, p.next)
 		}
 	}
 	return next
@@ -112,23 +113,31 @@ type candidate struct {
 
 // choose returns which runs to claim, in their order, at most so many.
 func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []candidate, err error) {
-	for _, h := range l.each {
-		if h.paused {
+	var candidates []candidate
+	room := map[string]int{} // by handler
+	for _, p := range l.each {
+		if p.paused {
 			continue
 		}
 		var due [][3]int64
-		if err := json.Unmarshal([]byte(h.due), &due); err != nil {
+		if err := json.Unmarshal([]byte(p.due), &due); err != nil {
 			return nil, err
 		}
-		room := h.room(handlers[h.name].MaxConcurrency)
-		for _, d := range due[:min(len(due), room)] {
-			chosen = append(chosen, candidate{h.name, d[0], d[1], d[2]})
+		for _, d := range due {
+			candidates = append(candidates, candidate{p.handler, d[0], d[1], d[2]})
 		}
+		room[p.handler] = p.room(handlers[p.handler].MaxConcurrency)
 	}
-	slices.SortFunc(chosen, func(a, b candidate) int {
+	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.id, b.id))
 	})
-	return chosen[:min(len(chosen), max(0, limit))], nil
+	for _, c := range candidates {
+		if len(chosen) < limit && room[c.handler] > 0 {
+			room[c.handler]--
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen, nil
 }
 
 // columns are those of run.sql.
@@ -154,7 +163,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, l
 		return nil, err
 	}
 	err = s.write(ctx, func(conn *sql.Conn) (err error) {
-		renewed, err = rows(conn, s.text("renew"), func(r *store.Renewed) []any {
+		renewed, err = rows(conn, s.texts["renew"], func(r *store.Renewed) []any {
 			return []any{&r.ID, &r.Attempt, &r.Canceled, text{&r.By.By}, text{&r.By.Note}}
 		}, worker, string(mine), roundUp(lease))
 		return err
@@ -170,7 +179,7 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 	err = s.write(ctx, func(conn *sql.Conn) error {
 		counted = nil
 		end := s.prepareEnd(conn)
-		written := prepare(conn, s.text("written"))
+		written := prepare(conn, s.texts["written"])
 		defer end.close()
 		defer written.close()
 		for _, r := range results {
@@ -194,7 +203,7 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 type ending struct{ insert, finish statement }
 
 func (s *Store) prepareEnd(conn *sql.Conn) ending {
-	return ending{prepare(conn, s.text("attempt")), prepare(conn, s.text("finish"))}
+	return ending{prepare(conn, s.texts["attempt"]), prepare(conn, s.texts["finish"])}
 }
 
 func (e ending) close() {
@@ -220,7 +229,7 @@ func (e ending) attempt(worker string, r store.Result, took any) (bool, error) {
 // Reclaim implements store.Worker.
 func (s *Store) Reclaim(ctx context.Context, limit int) (reclaimed []store.Reclaimed, err error) {
 	err = s.write(ctx, func(conn *sql.Conn) (err error) {
-		reclaimed, err = rows(conn, s.text("expired"), func(r *store.Reclaimed) []any {
+		reclaimed, err = rows(conn, s.texts["expired"], func(r *store.Reclaimed) []any {
 			return []any{&r.ID, &r.Attempt, &r.Handler, text{&r.Schedule}, &r.Worker, &r.Dead, &r.Canceled}
 		}, max(0, limit))
 		if err != nil || len(reclaimed) == 0 {

@@ -18,7 +18,7 @@ func (s *Store) SetHandler(ctx context.Context, name string, change store.Overri
 		if change.MaxConcurrency != nil {
 			limit = *change.MaxConcurrency
 		}
-		_, err := exec(conn, s.text("set_handler"), name, pause, limit, change.By.By, change.By.Note)
+		_, err := exec(conn, s.texts["set_handler"], name, pause, limit, change.By.By, change.By.Note)
 		return err
 	})
 }
@@ -30,7 +30,7 @@ func (s *Store) Handlers(ctx context.Context) (list []store.HandlerRow, err erro
 		pause
 	}
 	err = s.read(ctx, func(conn *sql.Conn) error {
-		all, err := rows(conn, s.text("list_handlers"), func(r *row) []any {
+		all, err := rows(conn, s.texts["list_handlers"], func(r *row) []any {
 			return []any{&r.Name, &r.MaxConcurrency, &r.Override, &r.By.By, &r.By.Note, at{&r.until}, &r.by, &r.note,
 				at{&r.SeenAt}, &r.Queued, &r.Running, &r.Dead}
 		})
@@ -48,10 +48,10 @@ func (s *Store) Handlers(ctx context.Context) (list []store.HandlerRow, err erro
 func (s *Store) Stats(ctx context.Context) (stats store.Stats, err error) {
 	err = s.read(ctx, func(conn *sql.Conn) (err error) {
 		stats = store.Stats{}
-		if _, err := found(conn, s.text("overdue"), nil, at{&stats.Now}, at{&stats.Overdue}); err != nil {
+		if _, err := found(conn, s.texts["overdue"], nil, at{&stats.Now}, at{&stats.Overdue}); err != nil {
 			return err
 		}
-		stats.ByHandler, err = rows(conn, s.text("stats"), func(h *store.HandlerStats) []any {
+		stats.ByHandler, err = rows(conn, s.texts["stats"], func(h *store.HandlerStats) []any {
 			return []any{&h.Handler, &h.Queued, &h.Running, &h.Dead, at{&h.OldestDue}, at{&h.SeenAt}, &h.Paused}
 		}, stats.Now.UnixMicro())
 		for _, h := range stats.ByHandler {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
@@ -46,10 +47,10 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, run store.NewRun) (id i
 
 func (s *Store) insert(run store.NewRun, query func(string, []any, *int64) (bool, error)) (id int64, fresh bool,
 	err error) {
-	if fresh, err = query(s.text("insert"), insertArgs(run), &id); fresh || err != nil {
+	if fresh, err = query(s.texts["insert"], insertArgs(run), &id); fresh || err != nil {
 		return id, fresh, err
 	}
-	there, err := query(s.text("by_key"), []any{run.Handler, run.Key}, &id)
+	there, err := query(s.texts["by_key"], []any{run.Handler, run.Key}, &id)
 	if err == nil && !there {
 		err = errors.New("the tick has its run already, or another one of its schedule waits")
 	}
@@ -62,7 +63,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (was stor
 		was = ""
 		_, err := found(conn, s.fill("SELECT state FROM {runs} WHERE id = ?1"), []any{id}, &was)
 		if err == nil && (was == store.StateQueued || was == store.StateRunning) {
-			_, err = exec(conn, s.text("cancel"), id, by.By, by.Note)
+			_, err = exec(conn, s.texts["cancel"], id, by.By, by.Note)
 		}
 		return err
 	})
@@ -74,7 +75,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin
 	where, args := filter(which, by.By, by.Note)
 	var n int64
 	err := s.write(ctx, func(conn *sql.Conn) (err error) {
-		n, err = exec(conn, s.text("requeue")+" AND "+where, args...)
+		n, err = exec(conn, s.texts["requeue"]+" AND "+where, args...)
 		return err
 	})
 	return int(n), err
@@ -121,9 +122,13 @@ func filter(f store.Filter, args ...any) (string, []any) {
 // Runs implements store.Reader.
 func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) (runs []store.Run, err error) {
 	where, args := filter(which, max(0, limit))
+	order := "id"
+	if len(which.States) > 0 && !slices.Contains(which.States, store.StateSucceeded) {
+		order = "+id" // few runs are in the other states: SQLite finds them by an index, and sorts them
+	}
 	err = s.read(ctx, func(conn *sql.Conn) (err error) {
-		runs, err = rows(conn, s.fill("SELECT {run} FROM {runs} WHERE ")+where+" ORDER BY id DESC LIMIT ?1", columns,
-			args...)
+		runs, err = rows(conn, s.fill("SELECT {run} FROM {runs} WHERE ")+where+" ORDER BY "+order+" DESC LIMIT ?1",
+			columns, args...)
 		return err
 	})
 	return runs, err
@@ -154,7 +159,7 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 	}
 	err = s.write(ctx, func(conn *sql.Conn) error {
 		deleted = 0
-		old, err := rows(conn, s.text("old"), func(id *int64) []any { return []any{id} }, r.Succeeded.Microseconds(),
+		old, err := rows(conn, s.texts["old"], func(id *int64) []any { return []any{id} }, r.Succeeded.Microseconds(),
 			r.Dead.Microseconds(), r.Canceled.Microseconds(), limit)
 		if err != nil {
 			return err

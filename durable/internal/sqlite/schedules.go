@@ -12,7 +12,7 @@ import (
 func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
 	takeOver bool) error {
 	return s.write(ctx, func(conn *sql.Conn) error {
-		handler, schedule := prepare(conn, s.text("register_handler")), prepare(conn, s.text("register_schedule"))
+		handler, schedule := prepare(conn, s.texts["register_handler"]), prepare(conn, s.texts["register_schedule"])
 		defer handler.close()
 		defer schedule.close()
 		for _, h := range handlers {
@@ -33,10 +33,10 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 func (s *Store) Due(ctx context.Context) (due store.Due, err error) {
 	err = s.read(ctx, func(conn *sql.Conn) (err error) {
 		due = store.Due{}
-		if _, err := found(conn, s.text("next_due"), nil, at{&due.Now}, at{&due.Next}); err != nil {
+		if _, err := found(conn, s.texts["next_due"], nil, at{&due.Now}, at{&due.Next}); err != nil {
 			return err
 		}
-		due.Schedules, err = rows(conn, s.text("due"), func(d *store.DueSchedule) []any {
+		due.Schedules, err = rows(conn, s.texts["due"], func(d *store.DueSchedule) []any {
 			return []any{&d.Name, &d.Spec, &d.NextSpec, at{&d.NextDueAt}, &d.Paused}
 		}, due.Now.UnixMicro())
 		return err
@@ -51,8 +51,8 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) (done []sto
 	}
 	err = s.write(ctx, func(conn *sql.Conn) error {
 		done = nil
-		move, insert, count := prepare(conn, s.text("materialized")), prepare(conn, s.text("insert")),
-			prepare(conn, s.text("count_ticks"))
+		move, insert, count := prepare(conn, s.texts["materialized"]), prepare(conn, s.texts["insert"]),
+			prepare(conn, s.texts["count_ticks"])
 		defer move.close()
 		defer insert.close()
 		defer count.close()
@@ -103,7 +103,7 @@ func (s *Store) SetSchedule(ctx context.Context, name string, change store.Overr
 		if change.PausedUntil == nil {
 			return nil
 		}
-		_, err := exec(conn, s.text("set_schedule"), name, change.PausedUntil.Microseconds(), change.By.By, change.By.Note)
+		_, err := exec(conn, s.texts["set_schedule"], name, change.PausedUntil.Microseconds(), change.By.By, change.By.Note)
 		return err
 	})
 }
@@ -125,7 +125,7 @@ func (s *Store) Schedules(ctx context.Context) (list []store.ScheduleRow, err er
 		pause
 	}
 	err = s.read(ctx, func(conn *sql.Conn) error {
-		all, err := rows(conn, s.text("list_schedules"), func(r *row) []any {
+		all, err := rows(conn, s.texts["list_schedules"], func(r *row) []any {
 			return []any{&r.Name, &r.Handler, &r.Spec, &r.Text, at{&r.NextDueAt}, at{&r.LastDueAt}, at{&r.SeenAt},
 				at{&r.until}, &r.by, &r.note, &r.Queued, &r.Coalesced, &r.Skipped, &r.PausedTicks}
 		})

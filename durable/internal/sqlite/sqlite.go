@@ -16,6 +16,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,7 @@ type Store struct {
 	schema  sqlmigrate.Schema
 	indexes []string
 	names   map[string]string
+	texts   map[string]string // the statements, by the names of their files
 
 	mu        sync.Mutex
 	listeners map[chan struct{}]bool // each has a buffer of one
@@ -62,7 +64,7 @@ func New(db *sql.DB, table string) *Store {
 	d := sqlmigrate.DialectSQLite
 	s := &Store{
 		file:  &file{db: db, turn: make(chan struct{}, 1)},
-		names: map[string]string{"now": now}, listeners: map[chan struct{}]bool{},
+		names: map[string]string{"now": now}, texts: map[string]string{}, listeners: map[chan struct{}]bool{},
 	}
 	for _, suffix := range []string{"schedules", "runs", "attempts", "handlers"} {
 		s.names[suffix] = d.Qualified("main", table+"_"+suffix) // not a temporary table of that name
@@ -72,22 +74,26 @@ func New(db *sql.DB, table string) *Store {
 		s.names[suffix+"_in"] = d.Qualified("main", table+"_"+suffix)
 		s.indexes = append(s.indexes, table+"_"+suffix)
 	}
-	s.names["run"] = s.text("run")
+	all, err := fs.Glob(files, "*.sql")
+	for _, name := range all {
+		text, readErr := files.ReadFile(name)
+		err = cmp.Or(err, readErr)
+		s.texts[strings.TrimSuffix(name, ".sql")] = strings.TrimSpace(string(text))
+	}
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	s.names["run"] = s.texts["run"]
+	for name, text := range s.texts {
+		s.texts[name] = s.fill(text)
+	}
 	s.schema = sqlmigrate.Schema{Dialect: d, Schema: "main", Name: table, Table: table + "_runs",
-		Migrations: [][]string{sqlmigrate.Statements(s.text("schema"))},
-		Repeat:     sqlmigrate.Statements(s.text("indexes"))}
+		Migrations: [][]string{sqlmigrate.Statements(s.texts["schema"])},
+		Repeat:     sqlmigrate.Statements(s.texts["indexes"])}
 	return s
 }
 
-// text returns a statement, or a part of one, with the names of the tables.
-func (s *Store) text(name string) string {
-	text, err := files.ReadFile(name + ".sql")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return strings.TrimSpace(s.fill(string(text)))
-}
-
+// fill fills the names of the tables into a statement.
 func (s *Store) fill(text string) string { return sqlmigrate.Fill(text, s.names) }
 
 func (s *Store) String() string { return "sqlite" }
@@ -134,7 +140,7 @@ func (s *Store) Verify(ctx context.Context) error {
 		faults = nil
 		for _, name := range []string{"register_handler", "register_schedule", "materialized", "insert", "claim",
 			"finish", "attempt", "requeue", "set_handler", "set_schedule", "list_schedules", "list_handlers"} {
-			statement := prepare(conn, s.text(name))
+			statement := prepare(conn, s.texts[name])
 			statement.close()
 			if err := statement.err; sqlkit.Passes(err) {
 				return err

@@ -45,7 +45,9 @@ func TestSQLite(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) func() store.Store {
 			path := filepath.Join(t.TempDir(), "durable.db")
-			return func() store.Store { return migrated(t, sqlite.New(open(t, dsn(path)), table)) }
+			next := func() store.Store { return sqlite.New(open(t, dsn(path)), table) }
+			migrated(t, next())
+			return next
 		},
 		NotifiesOnlyItself: true,
 

@@ -208,6 +208,9 @@ var limitsAtOnce = []promise{
 	}},
 }
 
+// crowdPause is how soon one who has found nothing looks again, and leaves the machine to others.
+const crowdPause = time.Millisecond
+
 // crowd has many workers run orders and mails, and looks at how many of each go on.
 func (c *check) crowd(orders store.Handler, maxActive int, holds func(orders, mails int64) bool) {
 	c.Helper()
@@ -242,6 +245,7 @@ func (c *check) crowd(orders store.Handler, maxActive int, holds func(orders, ma
 				if !holds(running["orders"], running["mails"]) {
 					c.Errorf("the database has %v running", running)
 				}
+				time.Sleep(crowdPause)
 			}
 			return
 		}
@@ -249,6 +253,9 @@ func (c *check) crowd(orders store.Handler, maxActive int, holds func(orders, ma
 		r.Worker, r.MaxActive = fmt.Sprint("worker", i), maxActive
 		for finished.Load() < int64(2*total) && !c.Failed() {
 			runs := c.claim(r).Runs
+			if len(runs) == 0 {
+				time.Sleep(crowdPause)
+			}
 			count(c, runs, 1)
 			for _, run := range runs {
 				count(c, []store.Run{run}, -1)
