@@ -8,8 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// NoLimit turns a limit off: MaxRunTime, CatchUp.Window, or a retention.
-const NoLimit = -1
+const (
+	// NoLimit turns a limit off: MaxRunTime, CatchUp.Window, MaxDueAge, or a retention.
+	NoLimit = -1
+	// NoJitter turns Config.PollJitter off, of which 0 is the default.
+	NoJitter = -1
+)
 
 // Defaults of a Config.
 const (
@@ -22,6 +26,7 @@ const (
 	DefaultDrainTimeout  = 30 * time.Second
 	DefaultMaxRunTime    = time.Hour
 	DefaultMaxAttempts   = 5
+	DefaultMaxDueAge     = 5 * time.Minute
 )
 
 // CancelGrace is how long Run waits, after DrainTimeout, for handlers whose context it has ended.
@@ -54,8 +59,9 @@ type Config struct {
 	// also wakes when the next run or tick it knows of is due. Default 5 s.
 	PollInterval time.Duration
 
-	// PollJitter is the share of PollInterval by which each pause is longer or shorter at random,
-	// so that workers do not look in step. 0 to 0.9; NoLimit: none. Default 0.2.
+	// PollJitter is the share of PollInterval, or of the intervals below, by which each pause is
+	// longer or shorter at random, so that workers do not look in step. Up to 0.9; NoJitter: none.
+	// Default 0.2.
 	PollJitter float64
 
 	// MaterializeInterval, ClaimInterval and ReclaimInterval take the place of PollInterval for one
@@ -65,14 +71,14 @@ type Config struct {
 	ClaimInterval       time.Duration
 	ReclaimInterval     time.Duration
 
-	// SweepInterval is how often all workers together delete what is older than Retention. Default
-	// 1 min.
+	// SweepInterval is how often a worker deletes what is older than Retention. Default 1 min.
 	SweepInterval time.Duration
 
 	// Retention is how long what has ended is kept.
 	Retention Retention
 
-	// CallTimeout bounds every call to the database. Default 5 s.
+	// CallTimeout bounds every call to the database. At most a third of Lease. Default 5 s, or a
+	// third of Lease if that is shorter.
 	CallTimeout time.Duration
 
 	// PreStopDelay is how long Run goes on after its context has ended, while Ready already fails,
@@ -83,6 +89,14 @@ type Config struct {
 	// (ErrDraining). Their runs are given back, which costs them no attempt. After that it waits
 	// for another CancelGrace (5 s). Default 30 s.
 	DrainTimeout time.Duration
+
+	// MaxDueAge is for how long a run may be due, and a tick, before the check "runs" fails: see
+	// Worker.Checks. NoLimit: it does not look. Default 5 min.
+	MaxDueAge time.Duration
+
+	// MaxDead is how many dead letters there may be before the check "dead" fails. Default 0: any
+	// number.
+	MaxDead int
 
 	// Logger gets the changes of the database's state, lost leases, reclaimed runs and dead
 	// letters; at Debug also each run and each cycle. If it panics, the line is lost. Default
@@ -108,8 +122,10 @@ type Retention struct {
 	Unseen    time.Duration // of schedules and handlers that no worker has had since. Default 30 days.
 }
 
-// A Handler does the work of a run. The run has succeeded if it returns nil. After an error it is
-// tried again, as HandlerOptions.Retry says, unless the error is marked by Dead.
+// A Handler does the work of a run. The run has succeeded if it returns nil, even if its context
+// has ended because the worker shuts down or the lease was lost, so return an error if work is
+// left. After an error it is tried again, as HandlerOptions.Retry says, unless the error is marked
+// by Dead.
 type Handler func(ctx context.Context, run *Run) error
 
 // A Middleware wraps every handler, to do something before, after or around each attempt. It is
@@ -123,8 +139,10 @@ type HandlerOptions struct {
 	// override it. Default 0: any number.
 	MaxConcurrency int
 
-	// MaxRunTime ends the context of an attempt (ErrMaxRunTime), which has then failed. It has
-	// nothing to do with the lease. NoLimit: never. Default 1 h.
+	// MaxRunTime ends the context of an attempt (ErrMaxRunTime), which has then failed, whatever
+	// the handler returns. It has nothing to do with the lease, unless the handler ignores the end
+	// of its context for CancelGrace: then the lease is no longer renewed, and another worker has
+	// the run when it has expired. NoLimit: never. Default 1 h.
 	MaxRunTime time.Duration
 
 	// Retry says how an attempt that failed is followed by another.
@@ -160,8 +178,10 @@ type ScheduleOptions struct {
 	Priority Priority
 }
 
-// A CatchUp decides about ticks of a schedule that were not materialized when they came due. A tick
-// counts as missed if a later one is due as well, or if it is more than LateAfter late.
+// A CatchUp decides about ticks of a schedule that were not materialized when they came due,
+// because no worker that has the schedule was running. A tick counts as missed if a later one is
+// due as well, or if it is more than LateAfter late. Ticks that come due during a pause count as
+// paused, and are not caught up.
 type CatchUp struct {
 	// Policy says which of them run. Default CatchUpCoalesce.
 	Policy CatchUpPolicy
@@ -182,11 +202,15 @@ const LateAfter = time.Minute
 type CatchUpPolicy uint8
 
 const (
-	// CatchUpCoalesce queues one run for all of them, of the latest tick.
+	// CatchUpCoalesce queues one run for all of them, of the latest tick. A tick that comes due
+	// while a run of the schedule still waits for its first attempt is coalesced with that one,
+	// too.
 	CatchUpCoalesce CatchUpPolicy = iota
-	// CatchUpBackfill queues a run for each, up to CatchUp.Max.
+	// CatchUpBackfill queues a run for each, up to CatchUp.Max, and for each tick that comes due,
+	// whether others wait or not.
 	CatchUpBackfill
-	// CatchUpSkip queues none, and goes on with the next tick.
+	// CatchUpSkip queues none, and goes on with the next tick. A tick that comes due while a run of
+	// the schedule still waits for its first attempt is coalesced with that one.
 	CatchUpSkip
 )
 

@@ -189,6 +189,12 @@ type DueSchedule struct {
 	Paused     bool
 }
 
+// Equal reports whether a row is as it was.
+func (d DueSchedule) Equal(other DueSchedule) bool {
+	return d.Name == other.Name && d.Spec == other.Spec && d.NextSpec == other.NextSpec &&
+		d.NextDueAt.Equal(other.NextDueAt) && d.Paused == other.Paused
+}
+
 // Plan says what becomes of the ticks of a schedule.
 type Plan struct {
 	Schedule DueSchedule // as Due returned it

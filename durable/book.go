@@ -1,0 +1,285 @@
+package durable
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// An attempt is a run that this worker has claimed. Its upper fields do not change.
+type attempt struct {
+	run       *Run
+	row       store.Run
+	handler   *handler
+	startedAt time.Time
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	stop      context.CancelFunc
+
+	// Guarded by the book's mutex.
+	trustedFrom time.Time // before the latest request was sent that extended the lease
+	lost        bool      // the lease is not trusted any more, and not renewed
+	returned    bool      // the handler has returned, or was not called
+	overAt      time.Time // when a renewal first found that the context had ended; zero: it has not
+}
+
+func (a *attempt) key() store.RunKey { return a.row.RunKey }
+
+// A book has the attempts of this worker: from the claim until the database has their result. Each
+// takes one of MaxRuns places, also if its lease is lost and its handler goes on. The book decides
+// how long a lease is trusted, by the monotonic clock.
+type book struct {
+	places int
+	lease  time.Duration
+	ended  func(*attempt) // told when a lease is lost while the handler is running, without the mutex held
+	freed  func()         // told when a place is free again
+
+	mu       sync.Mutex // of all parts
+	attempts map[store.RunKey]*attempt
+	expiry   *time.Timer   // runs expire; nil: there never was a lease
+	expiryAt time.Time     // when it fires; zero: it is stopped
+	empty    chan struct{} // closed when there is no attempt; nil: nobody waits for it
+}
+
+func newBook(places int, lease time.Duration) *book {
+	return &book{places: places, lease: lease, attempts: map[store.RunKey]*attempt{}}
+}
+
+// trust is how long a lease is trusted, from before its request was sent. The rest is for clocks
+// that run at slightly different speeds, and for the time it takes to tell the handler.
+func (b *book) trust() time.Duration { return b.lease - min(b.lease/10, time.Second) }
+
+// room returns how many places are free.
+func (b *book) room() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(0, b.places-len(b.attempts))
+}
+
+// add adds an attempt, and reports false if it is there already.
+func (b *book) add(a *attempt) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.attempts[a.key()] != nil {
+		return false
+	}
+	b.attempts[a.key()] = a
+	b.watch(a)
+	return true
+}
+
+// watch has expire run when the trust in the lease of an attempt ends. Called with mu held.
+func (b *book) watch(a *attempt) {
+	at := a.trustedFrom.Add(b.trust())
+	if !b.expiryAt.IsZero() && !at.Before(b.expiryAt) {
+		return
+	}
+	b.expiryAt = at
+	wait := max(0, time.Until(at))
+	if b.expiry == nil {
+		b.expiry = time.AfterFunc(wait, b.expire)
+	} else {
+		b.expiry.Reset(wait)
+	}
+}
+
+// expire ends the leases that are no longer trusted. It has a timer of its own, so that no call to
+// the database can delay it. A renewal does not move the timer: when it fires, it is set again.
+func (b *book) expire() {
+	var lost []*attempt
+	b.mu.Lock()
+	b.expiryAt = time.Time{}
+	for _, a := range b.attempts {
+		switch {
+		case a.lost:
+		case time.Since(a.trustedFrom) >= b.trust():
+			lost = b.lose(a, lost)
+		default:
+			b.watch(a)
+		}
+	}
+	b.mu.Unlock()
+	b.tellLost(lost)
+}
+
+// lose notes that a lease is lost. Called with mu held.
+func (b *book) lose(a *attempt, lost []*attempt) []*attempt {
+	a.lost = true
+	if a.returned {
+		return lost // whether its result counts, the database decides
+	}
+	return append(lost, a)
+}
+
+func (b *book) tellLost(lost []*attempt) {
+	for _, a := range lost { // first of all
+		a.cancel(ErrLeaseLost)
+	}
+	for _, a := range lost {
+		b.ended(a)
+	}
+}
+
+// valid reports whether the lease of an attempt is trusted at this instant.
+func (b *book) valid(a *attempt) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !a.lost && !a.returned && time.Since(a.trustedFrom) < b.trust()
+}
+
+// late reports whether so much of a lease is over that its run must not start: it could hardly be
+// renewed before it ends.
+func (b *book) late(from time.Time) bool { return time.Since(from) > b.lease/2 }
+
+// renewedLately reports whether no lease that is still trusted was renewed longer ago than two
+// thirds of its length.
+func (b *book) renewedLately() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range b.attempts {
+		if !a.lost && time.Since(a.trustedFrom) > b.lease*2/3 {
+			return false
+		}
+	}
+	return true
+}
+
+// toRenew returns the attempts of which the leases are to be renewed. They are those that are still
+// trusted, but for those whose handlers ignore that their context has ended.
+func (b *book) toRenew() (keys []store.RunKey, ignoring []*attempt) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, a := range b.attempts {
+		switch {
+		case a.lost:
+			continue
+		case a.returned || a.ctx.Err() == nil:
+		case a.overAt.IsZero():
+			a.overAt = time.Now()
+		case time.Since(a.overAt) > CancelGrace:
+			ignoring = append(ignoring, a)
+			continue
+		}
+		keys = append(keys, key)
+	}
+	return keys, ignoring
+}
+
+// renewed notes the answer to a renewal of leases that was sent at an instant: those that are
+// missing are lost.
+func (b *book) renewed(sent time.Time, asked []store.RunKey, answer []store.Renewed) {
+	kept := make(map[store.RunKey]bool, len(answer))
+	for _, n := range answer {
+		kept[n.RunKey] = true
+	}
+	var lost []*attempt
+	b.mu.Lock()
+	for _, key := range asked {
+		a := b.attempts[key]
+		switch {
+		case a == nil || a.lost: // its result was written meanwhile, or the trust has ended
+		case kept[key]:
+			if sent.After(a.trustedFrom) {
+				a.trustedFrom = sent
+			}
+		default:
+			lost = b.lose(a, lost)
+		}
+	}
+	b.mu.Unlock()
+	b.tellLost(lost)
+}
+
+// find returns an attempt; nil: it has ended.
+func (b *book) find(key store.RunKey) *attempt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.attempts[key]
+}
+
+// hasReturned notes that the handler of an attempt has returned, or will not be called.
+func (b *book) hasReturned(a *attempt) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a.returned = true
+}
+
+// remove gives back the places of attempts of which the database has the results.
+func (b *book) remove(attempts []*attempt) {
+	b.mu.Lock()
+	for _, a := range attempts {
+		delete(b.attempts, a.key())
+	}
+	if len(b.attempts) == 0 {
+		b.stopExpiry()
+		if b.empty != nil {
+			close(b.empty)
+			b.empty = nil
+		}
+	}
+	b.mu.Unlock()
+	b.freed()
+}
+
+// stopExpiry is called with mu held.
+func (b *book) stopExpiry() {
+	if b.expiry != nil {
+		b.expiry.Stop()
+		b.expiryAt = time.Time{}
+	}
+}
+
+// whenEmpty returns a channel that is closed when there is no attempt.
+func (b *book) whenEmpty() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.empty == nil {
+		b.empty = make(chan struct{})
+	}
+	empty := b.empty
+	if len(b.attempts) == 0 {
+		close(b.empty)
+		b.empty = nil
+	}
+	return empty
+}
+
+// giveUp returns the handlers that have not returned, once per run, and how many results were not
+// written. Their leases are left to expire.
+func (b *book) giveUp() (stuck []string, unwritten int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopExpiry()
+	for _, a := range b.attempts {
+		if a.returned {
+			unwritten++
+		} else {
+			stuck = append(stuck, a.run.Handler)
+		}
+	}
+	slices.Sort(stuck)
+	return stuck, unwritten
+}
+
+// list returns the attempts that go on, by their start.
+func (b *book) list() []*attempt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []*attempt
+	for _, a := range b.attempts {
+		if !a.returned {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(x, y *attempt) int {
+		if c := x.startedAt.Compare(y.startedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(x.run.Key, y.run.Key)
+	})
+	return all
+}

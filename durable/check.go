@@ -1,0 +1,238 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+const (
+	// MaxNameLen is how many bytes the name of a handler, a schedule or a worker may have.
+	MaxNameLen = 200
+
+	mostRuns      = 10_000
+	mostAttempts  = 1_000
+	mostBackfill  = 10_000
+	shortestLease = time.Second
+	longestLease  = 24 * time.Hour
+	shortestPoll  = time.Millisecond
+	longestPoll   = 24 * time.Hour
+	mostJitter    = 0.9
+	longestWait   = 24 * time.Hour
+	// Not every database has other years.
+	firstYear, lastYear = 1970, 9999
+)
+
+var errNoStore = errors.New("durable: there is no store: use durable.Postgres or durable.SQLite")
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = dlock.NewHolder().String()
+	}
+	orDefault(&c.MaxRuns, DefaultMaxRuns)
+	orDefault(&c.ClaimBatch, c.MaxRuns)
+	orDefault(&c.Lease, DefaultLease)
+	orDefault(&c.PollInterval, DefaultPollInterval)
+	orDefault(&c.PollJitter, DefaultPollJitter)
+	if c.PollJitter == NoJitter {
+		c.PollJitter = 0
+	}
+	orDefault(&c.MaterializeInterval, c.PollInterval)
+	orDefault(&c.ClaimInterval, c.PollInterval)
+	orDefault(&c.ReclaimInterval, c.PollInterval)
+	orDefault(&c.SweepInterval, DefaultSweepInterval)
+	orDefault(&c.CallTimeout, min(DefaultCallTimeout, c.Lease/3))
+	orDefault(&c.DrainTimeout, DefaultDrainTimeout)
+	orDefault(&c.Retention.Succeeded, 7*day)
+	orDefault(&c.Retention.Dead, 90*day)
+	orDefault(&c.Retention.Canceled, 7*day)
+	orDefault(&c.Retention.Unseen, 30*day)
+	orDefault(&c.MaxDueAge, DefaultMaxDueAge)
+	return c
+}
+
+const day = 24 * time.Hour
+
+func orDefault[T comparable](field *T, value T) {
+	if *field == *new(T) {
+		*field = value
+	}
+}
+
+// check returns every fault of a Config of which the defaults are filled in.
+func (c Config) check() []error {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("durable: Config.%s: "+format, append([]any{field}, args...)...))
+	}
+	checkText(c.Name, "Name", fault)
+	if c.MaxRuns < 1 || c.MaxRuns > mostRuns {
+		fault("MaxRuns", "%d: use 1 to %d", c.MaxRuns, mostRuns)
+	}
+	if c.MaxActive < 0 {
+		fault("MaxActive", "%d is negative: use a positive number, or 0 for any number", c.MaxActive)
+	}
+	if c.ClaimBatch < 1 || c.ClaimBatch > mostRuns {
+		fault("ClaimBatch", "%d: use 1 to %d", c.ClaimBatch, mostRuns)
+	}
+	if !(c.PollJitter >= 0 && c.PollJitter <= mostJitter) { // so that NaN is a fault, too
+		fault("PollJitter", "%v: use 0 to %v, or NoJitter", c.PollJitter, mostJitter)
+	}
+	for _, d := range []struct {
+		field       string
+		value       time.Duration
+		least, most time.Duration
+	}{
+		{"Lease", c.Lease, shortestLease, longestLease},
+		{"PollInterval", c.PollInterval, shortestPoll, longestPoll},
+		{"MaterializeInterval", c.MaterializeInterval, shortestPoll, longestPoll},
+		{"ClaimInterval", c.ClaimInterval, shortestPoll, longestPoll},
+		{"ReclaimInterval", c.ReclaimInterval, shortestPoll, longestPoll},
+		{"SweepInterval", c.SweepInterval, shortestPoll, longestPoll},
+		{"CallTimeout", c.CallTimeout, time.Millisecond, longestLease / 3},
+		{"PreStopDelay", c.PreStopDelay, 0, longestPoll},
+		{"DrainTimeout", c.DrainTimeout, time.Millisecond, 365 * day},
+		{"MaxDueAge", c.MaxDueAge, time.Millisecond, 365 * day},
+	} {
+		if (d.value < d.least || d.value > d.most) && !(d.field == "MaxDueAge" && d.value == NoLimit) {
+			fault(d.field, "%v: use %v to %v", d.value, d.least, d.most)
+		}
+	}
+	if c.CallTimeout <= longestLease/3 && c.Lease <= longestLease && c.Lease/3 < c.CallTimeout {
+		fault("Lease", "%v is less than three times CallTimeout (%v), so that no renewal could fail and be repeated "+
+			"before the lease ends: use %v or more, or a shorter CallTimeout", c.Lease, c.CallTimeout, 3*c.CallTimeout)
+	}
+	for _, keep := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"Succeeded", c.Retention.Succeeded}, {"Dead", c.Retention.Dead}, {"Canceled", c.Retention.Canceled},
+		{"Unseen", c.Retention.Unseen},
+	} {
+		if keep.value < time.Minute && keep.value != NoLimit {
+			fault("Retention."+keep.field, "%v: use a minute or more, or NoLimit", keep.value)
+		}
+	}
+	if c.MaxDead < 0 {
+		fault("MaxDead", "%d is negative: use a positive number, or 0 for any number", c.MaxDead)
+	}
+	for i, m := range c.Middleware {
+		if m == nil {
+			fault(fmt.Sprintf("Middleware[%d]", i), "it is nil: take it out")
+		}
+	}
+	return errs
+}
+
+// checkText reports what is wrong with a name or a key.
+func checkText(text, field string, fault func(field, format string, args ...any)) {
+	switch {
+	case text == "":
+		fault(field, "it is empty")
+	case len(text) > MaxNameLen:
+		fault(field, "it is %d bytes long: use at most %d", len(text), MaxNameLen)
+	case !utf8.ValidString(text):
+		fault(field, "%q is not valid UTF-8: use text", text)
+	default:
+		for _, r := range text {
+			if unicode.IsControl(r) {
+				fault(field, "%q has a control character: take it out", text)
+				return
+			}
+		}
+	}
+}
+
+func checkPayload(payload []byte, fault func(field, format string, args ...any)) {
+	if len(payload) > MaxPayloadLen {
+		fault("payload", "%w: %d bytes, at most %d: put it into a table or a file of its own, and its name here",
+			ErrPayloadTooLong, len(payload), MaxPayloadLen)
+	}
+}
+
+func checkAttempts(n int, fault func(field, format string, args ...any)) {
+	if n < 0 || n > mostAttempts {
+		fault("MaxAttempts", "%d: use 1 to %d, or 0 for the default", n, mostAttempts)
+	}
+}
+
+func checkPriority(p Priority, fault func(field, format string, args ...any)) {
+	if p < PriorityHigh || p > PriorityLow {
+		fault("Priority", "%d: use PriorityHigh, PriorityNormal or PriorityLow", p)
+	}
+}
+
+func (o HandlerOptions) withDefaults() HandlerOptions {
+	orDefault(&o.MaxRunTime, DefaultMaxRunTime)
+	orDefault(&o.Retry.MaxAttempts, DefaultMaxAttempts)
+	if o.Retry.FirstWait == 0 {
+		o.Retry.FirstWait = time.Second
+		if o.Retry.MaxWait > 0 {
+			o.Retry.FirstWait = min(o.Retry.FirstWait, o.Retry.MaxWait)
+		}
+	}
+	orDefault(&o.Retry.MaxWait, max(5*time.Minute, o.Retry.FirstWait))
+	return o
+}
+
+// check returns every fault of options of which the defaults are filled in.
+func (o HandlerOptions) check(fault func(field, format string, args ...any)) {
+	if o.MaxConcurrency < 0 {
+		fault("MaxConcurrency", "%d is negative: use a positive number, or 0 for any number", o.MaxConcurrency)
+	}
+	if o.MaxRunTime < time.Millisecond && o.MaxRunTime != NoLimit {
+		fault("MaxRunTime", "%v: use a millisecond or more, or NoLimit", o.MaxRunTime)
+	}
+	checkAttempts(o.Retry.MaxAttempts, func(field, format string, args ...any) {
+		fault("Retry."+field, format, args...)
+	})
+	for _, wait := range []struct {
+		field string
+		value time.Duration
+	}{{"Retry.FirstWait", o.Retry.FirstWait}, {"Retry.MaxWait", o.Retry.MaxWait}} {
+		if wait.value < time.Millisecond || wait.value > longestWait {
+			fault(wait.field, "%v: use %v to %v", wait.value, time.Millisecond, longestWait)
+		}
+	}
+	if o.Retry.MaxWait < o.Retry.FirstWait {
+		fault("Retry.MaxWait", "%v is less than FirstWait (%v): raise it, or lower FirstWait", o.Retry.MaxWait,
+			o.Retry.FirstWait)
+	}
+}
+
+// checkSchedule returns every fault of a schedule. It calls user code.
+func checkSchedule(s schedule.Schedule, o ScheduleOptions, fault func(field, format string, args ...any)) {
+	if _, fixed := s.(schedule.FixedDelay); fixed {
+		fault("Schedule", "schedule.After has no ticks that could be kept: use schedule.Every, or a timer")
+		return
+	}
+	faults := schedule.Check(s)
+	for _, err := range faults {
+		fault("Schedule", "%w", err)
+	}
+	if len(faults) == 0 {
+		if err := schedule.CheckShared(s); err != nil {
+			fault("Schedule", "%w", err)
+		}
+	}
+	if o.CatchUp.Policy > CatchUpSkip {
+		fault("CatchUp.Policy", "%d is not a policy: use CatchUpCoalesce, CatchUpBackfill or CatchUpSkip",
+			o.CatchUp.Policy)
+	}
+	if o.CatchUp.Max < 0 || o.CatchUp.Max > mostBackfill {
+		fault("CatchUp.Max", "%d: use 1 to %d, or 0 for the default", o.CatchUp.Max, mostBackfill)
+	}
+	if o.CatchUp.Max != 0 && o.CatchUp.Policy != CatchUpBackfill {
+		fault("CatchUp.Max", "%d does nothing without CatchUpBackfill: take it out, or set that", o.CatchUp.Max)
+	}
+	if o.CatchUp.Window < 0 && o.CatchUp.Window != NoLimit {
+		fault("CatchUp.Window", "%v is negative: use a positive duration, or 0 for any age", o.CatchUp.Window)
+	}
+	checkPayload(o.Payload, fault)
+	checkPriority(o.Priority, fault)
+}

@@ -1,0 +1,78 @@
+package durable
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// counts are what happened to the runs of a handler on this worker.
+type counts struct {
+	mu        sync.Mutex // of all parts
+	attempts  map[Outcome]uint64
+	discarded uint64              // results that did not count
+	losses    uint64              // leases
+	duration  prometheus.Observer // of attempts, in s; nil: nobody wants it
+	delay     prometheus.Observer // from due to claimed, in s; nil: nobody wants it
+}
+
+// started counts an attempt that was claimed so long after it was due.
+func (c *counts) started(delay time.Duration) {
+	if c.delay != nil {
+		c.delay.Observe(delay.Seconds())
+	}
+}
+
+// ended counts an attempt that the database has.
+func (c *counts) ended(outcome Outcome, counted bool, took time.Duration) {
+	if c.duration != nil && outcome != OutcomeInterrupted {
+		c.duration.Observe(took.Seconds())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !counted {
+		c.discarded++
+		return
+	}
+	if c.attempts == nil {
+		c.attempts = map[Outcome]uint64{}
+	}
+	c.attempts[outcome]++
+}
+
+func (c *counts) lost() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.losses++
+}
+
+func (c *counts) read() (attempts map[Outcome]uint64, discarded, losses uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.attempts), c.discarded, c.losses
+}
+
+// ticksCounts are what has become of the ticks that this worker has materialized of a schedule.
+type ticksCounts struct {
+	mu  sync.Mutex // of all parts
+	sum store.Materialized
+}
+
+func (c *ticksCounts) add(m store.Materialized) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sum.Queued += m.Queued
+	c.sum.Coalesced += m.Coalesced
+	c.sum.Skipped += m.Skipped
+	c.sum.Paused += m.Paused
+}
+
+func (c *ticksCounts) read() store.Materialized {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sum
+}

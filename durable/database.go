@@ -1,0 +1,138 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+)
+
+// downAfter is how many calls in a row have to fail before the database counts as down.
+const downAfter = 3
+
+// The calls, as metrics and lines name them.
+const (
+	opVerify      = "verify"
+	opRegister    = "register"
+	opDue         = "due"
+	opMaterialize = "materialize"
+	opClaim       = "claim"
+	opRenew       = "renew"
+	opFinish      = "finish"
+	opReclaim     = "reclaim"
+	opSweep       = "sweep"
+	opStats       = "stats"
+	opNotify      = "notify"
+	opListen      = "listen"
+)
+
+// A database bounds the calls to the store, and knows whether they succeed.
+type database struct {
+	name    string
+	timeout time.Duration
+	events  *events
+	life    context.Context // of all calls: it ends with Run. Set when that begins
+
+	mu        sync.Mutex // of all parts
+	called    bool
+	failures  int // in a row, of all calls
+	down      bool
+	changedAt time.Time // when down last changed; zero: never
+	err       error     // of the last call; nil: it succeeded
+	failing   map[string]error
+	errors    map[string]uint64
+}
+
+func newDatabase(name string, timeout time.Duration, v *events) *database {
+	return &database{name: name, timeout: timeout, events: v, failing: map[string]error{}, errors: map[string]uint64{}}
+}
+
+// call makes a call to the store. One that panics has failed. What the end of Run has cut off says
+// nothing about the database.
+func call[T any](d *database, op string, f func(context.Context) (T, error)) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(d.life, d.timeout)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the call panicked: %v", p)
+		}
+		if d.life.Err() == nil || err == nil {
+			d.note(op, err)
+		}
+	}()
+	return f(ctx)
+}
+
+// note notes how a call went.
+func (d *database) note(op string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.called, d.err = true, err
+	before := d.failing[op]
+	if err == nil {
+		delete(d.failing, op)
+		d.failures = 0
+		if d.down {
+			downFor := time.Since(d.changedAt)
+			d.down, d.changedAt = false, time.Now()
+			d.events.log(slog.LevelInfo, "durable: the database answers again", "down_for", downFor)
+			tell(d.events, "DatabaseUp", d.events.hooks.DatabaseUp, DatabaseInfo{Database: d.name, DownFor: downFor})
+		}
+		return
+	}
+	d.failing[op] = err
+	d.errors[op]++
+	d.failures++
+	level := slog.LevelDebug
+	if before == nil && !d.down { // else it was said
+		level = slog.LevelWarn
+	}
+	d.events.log(level, "durable: a call to the database failed: it is repeated", "call", op, "err", err)
+	if d.failures >= downAfter && !d.down {
+		d.down, d.changedAt = true, time.Now()
+		d.events.log(slog.LevelError, "durable: the database does not answer: runs go on as long as their leases last, "+
+			"and nothing new starts", "err", err)
+		tell(d.events, "DatabaseDown", d.events.hooks.DatabaseDown, DatabaseInfo{Database: d.name, Err: err})
+	}
+}
+
+// status returns whether the database is up, since when, and its last error.
+func (d *database) status() (up bool, changedAt time.Time, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.called && !d.down, d.changedAt, d.err
+}
+
+// wasCalled reports whether a call has returned.
+func (d *database) wasCalled() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.called
+}
+
+// errorOf returns the error of the latest call of a sort; nil: it succeeded.
+func (d *database) errorOf(op string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failing[op]
+}
+
+// reachable returns an error while the database is down.
+func (d *database) reachable() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.down {
+		return nil
+	}
+	return fmt.Errorf("%s has not answered for %v: %w", d.name, time.Since(d.changedAt).Round(time.Second),
+		d.err)
+}
+
+// errorCounts returns how many calls of each sort have failed.
+func (d *database) errorCounts() map[string]uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.errors)
+}

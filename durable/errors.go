@@ -1,0 +1,139 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+var (
+	// ErrLeaseLost is the cause of a run's context when its lease has ended: another worker may
+	// have the run now, or will have it soon.
+	ErrLeaseLost = errors.New("durable: the lease of the run was lost")
+	// ErrMaxRunTime is the cause of a run's context after HandlerOptions.MaxRunTime.
+	ErrMaxRunTime = errors.New("durable: the run reached its MaxRunTime")
+	// ErrDraining is the cause of a run's context when it outlasted DrainTimeout.
+	ErrDraining = errors.New("durable: the worker is shutting down")
+	// ErrCanceled is matched by every *CanceledError: somebody canceled the run.
+	ErrCanceled = errors.New("durable: the run was canceled")
+	// ErrPayloadTooLong is matched by the error for a payload of more than MaxPayloadLen.
+	ErrPayloadTooLong = errors.New("durable: the payload is too long")
+
+	errNilContext = errors.New("durable: the context is nil: use context.Background()")
+	errGoexit     = errors.New("the handler called runtime.Goexit")
+)
+
+// A CanceledError is the cause of the context of a run that somebody canceled.
+type CanceledError struct {
+	By dlock.Origin // who canceled it, and why
+}
+
+func (e *CanceledError) Error() string { return fmt.Sprintf("durable: the run was canceled %s", e.By) }
+
+// Is makes errors.Is(err, ErrCanceled) true.
+func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
+
+// A PanicError is the error of a handler that panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }
+
+// A StuckError is returned by Run when something did not return although it was told to, and its
+// goroutine is still there. The leases of the handlers are left to expire, and other workers run
+// their runs again.
+type StuckError struct {
+	Handlers  []string // by name, once per run
+	Schedules []string // of which Next does not return
+	Hook      string   // of Config.Hooks, such as "RunEnded"; "": none
+}
+
+func (e *StuckError) Error() string {
+	var left []string
+	if len(e.Handlers) > 0 {
+		left = append(left, fmt.Sprintf("%d handlers that ignore their context: %s", len(e.Handlers),
+			strings.Join(e.Handlers, ", ")))
+	}
+	if len(e.Schedules) > 0 {
+		left = append(left, "schedules that do not return: "+strings.Join(e.Schedules, ", "))
+	}
+	if e.Hook != "" {
+		left = append(left, fmt.Sprintf("the hook %s, which does not return", e.Hook))
+	}
+	return "durable: shut down with " + strings.Join(left, ", and ")
+}
+
+// Dead marks an error that another attempt would not fix: the run becomes a dead letter at once.
+// errors.Is and errors.As see through the mark. Dead(nil) is nil.
+func Dead(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &markedError{err: err, dead: true}
+}
+
+// RetryAfter marks an error after which the run is tried again in d, and not when
+// HandlerOptions.Retry says: when the other side has said how long to wait. The attempt counts. A
+// negative d is 0, and the longest is 366 days. errors.Is and errors.As see through the mark. A nil
+// error is tried again, too.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		err = errAgain
+	}
+	return &markedError{err: err, wait: min(max(0, d), longestRetryAfter)}
+}
+
+const longestRetryAfter = 366 * 24 * time.Hour
+
+var errAgain = errors.New("the handler wants to be called again later")
+
+// A markedError is what Dead and RetryAfter return.
+type markedError struct {
+	err  error
+	dead bool
+	wait time.Duration // unless dead
+}
+
+func (e *markedError) Error() string { return e.err.Error() }
+
+func (e *markedError) Unwrap() error { return e.err }
+
+// markOf returns the mark of an error; nil: it has none. It calls methods of the user's error,
+// which may panic.
+func markOf(err error) (mark *markedError) {
+	defer func() {
+		if recover() != nil {
+			mark = nil
+		}
+	}()
+	mark, _ = errors.AsType[*markedError](err)
+	return mark
+}
+
+// unmarked removes the mark.
+func unmarked(err error) error {
+	if m, ok := err.(*markedError); ok {
+		return m.err
+	}
+	return err
+}
+
+const maxErrorLen = 4096
+
+// textOf returns the text of an error as it is kept in the database: UTF-8 without NUL, which some
+// databases refuse, and not too long. fmt survives an Error method that panics.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := strings.ReplaceAll(strings.ToValidUTF8(fmt.Sprintf("%v", err), "\uFFFD"), "\x00", "\uFFFD")
+	if len(text) > maxErrorLen {
+		text = strings.ToValidUTF8(text[:maxErrorLen], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,112 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// A handler is what Handle was given.
+type handler struct {
+	name    string
+	call    Handler // with middleware
+	options HandlerOptions
+	counts  counts
+}
+
+// stored is what the database is told of a handler.
+func (h *handler) stored() store.Handler {
+	return store.Handler{Name: h.name, MaxConcurrency: h.options.MaxConcurrency, MaxAttempts: h.options.Retry.MaxAttempts}
+}
+
+// wrap puts middleware around a handler, the first outermost. It calls user code.
+func wrap(call Handler, middleware []Middleware) (Handler, error) {
+	for i := len(middleware) - 1; i >= 0; i-- {
+		if middleware[i] == nil {
+			continue // a fault of Config, which is reported once
+		}
+		outer, err := wrapOnce(call, middleware[i])
+		if err != nil {
+			return nil, fmt.Errorf("Config.Middleware[%d]: %w", i, err)
+		}
+		call = outer
+	}
+	return call, nil
+}
+
+func wrapOnce(call Handler, m Middleware) (outer Handler, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it panicked: %v", p) // fmt survives a value that panics
+		}
+	}()
+	if outer = m(call); outer == nil {
+		return nil, errors.New("it returned nil: return a Handler that calls next, or next itself")
+	}
+	return outer, nil
+}
+
+// try calls the handler, and returns a panic as an error.
+func (h *handler) try(ctx context.Context, run *Run) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	return h.call(ctx, run)
+}
+
+// wait returns how long to wait after an attempt: between half and all of what doubles with each.
+func (p Retry) wait(attempt int) time.Duration {
+	wait := p.FirstWait
+	for range attempt - 1 {
+		if wait >= p.MaxWait/2 {
+			wait = p.MaxWait
+			break
+		}
+		wait *= 2
+	}
+	return wait - rand.N(wait/2+1)
+}
+
+// result returns what becomes of a run, from the cause of the context of its attempt and what the
+// handler has returned.
+func (h *handler) result(run *Run, key store.RunKey, cause, err error) store.Result {
+	r := store.Result{RunKey: key, Error: textOf(err)}
+	mark := markOf(err)
+	_, panicked := err.(*PanicError)
+	switch {
+	case errors.Is(cause, ErrCanceled):
+		r.Outcome, r.State = store.OutcomeCanceled, store.StateCanceled
+		return r
+	case panicked:
+		r.Outcome = store.OutcomePanic
+	case errors.Is(cause, ErrMaxRunTime):
+		r.Outcome = store.OutcomeTimeout
+		if err == nil {
+			r.Error = ErrMaxRunTime.Error()
+		}
+	case err == nil:
+		r.Outcome, r.State = store.OutcomeOK, store.StateSucceeded
+		return r
+	case errors.Is(cause, ErrDraining) && (mark == nil || !mark.dead):
+		r.Outcome, r.State = store.OutcomeInterrupted, store.StateQueued
+		return r
+	default:
+		r.Outcome = store.OutcomeError
+	}
+	switch {
+	case mark != nil && mark.dead || run.Attempt >= run.MaxAttempts:
+		r.State = store.StateDead
+	case mark != nil:
+		r.State, r.RetryIn = store.StateQueued, mark.wait
+	default:
+		r.State, r.RetryIn = store.StateQueued, h.options.Retry.wait(run.Attempt)
+	}
+	return r
+}

@@ -1,0 +1,168 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// stalled is for how long a step of a loop may go on: its calls to the database are bounded.
+const stalled = time.Minute
+
+// Live returns an error if a loop has stalled, because a call to the database ignores its context:
+// only a restart of the process helps. A database that is down is no reason.
+func (w *Worker) Live() error {
+	for _, l := range append(w.askingLoops(), w.renewer.loop) {
+		if took := l.stepTook(); took > max(stalled, 5*w.config.CallTimeout) {
+			return fmt.Errorf("the %s has stalled for %v", l.name, took.Round(time.Second))
+		}
+	}
+	return nil
+}
+
+// Started returns an error until Run has begun and the database has been called once, whatever it
+// answered. A database that is down does not keep a process from starting.
+func (w *Worker) Started() error {
+	switch p, _ := w.current(); {
+	case p == created:
+		return errors.New("the worker is not running yet")
+	case !w.database.wasCalled():
+		return errors.New("the database has not been called yet")
+	}
+	return nil
+}
+
+// Ready returns an error unless Run is running and its context has not ended. A database that is
+// down does not make a worker unready, because all would be unready at once.
+func (w *Worker) Ready() error {
+	switch p, _ := w.current(); p {
+	case running:
+		return nil
+	case created:
+		return errors.New("the worker is not running yet")
+	case stopped:
+		return errors.New("the worker is stopped")
+	default:
+		return errors.New("the worker is draining")
+	}
+}
+
+// Checks returns checks by name, so that a Worker is a health.Source. A worker with a failing check
+// is degraded, but can serve. They read memory only, and what they say of the fleet is up to half a
+// minute old:
+//
+//   - database: it has not answered three times in a row
+//   - leases: a lease that this worker holds was not renewed for two thirds of its length
+//   - runs: a run has been due for longer than MaxDueAge, or a tick
+//   - dead: there are more dead letters than MaxDead
+//   - handlers: runs wait for a handler that no worker has
+//   - schedules: a schedule of this worker fails, or does not return
+func (w *Worker) Checks() map[string]func() error {
+	return map[string]func() error{
+		"database":  w.database.reachable,
+		"leases":    w.leasesRenewed,
+		"runs":      w.runsStart,
+		"dead":      w.fewDead,
+		"handlers":  w.handlersKnown,
+		"schedules": w.schedulesWork,
+	}
+}
+
+func (w *Worker) leasesRenewed() error {
+	if w.book.renewedLately() {
+		return nil
+	}
+	return errors.Join(errors.New("leases were not renewed for two thirds of their length, and nothing new is claimed"),
+		w.database.errorOf(opRenew))
+}
+
+func (w *Worker) runsStart() error {
+	stats, fresh := w.sampler.latest()
+	if !fresh || w.config.MaxDueAge == NoLimit {
+		return nil
+	}
+	var errs []error
+	late := func(at time.Time) time.Duration {
+		if at.IsZero() || stats.Now.Sub(at) <= w.config.MaxDueAge {
+			return 0
+		}
+		return stats.Now.Sub(at).Round(time.Second)
+	}
+	for _, h := range stats.ByHandler {
+		if age := late(h.OldestDue); age > 0 && !h.Paused {
+			errs = append(errs, fmt.Errorf("handler %q: a run has been due for %v, and %d wait", h.Handler, age, h.Queued))
+		}
+	}
+	if age := late(stats.Overdue); age > 0 {
+		errs = append(errs, fmt.Errorf("a tick has been due for %v, and no worker has materialized it", age))
+	}
+	return errors.Join(errs...)
+}
+
+func (w *Worker) fewDead() error {
+	stats, fresh := w.sampler.latest()
+	if !fresh || w.config.MaxDead == 0 {
+		return nil
+	}
+	var dead int64
+	var of []string
+	for _, h := range stats.ByHandler {
+		if h.Dead > 0 {
+			dead += h.Dead
+			of = append(of, fmt.Sprintf("%s: %d", h.Handler, h.Dead))
+		}
+	}
+	if dead <= int64(w.config.MaxDead) {
+		return nil
+	}
+	return fmt.Errorf("%d dead letters, more than %d: %v", dead, w.config.MaxDead, of)
+}
+
+// handlersKnown returns an error for each handler of which runs wait and that no worker has.
+func (w *Worker) handlersKnown() error {
+	stats, fresh := w.sampler.latest()
+	if !fresh {
+		return nil
+	}
+	handlers, _ := w.parts()
+	var errs []error
+	for _, h := range stats.ByHandler {
+		if h.Queued > 0 && handlers[h.Handler] == nil && unseen(h, stats.Now) {
+			errs = append(errs, fmt.Errorf("no worker knows handler %q: %d runs wait", h.Handler, h.Queued))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func unseen(h store.HandlerStats, now time.Time) bool {
+	return h.SeenAt.IsZero() || now.Sub(h.SeenAt) > unseenAfter
+}
+
+func (w *Worker) schedulesWork() error {
+	faults := w.materializer.faulty()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(faults)) {
+		errs = append(errs, fmt.Errorf("schedule %q: %s", name, faults[name]))
+	}
+	return errors.Join(errs...)
+}
+
+// Runners shows the parts of a Worker, so that it is a cluster.Runner: itself with its phase, and
+// its loops. It reads memory only.
+func (w *Worker) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
+	p, changedAt := w.current()
+	show("worker", w.config.Name, p.String(), changedAt, nil)
+	_, changedAt, _ = w.database.status()
+	for _, part := range []struct{ name, op string }{{"materializer", opMaterialize}, {"claimer", opClaim},
+		{"heartbeat", opRenew}, {"finisher", opFinish}, {"reclaimer", opReclaim}, {"sweeper", opSweep}} {
+		state, err := "working", w.database.errorOf(part.op)
+		if err != nil {
+			state = "failing"
+		}
+		show(part.name, "", state, changedAt, err)
+	}
+}

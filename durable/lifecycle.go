@@ -1,0 +1,187 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// Run works until ctx ends, and then drains: Ready fails at once, PreStopDelay passes, nothing more
+// starts, handlers have DrainTimeout to finish and CancelGrace after their contexts have ended,
+// their results are written, what was interrupted is given back, and hooks have HookGrace for what
+// has happened. It returns nil then, a *StuckError, or an error that says how many results could
+// not be written because the database did not answer: these runs are run again elsewhere when their
+// leases have expired. No goroutine of the Worker is left, but for what a StuckError names, and its
+// metrics are no longer registered. Run can be called once.
+//
+// It returns every fault that Check finds, and starts nothing then. It also returns an error if the
+// database's first answer is that it is not set up right (an error that matches dlock.ErrSetup),
+// such as that Store.Migrate is needed. A database that does not answer is asked again until it
+// does.
+func (w *Worker) Run(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext
+	}
+	if err := w.Check(); err != nil {
+		return err
+	}
+	if !w.setPhase(running) {
+		return errors.New("durable: Run was called before: make another Worker")
+	}
+	if w.metrics != nil {
+		defer w.config.Registerer.Unregister(w.metrics)
+	}
+	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
+	base, endRuns := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer endLife()
+	defer endRuns(nil)
+	w.begin(life, base)
+	err := w.registrar.first(ctx, w.store.store.Verify)
+	switch {
+	case err == nil:
+		err = w.work(ctx, endLife, endRuns)
+	case ctx.Err() != nil:
+		err = nil
+	default:
+		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.name, err)
+	}
+	w.setPhase(stopped)
+	if hook := w.events.close(); hook != "" {
+		err = withHook(err, hook)
+	}
+	return err
+}
+
+// withHook adds a hook that does not return to what Run returns.
+func withHook(err error, hook string) error {
+	if stuck, ok := errors.AsType[*StuckError](err); ok {
+		stuck.Hook = hook
+		return err
+	}
+	return errors.Join(err, &StuckError{Hook: hook})
+}
+
+// begin gives the parts what is known when Run begins.
+func (w *Worker) begin(life, base context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.database.life, w.runner.base, w.runner.handlers = life, base, w.handlers
+	w.materializer.schedules = w.schedules
+	w.claimer.request = store.ClaimRequest{Worker: w.config.Name, MaxActive: w.config.MaxActive, Lease: w.config.Lease}
+	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
+		w.claimer.request.Handlers = append(w.claimer.request.Handlers, w.handlers[name].stored())
+	}
+	w.registrar.handlers = w.claimer.request.Handlers
+	for _, name := range slices.Sorted(maps.Keys(w.schedules)) {
+		w.registrar.schedules = append(w.registrar.schedules, w.schedules[name].stored())
+	}
+	w.events.askDebug()
+	w.events.log(slog.LevelInfo, "durable: worker started", "worker", w.config.Name, "handlers", len(w.handlers),
+		"schedules", len(w.schedules), "max_runs", w.config.MaxRuns, "lease", w.config.Lease)
+}
+
+// work runs the parts until ctx ends, and drains.
+func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.CancelCauseFunc) error {
+	var asking, writing sync.WaitGroup
+	stopAsking, stopRenewing := make(chan struct{}), make(chan struct{})
+	writes, stopWriting := context.WithCancel(context.Background())
+	asks, endAsks := context.WithCancel(w.database.life)
+	defer stopWriting()
+	defer endAsks()
+	for _, l := range w.askingLoops() {
+		asking.Go(func() { l.run(stopAsking) })
+	}
+	asking.Go(func() { w.sweeper.Run(asks, func() int { return 1 }) })
+	asking.Go(func() { w.listener.run(asks) })
+	writing.Go(func() { w.renewer.run(stopRenewing) })
+	writing.Go(func() { w.finisher.run(writes) })
+
+	<-ctx.Done()
+	w.events.log(slog.LevelInfo, "durable: draining", "cause", context.Cause(ctx))
+	w.setPhase(leaving)
+	time.Sleep(w.config.PreStopDelay)
+	w.setPhase(draining)
+	w.claimer.draining.Store(true)
+	close(stopAsking)
+	endAsks()
+	asked := make(chan struct{})
+	go func() {
+		asking.Wait() // for the calls under way: what a claim still brings is given back
+		close(asked)
+	}()
+	drained := w.drain(asked, endRuns)
+	var stuck []string
+	unwritten := 0
+	if !drained {
+		w.runner.gaveUp.Store(true)
+		stuck, unwritten = w.book.giveUp()
+	}
+	close(stopRenewing)
+	stopWriting()
+	endLife()
+	writing.Wait()
+	<-asked
+	return w.left(stuck, unwritten)
+}
+
+// askingLoops are the loops that look for work. They end when draining begins.
+func (w *Worker) askingLoops() []*loop {
+	return []*loop{w.claimer.loop, w.reclaimer.loop, w.materializer.loop, w.registrar.loop, w.sampler.loop}
+}
+
+// drain waits for the handlers and their results. After DrainTimeout it ends the contexts of those
+// that are left. It reports false if CancelGrace has passed, too.
+func (w *Worker) drain(asked <-chan struct{}, endRuns context.CancelCauseFunc) bool {
+	patience := time.NewTimer(w.config.DrainTimeout)
+	defer patience.Stop()
+	if w.idle(asked, patience.C) {
+		return true
+	}
+	if n := len(w.book.list()); n > 0 {
+		w.events.log(slog.LevelWarn, "durable: handlers did not finish within DrainTimeout; ending their contexts",
+			"drain_timeout", w.config.DrainTimeout, "runs", n)
+	}
+	endRuns(ErrDraining)
+	patience.Reset(CancelGrace)
+	return w.idle(asked, patience.C)
+}
+
+// idle waits until nothing more comes and nothing is left, and reports false if the patience ends
+// before.
+func (w *Worker) idle(asked <-chan struct{}, patience <-chan time.Time) bool {
+	select {
+	case <-asked:
+	case <-patience:
+		return false
+	}
+	select {
+	case <-w.book.whenEmpty():
+		return true
+	case <-patience:
+		return false
+	}
+}
+
+// left returns an error for what is left when Run ends.
+func (w *Worker) left(stuck []string, unwritten int) error {
+	var errs []error
+	if unwritten > 0 {
+		_, _, err := w.database.status()
+		errs = append(errs, fmt.Errorf("durable: the results of %d runs could not be written, so they are run again when "+
+			"their leases have expired: %w", unwritten, err))
+	}
+	if schedules := w.materializer.stuck(); len(stuck) > 0 || len(schedules) > 0 {
+		errs = append(errs, &StuckError{Handlers: stuck, Schedules: schedules})
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}

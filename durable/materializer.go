@@ -1,0 +1,193 @@
+package durable
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+const (
+	// mostPlans and mostPlannedRuns are how many plans, and runs of them, one call carries out.
+	mostPlans       = 100
+	mostPlannedRuns = 10 * mostPlanned
+)
+
+// A materializer queues the runs of ticks that are due, of the schedules that this worker has. All
+// workers do so, and the database decides who was first.
+type materializer struct {
+	*loop
+	store     store.Worker
+	database  *database
+	events    *events
+	schedules map[string]*scheduled
+	queued    func(runs int64) // told when runs were queued
+
+	mu     sync.Mutex        // of all readers
+	faults map[string]string // of schedules that could not be planned
+}
+
+// materialize is a step of the loop.
+func (m *materializer) materialize() time.Duration {
+	m.events.askDebug()
+	m.events.log(slog.LevelDebug, "durable: materialize cycle starting")
+	due, err := call(m.database, opDue, m.store.Due)
+	if err != nil {
+		return never
+	}
+	receivedAt := time.Now()
+	next := due.Next
+	var queued int64
+	more := false
+	plans := m.plan(due)
+	for len(plans) > 0 {
+		batch := firstBatch(plans)
+		plans = plans[len(batch):]
+		done, err := call(m.database, opMaterialize, func(ctx context.Context) ([]store.Materialized, error) {
+			return m.store.Materialize(ctx, batch)
+		})
+		if err != nil {
+			queued++ // there may be runs
+			continue
+		}
+		n, left := m.tell(batch, done, due.Now)
+		queued += n
+		more = more || left
+		for _, p := range batch {
+			if p.Next.After(due.Now) && (next.IsZero() || p.Next.Before(next)) {
+				next = p.Next
+			}
+		}
+	}
+	m.events.log(slog.LevelDebug, "durable: materialize cycle completed", "due", len(due.Schedules), "queued", queued)
+	if queued > 0 {
+		m.queued(queued)
+	}
+	switch {
+	case more:
+		return 0
+	case next.IsZero():
+		return never
+	}
+	return next.Sub(due.Now) - time.Since(receivedAt)
+}
+
+// firstBatch returns the first plans, as many as one call carries out.
+func firstBatch(plans []store.Plan) []store.Plan {
+	runs, bytes := 0, 0
+	for i, p := range plans {
+		runs += len(p.Runs)
+		for _, r := range p.Runs {
+			bytes += len(r.Payload)
+		}
+		if i > 0 && (i == mostPlans || runs > mostPlannedRuns || bytes > mostPlannedBytes) {
+			return plans[:i]
+		}
+	}
+	return plans
+}
+
+// plan plans the schedules that are due and that this worker has.
+func (m *materializer) plan(due store.Due) (plans []store.Plan) {
+	for _, d := range due.Schedules {
+		s := m.schedules[d.Name]
+		if s == nil || d.Spec == d.NextSpec && d.NextDueAt.IsZero() { // it is another version's, or over
+			continue
+		}
+		if d.Spec != s.spec {
+			if !s.elsewhere {
+				s.elsewhere = true
+				m.events.log(slog.LevelDebug, "durable: a worker of another version has taken the schedule over",
+					"schedule", d.Name)
+			}
+			continue
+		}
+		s.elsewhere = false
+		p, err := s.ask(d, due.Now)
+		m.note(s, err)
+		if err == nil {
+			plans = append(plans, p)
+		}
+	}
+	return plans
+}
+
+// note notes whether a schedule could be planned.
+func (m *materializer) note(s *scheduled, err error) {
+	text := textOf(err)
+	if text == s.fault {
+		return
+	}
+	s.fault = text
+	m.mu.Lock()
+	if err == nil {
+		delete(m.faults, s.name)
+	} else {
+		m.faults[s.name] = text
+	}
+	m.mu.Unlock()
+	if err == nil {
+		m.events.log(slog.LevelInfo, "durable: a schedule works again", "schedule", s.name)
+		return
+	}
+	m.events.log(slog.LevelError, "durable: a schedule fails, so its ticks wait", "schedule", s.name, "err", err)
+}
+
+// tell tells what has become of plans, and returns how many runs were queued, and whether one of
+// the plans left ticks that are due.
+func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now time.Time) (queued int64, more bool) {
+	by := make(map[string]store.Materialized, len(done))
+	for _, d := range done {
+		by[d.Schedule] = d
+	}
+	for _, p := range batch {
+		name := p.Schedule.Name
+		d, ok := by[name]
+		if !ok {
+			m.events.log(slog.LevelDebug, "durable: ticks already materialized by another worker, skipping",
+				"schedule", name)
+			continue
+		}
+		queued += d.Queued
+		more = more || !p.Next.IsZero() && !p.Next.After(now)
+		if d.Queued+d.Coalesced+d.Skipped+d.Paused == 0 {
+			continue // it is new
+		}
+		m.schedules[name].ticks.add(d)
+		m.events.log(slog.LevelDebug, "durable: ticks materialized", "schedule", name, "queued", d.Queued,
+			"coalesced", d.Coalesced, "skipped", d.Skipped, "paused", d.Paused)
+		tell(m.events, "TicksMaterialized", m.events.hooks.TicksMaterialized, TicksInfo{Schedule: name,
+			Queued: d.Queued, Coalesced: d.Coalesced, Skipped: d.Skipped, Paused: d.Paused})
+	}
+	return queued, more
+}
+
+// faulty returns the schedules that cannot be planned, and why.
+func (m *materializer) faulty() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	faults := make(map[string]string, len(m.faults))
+	for name, why := range m.faults {
+		faults[name] = why
+	}
+	return faults
+}
+
+// stuck returns the schedules that have not returned. It is called when the loop has ended.
+func (m *materializer) stuck() (names []string) {
+	for name, s := range m.schedules {
+		if s.asking == nil {
+			continue
+		}
+		select {
+		case <-s.asking:
+		default:
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,157 @@
+package durable
+
+import (
+	"maps"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the Prometheus metrics of a worker. Counters and gauges are computed when Prometheus
+// collects them; what is there of the fleet was read by the sampler. There is no label for the
+// worker (Prometheus adds instance) or the run: their number is not bounded.
+type metrics struct {
+	worker *Worker
+
+	duration, delay                                            *prometheus.HistogramVec
+	attempts, discarded, leasesLost, active, ticks             *prometheus.Desc
+	reclaimed, renewals, swept, droppedEvents, databaseUp, bad *prometheus.Desc
+	runs, oldest                                               *prometheus.Desc
+
+	descs []*prometheus.Desc // of those that are computed
+}
+
+var (
+	durationBounds = []float64{.01, .1, .5, 1, 5, 15, 60, 300, 900, 3600, 14400}
+	delayBounds    = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 120, 600, 3600}
+)
+
+const (
+	prefix       = "tickslot_durable_"
+	nativeFactor = 1.2 // a quantile is off by a tenth at most
+)
+
+func newMetrics(w *Worker) *metrics {
+	m := &metrics{worker: w}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		d := prometheus.NewDesc(prefix+name, help, labels, nil)
+		m.descs = append(m.descs, d)
+		return d
+	}
+	histogram := func(name, help string, bounds []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: bounds,
+			NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: 160}, []string{"handler"})
+	}
+	m.duration = histogram("run_duration_seconds", "How long attempts took.", durationBounds)
+	m.delay = histogram("start_delay_seconds", "How long after it was due an attempt was claimed.", delayBounds)
+	m.attempts = desc("attempts_total", "Attempts of this worker that have ended, by outcome.", "handler", "outcome")
+	m.discarded = desc("results_discarded_total",
+		"Results of this worker that did not count, because another had reclaimed the run.", "handler")
+	m.leasesLost = desc("leases_lost_total", "Leases that were lost while the handler was running.", "handler")
+	m.active = desc("runs_active", "Handlers that are running on this worker.", "handler")
+	m.ticks = desc("ticks_total", "Ticks that this worker has accounted for: queued, coalesced, skipped or paused.",
+		"schedule", "result")
+	m.reclaimed = desc("runs_reclaimed_total", "Runs that this worker has taken from others, whose leases had expired.")
+	m.renewals = desc("lease_renewals_total", "Leases that this worker has extended.")
+	m.swept = desc("swept_rows_total", "Rows that this worker has deleted after their retention.")
+	m.droppedEvents = desc("hook_events_dropped_total",
+		"Events of Config.Hooks that were dropped because a hook was slower than what happened.")
+	m.databaseUp = desc("database_up", "0 from the third call in a row that failed until one succeeds.")
+	m.bad = desc("database_errors_total", "Calls to the database that failed, by call.", "call")
+	m.runs = desc("runs", "Runs in the fleet by state, as this worker read last: queued, running, or dead letters.",
+		"handler", "state")
+	m.oldest = desc("oldest_due_age_seconds",
+		"For how long the oldest queued run has been due, as this worker read last; 0: none is due.", "handler")
+	return m
+}
+
+// observe gives a handler its histograms. m may be nil.
+func (m *metrics) observe(h *handler) {
+	if m != nil {
+		h.counts.duration, h.counts.delay = m.duration.WithLabelValues(h.name), m.delay.WithLabelValues(h.name)
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	m.duration.Describe(ch)
+	m.delay.Describe(ch)
+	for _, d := range m.descs {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	m.duration.Collect(ch)
+	m.delay.Collect(ch)
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		// Names in the database may be anybody's: one that is no text costs its series.
+		if metric, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...); err == nil {
+			ch <- metric
+		}
+	}
+	w := m.worker
+	handlers, schedules := w.parts()
+	active := map[string]int{}
+	for _, a := range w.book.list() {
+		active[a.run.Handler]++
+	}
+	for name, h := range handlers {
+		attempts, discarded, losses := h.counts.read()
+		for outcome, n := range attempts {
+			counter(m.attempts, n, name, string(outcome))
+		}
+		counter(m.discarded, discarded, name)
+		counter(m.leasesLost, losses, name)
+		gauge(m.active, float64(active[name]), name)
+	}
+	for name, s := range schedules {
+		sum := s.ticks.read()
+		counter(m.ticks, uint64(sum.Queued), name, "queued")
+		counter(m.ticks, uint64(sum.Coalesced), name, "coalesced")
+		counter(m.ticks, uint64(sum.Skipped), name, "skipped")
+		counter(m.ticks, uint64(sum.Paused), name, "paused")
+	}
+	counter(m.reclaimed, w.reclaimer.reclaimed.Load())
+	counter(m.renewals, w.renewer.renewals.Load())
+	counter(m.swept, w.sweeper.Rows())
+	counter(m.droppedEvents, w.events.queue.Dropped())
+	up := 1.
+	if w.database.reachable() != nil {
+		up = 0
+	}
+	gauge(m.databaseUp, up)
+	for op, n := range w.database.errorCounts() {
+		counter(m.bad, n, op)
+	}
+	m.fleet(gauge)
+}
+
+// fleet shows what the sampler has read last, if that is not too old.
+func (m *metrics) fleet(gauge func(*prometheus.Desc, float64, ...string)) {
+	stats, fresh := m.worker.sampler.latest()
+	if !fresh {
+		return
+	}
+	for _, h := range stats.ByHandler {
+		gauge(m.runs, float64(h.Queued), h.Handler, string(StateQueued))
+		gauge(m.runs, float64(h.Running), h.Handler, string(StateRunning))
+		gauge(m.runs, float64(h.Dead), h.Handler, string(StateDead))
+		age := time.Duration(0)
+		if !h.OldestDue.IsZero() {
+			age = max(0, stats.Now.Sub(h.OldestDue))
+		}
+		gauge(m.oldest, age.Seconds(), h.Handler)
+	}
+}
+
+// parts returns the handlers and schedules of a worker.
+func (w *Worker) parts() (map[string]*handler, map[string]*scheduled) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.handlers), maps.Clone(w.schedules)
+}

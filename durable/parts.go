@@ -1,0 +1,165 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/retention"
+)
+
+const (
+	// registerInterval is how often a worker says which handlers and schedules it has.
+	registerInterval = time.Minute
+	// unseenAfter is how long ago a handler must have been seen for no worker to have it.
+	unseenAfter = 3*registerInterval + 30*time.Second
+	// sampleInterval is how often a worker asks for what health and metrics show.
+	sampleInterval = 30 * time.Second
+	sampleJitter   = 0.2
+	sweepBatch     = 1000
+	sweepPause     = time.Second
+	// A connection that listens is made again after pauses that grow from the first to the second.
+	firstListenWait = time.Second
+	longestListen   = time.Minute
+)
+
+var errClaimedLate = errors.New("the answer to the claim came so late that the lease was nearly over")
+
+// A registrar tells the database which handlers and schedules this worker has.
+type registrar struct {
+	*loop
+	store     store.Worker
+	database  *database
+	handlers  []store.Handler
+	schedules []store.Schedule
+}
+
+// first registers for the first time, and takes over schedules of which the database has another
+// spec. It goes on until that has succeeded or ctx ends, unless the database says that it is not
+// set up right.
+func (r *registrar) first(ctx context.Context, verify func(context.Context) error) error {
+	for wait := firstFinishWait; ; wait = min(2*wait, longestFinish) {
+		_, err := call(r.database, opVerify, func(ctx context.Context) (none struct{}, err error) {
+			return none, verify(ctx)
+		})
+		if err == nil {
+			err = r.call(true)
+		}
+		switch {
+		case err == nil:
+			return nil
+		case isSetup(err):
+			return err
+		}
+		again := time.NewTimer(jittered(wait, 0.3))
+		select {
+		case <-ctx.Done():
+			again.Stop()
+			return ctx.Err()
+		case <-again.C:
+		}
+	}
+}
+
+func isSetup(err error) (yes bool) {
+	defer func() { _ = recover() }() // a driver's error may be anything
+	return errors.Is(err, dlock.ErrSetup)
+}
+
+// register is a step of the loop.
+func (r *registrar) register() time.Duration {
+	_ = r.call(false)
+	return never
+}
+
+func (r *registrar) call(takeOver bool) error {
+	_, err := call(r.database, opRegister, func(ctx context.Context) (none struct{}, err error) {
+		return none, r.store.Register(ctx, r.handlers, r.schedules, takeOver)
+	})
+	return err
+}
+
+// newSweeper returns what deletes old rows.
+func newSweeper(c Config, s store.Worker, d *database) *retention.Sweeper {
+	keep := func(d time.Duration) time.Duration { return max(0, d) } // NoLimit
+	old := store.Retention{Succeeded: keep(c.Retention.Succeeded), Dead: keep(c.Retention.Dead),
+		Canceled: keep(c.Retention.Canceled), Unseen: keep(c.Retention.Unseen)}
+	return &retention.Sweeper{Interval: c.SweepInterval, Pause: min(sweepPause, c.SweepInterval), Batch: sweepBatch,
+		Delete: func(ctx context.Context, limit int) (int, error) {
+			return call(d, opSweep, func(ctx context.Context) (int, error) { return s.Sweep(ctx, old, limit) })
+		}}
+}
+
+// A listener hears when somebody has queued runs, if the database can tell. It is a hint: what it
+// misses, a poll finds.
+type listener struct {
+	store  store.Worker
+	events *events
+	woken  func()
+}
+
+// run listens until ctx ends, and connects again after pauses that grow.
+func (l *listener) run(ctx context.Context) {
+	wait := firstListenWait
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := l.listen(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > longestListen {
+			wait = firstListenWait
+		}
+		l.events.log(slog.LevelDebug, "durable: a connection that listens has ended: polls go on", "err", err)
+		again := time.NewTimer(jittered(wait, 0.3))
+		select {
+		case <-ctx.Done():
+		case <-again.C:
+		}
+		again.Stop()
+		wait = min(2*wait, longestListen)
+	}
+}
+
+func (l *listener) listen(ctx context.Context) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("it panicked")
+		}
+	}()
+	return l.store.Listen(ctx, l.woken)
+}
+
+// A sampler reads what health and metrics show of the fleet, so that a probe or a scrape costs the
+// database nothing.
+type sampler struct {
+	*loop
+	store    store.Worker
+	database *database
+
+	mu     sync.Mutex // of all readers
+	stats  store.Stats
+	readAt time.Time // zero: never
+}
+
+// sample is a step of the loop.
+func (s *sampler) sample() time.Duration {
+	stats, err := call(s.database, opStats, s.store.Stats)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stats, s.readAt = stats, time.Now()
+	}
+	return never
+}
+
+// latest returns what was read last, and reports false if that is too old to say anything.
+func (s *sampler) latest() (stats store.Stats, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats, !s.readAt.IsZero() && time.Since(s.readAt) < 4*sampleInterval
+}

@@ -1,0 +1,194 @@
+package durable
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+const (
+	// planPatience is how long a schedule may take to say what is due.
+	planPatience = time.Second
+	// mostPlanned and mostPlannedBytes bound the runs of a plan, so that no statement is too long.
+	// What is left is planned next.
+	mostPlanned      = 100
+	mostPlannedBytes = 4 << 20
+	// mostTicks is how many ticks are asked for one by one.
+	mostTicks = 100_000
+)
+
+// A scheduled is what Schedule was given.
+type scheduled struct {
+	name, handler string
+	schedule      schedule.Schedule // for its name
+	options       ScheduleOptions
+	spec, text    string
+	ticks         ticksCounts
+
+	// Of the materializer.
+	asking    chan planned // of a call that has not returned; nil: none
+	askedFor  store.DueSchedule
+	slow      bool   // that call has taken longer than planPatience
+	fault     string // why it could not be planned, as last logged; "": it could
+	elsewhere bool   // it was logged that another version has it
+}
+
+// A planned is what the schedule says.
+type planned struct {
+	plan store.Plan
+	err  error
+}
+
+// stored is what the database is told of a schedule.
+func (s *scheduled) stored() store.Schedule {
+	return store.Schedule{Name: s.name, Handler: s.handler, Spec: s.spec, Text: s.text}
+}
+
+// specOf returns what determines the ticks of a schedule and who handles them: when it changes, the
+// worker that has started last decides.
+func specOf(handler string, s schedule.Schedule) string { return handler + "\n" + schedule.Identity(s) }
+
+// ask returns the plan for a schedule. The schedule may be the user's, so it is asked on a
+// goroutine of its own, and if it does not return it is not asked again before it has.
+func (s *scheduled) ask(d store.DueSchedule, now time.Time) (store.Plan, error) {
+	if s.asking == nil {
+		answer := make(chan planned, 1)
+		s.asking, s.askedFor = answer, d
+		go func() {
+			p := planned{err: errGoexit}
+			defer func() { answer <- p }() // what panics, package schedule returns as an error
+			p.plan, p.err = s.plan(d, now)
+		}()
+	}
+	patience := time.NewTimer(planPatience)
+	if s.slow {
+		patience.Reset(0)
+	}
+	defer patience.Stop()
+	select {
+	case p := <-s.asking:
+		s.asking, s.slow = nil, false
+		if !s.askedFor.Equal(d) {
+			return s.ask(d, now) // what it says by now is old
+		}
+		return p.plan, p.err
+	case <-patience.C:
+		s.slow = true
+		return store.Plan{}, errStuckSchedule
+	}
+}
+
+var errStuckSchedule = fmt.Errorf("its Next does not return within %v", planPatience)
+
+// plan says what becomes of the ticks that are due at an instant of the database's clock, and which
+// is the next. Every tick is in exactly one of the plan's numbers, or has a run.
+func (s *scheduled) plan(d store.DueSchedule, now time.Time) (store.Plan, error) {
+	p := store.Plan{Schedule: d, Handler: s.handler}
+	first := d.NextDueAt
+	if first.IsZero() || first.After(now) { // it is new, or has a new spec
+		next, err := schedule.Next(s.schedule, now)
+		p.Next = next
+		return p, err
+	}
+	last, next, missed := first, time.Time{}, uint64(0)
+	var err error
+	if d.Spec == d.NextSpec {
+		last, next, missed, err = schedule.Advance(s.schedule, first, now)
+	} else { // a tick was promised by the old spec, and later ones are those of the new one
+		next, err = schedule.Next(s.schedule, now)
+	}
+	if err == nil && missed >= mostTicks { // Advance has given up, and last is not the latest
+		var ticks []time.Time
+		if ticks, err = s.latest(last, now, 1); len(ticks) > 0 {
+			last = ticks[0]
+		}
+	}
+	if err != nil {
+		return p, err
+	}
+	p.Last, p.Next = last, next
+	total := int64(missed) + 1
+	if d.Paused {
+		p.Paused = total
+		return p, nil
+	}
+	late := now.Sub(last) > LateAfter
+	old := s.options.CatchUp.Window > 0 && now.Sub(last) > s.options.CatchUp.Window
+	switch policy := s.options.CatchUp.Policy; {
+	case policy == CatchUpBackfill && (total > 1 || late):
+		return s.backfill(p, d, now, total)
+	case late && (policy == CatchUpSkip || old):
+		p.Skipped = total
+		return p, nil
+	case policy == CatchUpSkip:
+		p.Skipped = total - 1
+	default:
+		p.Coalesced = total - 1
+	}
+	p.Runs = []store.NewRun{s.run(last)}
+	return p, nil
+}
+
+// run returns the run of a tick.
+func (s *scheduled) run(tick time.Time) store.NewRun {
+	return store.NewRun{Handler: s.handler, Schedule: s.name, DueAt: tick, RunAt: tick,
+		Backfill: s.options.CatchUp.Policy == CatchUpBackfill, Priority: int(s.options.Priority),
+		Payload: s.options.Payload}
+}
+
+// backfill plans a run for each tick that is due, but for those that are too old or too many. If a
+// plan cannot have them all, it ends before the first that is left, which is due next.
+func (s *scheduled) backfill(p store.Plan, d store.DueSchedule, now time.Time, total int64) (store.Plan, error) {
+	ticks := []time.Time{p.Last}
+	if total > 1 {
+		var err error
+		if ticks, err = s.latest(d.NextDueAt, now, s.options.CatchUp.Max+1); err != nil {
+			return p, err
+		}
+	}
+	for len(ticks) > 0 && s.options.CatchUp.Window > 0 && now.Sub(ticks[0]) > s.options.CatchUp.Window {
+		ticks = ticks[1:]
+	}
+	if late := now.Sub(p.Last) > LateAfter; late && len(ticks) > s.options.CatchUp.Max {
+		ticks = ticks[1:] // the latest is missed, too
+	}
+	p.Skipped = total - int64(len(ticks))
+	most := min(mostPlanned, max(1, mostPlannedBytes/max(1, len(s.options.Payload))))
+	if len(ticks) > most {
+		p.Last, p.Next = ticks[most-1], ticks[most]
+		ticks = ticks[:most]
+	}
+	for _, tick := range ticks {
+		p.Runs = append(p.Runs, s.run(tick))
+	}
+	return p, nil
+}
+
+// latest returns the latest ticks from one that is due up to now, at most so many, in their order.
+// It looks back further and further, because there may be millions.
+func (s *scheduled) latest(first, now time.Time, most int) ([]time.Time, error) {
+	for back := time.Second; ; back *= 4 {
+		from := now.Add(-back)
+		all := from.Before(first)
+		if all {
+			from = first.Add(-time.Microsecond)
+		}
+		var ticks []time.Time
+		for range mostTicks {
+			next, err := schedule.Next(s.schedule, from)
+			if err != nil {
+				return nil, err
+			}
+			if next.IsZero() || next.After(now) {
+				break
+			}
+			ticks = append(ticks, next)
+			from = next
+		}
+		if all || len(ticks) >= most {
+			return ticks[max(0, len(ticks)-most):], nil
+		}
+	}
+}

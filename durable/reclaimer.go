@@ -1,0 +1,66 @@
+package durable
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// mostReclaimed is how many runs one call reclaims at most.
+const mostReclaimed = 100
+
+// A reclaimer takes the runs of which the leases have expired from their workers, whatever their
+// handlers are.
+type reclaimer struct {
+	*loop
+	store     store.Worker
+	database  *database
+	events    *events
+	queued    func() // told when runs were queued again
+	reclaimed atomic.Uint64
+}
+
+// reclaim is a step of the loop.
+func (r *reclaimer) reclaim() time.Duration {
+	list, err := call(r.database, opReclaim, func(ctx context.Context) ([]store.Reclaimed, error) {
+		return r.store.Reclaim(ctx, mostReclaimed)
+	})
+	if err != nil {
+		return never
+	}
+	queued := false
+	for _, run := range list {
+		r.tell(run)
+		queued = queued || !run.Dead && !run.Canceled
+	}
+	r.reclaimed.Add(uint64(len(list)))
+	if queued {
+		r.queued()
+	}
+	if len(list) == mostReclaimed {
+		return 0
+	}
+	return never
+}
+
+func (r *reclaimer) tell(run store.Reclaimed) {
+	line := []any{"run", run.ID, "handler", run.Handler, "attempt", run.Attempt, "worker", run.Worker}
+	if !run.Dead && !run.Canceled {
+		r.events.log(slog.LevelWarn, "durable: a run was reclaimed: the lease of its worker had expired", line...)
+		tell(r.events, "RunReclaimed", r.events.hooks.RunReclaimed, ReclaimInfo{ID: run.ID, Handler: run.Handler,
+			Schedule: run.Schedule, Attempt: run.Attempt, Worker: run.Worker})
+		return
+	}
+	state := StateDead
+	if run.Canceled {
+		state = StateCanceled
+	}
+	r.events.log(slog.LevelError, "durable: a run has ended, because the lease of its worker had expired",
+		append(line, "state", string(state))...)
+	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunEndInfo{State: state, Outcome: OutcomeLost, Err: ErrLeaseLost,
+		RunInfo: RunInfo{ID: run.ID, Handler: run.Handler, Schedule: run.Schedule, Attempt: run.Attempt,
+			MaxAttempts: run.Attempt, Worker: run.Worker}})
+}

@@ -1,0 +1,62 @@
+package durable
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// A renewer extends the leases of all attempts in one statement, every third of a lease, or sooner
+// after a failure. Without attempts it calls nobody.
+type renewer struct {
+	*loop
+	worker   string
+	store    store.Worker
+	database *database
+	book     *book
+	runner   *runner
+	events   *events
+	renewals atomic.Uint64         // leases that were extended
+	told     map[store.RunKey]bool // whose handlers ignore their context, which was logged: of its goroutine
+}
+
+// renew is a step of the loop.
+func (r *renewer) renew() time.Duration {
+	keys, ignoring := r.book.toRenew()
+	r.tell(ignoring)
+	if len(keys) == 0 {
+		return never
+	}
+	sent := time.Now()
+	answer, err := call(r.database, opRenew, func(ctx context.Context) ([]store.Renewed, error) {
+		return r.store.Renew(ctx, r.worker, keys, r.book.lease)
+	})
+	if err != nil {
+		return jittered(r.book.lease/10, 0.3)
+	}
+	r.renewals.Add(uint64(len(answer)))
+	r.book.renewed(sent, keys, answer)
+	for _, n := range answer {
+		if a := r.book.find(n.RunKey); n.Canceled && a != nil {
+			r.runner.cancel(a, n.By)
+		}
+	}
+	return never
+}
+
+// tell logs, once, that handlers ignore their context.
+func (r *renewer) tell(ignoring []*attempt) {
+	told := map[store.RunKey]bool{}
+	for _, a := range ignoring {
+		told[a.key()] = true
+		if !r.told[a.key()] {
+			r.events.log(slog.LevelError, "durable: a handler ignores that its context has ended: its lease is no "+
+				"longer renewed, and it keeps its place on this worker until it returns",
+				a.info().line("cause", context.Cause(a.ctx))...)
+		}
+	}
+	r.told = told
+}

@@ -1,0 +1,79 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// A Run is an attempt of a run, as its handler sees it. The unit test of a handler fills in what
+// the handler reads.
+type Run struct {
+	ID       int64 // the same for all attempts
+	Handler  string
+	Schedule string    // "": it was triggered
+	DueAt    time.Time // the tick; zero: it was triggered
+	Attempt  int       // from 1, and grows with every attempt: more than 1 is a retry
+	// An attempt with this number that fails is the last. Attempts that do not count raise it:
+	// those that a worker gave back when it shut down, and those before a Requeue.
+	MaxAttempts int
+	Payload     []byte
+	// Key is the same for all attempts of the run, and no other run of the handler has it: give it
+	// to those who are told twice if the run is tried twice. It is TriggerOptions.Key, or else made
+	// of the schedule and the tick, or of the ID.
+	Key         string
+	TriggeredBy dlock.Origin // who triggered it, or queued it again; zero: not said
+	Worker      string
+	EnqueuedAt  time.Time
+
+	valid func() bool // nil: a test has made it
+}
+
+// Valid reports whether this worker owns the run at this instant: no other has it. It reads clocks
+// and does not call the database: ask it before each step that must not be done twice at once.
+// After a pause of the whole process it is false at once, while the context may end a moment later.
+func (r *Run) Valid() bool { return r.valid == nil || r.valid() }
+
+type runKey struct{}
+
+// RunFromContext returns the run of the handler that got the context, or a part of it, and false if
+// there is none.
+func RunFromContext(ctx context.Context) (run *Run, ok bool) {
+	run, ok = ctx.Value(runKey{}).(*Run)
+	return run, ok
+}
+
+// ContextWithRun returns a context with a run in it, for the unit test of code that calls
+// RunFromContext.
+func ContextWithRun(ctx context.Context, run *Run) context.Context {
+	return context.WithValue(ctx, runKey{}, run)
+}
+
+// newRun returns a run as its handler sees it.
+func newRun(r store.Run, worker string) *Run {
+	return &Run{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: utc(r.DueAt), Attempt: r.Attempt,
+		MaxAttempts: r.MaxAttempts, Payload: r.Payload, Key: keyOf(r), TriggeredBy: dlock.Origin(r.By), Worker: worker,
+		EnqueuedAt: utc(r.CreatedAt)}
+}
+
+// keyOf returns the idempotency key of a run.
+func keyOf(r store.Run) string {
+	switch {
+	case r.Key != "":
+		return r.Key
+	case r.Schedule != "":
+		return fmt.Sprintf("tick:%s:%s", r.Schedule, r.DueAt.UTC().Format(time.RFC3339Nano))
+	default:
+		return fmt.Sprintf("run:%d", r.ID)
+	}
+}
+
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC()
+}

@@ -1,0 +1,123 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// A runner carries out attempts, each on a goroutine of its own: it calls the handler with its
+// context, and hands the result to the finisher.
+type runner struct {
+	worker   string
+	handlers map[string]*handler
+	book     *book
+	finisher *finisher
+	events   *events
+	// base is the parent of all contexts of runs: it has the values of Run's context, and ends when
+	// draining takes too long. Set when Run begins.
+	base   context.Context
+	gaveUp atomic.Bool // Run no longer waits for the handlers that are left
+}
+
+// attempt returns a new attempt of a run that was claimed by a request sent at an instant; nil: it
+// is here already, or this worker has no such handler, which no database should answer.
+func (n *runner) attempt(row store.Run, sent time.Time) *attempt {
+	h := n.handlers[row.Handler]
+	if h == nil {
+		n.events.log(slog.LevelError, "durable: the database has returned a run that was not asked for",
+			"run", row.ID, "handler", row.Handler)
+		return nil
+	}
+	a := &attempt{run: newRun(row, n.worker), row: row, handler: h, trustedFrom: sent, startedAt: time.Now()}
+	ctx, cancel := context.WithCancelCause(ContextWithRun(n.base, a.run))
+	a.ctx, a.cancel, a.stop = ctx, cancel, func() {}
+	if limit := h.options.MaxRunTime; limit != NoLimit {
+		a.ctx, a.stop = context.WithTimeoutCause(ctx, limit, ErrMaxRunTime)
+	}
+	a.run.valid = func() bool { return n.book.valid(a) }
+	if !n.book.add(a) {
+		a.end()
+		return nil
+	}
+	return a
+}
+
+// end ends the context of an attempt, if nothing has yet, and frees what that holds.
+func (a *attempt) end() {
+	a.cancel(nil)
+	a.stop()
+}
+
+// start starts a run that was claimed.
+func (n *runner) start(row store.Run, sent time.Time, claimedAt time.Time) {
+	a := n.attempt(row, sent)
+	if a == nil {
+		return
+	}
+	a.handler.counts.started(max(0, claimedAt.Sub(row.RunAt)))
+	n.events.log(slog.LevelDebug, "durable: run started", a.info().line()...)
+	tell(n.events, "RunStarted", n.events.hooks.RunStarted, a.info())
+	go n.carryOut(a)
+}
+
+// giveBack gives back a run that was claimed and does not start, which costs it no attempt.
+func (n *runner) giveBack(row store.Run, sent time.Time, why error) {
+	a := n.attempt(row, sent)
+	if a == nil {
+		return
+	}
+	a.end()
+	n.book.hasReturned(a)
+	n.finisher.put(&finished{attempt: a, err: why, result: store.Result{RunKey: a.key(),
+		Outcome: store.OutcomeInterrupted, State: store.StateQueued, Error: textOf(why)}})
+}
+
+// carryOut calls the handler.
+func (n *runner) carryOut(a *attempt) {
+	err := errGoexit
+	defer func() { n.hasReturned(a, context.Cause(a.ctx), err) }() // deferred: the handler may call runtime.Goexit
+	err = a.handler.try(a.ctx, a.run)
+}
+
+func (n *runner) hasReturned(a *attempt, cause, err error) {
+	took := time.Since(a.startedAt)
+	a.end()
+	if n.gaveUp.Load() {
+		return // its lease is left to expire
+	}
+	result := a.handler.result(a.run, a.key(), cause, err)
+	result.Took = took
+	n.book.hasReturned(a)
+	n.finisher.put(&finished{attempt: a, err: unmarked(err), result: result})
+}
+
+// lost is told that a lease was lost while the handler is running.
+func (n *runner) lost(a *attempt) {
+	a.handler.counts.lost()
+	n.events.log(slog.LevelWarn, "durable: a run has lost its lease: its context has ended, and another worker may "+
+		"have it", a.info().line()...)
+	tell(n.events, "LeaseLost", n.events.hooks.LeaseLost, a.info())
+}
+
+// cancel ends the context of a run that somebody has canceled.
+func (n *runner) cancel(a *attempt, by store.Origin) {
+	if errors.Is(context.Cause(a.ctx), ErrCanceled) {
+		return
+	}
+	a.cancel(&CanceledError{By: dlock.Origin(by)})
+	n.events.log(slog.LevelInfo, "durable: a run was canceled", a.info().line("by", by.By, "note", by.Note)...)
+}
+
+// info returns an attempt as hooks see it.
+func (a *attempt) info() RunInfo {
+	r := a.run
+	return RunInfo{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: r.DueAt, Attempt: r.Attempt,
+		MaxAttempts: r.MaxAttempts, Key: r.Key, TriggeredBy: r.TriggeredBy, PayloadLen: len(r.Payload),
+		Worker: r.Worker, StartedAt: a.startedAt}
+}

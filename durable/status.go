@@ -1,0 +1,94 @@
+package durable
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// A Status is what a Worker knows, as a snapshot: it reads memory only. It can be marshaled as
+// JSON.
+type Status struct {
+	Name     string         `json:"name"`
+	Phase    string         `json:"phase"` // created, running, leaving, draining, stopped
+	Database DatabaseStatus `json:"database"`
+	MaxRuns  int            `json:"max_runs"`
+	// Attempts that have a place: their handlers are running, or their results are not written yet.
+	Places        int              `json:"places"`
+	Handlers      []HandlerStatus  `json:"handlers"`  // by name
+	Schedules     []ScheduleStatus `json:"schedules"` // by name
+	Running       []RunStatus      `json:"running"`   // by start
+	DroppedEvents uint64           `json:"dropped_events"`
+}
+
+// DatabaseStatus is the database as the last calls found it.
+type DatabaseStatus struct {
+	Name      string    `json:"name"`                // postgres or sqlite
+	Up        bool      `json:"up"`                  // false also before the first call
+	ChangedAt time.Time `json:"changed_at,omitzero"` // when Up last changed; zero: never
+	Err       string    `json:"err,omitempty"`       // of the last call; "": it succeeded
+}
+
+// HandlerStatus is a handler of this worker, with what has become of its attempts here.
+type HandlerStatus struct {
+	Name           string             `json:"name"`
+	MaxConcurrency int                `json:"max_concurrency"` // 0: any number
+	MaxAttempts    int                `json:"max_attempts"`
+	Attempts       map[Outcome]uint64 `json:"attempts"`
+	Discarded      uint64             `json:"discarded"`   // results that did not count
+	LeasesLost     uint64             `json:"leases_lost"` // while the handler was running
+}
+
+// ScheduleStatus is a schedule of this worker, with the ticks that this worker has accounted for.
+type ScheduleStatus struct {
+	Name      string `json:"name"`
+	Handler   string `json:"handler"`
+	Text      string `json:"text"`
+	Queued    int64  `json:"queued"`
+	Coalesced int64  `json:"coalesced"`
+	Skipped   int64  `json:"skipped"`
+	Paused    int64  `json:"paused"`
+	Fault     string `json:"fault,omitempty"` // why its ticks wait; "": they do not
+}
+
+// RunStatus is an attempt that goes on.
+type RunStatus struct {
+	ID        int64     `json:"id"`
+	Handler   string    `json:"handler"`
+	Schedule  string    `json:"schedule,omitempty"`
+	DueAt     time.Time `json:"due_at,omitzero"`
+	Attempt   int       `json:"attempt"`
+	StartedAt time.Time `json:"started_at"`
+	Valid     bool      `json:"valid"` // false: its lease is lost
+}
+
+// Status returns a snapshot.
+func (w *Worker) Status() Status {
+	p, _ := w.current()
+	s := Status{Name: w.config.Name, Phase: p.String(), MaxRuns: w.config.MaxRuns,
+		Places: w.config.MaxRuns - w.book.room(), DroppedEvents: w.events.queue.Dropped(),
+		Handlers: []HandlerStatus{}, Schedules: []ScheduleStatus{}, Running: []RunStatus{}}
+	s.Database.Name = w.database.name
+	var err error
+	s.Database.Up, s.Database.ChangedAt, err = w.database.status()
+	s.Database.Err = textOf(err)
+	handlers, schedules := w.parts()
+	for _, name := range slices.Sorted(maps.Keys(handlers)) {
+		h := handlers[name]
+		attempts, discarded, losses := h.counts.read()
+		s.Handlers = append(s.Handlers, HandlerStatus{Name: name, MaxConcurrency: h.options.MaxConcurrency,
+			MaxAttempts: h.options.Retry.MaxAttempts, Attempts: attempts, Discarded: discarded, LeasesLost: losses})
+	}
+	faults := w.materializer.faulty()
+	for _, name := range slices.Sorted(maps.Keys(schedules)) {
+		c := schedules[name]
+		sum := c.ticks.read()
+		s.Schedules = append(s.Schedules, ScheduleStatus{Name: name, Handler: c.handler, Text: c.text, Queued: sum.Queued,
+			Coalesced: sum.Coalesced, Skipped: sum.Skipped, Paused: sum.Paused, Fault: faults[name]})
+	}
+	for _, a := range w.book.list() {
+		s.Running = append(s.Running, RunStatus{ID: a.run.ID, Handler: a.run.Handler, Schedule: a.run.Schedule,
+			DueAt: a.run.DueAt, Attempt: a.run.Attempt, StartedAt: a.startedAt, Valid: w.book.valid(a)})
+	}
+	return s
+}

@@ -1,0 +1,116 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// MaxPayloadLen is how many bytes a payload may have. Larger things belong into a table of their
+// own, or into a file, and their name into the payload.
+const MaxPayloadLen = 1 << 20
+
+// TriggerOptions are the options of Trigger. The zero value is fine.
+type TriggerOptions struct {
+	// RunAt is when the run is due, by the database's clock; RunIn is in how long. At most one of
+	// them may be set. Default: at once.
+	RunAt time.Time
+	RunIn time.Duration
+
+	// Priority orders it among the runs that are due. Default PriorityNormal.
+	Priority Priority
+
+	// Key makes the handler have one run with it: while the database keeps that run, also when it
+	// has ended, Trigger returns its ID and queues nothing. It is Run.Key, too. At most 200 bytes.
+	// Default "": the run has a key of its own.
+	Key string
+
+	// MaxAttempts takes the place of the handler's Retry.MaxAttempts. Default 0: that.
+	MaxAttempts int
+
+	// By is who triggers the run, and why, for those who look at it. Default: not said.
+	By dlock.Origin
+}
+
+// A Tx is a transaction of the caller: see PgxTx and SQLTx.
+type Tx = store.Tx
+
+// Trigger queues a run of a handler, in the caller's transaction, or in one of its own if tx is
+// nil, and returns its ID. The handler need not be known here. In a transaction nothing happens
+// before it commits, and nothing at all if it does not. After an error without a transaction the
+// run may be queued or not: repeat it with a Key.
+func (s *Store) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
+	err error) {
+	if s.fault != nil {
+		return 0, s.fault
+	}
+	if ctx == nil {
+		return 0, errNilContext
+	}
+	if err := checkTrigger(handler, payload, options); err != nil {
+		return 0, fmt.Errorf("durable: handler %.60q: not triggered: %w", handler, err)
+	}
+	id, _, err = s.store.Insert(ctx, tx, store.NewRun{Handler: handler, RunAt: options.RunAt, RunIn: options.RunIn,
+		Priority: int(options.Priority), MaxAttempts: options.MaxAttempts, Key: options.Key, Payload: payload,
+		By: store.Origin(options.By)})
+	if err != nil {
+		return 0, fmt.Errorf("durable: handler %q: %w", handler, err)
+	}
+	return id, nil
+}
+
+func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{field}, args...)...))
+	}
+	checkText(handler, "handler", fault)
+	checkPayload(payload, fault)
+	if o.Key != "" {
+		checkText(o.Key, "Key", fault)
+	}
+	if o.RunIn < 0 || o.RunIn > longestRetryAfter {
+		fault("RunIn", "%v: use 0 to %v", o.RunIn, longestRetryAfter)
+	}
+	if o.RunIn != 0 && !o.RunAt.IsZero() {
+		fault("RunAt", "RunIn is set, too: use one of them")
+	}
+	if y := o.RunAt.Year(); !o.RunAt.IsZero() && (y < firstYear || y > lastYear) {
+		fault("RunAt", "%v: use an instant between the years %d and %d", o.RunAt, firstYear, lastYear)
+	}
+	checkAttempts(o.MaxAttempts, fault)
+	checkPriority(o.Priority, fault)
+	if o.By != (dlock.Origin{}) {
+		if err := o.By.Validate(); err != nil {
+			fault("By", "%w", err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Notify wakes the workers of all processes, if the database can (Postgres), so that they look for
+// runs now and not within their PollInterval. Call it after the commit of what has triggered many
+// runs or urgent ones. It is a hint, and nothing depends on it.
+func (s *Store) Notify(ctx context.Context) error {
+	if s.fault != nil {
+		return s.fault
+	}
+	return s.store.Notify(ctx)
+}
+
+// Trigger is Store.Trigger, and wakes this worker if tx is nil.
+func (w *Worker) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
+	err error) {
+	if w.store == nil {
+		return 0, errNoStore
+	}
+	id, err = w.store.Trigger(ctx, tx, handler, payload, options)
+	if err == nil && tx == nil {
+		w.claimer.wake()
+	}
+	return id, err
+}

@@ -1,0 +1,231 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/retention"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// A Worker queues the runs of schedules when they come due, and carries out runs. Make one with
+// NewWorker, give it its handlers and schedules, and call Run. Its methods may be called from any
+// goroutine.
+type Worker struct {
+	store  *Store
+	config Config
+	events *events
+
+	database     *database
+	book         *book
+	runner       *runner
+	finisher     *finisher
+	renewer      *renewer
+	claimer      *claimer
+	reclaimer    *reclaimer
+	materializer *materializer
+	registrar    *registrar
+	sampler      *sampler
+	sweeper      *retention.Sweeper
+	listener     *listener
+	metrics      *metrics // nil: nobody wants them
+
+	mu        sync.Mutex // of all callers
+	faults    []error    // of NewWorker, Handle and Schedule
+	handlers  map[string]*handler
+	schedules map[string]*scheduled
+	phase     phase
+	changedAt time.Time // when the phase last changed
+}
+
+// A phase is where a worker is in its life.
+type phase uint8
+
+const (
+	created phase = iota
+	running
+	leaving // Run's context has ended, and PreStopDelay passes
+	draining
+	stopped
+)
+
+func (p phase) String() string {
+	return [...]string{"created", "running", "leaving", "draining", "stopped"}[p]
+}
+
+// NewWorker returns a worker. It starts nothing and does not call the database. What is wrong with
+// the arguments Check says, and Run.
+func NewWorker(s *Store, config Config) *Worker {
+	w := &Worker{store: s, config: config.withDefaults(), handlers: map[string]*handler{},
+		schedules: map[string]*scheduled{}}
+	w.faults = w.config.check()
+	var inner store.Store
+	name := "none"
+	switch {
+	case s == nil:
+		w.faults = append(w.faults, errNoStore)
+	case s.fault != nil:
+		w.faults = append(w.faults, s.fault)
+	default:
+		inner, name = s.store, s.store.String()
+	}
+	w.events = newEvents(w.config)
+	w.database = newDatabase(name, w.config.CallTimeout, w.events)
+	w.assemble(inner)
+	if w.config.Registerer != nil {
+		w.metrics = newMetrics(w)
+		if err := w.config.Registerer.Register(w.metrics); err != nil {
+			w.faults = append(w.faults, fmt.Errorf("durable: Config.Registerer: %w: two workers at a time need two "+
+				"registries, or prometheus.WrapRegistererWith", err))
+			w.metrics = nil
+		}
+	}
+	return w
+}
+
+// assemble wires the parts.
+func (w *Worker) assemble(s store.Store) {
+	c, d, v := w.config, w.database, w.events
+	w.book = newBook(c.MaxRuns, c.Lease)
+	w.finisher = &finisher{worker: c.Name, store: s, database: d, book: w.book, events: v,
+		news: make(chan struct{}, 1)}
+	w.runner = &runner{worker: c.Name, book: w.book, finisher: w.finisher, events: v}
+	w.claimer = &claimer{store: s, database: d, book: w.book, runner: w.runner, events: v, batch: c.ClaimBatch}
+	w.claimer.loop = newLoop("claimer", c.ClaimInterval, c.PollJitter, w.claimer.claim)
+	w.renewer = &renewer{worker: c.Name, store: s, database: d, book: w.book, runner: w.runner, events: v}
+	w.renewer.loop = newLoop("renewer", c.Lease/3, 0, w.renewer.renew)
+	w.reclaimer = &reclaimer{store: s, database: d, events: v, queued: w.claimer.wake}
+	w.reclaimer.loop = newLoop("reclaimer", c.ReclaimInterval, c.PollJitter, w.reclaimer.reclaim)
+	w.materializer = &materializer{store: s, database: d, events: v, queued: w.queued, faults: map[string]string{}}
+	w.materializer.loop = newLoop("materializer", c.MaterializeInterval, c.PollJitter, w.materializer.materialize)
+	w.registrar = &registrar{store: s, database: d}
+	w.registrar.loop = newLoop("registrar", registerInterval, c.PollJitter, w.registrar.register)
+	w.sampler = &sampler{store: s, database: d}
+	w.sampler.loop = newLoop("sampler", sampleInterval, sampleJitter, w.sampler.sample)
+	w.sweeper = newSweeper(c, s, d)
+	w.listener = &listener{store: s, events: v, woken: w.claimer.wake}
+	w.book.ended, w.book.freed = w.runner.lost, w.claimer.wake
+}
+
+// queued is told when the materializer has queued runs. If there is no room for them here, others
+// are woken, if the database can.
+func (w *Worker) queued(runs int64) {
+	w.claimer.wake()
+	if int64(w.book.room()) < runs {
+		_, _ = call(w.database, opNotify, func(ctx context.Context) (none struct{}, err error) {
+			return none, w.store.store.Notify(ctx)
+		})
+	}
+}
+
+// Handle has this worker carry out the runs of a handler. What is wrong with the arguments, Check
+// says, and Run. Call it before Run.
+func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
+	h := &handler{name: name, options: options.withDefaults()}
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("durable: handler %.60q: %s: "+format, append([]any{name, field}, args...)...))
+	}
+	checkText(name, "name", fault)
+	h.options.check(fault)
+	if handle == nil {
+		fault("function", "it is nil: give the function that does the work")
+	} else if call, err := wrap(handle, w.config.Middleware); err != nil {
+		fault("middleware", "%w", err)
+	} else {
+		h.call = call
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.handlers[name] != nil {
+		fault("name", "there is another handler of that name: each needs its own")
+	}
+	if w.phase != created {
+		fault("Handle", "Run was called before: call Handle first")
+	} else if len(errs) == 0 {
+		w.handlers[name] = h
+		w.metrics.observe(h)
+	}
+	w.faults = append(w.faults, errs...)
+}
+
+// Schedule has a handler run by a schedule: each tick has at most one run in the fleet, whichever
+// workers know the schedule. Handle must be given the handler, before or after. What is wrong with
+// the arguments, Check says, and Run. Call it before Run.
+//
+// The schedule is kept in the database, too. If two versions of a program differ in it, or in its
+// handler, the one that has started last decides. A tick that was due by then still runs; then the
+// new schedule counts. Another name is another schedule: its first tick is the first after it was
+// first registered. A schedule that no worker has any more has no ticks. If it comes back within
+// Retention.Unseen, CatchUp decides about those that it has missed.
+//
+// The schedule's Next is called on a goroutine of its own, and may take a second. One that fails or
+// hangs delays its own ticks only.
+func (w *Worker) Schedule(name, handler string, s schedule.Schedule, options ScheduleOptions) {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("durable: schedule %.60q: %s: "+format, append([]any{name, field}, args...)...))
+	}
+	checkText(name, "name", fault)
+	checkText(handler, "handler", fault)
+	checkSchedule(s, options, fault)
+	orDefault(&options.CatchUp.Max, 100)
+	options.Payload = slices.Clone(options.Payload)
+	added := &scheduled{name: name, handler: handler, options: options}
+	if len(errs) == 0 {
+		added.schedule = schedule.ForName(s, name)
+		added.spec, added.text = specOf(handler, added.schedule), schedule.Describe(s)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.schedules[name] != nil {
+		fault("name", "there is another schedule of that name: each needs its own")
+	}
+	if w.phase != created {
+		fault("Schedule", "Run was called before: call Schedule first")
+	} else if w.schedules[name] == nil {
+		w.schedules[name] = added
+	}
+	w.faults = append(w.faults, errs...)
+}
+
+// Check returns every fault of the configuration, the handlers and the schedules, and nil if Run
+// may be called. It does not call the database.
+func (w *Worker) Check() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	errs := slices.Clone(w.faults)
+	if len(w.handlers) == 0 && len(errs) == 0 {
+		errs = append(errs, errors.New("durable: there is no handler: call Handle"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.schedules)) {
+		if s := w.schedules[name]; s.handler != "" && w.handlers[s.handler] == nil {
+			errs = append(errs, fmt.Errorf("durable: schedule %.60q: this worker has no handler %.60q: call Handle, or "+
+				"correct the name", name, s.handler))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setPhase returns false if Run was called before.
+func (w *Worker) setPhase(p phase) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p == running && w.phase != created {
+		return false
+	}
+	w.phase, w.changedAt = p, time.Now()
+	return true
+}
+
+func (w *Worker) current() (phase, time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.phase, w.changedAt
+}
