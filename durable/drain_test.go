@@ -1,0 +1,279 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// A worker that shuts down waits for its runs, then ends their contexts, and gives back those that
+// have not finished: another worker goes on at once, and no attempt is lost, however often that
+// happens.
+//
+// Fails when a run is not given back, or that costs an attempt.
+func TestDrainGivesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		options := durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 2}}
+		c := durable.Config{DrainTimeout: 10 * time.Second, PreStopDelay: 3 * time.Second}
+		var causes []error
+		h := f.add(c).handle("report", func(ctx context.Context, run *durable.Run) error {
+			if run.Key == "short" {
+				return sleeps(12*time.Second)(ctx, run)
+			}
+			<-ctx.Done()
+			causes = append(causes, context.Cause(ctx))
+			return ctx.Err()
+		}, options).start()
+		short := f.trigger("report", durable.TriggerOptions{Key: "short"})
+		long := f.trigger("report", durable.TriggerOptions{Key: "long"})
+		time.Sleep(time.Second)
+		if h.Ready() != nil {
+			t.Error(h.Ready())
+		}
+		began := time.Now()
+		h.cancel()
+		time.Sleep(time.Second)
+		late := f.trigger("report", durable.TriggerOptions{})
+		if err := h.Ready(); err == nil || !strings.Contains(err.Error(), "draining") {
+			t.Errorf("Ready: %v", err)
+		}
+		if err := h.stop(); err != nil || time.Since(began) != 13*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if len(causes) == 0 || !errors.Is(causes[0], durable.ErrDraining) {
+			t.Errorf("causes: %v", causes)
+		}
+		if run, _ := f.run(short); run.State != store.StateSucceeded {
+			t.Errorf("short: %+v", run)
+		}
+		for _, id := range []int64{long, late} {
+			if run, _ := f.run(id); run.State != store.StateQueued || run.RunAt.After(f.store.Now()) {
+				t.Errorf("not given back: %+v", run)
+			}
+		}
+		for range 4 {
+			next := f.add(c).handle("report", sleeps(time.Hour), options).start()
+			time.Sleep(time.Second)
+			if err := next.stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		run, attempts := f.run(long)
+		if run.State != store.StateQueued || run.Attempt != 5 || run.MaxAttempts != 7 ||
+			len(slices.Compact(outcomes(attempts))) != 1 || attempts[0].Outcome != store.OutcomeInterrupted {
+			t.Errorf("%+v, %+v", run, attempts)
+		}
+		f.end()
+	})
+}
+
+// A handler that ignores its context at the end is named, its lease is left to expire, and the run is
+// run again elsewhere.
+//
+// Fails when Run waits for ever, or writes a result for it.
+func TestStuckHandlerIsNamed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		free := make(chan struct{})
+		h := f.add(durable.Config{DrainTimeout: 10 * time.Second}).
+			handle("stuck", func(context.Context, *durable.Run) error { <-free; return nil },
+				durable.HandlerOptions{}).start()
+		one, two := f.trigger("stuck", durable.TriggerOptions{}), f.trigger("stuck", durable.TriggerOptions{})
+		time.Sleep(time.Second)
+		began := time.Now()
+		err := h.stop()
+		stuck, ok := errors.AsType[*durable.StuckError](err)
+		if !ok || !slices.Equal(stuck.Handlers, []string{"stuck", "stuck"}) ||
+			time.Since(began) != 10*time.Second+durable.CancelGrace {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		f.watch.killed(h) // it is no process any more that counts
+		close(free)
+		f.add(durable.Config{}).handle("stuck", sleeps(0), durable.HandlerOptions{}).start()
+		time.Sleep(reclaimBound(durable.Config{}) + time.Second)
+		for _, id := range []int64{one, two} {
+			run, attempts := f.run(id)
+			want := []store.Outcome{store.OutcomeLost, store.OutcomeOK}
+			if run.State != store.StateSucceeded || !slices.Equal(outcomes(attempts), want) {
+				t.Errorf("%+v, %+v", run, attempts)
+			}
+		}
+		f.end()
+	})
+}
+
+// A claim that is under way when draining begins gives back what it brings.
+//
+// Fails when draining cuts the claim off, or starts what it brings.
+func TestClaimUnderWayIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{})
+		id := f.trigger("report", durable.TriggerOptions{MaxAttempts: 1})
+		h.link.set(answer, "claim") // a second later
+		h.start()
+		time.Sleep(500 * time.Millisecond)
+		if err := h.stop(); err != nil {
+			t.Error(err)
+		}
+		run, attempts := f.run(id)
+		if run.State != store.StateQueued || !slices.Equal(outcomes(attempts), []store.Outcome{store.OutcomeInterrupted}) ||
+			f.watch.called(id) != 0 {
+			t.Errorf("%+v, %+v", run, attempts)
+		}
+		f.end()
+	})
+}
+
+// If the database is down in the end, Run ends nevertheless and says what it could not write.
+//
+// Fails when Run waits for the database.
+func TestDrainWithoutTheDatabase(t *testing.T) {
+	for _, what := range []fault{refused, hang} {
+		t.Run(what.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				h := f.add(durable.Config{DrainTimeout: 10 * time.Second}).
+					handle("report", sleeps(5*time.Second), durable.HandlerOptions{}).start()
+				id := f.trigger("report", durable.TriggerOptions{})
+				time.Sleep(time.Second)
+				h.link.set(what)
+				time.Sleep(time.Second)
+				began := time.Now()
+				err := h.stop()
+				if err == nil || !strings.Contains(err.Error(), "the results of 1 runs could not be written") ||
+					time.Since(began) > 16*time.Second {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+				h.link.set(well)
+				f.watch.killed(h)
+				f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
+				time.Sleep(reclaimBound(durable.Config{}) + time.Second)
+				if run, _ := f.run(id); run.State != store.StateSucceeded || run.Attempt != 2 {
+					t.Errorf("%+v", run)
+				}
+				f.end()
+			})
+		})
+	}
+}
+
+// A database that is not set up right ends Run at once; one that does not answer is asked until it
+// does, and Run can be ended meanwhile.
+//
+// Fails when a missing table is waited for, or an outage ends the program.
+func TestStartWithoutTheDatabase(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{})
+		h.link.set(unset)
+		if err := h.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing was started") {
+			t.Errorf("not set up: %v", err)
+		}
+		for _, what := range []fault{refused, hang} {
+			h := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{})
+			h.link.set(what)
+			if h.Started() == nil {
+				t.Error("started before Run")
+			}
+			h.start()
+			time.Sleep(time.Minute)
+			if h.Started() != nil || h.Ready() != nil || h.Checks()["database"]() == nil {
+				t.Errorf("%s: %v, %v, %v", what, h.Started(), h.Ready(), h.Checks()["database"]())
+			}
+			if what == hang {
+				break // Run is ended
+			}
+			h.link.set(well)
+			id := f.trigger("report", durable.TriggerOptions{})
+			time.Sleep(15 * time.Second)
+			if run, _ := f.run(id); run.State != store.StateSucceeded || h.Checks()["database"]() != nil {
+				t.Errorf("%+v, %v", run, h.Checks()["database"]())
+			}
+		}
+		f.end()
+	})
+}
+
+// Faults of a registration come back all at once, before anything starts.
+//
+// Fails when one of them hides another.
+func TestAllFaultsAtOnce(t *testing.T) {
+	nothing := func(context.Context, *durable.Run) error { return nil }
+	w := durable.NewWorker(nil, durable.Config{Lease: time.Second, CallTimeout: time.Second, PollJitter: 2, MaxRuns: -1,
+		Middleware: []durable.Middleware{nil, func(durable.Handler) durable.Handler { return nil }}})
+	w.Handle("", nothing, durable.HandlerOptions{})
+	w.Handle("a", nil, durable.HandlerOptions{MaxConcurrency: -1})
+	w.Handle("a\x00", nothing, durable.HandlerOptions{MaxRunTime: -5, Retry: durable.Retry{MaxAttempts: -1}})
+	w.Handle(strings.Repeat("x", 300), nothing, durable.HandlerOptions{Retry: durable.Retry{FirstWait: time.Hour,
+		MaxWait: time.Minute}})
+	w.Schedule("s", "unknown", everyMinute, durable.ScheduleOptions{CatchUp: durable.CatchUp{Max: 5}})
+	w.Schedule("s", "a", everyMinute, durable.ScheduleOptions{Payload: make([]byte, durable.MaxPayloadLen+1)})
+	w.Schedule("t", "a", nil, durable.ScheduleOptions{Priority: 7})
+	w.Schedule("u", "a", after, durable.ScheduleOptions{CatchUp: durable.CatchUp{Policy: 9, Max: -1, Window: -7}})
+	err := w.Check()
+	for _, want := range []string{"there is no store", "three times CallTimeout", "PollJitter: 2", "MaxRuns: -1",
+		"Middleware[0]: it is nil", "Config.Middleware[1]: it returned nil", `handler "": name: it is empty`,
+		`handler "a": function: it is nil`, `handler "a": MaxConcurrency: -1`, `control character`,
+		"MaxRunTime: -5ns", "Retry.MaxAttempts: -1", "is 300 bytes long", "is less than FirstWait",
+		`this worker has no handler "unknown"`, "does nothing without CatchUpBackfill", "another schedule of that name",
+		"the payload is too long", `schedule "t": Schedule: it is nil`, "Priority: 7", "schedule.After has no ticks",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("it does not say %q:\n%v", want, err)
+		}
+	}
+	if run := w.Run(t.Context()); run == nil || run.Error() != err.Error() {
+		t.Errorf("Run: %v", run)
+	}
+	if _, err := w.Trigger(t.Context(), nil, "a", nil, durable.TriggerOptions{}); err == nil {
+		t.Error("Trigger without a store")
+	}
+}
+
+// Triggers with faults queue nothing.
+//
+// Fails when a payload of ten megabytes is sent to the database.
+func TestTriggerFaults(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		s := durable.NewStore(f.store)
+		for want, options := range map[string]durable.TriggerOptions{
+			"RunIn":       {RunIn: -1},
+			"RunAt":       {RunIn: 1, RunAt: time.Now()},
+			"year":        {RunAt: time.Unix(-1e11, 0)},
+			"MaxAttempts": {MaxAttempts: -1},
+			"Key":         {Key: strings.Repeat("x", 201)},
+			"Priority":    {Priority: 2},
+		} {
+			_, err := s.Trigger(t.Context(), nil, "report", nil, options)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", want, err)
+			}
+		}
+		_, err := s.Trigger(t.Context(), nil, "report", make([]byte, 10<<20), durable.TriggerOptions{})
+		if !errors.Is(err, durable.ErrPayloadTooLong) {
+			t.Error(err)
+		}
+		if _, err := s.Trigger(t.Context(), nil, "", nil, durable.TriggerOptions{}); err == nil {
+			t.Error("no handler")
+		}
+		if n := len(f.runs()); n != 0 {
+			t.Errorf("%d runs", n)
+		}
+		for i := range 3 {
+			f.trigger("report", durable.TriggerOptions{Key: fmt.Sprint(i), Priority: durable.PriorityLow})
+		}
+		if n := len(f.runs()); n != 3 {
+			t.Errorf("%d runs", n)
+		}
+	})
+}

@@ -1,0 +1,217 @@
+package durable_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/memory"
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// Schedules that many tests need.
+var (
+	everyMinute = schedule.Every(time.Minute).Offset(0) // at each full one, whatever its name
+	after       = schedule.After(time.Minute)
+)
+
+var errDown = errors.New("the database is down")
+
+// bubble runs a test in virtual time, in which a goroutine that is left fails it.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+// A fleet is workers that share one database.
+type fleet struct {
+	t     *testing.T
+	store *memory.Store
+	watch *watch
+	hosts []*host
+}
+
+func newFleet(t *testing.T) *fleet {
+	f := &fleet{t: t, store: memory.New()}
+	f.watch = newWatch(f.store)
+	return f
+}
+
+// A host is a process of the fleet, with one worker.
+type host struct {
+	*durable.Worker
+	fleet   *fleet
+	name    string
+	link    *link // to the database
+	log     text
+	cancel  context.CancelFunc
+	ended   chan error
+	started bool
+}
+
+// add adds a host with a worker that is not running yet.
+func (f *fleet) add(config durable.Config) *host {
+	f.t.Helper()
+	h := &host{fleet: f, link: newLink(f.store), ended: make(chan error, 1)}
+	if config.Name == "" {
+		config.Name = fmt.Sprint("host-", len(f.hosts))
+	}
+	h.name = config.Name
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.NewTextHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	config.Middleware = append(config.Middleware, f.watch.around(h))
+	h.Worker = durable.NewWorker(durable.NewStore(h.link), config)
+	f.watch.limits(h.name, config)
+	f.hosts = append(f.hosts, h)
+	return h
+}
+
+// handle adds a handler to the host, whose limit is watched.
+func (h *host) handle(name string, handle durable.Handler, options durable.HandlerOptions) *host {
+	h.Handle(name, handle, options)
+	h.fleet.watch.limit(name, options.MaxConcurrency)
+	return h
+}
+
+func (h *host) schedule(name, handler string, s schedule.Schedule, options durable.ScheduleOptions) *host {
+	h.Schedule(name, handler, s, options)
+	return h
+}
+
+// start has the worker run.
+func (h *host) start() *host {
+	h.fleet.t.Helper()
+	if err := h.Check(); err != nil {
+		h.fleet.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(h.fleet.t.Context())
+	h.cancel, h.started = cancel, true
+	go func() { h.ended <- h.Run(ctx) }()
+	return h
+}
+
+// stop ends Run, and returns what it has returned.
+func (h *host) stop() error {
+	if !h.started {
+		return nil
+	}
+	h.cancel()
+	err := <-h.ended
+	h.ended <- err
+	return err
+}
+
+// kill ends the process at this instant: it makes no call any more, and what its handlers do is not
+// seen. In the end it is cleared away.
+func (h *host) kill() {
+	h.link.set(dead)
+	h.fleet.watch.killed(h)
+	h.cancel()
+}
+
+// end ends all hosts that are alive, and reports what the watch has seen.
+func (f *fleet) end() {
+	f.t.Helper()
+	for _, h := range f.hosts {
+		if err := h.stop(); err != nil && !f.watch.isDead(h) {
+			f.t.Errorf("%s: %v", h.name, err)
+		}
+	}
+	for _, fault := range f.watch.close() {
+		f.t.Error(fault)
+	}
+}
+
+// trigger queues a run.
+func (f *fleet) trigger(handler string, options durable.TriggerOptions) int64 {
+	f.t.Helper()
+	id, err := durable.NewStore(f.store).Trigger(f.t.Context(), nil, handler, nil, options)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return id
+}
+
+// run returns a run and its attempts.
+func (f *fleet) run(id int64) (store.Run, []store.Attempt) {
+	f.t.Helper()
+	run, attempts, ok, err := f.store.Run(f.t.Context(), id)
+	if err != nil || !ok {
+		f.t.Fatalf("run %d: %v, %v", id, ok, err)
+	}
+	return run, attempts
+}
+
+// runs returns all runs of a state, the newest first.
+func (f *fleet) runs(states ...store.State) []store.Run {
+	f.t.Helper()
+	runs, err := f.store.Runs(f.t.Context(), store.Filter{States: states}, 1<<30)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return runs
+}
+
+// ticks returns the row of a schedule.
+func (f *fleet) ticks(name string) store.ScheduleRow {
+	f.t.Helper()
+	rows, err := f.store.Schedules(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, row := range rows {
+		if row.Name == name {
+			return row
+		}
+	}
+	f.t.Fatalf("there is no schedule %s", name)
+	return store.ScheduleRow{}
+}
+
+// outcomes returns how the attempts of a run ended.
+func outcomes(attempts []store.Attempt) (list []store.Outcome) {
+	for _, a := range attempts {
+		list = append(list, a.Outcome)
+	}
+	return list
+}
+
+// sleeps is a handler that works for so long, unless its context ends.
+func sleeps(d time.Duration) durable.Handler {
+	return func(ctx context.Context, _ *durable.Run) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// A text is what a Logger has written.
+type text struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (x *text) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.Write(p)
+}
+
+func (x *text) String() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.String()
+}

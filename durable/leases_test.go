@@ -1,0 +1,366 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// reclaimBound is the promise: Lease + PollInterval, with its jitter.
+func reclaimBound(c durable.Config) time.Duration {
+	poll := c.PollInterval
+	if poll == 0 {
+		poll = durable.DefaultPollInterval
+	}
+	lease := c.Lease
+	if lease == 0 {
+		lease = durable.DefaultLease
+	}
+	return lease + time.Duration(float64(poll)*(1+durable.DefaultPollJitter))
+}
+
+// A worker that is killed in the middle of a run loses nothing: another one, which does not know the
+// handler, reclaims it within Lease + PollInterval, and a third runs it.
+//
+// Fails when a reclaim asks for handlers, or waits for more than a poll.
+func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		first := f.add(durable.Config{}).handle("report", sleeps(time.Hour), durable.HandlerOptions{}).start()
+		id := f.trigger("report", durable.TriggerOptions{})
+		time.Sleep(15 * time.Second)
+		first.kill()
+		killedAt := time.Now()
+		f.add(durable.Config{}).handle("other", sleeps(0), durable.HandlerOptions{}).start()
+		time.Sleep(reclaimBound(durable.Config{}))
+		run, attempts := f.run(id)
+		if run.State != store.StateQueued || !slices.Equal(outcomes(attempts), []store.Outcome{store.OutcomeLost}) {
+			t.Errorf("%v after the kill: %+v, %+v", time.Since(killedAt), run, attempts)
+		}
+		third := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
+		time.Sleep(time.Second)
+		run, attempts = f.run(id)
+		if run.State != store.StateSucceeded || run.Attempt != 2 || attempts[1].Worker != third.name {
+			t.Errorf("%+v, %+v", run, attempts)
+		}
+		f.end()
+	})
+}
+
+// A run that kills its worker each time becomes a dead letter after MaxAttempts, and those who watch
+// are told.
+//
+// Fails when a lost attempt does not count.
+func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var ended []durable.RunEndInfo
+		f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(i durable.RunEndInfo) { ended = append(ended, i) }}}).
+			handle("other", sleeps(0), durable.HandlerOptions{}).start()
+		id := f.trigger("poison", durable.TriggerOptions{})
+		for range 5 {
+			h := f.add(durable.Config{})
+			h.handle("poison", func(ctx context.Context, _ *durable.Run) error {
+				h.kill()
+				<-ctx.Done()
+				return nil
+			}, durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 3}}).start()
+			time.Sleep(time.Minute)
+		}
+		run, attempts := f.run(id)
+		if want := []store.Outcome{"lost", "lost", "lost"}; run.State != store.StateDead ||
+			!slices.Equal(outcomes(attempts), want) {
+			t.Errorf("%+v, %+v", run, attempts)
+		}
+		f.end()
+		if len(ended) != 1 || ended[0].State != durable.StateDead || ended[0].Outcome != durable.OutcomeLost ||
+			ended[0].ID != id || ended[0].Attempt != 3 {
+			t.Errorf("told: %+v", ended)
+		}
+	})
+}
+
+// A worker that cannot reach the database ends the context of its run before another can have it. It
+// tells a handler that ignores this what it can, and what that returns changes nothing.
+//
+// Fails when the lease is trusted from the answer on, and when a result is written without its
+// attempt.
+func TestRunEndsBeforeAnotherHasIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var endedAt time.Time
+		var why error
+		var valid bool
+		lost := 0
+		cut := f.add(durable.Config{Hooks: durable.Hooks{LeaseLost: func(durable.RunInfo) { lost++ }}}).
+			handle("report", func(ctx context.Context, run *durable.Run) error {
+				<-ctx.Done()
+				endedAt, why, valid = time.Now(), context.Cause(ctx), run.Valid()
+				time.Sleep(5 * time.Minute)
+				return nil
+			}, durable.HandlerOptions{}).start()
+		id := f.trigger("report", durable.TriggerOptions{})
+		time.Sleep(time.Minute)
+		other := f.add(durable.Config{}).handle("report", sleeps(time.Hour), durable.HandlerOptions{}).start()
+		cut.link.set(hang)
+		cutAt := time.Now()
+		time.Sleep(time.Minute)
+		run, _ := f.run(id)
+		if run.Worker != other.name || !endedAt.Before(run.ClaimedAt) || endedAt.Sub(cutAt) < 18*time.Second {
+			t.Errorf("ended after %v, claimed by %s after %v", endedAt.Sub(cutAt), run.Worker, run.ClaimedAt.Sub(cutAt))
+		}
+		if !errors.Is(why, durable.ErrLeaseLost) || valid {
+			t.Errorf("why: %v, valid: %v", why, valid)
+		}
+		cut.link.set(well)
+		time.Sleep(10 * time.Minute)
+		if run, _ := f.run(id); run.State != store.StateRunning || run.Worker != other.name || run.Attempt != 2 {
+			t.Errorf("after the zombie's result: %+v", run)
+		}
+		if s := cut.Status(); s.Handlers[0].Discarded != 1 || s.Handlers[0].LeasesLost != 1 || s.Places != 0 {
+			t.Errorf("%+v", s)
+		}
+		other.stop()
+		f.end()
+		if lost != 1 {
+			t.Errorf("LeaseLost was called %d times", lost)
+		}
+	})
+}
+
+// The database's clock may be any hour: nothing is computed from the clocks of hosts.
+//
+// Fails when a time of day crosses the boundary.
+func TestClocksOfHostsAreAnHourOff(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				f.store.Ahead = ahead
+				h := f.add(durable.Config{}).handle("report", sleeps(2*time.Minute), durable.HandlerOptions{}).start()
+				f.add(durable.Config{}).handle("other", sleeps(0), durable.HandlerOptions{}).start()
+				id := f.trigger("report", durable.TriggerOptions{RunIn: 10 * time.Second})
+				time.Sleep(9 * time.Second)
+				if f.watch.called(id) != 0 {
+					t.Error("it began too early")
+				}
+				time.Sleep(7 * time.Second)
+				if f.watch.called(id) != 1 {
+					t.Error("it did not begin")
+				}
+				time.Sleep(3 * time.Minute)
+				if run, attempts := f.run(id); run.State != store.StateSucceeded || len(attempts) != 1 {
+					t.Errorf("%+v, %+v", run, attempts)
+				}
+				if err := h.stop(); err != nil {
+					t.Error(err)
+				}
+				f.end()
+			})
+		})
+	}
+}
+
+// A worker of which the renewals fail claims nothing, although claims would succeed; without a lease
+// to renew it claims again.
+//
+// Fails when a claim does not ask whether leases were renewed.
+func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{}).handle("report", sleeps(time.Hour), durable.HandlerOptions{}).start()
+		first := f.trigger("report", durable.TriggerOptions{})
+		time.Sleep(6 * time.Second)
+		h.link.set(hang, "renew")
+		time.Sleep(21 * time.Second)
+		second := f.trigger("report", durable.TriggerOptions{})
+		time.Sleep(time.Second)
+		if err := h.Checks()["leases"](); err == nil || !strings.Contains(err.Error(), "nothing new is claimed") {
+			t.Errorf("the check: %v", err)
+		}
+		run, _ := f.run(first)
+		for time.Now().Before(run.LeaseUntil.Add(-2 * time.Second)) {
+			if f.watch.called(second) != 0 {
+				t.Fatalf("claimed %v before the lease ended", run.LeaseUntil.Sub(time.Now()))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		h.link.set(well)
+		time.Sleep(time.Minute)
+		if f.watch.called(second) == 0 || h.Checks()["leases"]() != nil {
+			t.Error("it does not claim again")
+		}
+		h.stop()
+		f.end()
+	})
+}
+
+// What a claim's answer brings after half of the lease is given back and not started, and costs no
+// attempt; what a lost answer brings is reclaimed.
+//
+// Fails when a late answer starts runs.
+func TestLateAnswerToAClaimStartsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		c := durable.Config{Lease: 15 * time.Second, CallTimeout: 5 * time.Second}
+		h := f.add(c).handle("report", sleeps(0), durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 1}})
+		id := f.trigger("report", durable.TriggerOptions{})
+		h.link.on(func(op string) (fault, time.Duration) {
+			if op == "claim" && h.link.calls[op] == 1 {
+				return stopped, 8 * time.Second
+			}
+			return well, 0
+		})
+		h.start()
+		time.Sleep(7 * time.Second)
+		if run, _ := f.run(id); run.State != store.StateRunning {
+			t.Fatalf("%+v", run)
+		}
+		time.Sleep(3 * time.Second)
+		run, attempts := f.run(id)
+		want := []store.Outcome{store.OutcomeInterrupted, store.OutcomeOK}
+		if run.State != store.StateSucceeded || !slices.Equal(outcomes(attempts), want) {
+			t.Errorf("%+v, %+v", run, attempts)
+		}
+		f.end()
+	})
+}
+
+// Somebody cancels a run: one that is queued does not begin, and one that is running ends, within a
+// third of the lease.
+//
+// Fails when a renewal does not look, or the handler's result is taken for a success.
+func TestCancel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var why error
+		f.add(durable.Config{}).handle("report", func(ctx context.Context, _ *durable.Run) error {
+			<-ctx.Done()
+			why = context.Cause(ctx)
+			return nil
+		}, durable.HandlerOptions{}).start()
+		goesOn := f.trigger("report", durable.TriggerOptions{})
+		waits := f.trigger("report", durable.TriggerOptions{RunIn: time.Hour})
+		time.Sleep(10 * time.Second)
+		for _, id := range []int64{goesOn, waits} {
+			if _, err := f.store.Cancel(t.Context(), id, store.Origin{By: "me", Note: "a test"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(durable.DefaultLease/3 + time.Second)
+		for _, id := range []int64{goesOn, waits} {
+			if run, _ := f.run(id); run.State != store.StateCanceled {
+				t.Errorf("%+v", run)
+			}
+		}
+		canceled, ok := errors.AsType[*durable.CanceledError](why)
+		if !ok || !errors.Is(why, durable.ErrCanceled) || canceled.By != (dlock.Origin{By: "me", Note: "a test"}) {
+			t.Errorf("why: %v", why)
+		}
+		time.Sleep(2 * time.Hour)
+		if f.watch.called(waits) != 0 {
+			t.Error("a canceled run has begun")
+		}
+		f.end()
+	})
+}
+
+// A canceled run of a worker that dies is not run again.
+//
+// Fails when a reclaim queues it.
+func TestCanceledRunOfAKilledWorkerEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{}).handle("report", sleeps(time.Hour), durable.HandlerOptions{}).start()
+		var ended []durable.RunEndInfo
+		f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(i durable.RunEndInfo) { ended = append(ended, i) }}}).
+			handle("other", sleeps(0), durable.HandlerOptions{}).start()
+		id := f.trigger("report", durable.TriggerOptions{})
+		time.Sleep(10 * time.Second)
+		h.kill()
+		if _, err := f.store.Cancel(t.Context(), id, store.Origin{By: "me"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if run, _ := f.run(id); run.State != store.StateCanceled {
+			t.Errorf("%+v", run)
+		}
+		f.end()
+		if len(ended) != 1 || ended[0].State != durable.StateCanceled {
+			t.Errorf("told: %+v", ended)
+		}
+	})
+}
+
+// Two workers of one name do no harm: a run belongs to an attempt.
+//
+// Fails when the name is the fence.
+func TestTwoWorkersOfOneName(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		for range 2 {
+			f.add(durable.Config{Name: "twin", MaxRuns: 3}).
+				handle("report", sleeps(45*time.Second), durable.HandlerOptions{MaxConcurrency: 5})
+		}
+		for i := range 20 {
+			f.trigger("report", durable.TriggerOptions{Key: fmt.Sprint("k", i)})
+		}
+		f.hosts[0].start()
+		f.hosts[1].start()
+		time.Sleep(20 * time.Second)
+		f.hosts[0].link.set(hang)
+		time.Sleep(2 * time.Minute)
+		f.hosts[0].link.set(well)
+		time.Sleep(20 * time.Minute)
+		if left := f.runs(store.StateQueued, store.StateRunning, store.StateDead); len(left) > 0 {
+			t.Errorf("%+v", left)
+		}
+		f.end()
+	})
+}
+
+// A handler that ignores the end of its context keeps its place on the worker, but not its lease:
+// another worker has the run within MaxRunTime, CancelGrace, a renewal and a lease.
+//
+// Fails when the lease is renewed for ever.
+func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		free := make(chan struct{})
+		options := durable.HandlerOptions{MaxRunTime: time.Minute}
+		h := f.add(durable.Config{MaxRuns: 1}).handle("report", func(context.Context, *durable.Run) error {
+			<-free
+			return nil
+		}, options).start()
+		id := f.trigger("report", durable.TriggerOptions{})
+		time.Sleep(time.Second)
+		f.add(durable.Config{}).handle("report", sleeps(time.Second), options).start()
+		time.Sleep(time.Minute + durable.CancelGrace + durable.DefaultLease/3 + reclaimBound(durable.Config{}) +
+			time.Second)
+		run, attempts := f.run(id)
+		want := []store.Outcome{store.OutcomeLost, store.OutcomeOK}
+		if run.State != store.StateSucceeded || !slices.Equal(outcomes(attempts), want) {
+			t.Errorf("%+v, %+v", run, attempts)
+		}
+		if s := h.Status(); s.Places != 1 || s.Running[0].Valid {
+			t.Errorf("%+v", s)
+		}
+		if n := strings.Count(h.log.String(), "ignores that its context has ended"); n != 1 {
+			t.Errorf("it was said %d times", n)
+		}
+		close(free)
+		time.Sleep(time.Second)
+		if s := h.Status(); s.Places != 0 {
+			t.Errorf("%+v", s)
+		}
+		f.end()
+	})
+}

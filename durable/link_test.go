@@ -1,0 +1,200 @@
+package durable_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// A fault is what becomes of a call to the database.
+type fault uint8
+
+const (
+	well    fault = iota
+	refused       // not done, an error
+	lost          // done, and the answer is lost
+	slow          // done late, and answered
+	answer        // done, and answered late
+	twice         // done, done again a while later, and answered
+	zombie        // not answered, and done after the caller has given up
+	hang          // not done: the caller's time-out ends it
+	stopped       // done, and answered late, whatever the context says: the process was stopped
+	unset         // not done: the database is not set up right
+	dead          // not done: the process is gone
+)
+
+func (f fault) String() string {
+	return [...]string{"well", "refused", "lost", "slow", "answer", "twice", "zombie", "hang", "stopped", "unset", "dead"}[f]
+}
+
+// A link is the way of one host to the database, with faults.
+type link struct {
+	store.Store
+
+	mu    sync.Mutex
+	plan  func(op string) (fault, time.Duration) // what becomes of the next call, and by how much later
+	calls map[string]int
+	gone  chan struct{} // closed when the process is dead
+}
+
+func newLink(s store.Store) *link {
+	return &link{Store: s, calls: map[string]int{}, gone: make(chan struct{}),
+		plan: func(string) (fault, time.Duration) { return well, 0 }}
+}
+
+// set has all calls from now on, or those that are named, end with a fault.
+func (l *link) set(f fault, ops ...string) {
+	l.on(func(op string) (fault, time.Duration) {
+		for _, o := range ops {
+			if o == op {
+				return f, time.Second
+			}
+		}
+		if len(ops) > 0 {
+			return well, 0
+		}
+		return f, time.Second
+	})
+	if f == dead {
+		close(l.gone)
+	}
+}
+
+func (l *link) on(plan func(op string) (fault, time.Duration)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.plan = plan
+}
+
+// count returns how often a call was made.
+func (l *link) count(op string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.calls[op]
+}
+
+func do[T any](ctx context.Context, l *link, op string, f func(context.Context) (T, error)) (T, error) {
+	var none T
+	l.mu.Lock()
+	l.calls[op]++
+	what, by := l.plan(op)
+	l.mu.Unlock()
+	pause := func() error {
+		select {
+		case <-time.After(by):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	switch what {
+	case refused, dead:
+		return none, errDown
+	case unset:
+		return none, fmt.Errorf("%w: call Migrate", dlock.ErrSetup)
+	case hang:
+		<-ctx.Done()
+		return none, context.Cause(ctx)
+	case slow:
+		if err := pause(); err != nil {
+			return none, err
+		}
+	case zombie:
+		<-ctx.Done()
+		go func() {
+			time.Sleep(by)
+			_, _ = f(context.Background())
+		}()
+		return none, context.Cause(ctx)
+	}
+	v, err := f(ctx)
+	select {
+	case <-l.gone:
+		return none, errDown
+	default:
+	}
+	switch what {
+	case lost:
+		return none, errDown
+	case answer:
+		if err := pause(); err != nil {
+			return none, err
+		}
+	case stopped:
+		time.Sleep(by)
+	case twice:
+		go func() {
+			time.Sleep(by)
+			_, _ = f(context.Background())
+		}()
+	}
+	return v, err
+}
+
+func (l *link) Verify(ctx context.Context) error {
+	_, err := do(ctx, l, "verify", func(ctx context.Context) (n struct{}, err error) { return n, l.Store.Verify(ctx) })
+	return err
+}
+
+func (l *link) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
+	takeOver bool) error {
+	_, err := do(ctx, l, "register", func(ctx context.Context) (none struct{}, err error) {
+		return none, l.Store.Register(ctx, handlers, schedules, takeOver)
+	})
+	return err
+}
+
+func (l *link) Due(ctx context.Context) (store.Due, error) { return do(ctx, l, "due", l.Store.Due) }
+
+func (l *link) Materialize(ctx context.Context, plans []store.Plan) ([]store.Materialized, error) {
+	return do(ctx, l, "materialize", func(ctx context.Context) ([]store.Materialized, error) {
+		return l.Store.Materialize(ctx, plans)
+	})
+}
+
+func (l *link) Claim(ctx context.Context, request store.ClaimRequest) (store.Claimed, error) {
+	return do(ctx, l, "claim", func(ctx context.Context) (store.Claimed, error) { return l.Store.Claim(ctx, request) })
+}
+
+func (l *link) Renew(ctx context.Context, worker string, runs []store.RunKey, lease time.Duration) ([]store.Renewed,
+	error) {
+	return do(ctx, l, "renew", func(ctx context.Context) ([]store.Renewed, error) {
+		return l.Store.Renew(ctx, worker, runs, lease)
+	})
+}
+
+func (l *link) Finish(ctx context.Context, worker string, results []store.Result) ([]store.RunKey, error) {
+	return do(ctx, l, "finish", func(ctx context.Context) ([]store.RunKey, error) {
+		return l.Store.Finish(ctx, worker, results)
+	})
+}
+
+func (l *link) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, error) {
+	return do(ctx, l, "reclaim", func(ctx context.Context) ([]store.Reclaimed, error) {
+		return l.Store.Reclaim(ctx, limit)
+	})
+}
+
+func (l *link) Sweep(ctx context.Context, retention store.Retention, limit int) (int, error) {
+	return do(ctx, l, "sweep", func(ctx context.Context) (int, error) { return l.Store.Sweep(ctx, retention, limit) })
+}
+
+func (l *link) Stats(ctx context.Context) (store.Stats, error) {
+	return do(ctx, l, "stats", l.Store.Stats)
+}
+
+func (l *link) Notify(ctx context.Context) error {
+	_, err := do(ctx, l, "notify", func(ctx context.Context) (n struct{}, err error) { return n, l.Store.Notify(ctx) })
+	return err
+}
+
+func (l *link) Listen(ctx context.Context, woken func()) error {
+	_, err := do(ctx, l, "listen", func(ctx context.Context) (n struct{}, err error) {
+		return n, l.Store.Listen(ctx, woken)
+	})
+	return err
+}

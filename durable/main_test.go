@@ -1,0 +1,12 @@
+package durable_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+// No goroutine is left after the tests; the bubbles prove it for each by themselves.
+func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }

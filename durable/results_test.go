@@ -1,0 +1,237 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// What becomes of a run, by what its handler does.
+//
+// Fails when an outcome is another, an attempt is missing, or a retry comes too soon or too late.
+func TestResults(t *testing.T) {
+	oops := errors.New("oops")
+	for _, c := range []struct {
+		what    string
+		handle  durable.Handler
+		retry   durable.Retry
+		state   store.State
+		want    []store.Outcome
+		says    string
+		between [2]time.Duration // the attempts; 0: any
+	}{
+		{what: "nil", handle: func(context.Context, *durable.Run) error { return nil },
+			state: "succeeded", want: []store.Outcome{"ok"}},
+		{what: "error", handle: func(context.Context, *durable.Run) error { return oops },
+			retry: durable.Retry{MaxAttempts: 3, FirstWait: 10 * time.Second},
+			state: "dead", want: []store.Outcome{"error", "error", "error"}, says: "oops",
+			between: [2]time.Duration{5 * time.Second, 20 * time.Second}},
+		{what: "second time lucky", handle: func(_ context.Context, run *durable.Run) error {
+			if run.Attempt == 1 {
+				return oops
+			}
+			return nil
+		}, state: "succeeded", want: []store.Outcome{"error", "ok"}},
+		{what: "panic", handle: func(context.Context, *durable.Run) error { panic("help") },
+			retry: durable.Retry{MaxAttempts: 2}, state: "dead", want: []store.Outcome{"panic", "panic"},
+			says: "the handler panicked: help"},
+		{what: "nil panic value", handle: func(context.Context, *durable.Run) error { panic(badError{}) },
+			retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"panic"}},
+		{what: "Goexit", handle: func(context.Context, *durable.Run) error { runtime.Goexit(); return nil },
+			retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"error"}, says: "Goexit"},
+		{what: "Dead", handle: func(context.Context, *durable.Run) error {
+			return fmt.Errorf("no use: %w", durable.Dead(oops))
+		}, state: "dead", want: []store.Outcome{"error"}, says: "no use: oops"},
+		{what: "RetryAfter", handle: func(_ context.Context, run *durable.Run) error {
+			if run.Attempt == 1 {
+				return durable.RetryAfter(time.Hour, oops)
+			}
+			return nil
+		}, state: "succeeded", want: []store.Outcome{"error", "ok"},
+			between: [2]time.Duration{time.Hour, time.Hour + time.Second}},
+		{what: "RetryAfter on the last attempt", handle: func(context.Context, *durable.Run) error {
+			return durable.RetryAfter(-1, nil)
+		}, retry: durable.Retry{MaxAttempts: 2}, state: "dead", want: []store.Outcome{"error", "error"},
+			between: [2]time.Duration{0, time.Second}},
+		{what: "MaxRunTime", handle: func(ctx context.Context, _ *durable.Run) error { <-ctx.Done(); return nil },
+			retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"timeout"}, says: "MaxRunTime"},
+		{what: "an error whose methods panic", handle: func(context.Context, *durable.Run) error { return badError{} },
+			retry: durable.Retry{MaxAttempts: 2}, state: "dead", want: []store.Outcome{"error", "error"}},
+		{what: "an error that no database takes", handle: func(context.Context, *durable.Run) error {
+			return errors.New("a\x00b\xff" + strings.Repeat("ü", 10_000))
+		}, retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"error"}, says: "a\uFFFDb\uFFFDü"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				f.add(durable.Config{}).handle("report", c.handle,
+					durable.HandlerOptions{MaxRunTime: time.Minute, Retry: c.retry}).start()
+				id := f.trigger("report", durable.TriggerOptions{})
+				time.Sleep(2 * time.Hour)
+				run, attempts := f.run(id)
+				if run.State != c.state || !slices.Equal(outcomes(attempts), c.want) {
+					t.Fatalf("%+v, %+v", run, attempts)
+				}
+				last := attempts[len(attempts)-1]
+				if !strings.Contains(last.Error, c.says) || len(last.Error) > 5000 {
+					t.Errorf("it says %.100q", last.Error)
+				}
+				for i := 1; i < len(attempts) && c.between[1] > 0; i++ {
+					pause := attempts[i].StartedAt.Sub(attempts[i-1].FinishedAt)
+					if pause < c.between[0] || pause > c.between[1] {
+						t.Errorf("attempt %d came %v after the one before", i+1, pause)
+					}
+				}
+				f.end()
+			})
+		})
+	}
+}
+
+type badError struct{}
+
+func (badError) Error() string { panic("no text") }
+
+func (badError) Unwrap() error { panic("nothing inside") }
+
+// The waits between attempts double, are shortened by up to half, and end at MaxWait.
+//
+// Fails when runs that failed together are tried again together.
+func TestRetryWaitsGrowAndVary(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		f.add(durable.Config{MaxRuns: 100}).handle("report", func(context.Context, *durable.Run) error {
+			return errors.New("no")
+		}, durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 6, FirstWait: time.Minute,
+			MaxWait: 5 * time.Minute}}).start()
+		var ids []int64
+		for range 20 {
+			ids = append(ids, f.trigger("report", durable.TriggerOptions{}))
+		}
+		time.Sleep(time.Hour)
+		for i, most := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute,
+			5 * time.Minute} {
+			different := map[time.Duration]bool{}
+			for _, id := range ids {
+				_, attempts := f.run(id)
+				pause := attempts[i+1].StartedAt.Sub(attempts[i].FinishedAt)
+				if pause < most/2 || pause > most+time.Second {
+					t.Errorf("wait %d: %v", i+1, pause)
+				}
+				different[pause.Round(time.Millisecond)] = true
+			}
+			if len(different) < 10 {
+				t.Errorf("wait %d: only %d different ones", i+1, len(different))
+			}
+		}
+		f.end()
+	})
+}
+
+// Results that cannot be written are kept and written when the database is back, and the handler is
+// not called again: its lease goes on being renewed.
+//
+// Fails when a result is dropped, or a lease whose handler has returned is not renewed.
+func TestResultsAreKept(t *testing.T) {
+	for _, what := range []fault{refused, lost, hang} {
+		t.Run(what.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				ended := 0
+				h := f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(durable.RunEndInfo) { ended++ }}}).
+					handle("report", sleeps(time.Second), durable.HandlerOptions{}).start()
+				f.add(durable.Config{}).handle("report", sleeps(time.Second), durable.HandlerOptions{})
+				h.link.set(what, "finish")
+				id := f.trigger("report", durable.TriggerOptions{})
+				time.Sleep(time.Second)
+				f.hosts[1].start()
+				time.Sleep(10 * time.Minute)
+				if run, _ := f.run(id); what != lost && run.State != store.StateRunning {
+					t.Errorf("%+v", run)
+				}
+				h.link.set(well)
+				time.Sleep(10 * time.Second)
+				run, attempts := f.run(id)
+				if run.State != store.StateSucceeded || len(attempts) != 1 || f.watch.called(id) != 1 {
+					t.Errorf("%+v, %+v", run, attempts)
+				}
+				if s := h.Status(); s.Places != 0 || s.Handlers[0].Discarded != 0 ||
+					s.Handlers[0].Attempts[durable.OutcomeOK] != 1 {
+					t.Errorf("%+v", s)
+				}
+				f.end()
+				if ended != 1 {
+					t.Errorf("RunEnded was called %d times", ended)
+				}
+			})
+		})
+	}
+}
+
+// Under load one call writes many results, and one claims many runs.
+//
+// Fails when each run is written by itself.
+func TestManyResultsAreWrittenTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{MaxRuns: 100}).handle("report", sleeps(0), durable.HandlerOptions{})
+		for range 1000 {
+			f.trigger("report", durable.TriggerOptions{})
+		}
+		h.link.on(func(string) (fault, time.Duration) { return answer, time.Millisecond })
+		h.start()
+		time.Sleep(time.Second)
+		if left := f.runs(store.StateQueued, store.StateRunning); len(left) > 0 {
+			t.Errorf("%d are left", len(left))
+		}
+		if claims, writes := h.link.count("claim"), h.link.count("finish"); claims > 40 || writes > 40 {
+			t.Errorf("%d claims, %d writes", claims, writes)
+		}
+		h.link.set(well)
+		f.end()
+	})
+}
+
+// The key of a run is the same for all attempts, and no other run has it.
+//
+// Fails when the key is made of the attempt, or two ticks have one.
+func TestKeyIsTheSameForAllAttempts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		keys := map[int64][]string{}
+		f.add(durable.Config{MaxRuns: 1}).handle("report", func(_ context.Context, run *durable.Run) error {
+			keys[run.ID] = append(keys[run.ID], run.Key)
+			return errors.New("no")
+		}, durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 3}}).
+			schedule("often", "report", everyMinute, durable.ScheduleOptions{}).start()
+		f.trigger("report", durable.TriggerOptions{})
+		f.trigger("report", durable.TriggerOptions{})
+		mine := f.trigger("report", durable.TriggerOptions{Key: "mine"})
+		if again := f.trigger("report", durable.TriggerOptions{Key: "mine"}); again != mine {
+			t.Errorf("run %d, then %d", mine, again)
+		}
+		time.Sleep(10 * time.Minute)
+		f.end()
+		seen := map[string]int64{}
+		for id, list := range keys {
+			if len(list) < 2 && len(seen) < 5 || len(slices.Compact(list)) != 1 || list[0] == "" {
+				t.Errorf("run %d: %q", id, list)
+			}
+			if other := seen[list[0]]; other != 0 {
+				t.Errorf("runs %d and %d: %q", id, other, list[0])
+			}
+			seen[list[0]] = id
+		}
+		if len(seen) < 10 || seen["mine"] != mine {
+			t.Errorf("%v", seen)
+		}
+	})
+}

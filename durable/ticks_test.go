@@ -1,0 +1,452 @@
+package durable_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// accounted fails the test unless each tick from the first up to the last that the row knows of was
+// counted once.
+func (f *fleet) accounted(name string, s schedule.Schedule, first time.Time) store.ScheduleRow {
+	f.t.Helper()
+	row := f.ticks(name)
+	n := int64(0)
+	for at := first.Add(-time.Microsecond); ; n++ {
+		next, err := schedule.Next(s, at)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if next.IsZero() || next.After(row.LastDueAt) {
+			break
+		}
+		at = next
+	}
+	if sum := row.Queued + row.Coalesced + row.Skipped + row.PausedTicks; sum != n {
+		f.t.Errorf("%s: %d ticks up to %v, and %d queued, %d coalesced, %d skipped, %d paused", name, n, row.LastDueAt,
+			row.Queued, row.Coalesced, row.Skipped, row.PausedTicks)
+	}
+	runs := map[time.Time]bool{}
+	for _, r := range f.runs() {
+		if r.Schedule == name {
+			if runs[r.DueAt] {
+				f.t.Errorf("%s: the tick %v has two runs", name, r.DueAt)
+			}
+			runs[r.DueAt] = true
+		}
+	}
+	if int64(len(runs)) != row.Queued {
+		f.t.Errorf("%s: %d runs, %d queued", name, len(runs), row.Queued)
+	}
+	return row
+}
+
+// What becomes of the ticks that came due while no worker was running, by the policy.
+//
+// Fails when a tick is lost, runs twice, or is counted in two ways.
+func TestCatchUp(t *testing.T) {
+	const week = 7 * 24 * time.Hour
+	for _, c := range []struct {
+		what                       string
+		catchUp                    durable.CatchUp
+		away                       time.Duration // by how much the worker misses the end of a minute
+		queued, coalesced, skipped int64         // of the ticks that were missed, and the one on time if there is one
+	}{
+		{"coalesce", durable.CatchUp{}, time.Hour + 30*time.Second, 1, 59, 0},
+		{"coalesce, in the window", durable.CatchUp{Window: time.Second}, time.Hour + 30*time.Second, 1, 59, 0},
+		{"skip", durable.CatchUp{Policy: durable.CatchUpSkip}, time.Hour + 30*time.Second, 1, 0, 59},
+		{"backfill", durable.CatchUp{Policy: durable.CatchUpBackfill}, time.Hour + 30*time.Second, 60, 0, 0},
+		{"backfill, more than a plan has", durable.CatchUp{Policy: durable.CatchUpBackfill, Max: 10_000},
+			6*time.Hour + 30*time.Second, 360, 0, 0},
+		{"backfill some", durable.CatchUp{Policy: durable.CatchUpBackfill, Max: 7}, time.Hour + 30*time.Second, 8, 0, 52},
+		{"backfill the young", durable.CatchUp{Policy: durable.CatchUpBackfill, Window: 10 * time.Minute},
+			time.Hour + 30*time.Second, 10, 0, 50},
+		{"backfill some of many", durable.CatchUp{Policy: durable.CatchUpBackfill, Max: 5}, week + 30*time.Second, 6, 0,
+			10_074},
+		{"nothing missed", durable.CatchUp{}, 90 * time.Second, 1, 0, 0},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				add := func() *host {
+					return f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).
+						schedule("often", "report", everyMinute, durable.ScheduleOptions{CatchUp: c.catchUp}).start()
+				}
+				h := add()
+				time.Sleep(10 * time.Second)
+				first := f.ticks("often").NextDueAt
+				time.Sleep(10 * time.Minute)
+				if err := h.stop(); err != nil {
+					t.Fatal(err)
+				}
+				before := f.ticks("often")
+				time.Sleep(c.away)
+				add()
+				time.Sleep(20 * time.Second)
+				row := f.accounted("often", everyMinute, first)
+				queued, coalesced, skipped := row.Queued-before.Queued, row.Coalesced-before.Coalesced,
+					row.Skipped-before.Skipped
+				if queued != c.queued || coalesced != c.coalesced || skipped != c.skipped {
+					t.Errorf("%d queued, %d coalesced, %d skipped: want %d, %d, %d", queued, coalesced, skipped, c.queued,
+						c.coalesced, c.skipped)
+				}
+				f.end()
+			})
+		})
+	}
+}
+
+// A tick that is missed alone, by more than LateAfter, follows the policy, too; one that is only late
+// runs.
+//
+// Fails when a late tick is skipped, or a missed one is not.
+func TestTickThatIsLate(t *testing.T) {
+	hourly := schedule.Every(time.Hour).Offset(0)
+	for _, c := range []struct {
+		policy  durable.CatchUpPolicy
+		window  time.Duration
+		late    time.Duration
+		skipped int64
+	}{
+		{durable.CatchUpSkip, 0, 30 * time.Second, 0},
+		{durable.CatchUpSkip, 0, 2 * time.Minute, 1},
+		{durable.CatchUpCoalesce, 0, 20 * time.Minute, 0},
+		{durable.CatchUpCoalesce, 10 * time.Minute, 20 * time.Minute, 1},
+		{durable.CatchUpBackfill, 0, 20 * time.Minute, 0},
+		{durable.CatchUpBackfill, 10 * time.Minute, 20 * time.Minute, 1},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				add := func() *host {
+					return f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).
+						schedule("hourly", "report", hourly, durable.ScheduleOptions{
+							CatchUp: durable.CatchUp{Policy: c.policy, Window: c.window}}).start()
+				}
+				h := add()
+				time.Sleep(10 * time.Second)
+				first := f.ticks("hourly").NextDueAt
+				h.stop()
+				time.Sleep(time.Until(first) + c.late)
+				add()
+				time.Sleep(time.Second)
+				if row := f.accounted("hourly", hourly, first); row.Skipped != c.skipped || row.Queued != 1-c.skipped {
+					t.Errorf("%+v", row)
+				}
+				f.end()
+			})
+		})
+	}
+}
+
+// While a run of a schedule waits for its first attempt, its next ticks are coalesced with it; with
+// CatchUpBackfill each has a run. Triggered runs are not counted.
+//
+// Fails when one queued run for each schedule is not what the index says, or Backfill is not exempt.
+func TestTicksWhileARunWaits(t *testing.T) {
+	for _, policy := range []durable.CatchUpPolicy{durable.CatchUpCoalesce, durable.CatchUpBackfill} {
+		t.Run(fmt.Sprint(policy), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				f.add(durable.Config{MaxRuns: 1}).handle("report", sleeps(10*time.Minute), durable.HandlerOptions{}).
+					schedule("often", "report", everyMinute, durable.ScheduleOptions{
+						CatchUp: durable.CatchUp{Policy: policy}}).start()
+				time.Sleep(time.Second)
+				first := f.ticks("often").NextDueAt
+				for range 3 {
+					f.trigger("report", durable.TriggerOptions{RunIn: time.Minute, Priority: durable.PriorityHigh})
+				}
+				time.Sleep(29 * time.Minute)
+				row := f.accounted("often", everyMinute, first)
+				if coalesced := row.Coalesced > 20; coalesced != (policy == durable.CatchUpCoalesce) {
+					t.Errorf("%+v", row)
+				}
+				f.end()
+			})
+		})
+	}
+}
+
+// Ticks that come due during a pause are counted as paused, and not caught up.
+//
+// Fails when a pause is made up for, or its ticks are forgotten.
+func TestPause(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).
+			schedule("often", "report", everyMinute, durable.ScheduleOptions{}).start()
+		time.Sleep(time.Second)
+		first := f.ticks("often").NextDueAt
+		time.Sleep(10 * time.Minute)
+		for _, pause := range []time.Duration{time.Hour, 0} {
+			err := f.store.SetSchedule(t.Context(), "often", store.Override{PausedUntil: &pause, By: store.Origin{By: "me"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Minute)
+		}
+		if row := f.accounted("often", everyMinute, first); row.PausedTicks != 20 || row.Queued != 30 {
+			t.Errorf("%+v", row)
+		}
+		f.end()
+	})
+}
+
+// A version with another spec takes a schedule over when it starts: the tick that is due by then
+// still runs, then the new spec counts, and the old version leaves the schedule alone. One that
+// starts last decides.
+//
+// Fails when both versions queue ticks, or the tick that was promised is lost.
+func TestTwoVersionsOfASchedule(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		half := schedule.Every(time.Hour).Offset(30 * time.Minute)
+		full := schedule.Every(time.Hour).Offset(0)
+		add := func(s schedule.Schedule) *host {
+			return f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).
+				schedule("hourly", "report", s, durable.ScheduleOptions{})
+		}
+		ticks := func(from, to time.Time) (minutes []int) {
+			for _, r := range f.runs() {
+				if r.DueAt.After(from) && r.DueAt.Before(to) {
+					minutes = append(minutes, r.DueAt.Minute())
+				}
+			}
+			slices.Sort(minutes)
+			return slices.Compact(minutes)
+		}
+		start := time.Now().UTC().Truncate(time.Hour)
+		older := add(half).start()
+		time.Sleep(10*time.Hour + 5*time.Minute)
+		newer := add(full).start()
+		time.Sleep(10 * time.Hour)
+		if got := ticks(start.Add(11*time.Hour-time.Second), start.Add(24*time.Hour)); !slices.Equal(got, []int{0}) {
+			t.Errorf("after the take-over: %v", got)
+		}
+		if got := ticks(start, start.Add(10*time.Hour)); !slices.Equal(got, []int{30}) {
+			t.Errorf("before: %v", got)
+		}
+		if n := strings.Count(older.log.String(), "another version has taken"); n != 1 {
+			t.Errorf("it was said %d times", n)
+		}
+		older.stop()
+		add(half).start() // it is rolled back
+		newer.stop()
+		f.hosts = slices.DeleteFunc(f.hosts, func(h *host) bool { return h == newer })
+		time.Sleep(5 * time.Hour)
+		if got := ticks(start.Add(21*time.Hour), start.Add(48*time.Hour)); !slices.Equal(got, []int{30}) {
+			t.Errorf("after the roll-back: %v", got)
+		}
+		f.end()
+	})
+}
+
+// The tick that an old spec has promised, and that came due while nobody was there, runs when a
+// version with another spec starts.
+//
+// Fails when a change of the spec forgets it.
+func TestPromisedTickSurvivesAChange(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		add := func(s schedule.Schedule, handler string) *host {
+			return f.add(durable.Config{}).handle(handler, sleeps(0), durable.HandlerOptions{}).
+				schedule("daily", "report", s, durable.ScheduleOptions{}).handle("unused", sleeps(0), durable.HandlerOptions{})
+		}
+		h := add(schedule.Daily("07:00", "Europe/Berlin"), "report").start()
+		time.Sleep(time.Minute)
+		due := f.ticks("daily").NextDueAt
+		h.stop()
+		time.Sleep(time.Until(due) + 10*time.Minute)
+		add(schedule.Daily("07:00", "America/New_York"), "report").start()
+		time.Sleep(time.Minute)
+		row := f.ticks("daily")
+		if row.Queued != 1 || !row.LastDueAt.Equal(due) || row.NextDueAt.Sub(due) != 6*time.Hour {
+			t.Errorf("%+v", row)
+		}
+		if runs := f.runs(store.StateSucceeded); len(runs) != 1 || !runs[0].DueAt.Equal(due) {
+			t.Errorf("%+v", runs)
+		}
+		f.end()
+	})
+}
+
+// A schedule that gets another name is another schedule; one that no worker has any more stands
+// still, and if it comes back it has missed ticks; after Retention.Unseen it is forgotten.
+//
+// Fails when somebody queues ticks of a schedule that no worker has, or a run of it is lost.
+func TestRenamedAndRemovedSchedules(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		add := func(name string) *host {
+			return f.add(durable.Config{Retention: durable.Retention{Unseen: 48 * time.Hour}}).
+				handle("report", sleeps(0), durable.HandlerOptions{}).
+				schedule(name, "report", everyMinute, durable.ScheduleOptions{}).start()
+		}
+		h := add("old")
+		time.Sleep(time.Second)
+		first := f.ticks("old").NextDueAt
+		time.Sleep(10 * time.Minute)
+		h.stop()
+		renamed := add("new")
+		before := f.ticks("old")
+		time.Sleep(10 * time.Minute)
+		if row := f.ticks("old"); row.Queued != before.Queued || f.ticks("new").Queued != 10 {
+			t.Errorf("%+v, %+v", row, f.ticks("new"))
+		}
+		back := add("old")
+		time.Sleep(2 * time.Minute)
+		if row := f.accounted("old", everyMinute, first); row.Coalesced == 0 {
+			t.Errorf("%+v", row)
+		}
+		back.stop()
+		time.Sleep(50 * time.Hour)
+		rows, err := f.store.Schedules(t.Context())
+		if err != nil || len(rows) != 1 || rows[0].Name != "new" {
+			t.Errorf("%+v, %v", rows, err)
+		}
+		if renamed.stop() != nil {
+			t.Error("it did not end")
+		}
+		f.end()
+	})
+}
+
+// A handler that a newer version renames: its ticks go to the new one when that version starts, and
+// what was queued for the old one is not lost while a worker of the old version runs.
+//
+// Fails when the old version goes on to queue runs that nobody will know.
+func TestRenamedHandler(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		add := func(handler string) *host {
+			return f.add(durable.Config{}).handle(handler, sleeps(0), durable.HandlerOptions{}).
+				schedule("often", handler, everyMinute, durable.ScheduleOptions{}).start()
+		}
+		add("old")
+		time.Sleep(10*time.Minute + time.Second)
+		add("new")
+		time.Sleep(10 * time.Minute)
+		if left := f.runs(store.StateQueued); len(left) > 0 {
+			t.Errorf("%+v", left)
+		}
+		by := map[string]int{}
+		for _, r := range f.runs() {
+			by[r.Handler]++
+		}
+		if by["old"] != 10 || by["new"] != 10 {
+			t.Errorf("%v", by)
+		}
+		f.end()
+	})
+}
+
+// nexts is a schedule of somebody else.
+type nexts struct {
+	name string
+	next func(time.Time) time.Time
+}
+
+func (n nexts) Next(t time.Time) time.Time { return n.next(t) }
+
+func (n nexts) String() string { return n.name }
+
+// A schedule that panics, hangs, or goes back in time delays its own ticks only. It is named, and
+// works again by itself. If it hangs in the end, Run says so.
+//
+// Fails when the loop waits for a schedule.
+func TestScheduleThatFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var bad bool
+		free := make(chan struct{})
+		minutes := func(t time.Time) time.Time { return t.Truncate(time.Minute).Add(time.Minute) }
+		h := f.add(durable.Config{DrainTimeout: time.Second}).handle("report", sleeps(0), durable.HandlerOptions{})
+		for name, next := range map[string]func(time.Time) time.Time{
+			"panics": func(time.Time) time.Time { panic("help") },
+			"back":   func(t time.Time) time.Time { return t.Add(-time.Hour) },
+			"hangs":  func(t time.Time) time.Time { <-free; return minutes(t) },
+			"slow":   func(t time.Time) time.Time { time.Sleep(3 * time.Second); return minutes(t) },
+		} {
+			h.schedule(name, "report", nexts{name, func(t time.Time) time.Time {
+				if bad {
+					return next(t)
+				}
+				return minutes(t)
+			}}, durable.ScheduleOptions{})
+		}
+		h.schedule("good", "report", everyMinute, durable.ScheduleOptions{}).start()
+		time.Sleep(10*time.Minute + 30*time.Second)
+		if err := h.Checks()["schedules"](); err != nil {
+			t.Error(err)
+		}
+		bad = true
+		time.Sleep(10 * time.Minute)
+		for name, want := range map[string]int64{"good": 20, "panics": 10, "back": 10, "hangs": 10, "slow": 20} {
+			if row := f.ticks(name); row.Queued < want || row.Queued > want+1 {
+				t.Errorf("%s: %+v", name, row)
+			}
+		}
+		err := h.Checks()["schedules"]()
+		for _, want := range []string{`"panics": its Next panicked: help`, `"back": its Next(`, `"hangs": its Next does`} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("it does not say %q: %v", want, err)
+			}
+		}
+		if h.Live() != nil || strings.Count(h.log.String(), "a schedule fails") > 20 {
+			t.Errorf("%v", h.Live())
+		}
+		bad = false
+		time.Sleep(5 * time.Minute)
+		if row := f.ticks("panics"); row.Coalesced < 9 {
+			t.Errorf("%+v", row)
+		}
+		if err := h.stop(); err == nil || err.Error() != "durable: shut down with schedules that do not return: hangs" {
+			t.Errorf("Run: %v", err)
+		}
+		f.watch.killed(h)
+		close(free)
+		f.end()
+	})
+}
+
+// A calendar that was away for so long that its ticks cannot be counted one by one goes on with the
+// latest, and in time.
+//
+// Fails when the latest tick is an old one.
+func TestVeryManyMissedTicks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		add := func() *host {
+			return f.add(durable.Config{}).handle("report", func(context.Context, *durable.Run) error { return nil },
+				durable.HandlerOptions{}).
+				schedule("often", "report", nexts{"seconds", func(t time.Time) time.Time {
+					return t.Truncate(time.Second).Add(time.Second)
+				}}, durable.ScheduleOptions{}).
+				schedule("grid", "report", schedule.Every(time.Millisecond),
+					durable.ScheduleOptions{CatchUp: durable.CatchUp{Policy: durable.CatchUpBackfill, Max: 3}}).start()
+		}
+		h := add()
+		time.Sleep(1500 * time.Millisecond)
+		h.stop()
+		time.Sleep(3 * 24 * time.Hour)
+		began := time.Now()
+		h = add()
+		time.Sleep(10 * time.Millisecond)
+		h.stop()
+		row := f.ticks("often")
+		if began.Sub(row.LastDueAt) > time.Second || row.Queued > 3 {
+			t.Errorf("%+v at %v", row, began)
+		}
+		if row := f.ticks("grid"); row.Skipped < 250_000_000 || row.Queued > 1600 {
+			t.Errorf("%+v", row)
+		}
+		f.end()
+	})
+}

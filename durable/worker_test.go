@@ -1,0 +1,47 @@
+package durable_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// A run that is triggered is carried out once, and a tick when it is due.
+//
+// Fails when a worker only polls.
+func TestRunsAndTicks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var late time.Duration
+		h := f.add(durable.Config{PollInterval: time.Minute}).handle("report",
+			func(_ context.Context, run *durable.Run) error {
+				if run.Schedule != "" {
+					late = max(late, time.Since(run.DueAt))
+				}
+				return nil
+			}, durable.HandlerOptions{}).
+			schedule("report-often", "report", schedule.Every(7*time.Second), durable.ScheduleOptions{})
+		h.start()
+		time.Sleep(time.Second)
+		id, err := h.Trigger(t.Context(), nil, "report", []byte("x"), durable.TriggerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		if run, attempts := f.run(id); run.State != store.StateSucceeded || len(attempts) != 1 {
+			t.Errorf("%+v, %+v", run, attempts)
+		}
+		time.Sleep(time.Hour)
+		if row := f.ticks("report-often"); row.Queued < 514 || row.Coalesced+row.Skipped+row.PausedTicks != 0 {
+			t.Errorf("%+v", row)
+		}
+		if late > 5*time.Millisecond {
+			t.Errorf("a tick started %v late", late)
+		}
+		f.end()
+	})
+}
