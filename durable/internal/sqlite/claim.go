@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -14,7 +13,7 @@ import (
 )
 
 // Claim implements store.Worker.
-func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (claimed store.Claimed, err error) {
+func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Claimed, error) {
 	names := make([]string, len(request.Handlers))
 	handlers := make(map[string]store.Handler, len(request.Handlers))
 	for i, h := range request.Handlers {
@@ -22,36 +21,32 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (claimed 
 	}
 	wanted, err := json.Marshal(names)
 	if err != nil {
-		return claimed, err
+		return store.Claimed{}, err
 	}
-	err = s.write(ctx, func(conn *sql.Conn) error {
+	return write(ctx, s.file, func(conn *sql.Conn) (claimed store.Claimed, _ error) {
 		looks, all, err := s.look(conn, string(wanted), max(0, request.Limit))
 		if err != nil {
-			return err
+			return claimed, err
 		}
-		claimed = store.Claimed{Now: looks.now, Next: looks.next()}
+		claimed.Now, claimed.Next = looks.now, looks.next()
 		chosen, err := looks.choose(handlers, min(request.Limit, all.room(request.MaxActive)))
 		if err != nil || len(chosen) == 0 {
-			return err
+			return claimed, err
 		}
 		claim := prepare(conn, s.texts["claim"])
 		defer claim.close()
 		start := looks.now.UnixMicro()
 		for _, c := range chosen {
 			var r store.Run
-			ok, err := claim.found([]any{c.id, request.Worker, start, start + roundUp(request.Lease),
+			_, err := claim.found([]any{c.id, request.Worker, start, start + roundUp(request.Lease),
 				max(1, handlers[c.handler].MaxAttempts)}, append(columns(&r), &r.Payload)...)
-			if err != nil || !ok {
-				return cmp.Or(err, fmt.Errorf("run %d is not there any more", c.id))
+			if err != nil {
+				return claimed, err
 			}
 			claimed.Runs = append(claimed.Runs, r)
 		}
-		return nil
+		return claimed, nil
 	})
-	if err != nil {
-		return store.Claimed{}, err
-	}
-	return claimed, nil
 }
 
 // looked is what look.sql tells of the handlers of a worker.
@@ -149,8 +144,8 @@ func columns(r *store.Run) []any {
 }
 
 // Renew implements store.Worker.
-func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, lease time.Duration) (
-	renewed []store.Renewed, err error) {
+func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, lease time.Duration) ([]store.Renewed,
+	error) {
 	if len(runs) == 0 {
 		return nil, ctx.Err()
 	}
@@ -162,22 +157,19 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, l
 	if err != nil {
 		return nil, err
 	}
-	err = s.write(ctx, func(conn *sql.Conn) (err error) {
-		renewed, err = rows(conn, s.texts["renew"], func(r *store.Renewed) []any {
+	return write(ctx, s.file, func(conn *sql.Conn) ([]store.Renewed, error) {
+		return rows(conn, s.texts["renew"], func(r *store.Renewed) []any {
 			return []any{&r.ID, &r.Attempt, &r.Canceled, text{&r.By.By}, text{&r.By.Note}}
 		}, worker, string(mine), roundUp(lease))
-		return err
 	})
-	return renewed, err
 }
 
 // Finish implements store.Worker.
-func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) (counted []store.RunKey, err error) {
+func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) ([]store.RunKey, error) {
 	if len(results) == 0 {
 		return nil, ctx.Err()
 	}
-	err = s.write(ctx, func(conn *sql.Conn) error {
-		counted = nil
+	return write(ctx, s.file, func(conn *sql.Conn) (counted []store.RunKey, _ error) {
 		end := s.prepareEnd(conn)
 		written := prepare(conn, s.texts["written"])
 		defer end.close()
@@ -188,15 +180,14 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 				counts, err = written.found([]any{r.ID, r.Attempt, worker, string(r.Outcome)}, new(int))
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if counts {
 				counted = append(counted, r.RunKey)
 			}
 		}
-		return nil
+		return counted, nil
 	})
-	return counted, err
 }
 
 // ending are the statements that end an attempt.
@@ -227,13 +218,13 @@ func (e ending) attempt(worker string, r store.Result, took any) (bool, error) {
 }
 
 // Reclaim implements store.Worker.
-func (s *Store) Reclaim(ctx context.Context, limit int) (reclaimed []store.Reclaimed, err error) {
-	err = s.write(ctx, func(conn *sql.Conn) (err error) {
-		reclaimed, err = rows(conn, s.texts["expired"], func(r *store.Reclaimed) []any {
+func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, error) {
+	return write(ctx, s.file, func(conn *sql.Conn) ([]store.Reclaimed, error) {
+		reclaimed, err := rows(conn, s.texts["expired"], func(r *store.Reclaimed) []any {
 			return []any{&r.ID, &r.Attempt, &r.Handler, text{&r.Schedule}, &r.Worker, &r.Dead, &r.Canceled}
 		}, max(0, limit))
 		if err != nil || len(reclaimed) == 0 {
-			return err
+			return nil, err
 		}
 		end := s.prepareEnd(conn)
 		defer end.close()
@@ -246,10 +237,9 @@ func (s *Store) Reclaim(ctx context.Context, limit int) (reclaimed []store.Recla
 			}
 			if _, err := end.attempt(r.Worker, store.Result{RunKey: r.RunKey, Outcome: store.OutcomeLost, State: state,
 				Error: "the lease expired"}, nil); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return nil
+		return reclaimed, nil
 	})
-	return reclaimed, err
 }

@@ -17,53 +17,65 @@ type file struct {
 
 	// turn is held by the one call of this process that writes. The others queue here instead of
 	// trying again and again: SQLite admits one writer at a time, in no order.
-	turn chan struct{}
+	turn chan none
 }
 
 // local is the context of all statements. Only locks take long in SQLite, and those are waited for
 // in Go, so no statement needs to be interrupted.
 var local = context.Background()
 
+// none is the answer of a call that has none.
+type none = struct{}
+
 // read calls do in a transaction that sees one state of the database.
-func (f *file) read(ctx context.Context, do func(*sql.Conn) error) error {
-	return f.transaction(ctx, "BEGIN", do)
+func read[A any](ctx context.Context, f *file, do func(*sql.Conn) (A, error)) (A, error) {
+	return transaction(ctx, f, "BEGIN", do)
 }
 
 // write calls do in a transaction that has the write lock from its begin.
-func (f *file) write(ctx context.Context, do func(*sql.Conn) error) error {
+func write[A any](ctx context.Context, f *file, do func(*sql.Conn) (A, error)) (answer A, _ error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, sqlkit.LastResort)
 		defer cancel()
 	}
 	select {
-	case f.turn <- struct{}{}:
+	case f.turn <- none{}:
 	case <-ctx.Done():
-		return fmt.Errorf("another call of this process has the database: %w", ctx.Err())
+		return answer, fmt.Errorf("durable: another call of this process has the database: %w", ctx.Err())
 	}
 	// If the disk hangs, the call returns with its context, and the next one has its turn: it finds
 	// the file locked.
 	defer func() { <-f.turn }()
-	return f.transaction(ctx, "BEGIN IMMEDIATE", do)
+	return transaction(ctx, f, "BEGIN IMMEDIATE", do)
 }
 
 // transaction calls do in a transaction, which is rolled back if do fails, or ctx has ended. It
-// returns when ctx ends, even if the disk hangs. It calls do again while it fails because of a
-// lock.
-func (f *file) transaction(ctx context.Context, begin string, do func(*sql.Conn) error) error {
-	return f.inTime(ctx, func(ctx context.Context) error {
-		return sqlkit.Patiently(ctx, func() error {
-			return f.with(ctx, func(conn *sql.Conn) error { return inTransaction(ctx, conn, begin, do) })
+// calls do again while it fails because of a lock.
+func transaction[A any](ctx context.Context, f *file, begin string, do func(*sql.Conn) (A, error)) (A, error) {
+	return inTime(ctx, func(ctx context.Context) (answer A, err error) {
+		err = sqlkit.Patiently(ctx, func() error {
+			return f.with(ctx, func(conn *sql.Conn) error {
+				return inTransaction(ctx, conn, begin, func() (err error) {
+					answer, err = do(conn)
+					return err
+				})
+			})
 		})
+		return answer, err
 	})
 }
 
-func (f *file) inTime(ctx context.Context, call func(context.Context) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
+// inTime makes a call that returns when ctx ends, even if the disk hangs, and says what to do about
+// its error. What it calls may go on then, so it shares no variable with its caller.
+func inTime[A any](ctx context.Context, call func(context.Context) (A, error)) (answer A, err error) {
+	if err = ctx.Err(); err == nil {
+		answer, err = sqlkit.InTime(ctx, call)
 	}
-	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) { return none, call(ctx) })
-	return err
+	if err != nil {
+		return *new(A), fmt.Errorf("durable: %w", err)
+	}
+	return answer, nil
 }
 
 // with calls do with a connection on which SQLite itself waits for no lock: its own wait does not
@@ -89,7 +101,7 @@ func (f *file) with(ctx context.Context, do func(*sql.Conn) error) error {
 	})
 }
 
-func inTransaction(ctx context.Context, conn *sql.Conn, begin string, do func(*sql.Conn) error) error {
+func inTransaction(ctx context.Context, conn *sql.Conn, begin string, do func() error) error {
 	exec := func(statement string) error {
 		_, err := conn.ExecContext(local, statement)
 		return err
@@ -108,7 +120,7 @@ func inTransaction(ctx context.Context, conn *sql.Conn, begin string, do func(*s
 			sqlkit.Discard(conn)
 		}
 	}()
-	if err := do(conn); err != nil {
+	if err := do(); err != nil {
 		return err
 	}
 	err := sqlkit.Patiently(ctx, func() error { return exec("COMMIT") })

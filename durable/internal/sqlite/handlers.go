@@ -10,46 +10,44 @@ import (
 
 // SetHandler implements store.Client.
 func (s *Store) SetHandler(ctx context.Context, name string, change store.Override) error {
-	return s.write(ctx, func(conn *sql.Conn) error {
-		var pause, limit any
-		if change.PausedUntil != nil {
-			pause = change.PausedUntil.Microseconds()
-		}
-		if change.MaxConcurrency != nil {
-			limit = *change.MaxConcurrency
-		}
-		_, err := exec(conn, s.texts["set_handler"], name, pause, limit, change.By.By, change.By.Note)
-		return err
+	var paused, limit any
+	if change.PausedUntil != nil {
+		paused = change.PausedUntil.Microseconds()
+	}
+	if change.MaxConcurrency != nil {
+		limit = *change.MaxConcurrency
+	}
+	_, err := write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
+		return exec(conn, s.texts["set_handler"], name, paused, limit, change.By.By, change.By.Note)
 	})
+	return err
 }
 
 // Handlers implements store.Reader.
-func (s *Store) Handlers(ctx context.Context) (list []store.HandlerRow, err error) {
+func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
 	type row struct {
 		store.HandlerRow
 		pause
 	}
-	err = s.read(ctx, func(conn *sql.Conn) error {
+	return read(ctx, s.file, func(conn *sql.Conn) ([]store.HandlerRow, error) {
 		all, err := rows(conn, s.texts["list_handlers"], func(r *row) []any {
 			return []any{&r.Name, &r.MaxConcurrency, &r.Override, &r.By.By, &r.By.Note, at{&r.until}, &r.by, &r.note,
 				at{&r.SeenAt}, &r.Queued, &r.Running, &r.Dead}
 		})
-		list = make([]store.HandlerRow, len(all))
+		list := make([]store.HandlerRow, len(all))
 		for i, r := range all {
 			list[i] = r.HandlerRow
 			list[i].Paused = r.orNil()
 		}
-		return err
+		return list, err
 	})
-	return list, err
 }
 
 // Stats implements store.Worker.
-func (s *Store) Stats(ctx context.Context) (stats store.Stats, err error) {
-	err = s.read(ctx, func(conn *sql.Conn) (err error) {
-		stats = store.Stats{}
+func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
+	return read(ctx, s.file, func(conn *sql.Conn) (stats store.Stats, err error) {
 		if _, err := found(conn, s.texts["overdue"], nil, at{&stats.Now}, at{&stats.Overdue}); err != nil {
-			return err
+			return stats, err
 		}
 		stats.ByHandler, err = rows(conn, s.texts["stats"], func(h *store.HandlerStats) []any {
 			return []any{&h.Handler, &h.Queued, &h.Running, &h.Dead, at{&h.OldestDue}, at{&h.SeenAt}, &h.Paused}
@@ -57,9 +55,8 @@ func (s *Store) Stats(ctx context.Context) (stats store.Stats, err error) {
 		for _, h := range stats.ByHandler {
 			stats.OldestDue = earlier(stats.OldestDue, h.OldestDue)
 		}
-		return err
+		return stats, err
 	})
-	return stats, err
 }
 
 // earlier returns the earlier one of two instants, of which the zero time is none.

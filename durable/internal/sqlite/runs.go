@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -16,67 +17,84 @@ import (
 
 // Insert implements store.Client.
 func (s *Store) Insert(ctx context.Context, tx store.Tx, run store.NewRun) (id int64, fresh bool, err error) {
+	run.Payload = bytes.Clone(run.Payload) // after ctx has ended, the statement may be executed still
+	var got inserted
 	if tx == nil {
-		err = s.write(ctx, func(conn *sql.Conn) error {
-			id, fresh, err = s.insert(run, func(query string, args []any, id *int64) (bool, error) {
+		got, err = write(ctx, s.file, func(conn *sql.Conn) (inserted, error) {
+			return s.insert(run, func(query string, args []any, id *int64) (bool, error) {
 				return found(conn, query, args, id)
 			})
-			return err
 		})
-		return id, fresh, err
-	}
-	type answer struct {
-		id    int64
-		fresh bool
-	}
-	if err := ctx.Err(); err != nil {
-		return 0, false, err
-	}
-	a, err := sqlkit.InTime(ctx, func(ctx context.Context) (a answer, err error) {
-		a.id, a.fresh, err = s.insert(run, func(query string, args []any, id *int64) (bool, error) {
-			err := tx.QueryRow(ctx, query, args...).Scan(id)
-			if errors.Is(err, sql.ErrNoRows) {
-				return false, nil
-			}
-			return err == nil, err
+	} else {
+		got, err = inTime(ctx, func(ctx context.Context) (inserted, error) {
+			return s.insert(run, func(query string, args []any, id *int64) (bool, error) {
+				err := tx.QueryRow(ctx, query, args...).Scan(id)
+				if errors.Is(err, sql.ErrNoRows) {
+					return false, nil
+				}
+				if state := sqlkit.State(err); state != "" {
+					return false, otherDatabaseError{state, err}
+				}
+				return err == nil, err
+			})
 		})
-		return a, err
-	})
-	return a.id, a.fresh, err
+	}
+	return got.id, got.fresh, err
 }
 
-func (s *Store) insert(run store.NewRun, query func(string, []any, *int64) (bool, error)) (id int64, fresh bool,
-	err error) {
-	if fresh, err = query(s.texts["insert"], insertArgs(run), &id); fresh || err != nil {
-		return id, fresh, err
+// inserted is a run, and whether it was queued now.
+type inserted struct {
+	id    int64
+	fresh bool
+}
+
+func (s *Store) insert(run store.NewRun, query func(string, []any, *int64) (bool, error)) (got inserted, err error) {
+	if got.fresh, err = query(s.texts["insert"], insertArgs(run), &got.id); got.fresh || err != nil {
+		return got, err
 	}
-	there, err := query(s.texts["by_key"], []any{run.Handler, run.Key}, &id)
+	there, err := query(s.texts["by_key"], []any{run.Handler, run.Key}, &got.id)
 	if err == nil && !there {
 		err = errors.New("the tick has its run already, or another one of its schedule waits")
 	}
-	return id, false, err
+	return got, err
 }
 
+// insertArgs are those of insert.sql.
+func insertArgs(r store.NewRun) []any {
+	return []any{r.Handler, orNil(r.Schedule), micros(r.DueAt), r.Backfill, micros(r.RunAt), r.RunIn.Microseconds(),
+		r.Priority, r.MaxAttempts, orNil(r.Key), r.Payload, r.By.By, r.By.Note}
+}
+
+// An otherDatabaseError is the error of a transaction of Postgres, or of some other server, that was
+// passed for one of SQLite. It leaves out what that database has said, which is that it does not
+// understand SQLite's SQL.
+type otherDatabaseError struct {
+	state string
+	err   error
+}
+
+func (e otherDatabaseError) Error() string {
+	return fmt.Sprintf("the transaction is not one of the SQLite database of this store (SQLSTATE %s)", e.state)
+}
+
+func (e otherDatabaseError) Unwrap() error { return e.err }
+
 // Cancel implements store.Client.
-func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (was store.State, err error) {
-	err = s.write(ctx, func(conn *sql.Conn) error {
-		was = ""
+func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.State, error) {
+	return write(ctx, s.file, func(conn *sql.Conn) (was store.State, _ error) {
 		_, err := found(conn, s.fill("SELECT state FROM {runs} WHERE id = ?1"), []any{id}, &was)
 		if err == nil && (was == store.StateQueued || was == store.StateRunning) {
 			_, err = exec(conn, s.texts["cancel"], id, by.By, by.Note)
 		}
-		return err
+		return was, err
 	})
-	return was, err
 }
 
 // Requeue implements store.Client.
 func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin) (int, error) {
 	where, args := filter(which, by.By, by.Note)
-	var n int64
-	err := s.write(ctx, func(conn *sql.Conn) (err error) {
-		n, err = exec(conn, s.texts["requeue"]+" AND "+where, args...)
-		return err
+	n, err := write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
+		return exec(conn, s.texts["requeue"]+" AND "+where, args...)
 	})
 	return int(n), err
 }
@@ -120,62 +138,64 @@ func filter(f store.Filter, args ...any) (string, []any) {
 }
 
 // Runs implements store.Reader.
-func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) (runs []store.Run, err error) {
+func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) ([]store.Run, error) {
 	where, args := filter(which, max(0, limit))
 	order := "id"
 	if len(which.States) > 0 && !slices.Contains(which.States, store.StateSucceeded) {
 		order = "+id" // few runs are in the other states: SQLite finds them by an index, and sorts them
 	}
-	err = s.read(ctx, func(conn *sql.Conn) (err error) {
-		runs, err = rows(conn, s.fill("SELECT {run} FROM {runs} WHERE ")+where+" ORDER BY "+order+" DESC LIMIT ?1",
-			columns, args...)
-		return err
+	return read(ctx, s.file, func(conn *sql.Conn) ([]store.Run, error) {
+		return rows(conn, s.fill("SELECT {run} FROM {runs} WHERE ")+where+" ORDER BY "+order+" DESC LIMIT ?1", columns,
+			args...)
 	})
-	return runs, err
 }
 
 // Run implements store.Reader.
-func (s *Store) Run(ctx context.Context, id int64) (run store.Run, attempts []store.Attempt, ok bool, err error) {
-	err = s.read(ctx, func(conn *sql.Conn) error {
-		run = store.Run{}
-		ok, err = found(conn, s.fill("SELECT {run}, payload FROM {runs} WHERE id = ?1"), []any{id},
-			append(columns(&run), &run.Payload)...)
-		if err != nil || !ok {
-			return err
+func (s *Store) Run(ctx context.Context, id int64) (store.Run, []store.Attempt, bool, error) {
+	type answer struct {
+		run      store.Run
+		attempts []store.Attempt
+		ok       bool
+	}
+	a, err := read(ctx, s.file, func(conn *sql.Conn) (a answer, err error) {
+		a.ok, err = found(conn, s.fill("SELECT {run}, payload FROM {runs} WHERE id = ?1"), []any{id},
+			append(columns(&a.run), &a.run.Payload)...)
+		if err != nil || !a.ok {
+			return a, err
 		}
-		attempts, err = rows(conn, s.fill("SELECT attempt, worker, started_at, finished_at, outcome, error "+
+		a.attempts, err = rows(conn, s.fill("SELECT attempt, worker, started_at, finished_at, outcome, error "+
 			"FROM {attempts} WHERE run_id = ?1 ORDER BY attempt"), func(a *store.Attempt) []any {
 			return []any{&a.Attempt, &a.Worker, at{&a.StartedAt}, at{&a.FinishedAt}, &a.Outcome, &a.Error}
 		}, id)
-		return err
+		return a, err
 	})
-	return run, attempts, ok, err
+	return a.run, a.attempts, a.ok, err
 }
 
 // Sweep implements store.Worker.
-func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (deleted int, err error) {
+func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (int, error) {
 	if limit <= 0 {
 		return 0, ctx.Err()
 	}
-	err = s.write(ctx, func(conn *sql.Conn) error {
-		deleted = 0
+	return write(ctx, s.file, func(conn *sql.Conn) (deleted int, _ error) {
 		old, err := rows(conn, s.texts["old"], func(id *int64) []any { return []any{id} }, r.Succeeded.Microseconds(),
 			r.Dead.Microseconds(), r.Canceled.Microseconds(), limit)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if len(old) > 0 {
-			ids, err := json.Marshal(old)
-			if err != nil {
-				return err
+		ids, err := json.Marshal(old)
+		if err != nil {
+			return 0, err
+		}
+		for _, statement := range []string{
+			"DELETE FROM {attempts} WHERE run_id IN (SELECT value FROM json_each(?1))",
+			"DELETE FROM {runs} WHERE id IN (SELECT value FROM json_each(?1))",
+		} {
+			if len(old) == 0 {
+				break
 			}
-			for _, statement := range []string{
-				"DELETE FROM {attempts} WHERE run_id IN (SELECT value FROM json_each(?1))",
-				"DELETE FROM {runs} WHERE id IN (SELECT value FROM json_each(?1))",
-			} {
-				if _, err := exec(conn, s.fill(statement), string(ids)); err != nil {
-					return err
-				}
+			if _, err := exec(conn, s.fill(statement), string(ids)); err != nil {
+				return 0, err
 			}
 		}
 		deleted = len(old)
@@ -186,11 +206,10 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 			n, err := exec(conn, s.fill("DELETE FROM "+table+" WHERE name IN (SELECT name FROM "+table+
 				" WHERE name <> '' AND seen_at < {now} - ?1 LIMIT ?2)"), r.Unseen.Microseconds(), limit-deleted)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			deleted += int(n)
 		}
-		return nil
+		return deleted, nil
 	})
-	return deleted, err
 }

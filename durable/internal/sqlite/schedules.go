@@ -11,132 +11,132 @@ import (
 // Register implements store.Worker.
 func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
 	takeOver bool) error {
-	return s.write(ctx, func(conn *sql.Conn) error {
+	_, err := write(ctx, s.file, func(conn *sql.Conn) (answer none, _ error) {
 		handler, schedule := prepare(conn, s.texts["register_handler"]), prepare(conn, s.texts["register_schedule"])
 		defer handler.close()
 		defer schedule.close()
 		for _, h := range handlers {
 			if _, err := handler.exec(h.Name, h.MaxConcurrency); err != nil {
-				return err
+				return answer, err
 			}
 		}
 		for _, c := range schedules {
 			if _, err := schedule.exec(c.Name, c.Handler, c.Spec, c.Text, takeOver); err != nil {
-				return err
+				return answer, err
 			}
 		}
-		return nil
+		return answer, nil
 	})
+	return err
 }
 
 // Due implements store.Worker.
-func (s *Store) Due(ctx context.Context) (due store.Due, err error) {
-	err = s.read(ctx, func(conn *sql.Conn) (err error) {
-		due = store.Due{}
+func (s *Store) Due(ctx context.Context) (store.Due, error) {
+	return read(ctx, s.file, func(conn *sql.Conn) (due store.Due, err error) {
 		if _, err := found(conn, s.texts["next_due"], nil, at{&due.Now}, at{&due.Next}); err != nil {
-			return err
+			return due, err
 		}
 		due.Schedules, err = rows(conn, s.texts["due"], func(d *store.DueSchedule) []any {
 			return []any{&d.Name, &d.Spec, &d.NextSpec, at{&d.NextDueAt}, &d.Paused}
 		}, due.Now.UnixMicro())
-		return err
+		return due, err
 	})
-	return due, err
 }
 
 // Materialize implements store.Worker.
-func (s *Store) Materialize(ctx context.Context, plans []store.Plan) (done []store.Materialized, err error) {
+func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Materialized, error) {
 	if len(plans) == 0 {
 		return nil, ctx.Err()
 	}
-	err = s.write(ctx, func(conn *sql.Conn) error {
-		done = nil
-		move, insert, count := prepare(conn, s.texts["materialized"]), prepare(conn, s.texts["insert"]),
-			prepare(conn, s.texts["count_ticks"])
-		defer move.close()
-		defer insert.close()
-		defer count.close()
-		for _, p := range plans {
-			moved, err := move.exec(p.Schedule.Name, p.Schedule.Spec, p.Schedule.NextSpec, micros(p.Schedule.NextDueAt),
-				micros(p.Next), micros(p.Last), p.Coalesced, p.Skipped, p.Paused, p.Schedule.Paused)
+	return write(ctx, s.file, func(conn *sql.Conn) (done []store.Materialized, _ error) {
+		p := planner{prepare(conn, s.texts["materialized"]), prepare(conn, s.texts["insert"]),
+			prepare(conn, s.texts["count_ticks"])}
+		defer p.close()
+		for _, plan := range plans {
+			m, ok, err := p.carryOut(plan)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if moved == 0 {
-				continue // another process was faster
+			if ok {
+				done = append(done, m)
 			}
-			m := store.Materialized{Schedule: p.Schedule.Name, Coalesced: p.Coalesced, Skipped: p.Skipped,
-				Paused: p.Paused}
-			for _, run := range p.Runs {
-				var id int64
-				fresh, err := insert.found(insertArgs(run), &id)
-				if err != nil {
-					return err
-				}
-				if fresh {
-					m.Queued++
-				} else {
-					m.Coalesced++
-				}
-			}
-			if len(p.Runs) > 0 {
-				if _, err := count.exec(m.Schedule, m.Queued, m.Coalesced-p.Coalesced); err != nil {
-					return err
-				}
-			}
-			done = append(done, m)
 		}
-		return nil
+		return done, nil
 	})
-	return done, err
 }
 
-// insertArgs are those of insert.sql.
-func insertArgs(r store.NewRun) []any {
-	return []any{r.Handler, orNil(r.Schedule), micros(r.DueAt), r.Backfill, micros(r.RunAt), r.RunIn.Microseconds(),
-		r.Priority, r.MaxAttempts, orNil(r.Key), r.Payload, r.By.By, r.By.Note}
+// A planner has the statements that carry out plans.
+type planner struct{ move, insert, count statement }
+
+func (p planner) close() {
+	p.move.close()
+	p.insert.close()
+	p.count.close()
+}
+
+// carryOut carries out a plan. ok is false if another process was faster.
+func (p planner) carryOut(plan store.Plan) (m store.Materialized, ok bool, err error) {
+	is := plan.Schedule
+	moved, err := p.move.exec(is.Name, is.Spec, is.NextSpec, micros(is.NextDueAt), is.Paused, micros(plan.Next),
+		micros(plan.Last), plan.Coalesced, plan.Skipped, plan.Paused)
+	if err != nil || moved == 0 {
+		return m, false, err
+	}
+	m = store.Materialized{Schedule: is.Name, Coalesced: plan.Coalesced, Skipped: plan.Skipped, Paused: plan.Paused}
+	for _, run := range plan.Runs {
+		fresh, err := p.insert.found(insertArgs(run), new(int64))
+		if err != nil {
+			return m, false, err
+		}
+		if fresh {
+			m.Queued++
+		} else {
+			m.Coalesced++
+		}
+	}
+	if len(plan.Runs) > 0 {
+		_, err = p.count.exec(m.Schedule, m.Queued, m.Coalesced-plan.Coalesced)
+	}
+	return m, true, err
 }
 
 // SetSchedule implements store.Client.
 func (s *Store) SetSchedule(ctx context.Context, name string, change store.Override) error {
-	return s.write(ctx, func(conn *sql.Conn) error {
-		if change.PausedUntil == nil {
-			return nil
-		}
-		_, err := exec(conn, s.texts["set_schedule"], name, change.PausedUntil.Microseconds(), change.By.By, change.By.Note)
-		return err
+	if change.PausedUntil == nil {
+		return ctx.Err()
+	}
+	_, err := write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
+		return exec(conn, s.texts["set_schedule"], name, change.PausedUntil.Microseconds(), change.By.By, change.By.Note)
 	})
+	return err
 }
 
 // Forget implements store.Client.
-func (s *Store) Forget(ctx context.Context, schedule string) (ok bool, err error) {
-	err = s.write(ctx, func(conn *sql.Conn) error {
-		n, err := exec(conn, s.fill("DELETE FROM {schedules} WHERE name = ?1"), schedule)
-		ok = n > 0
-		return err
+func (s *Store) Forget(ctx context.Context, schedule string) (bool, error) {
+	n, err := write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
+		return exec(conn, s.fill("DELETE FROM {schedules} WHERE name = ?1"), schedule)
 	})
-	return ok, err
+	return n > 0, err
 }
 
 // Schedules implements store.Reader.
-func (s *Store) Schedules(ctx context.Context) (list []store.ScheduleRow, err error) {
+func (s *Store) Schedules(ctx context.Context) ([]store.ScheduleRow, error) {
 	type row struct {
 		store.ScheduleRow
 		pause
 	}
-	err = s.read(ctx, func(conn *sql.Conn) error {
+	return read(ctx, s.file, func(conn *sql.Conn) ([]store.ScheduleRow, error) {
 		all, err := rows(conn, s.texts["list_schedules"], func(r *row) []any {
 			return []any{&r.Name, &r.Handler, &r.Spec, &r.Text, at{&r.NextDueAt}, at{&r.LastDueAt}, at{&r.SeenAt},
 				at{&r.until}, &r.by, &r.note, &r.Queued, &r.Coalesced, &r.Skipped, &r.PausedTicks}
 		})
-		list = make([]store.ScheduleRow, len(all))
+		list := make([]store.ScheduleRow, len(all))
 		for i, r := range all {
 			list[i] = r.ScheduleRow
 			list[i].Paused = r.orNil()
 		}
-		return err
+		return list, err
 	})
-	return list, err
 }
 
 // pause is what a row has of a pause.

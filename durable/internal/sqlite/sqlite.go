@@ -21,6 +21,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
@@ -45,34 +47,48 @@ type Store struct {
 	texts   map[string]string // the statements, by the names of their files
 
 	mu        sync.Mutex
-	listeners map[chan struct{}]bool // each has a buffer of one
+	listeners map[chan none]bool // each has a buffer of one
 }
 
 var _ store.Store = (*Store)(nil)
 
-// CheckName refuses names of tables that SQLite would refuse later.
-func CheckName(table string) error {
-	if strings.HasPrefix(strings.ToLower(table), "sqlite_") {
-		return fmt.Errorf("TableName %q: SQLite keeps names that begin with sqlite_ to itself", table)
-	}
-	return nil
-}
+// maxTableName is what Postgres allows, so that a name fits both.
+const maxTableName = 40
 
-// New returns the store of the tables of which the names begin with table. It does not open the
-// file.
-func New(db *sql.DB, table string) *Store {
+// New returns the store of the tables of which the names begin with table, and a fault of its
+// arguments. It does not open the file.
+func New(db *sql.DB, table string) (*Store, error) {
+	var faults []error
+	// Braces are the placeholders of the statements.
+	if table == "" || !utf8.ValidString(table) || strings.ContainsFunc(table, unicode.IsControl) ||
+		len(table) > maxTableName || strings.ContainsAny(table, "{}") {
+		faults = append(faults, fmt.Errorf(
+			"durable: %w: TableName %q: use text without braces and control characters, at most %d bytes",
+			dlock.ErrSetup, table, maxTableName))
+	}
+	if strings.HasPrefix(strings.ToLower(table), "sqlite_") {
+		faults = append(faults, fmt.Errorf("durable: %w: TableName %q: SQLite keeps names that begin with sqlite_ to "+
+			"itself", dlock.ErrSetup, table))
+	}
+	if db == nil {
+		faults = append(faults, fmt.Errorf("durable: %w: no *sql.DB: pass one", dlock.ErrSetup))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
 	d := sqlmigrate.DialectSQLite
 	s := &Store{
-		file:  &file{db: db, turn: make(chan struct{}, 1)},
-		names: map[string]string{"now": now}, texts: map[string]string{}, listeners: map[chan struct{}]bool{},
+		file:  &file{db: db, turn: make(chan none, 1)},
+		names: map[string]string{"now": now}, texts: map[string]string{}, listeners: map[chan none]bool{},
 	}
 	for _, suffix := range []string{"schedules", "runs", "attempts", "handlers"} {
 		s.names[suffix] = d.Qualified("main", table+"_"+suffix) // not a temporary table of that name
 	}
 	s.names["runs_name"] = d.Quote(table + "_runs")
 	for _, suffix := range []string{"tick", "waits", "key", "claim", "running", "dead", "ended"} {
-		s.names[suffix+"_in"] = d.Qualified("main", table+"_"+suffix)
-		s.indexes = append(s.indexes, table+"_"+suffix)
+		index := table + "_runs_" + suffix
+		s.names[suffix+"_in"] = d.Qualified("main", index)
+		s.indexes = append(s.indexes, index)
 	}
 	all, err := fs.Glob(files, "*.sql")
 	for _, name := range all {
@@ -90,7 +106,7 @@ func New(db *sql.DB, table string) *Store {
 	s.schema = sqlmigrate.Schema{Dialect: d, Schema: "main", Name: table, Table: table + "_runs",
 		Migrations: [][]string{sqlmigrate.Statements(s.texts["schema"])},
 		Repeat:     sqlmigrate.Statements(s.texts["indexes"])}
-	return s
+	return s, nil
 }
 
 // fill fills the names of the tables into a statement.
@@ -102,28 +118,29 @@ func (s *Store) String() string { return "sqlite" }
 // transaction, where migration tools would execute it.
 func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
 
-// ErrSchema is matched by the errors of Verify and Migrate when the tables are missing, old, or
-// different from those of Schema. It matches dlock.ErrSetup.
-var ErrSchema = fmt.Errorf("%w: the schema is not right", dlock.ErrSetup)
+// errSchema is matched by errors of Migrate and Verify when tables are missing, old, or different
+// from those of Schema.
+var errSchema = fmt.Errorf("durable: %w: the schema is not right", dlock.ErrSetup)
 
 // Migrate implements store.Store.
 func (s *Store) Migrate(ctx context.Context) error {
 	missing := s.Verify(ctx)
-	if !errors.Is(missing, ErrSchema) {
+	if !errors.Is(missing, errSchema) {
 		return missing
 	}
-	// Those who read and those who write do not wait for each other in this journal.
-	err := s.inTime(ctx, func(ctx context.Context) error {
-		return sqlkit.Patiently(ctx, func() error {
+	_, err := inTime(ctx, func(ctx context.Context) (none, error) {
+		// Those who read and those who write do not wait for each other in this journal.
+		err := sqlkit.Patiently(ctx, func() error {
 			return s.with(ctx, func(conn *sql.Conn) error {
 				_, err := conn.ExecContext(local, "PRAGMA main.journal_mode = wal")
 				return err
 			})
 		})
+		if err == nil {
+			err = s.schema.Up(ctx, s.db)
+		}
+		return none{}, err
 	})
-	if err == nil {
-		err = s.inTime(ctx, func(ctx context.Context) error { return s.schema.Up(ctx, s.db) })
-	}
 	switch {
 	case sqlmigrate.Passes(err):
 		return fmt.Errorf("migrate: %w", err)
@@ -133,60 +150,64 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return s.Verify(ctx)
 }
 
-// Verify implements store.Store. It has SQLite compile the statements that name all columns.
+// Verify implements store.Store.
 func (s *Store) Verify(ctx context.Context) error {
-	var faults []string
-	err := s.read(ctx, func(conn *sql.Conn) error {
-		faults = nil
-		for _, name := range []string{"register_handler", "register_schedule", "materialized", "insert", "claim",
-			"finish", "attempt", "requeue", "set_handler", "set_schedule", "list_schedules", "list_handlers"} {
-			statement := prepare(conn, s.texts[name])
-			statement.close()
-			if err := statement.err; sqlkit.Passes(err) {
-				return err
-			} else if err != nil && !slices.Contains(faults, err.Error()) {
-				faults = append(faults, err.Error())
-			}
-		}
-		if len(faults) > 0 {
-			return nil
-		}
-		for _, index := range s.indexes {
-			var there bool
-			if err := conn.QueryRowContext(local, "SELECT EXISTS (SELECT 1 FROM main.sqlite_schema "+
-				"WHERE type = 'index' AND name = ?1 COLLATE NOCASE)", index).Scan(&there); err != nil {
-				return err
-			}
-			if !there {
-				faults = append(faults, "there is no index "+index)
-			}
-		}
-		var latest int64
-		_, err := found(conn, s.schema.LatestQuery(), nil, &latest)
-		if err := s.schema.Missing(latest, err); errors.Is(err, sqlmigrate.ErrPending) {
-			faults = append(faults, err.Error())
-		} else if err != nil {
-			return err
-		}
-		return nil
-	})
-	if err == nil && len(faults) > 0 {
-		err = fmt.Errorf("%w: call Migrate, or execute Schema (a database in memory is one for each connection: call "+
-			"db.SetMaxOpenConns(1)):\n%s", ErrSchema, strings.Join(faults, "\n"))
+	faults, err := read(ctx, s.file, s.faults)
+	if err != nil {
+		return err
 	}
-	return cmp.Or(err, s.writable(ctx))
+	if len(faults) > 0 {
+		return fmt.Errorf("%w: call Migrate, or execute Schema (a database in memory is one for each connection: call "+
+			"db.SetMaxOpenConns(1)):\n%s", errSchema, strings.Join(faults, "\n"))
+	}
+	_, err = inTime(ctx, func(ctx context.Context) (none, error) { return none{}, s.writable(ctx) })
+	return err
+}
+
+// faults tells how the tables differ from those of Schema. It has SQLite compile the statements that
+// name all columns.
+func (s *Store) faults(conn *sql.Conn) (faults []string, _ error) {
+	for _, name := range []string{"register_handler", "register_schedule", "materialized", "insert", "claim",
+		"finish", "attempt", "requeue", "set_handler", "set_schedule", "list_schedules", "list_handlers"} {
+		statement := prepare(conn, s.texts[name])
+		statement.close()
+		if err := statement.err; sqlkit.Passes(err) {
+			return nil, err
+		} else if err != nil && !slices.Contains(faults, err.Error()) {
+			faults = append(faults, err.Error())
+		}
+	}
+	if len(faults) > 0 {
+		return faults, nil
+	}
+	for _, index := range s.indexes {
+		there, err := found(conn, "SELECT 1 FROM main.sqlite_schema WHERE type = 'index' AND name = ?1 COLLATE NOCASE",
+			[]any{index}, new(int))
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			faults = append(faults, "there is no index "+index)
+		}
+	}
+	var latest int64
+	_, err := found(conn, s.schema.LatestQuery(), nil, &latest)
+	if err := s.schema.Missing(latest, err); errors.Is(err, sqlmigrate.ErrPending) {
+		faults = append(faults, err.Error())
+	} else if err != nil {
+		return nil, err
+	}
+	return faults, nil
 }
 
 // writable finds out at start-up what the first write would otherwise report.
 func (s *Store) writable(ctx context.Context) error {
-	return s.inTime(ctx, func(ctx context.Context) error {
-		return s.with(ctx, func(conn *sql.Conn) error {
-			_, err := conn.ExecContext(local, s.fill("DELETE FROM {attempts} WHERE run_id = -1")) // there is none
-			if sqlkit.SQLiteLocked(err) {
-				return nil // somebody else writes, so it can be done
-			}
-			return err
-		})
+	return s.with(ctx, func(conn *sql.Conn) error {
+		_, err := conn.ExecContext(local, s.fill("DELETE FROM {attempts} WHERE run_id = -1")) // there is none
+		if sqlkit.SQLiteLocked(err) {
+			return nil // somebody else writes, so it can be done
+		}
+		return err
 	})
 }
 
@@ -199,7 +220,7 @@ func (s *Store) Notify(ctx context.Context) error {
 	defer s.mu.Unlock()
 	for heard := range s.listeners {
 		select {
-		case heard <- struct{}{}:
+		case heard <- none{}:
 		default: // it has not looked yet since the last one
 		}
 	}
@@ -208,7 +229,7 @@ func (s *Store) Notify(ctx context.Context) error {
 
 // Listen implements store.Worker, within this process.
 func (s *Store) Listen(ctx context.Context, woken func()) error {
-	heard := make(chan struct{}, 1)
+	heard := make(chan none, 1)
 	s.mu.Lock()
 	s.listeners[heard] = true
 	s.mu.Unlock()

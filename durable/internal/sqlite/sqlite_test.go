@@ -31,6 +31,16 @@ func open(t testing.TB, dsn string) *sql.DB {
 // dsn names a file, to which commits are not synced: no test cuts the power.
 func dsn(path string) string { return "file:" + path + "?_pragma=synchronous(off)" }
 
+// on returns the store in a pool.
+func on(t testing.TB, db *sql.DB) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.New(db, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // migrated makes the tables.
 func migrated(t testing.TB, s store.Store) store.Store {
 	t.Helper()
@@ -45,7 +55,7 @@ func TestSQLite(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) func() store.Store {
 			path := filepath.Join(t.TempDir(), "durable.db")
-			next := func() store.Store { return sqlite.New(open(t, dsn(path)), table) }
+			next := func() store.Store { return on(t, open(t, dsn(path))) }
 			migrated(t, next())
 			return next
 		},
