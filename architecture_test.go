@@ -81,6 +81,9 @@ var rules = []rule{
 			"wired by functions, too"},
 	{"oteltickslot", []string{"dlock", "timer", "go.opentelemetry.io/otel"},
 		"it is a module of its own, which keeps OpenTelemetry from users without it"},
+	{"durable/internal/sqlite", []string{"dlock", "durable/internal/store", "internal/sqlkit", "internal/sqlmigrate"},
+		"a database is added, or taken out, as one folder: it knows neither a worker nor another database, and its " +
+			"user brings the driver"},
 	{"durable/internal/store", nil, "it is the seam: a database implements it without knowing a worker, and a worker " +
 		"calls it without knowing a database"},
 	{"durable/internal/storetest", []string{"durable/internal/store", "internal/testkit"},

@@ -7,8 +7,8 @@ CREATE UNIQUE INDEX IF NOT EXISTS {waits_in} ON {runs_name} (schedule)
 
 CREATE UNIQUE INDEX IF NOT EXISTS {key_in} ON {runs_name} (handler, key) WHERE key IS NOT NULL;
 
--- Finds what to claim, in the order in which it is claimed. Here and below, state is in the index so
--- that SQLite need not look into the table for it.
+-- Finds what to claim, in the order in which it is claimed. Here and below, state is in the index
+-- so that SQLite need not look into the table for it.
 CREATE INDEX IF NOT EXISTS {claim_in} ON {runs_name} (handler, priority, run_at, id, state)
 	WHERE state = 'queued';
 

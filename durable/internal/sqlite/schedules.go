@@ -106,7 +106,8 @@ func (s *Store) SetSchedule(ctx context.Context, name string, change store.Overr
 		return ctx.Err()
 	}
 	_, err := write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
-		return exec(conn, s.texts["set_schedule"], name, change.PausedUntil.Microseconds(), change.By.By, change.By.Note)
+		return exec(conn, s.texts["set_schedule"], name, change.PausedUntil.Microseconds(), change.By.By,
+			change.By.Note)
 	})
 	return err
 }

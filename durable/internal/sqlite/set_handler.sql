@@ -1,5 +1,5 @@
--- ?1 name; ?2 how long it is paused, 0: not any more; ?3 the override, -1: none; nothing leaves what
--- is there; ?4 who, ?5 why
+-- ?1 name; ?2 how long it is paused, 0: not any more; ?3 the override, -1: none; nothing leaves
+-- what is there; ?4 who, ?5 why
 INSERT INTO {handlers} AS h (name, paused_until, paused_by, paused_note, override, override_by, override_note)
 VALUES (?1,
 	CASE WHEN ?2 > 0 THEN {now} + ?2 END, CASE WHEN ?2 > 0 THEN ?4 ELSE '' END, CASE WHEN ?2 > 0 THEN ?5 ELSE '' END,
