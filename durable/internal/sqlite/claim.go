@@ -202,8 +202,8 @@ func (e ending) close() {
 	e.finish.close()
 }
 
-// attempt ends the attempt of a worker, and reports whether it still went on. took is in µs, nil: until
-// now.
+// attempt ends the attempt of a worker, and reports whether it still went on. took is in µs, nil:
+// until now.
 func (e ending) attempt(worker string, r store.Result, took any) (bool, error) {
 	n, err := e.insert.exec(r.ID, r.Attempt, worker, string(r.Outcome), r.Error, took)
 	if err != nil || n == 0 {

@@ -65,9 +65,9 @@ func insertArgs(r store.NewRun) []any {
 		r.Priority, r.MaxAttempts, orNil(r.Key), r.Payload, r.By.By, r.By.Note}
 }
 
-// An otherDatabaseError is the error of a transaction of Postgres, or of some other server, that was
-// passed for one of SQLite. It leaves out what that database has said, which is that it does not
-// understand SQLite's SQL.
+// An otherDatabaseError is the error of a transaction of Postgres, or of some other server, that
+// was passed for one of SQLite. It leaves out what that database has said, which is that it does
+// not understand SQLite's SQL.
 type otherDatabaseError struct {
 	state string
 	err   error

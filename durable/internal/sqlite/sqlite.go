@@ -2,8 +2,8 @@
 // any driver for database/sql.
 //
 // SQLite has one write lock per file, and a method that writes is one transaction that has it from
-// its begin. So there are no rows that others have locked, and what a method decides in Go from what
-// it has read is still so when it writes.
+// its begin. So there are no rows that others have locked, and what a method decides in Go from
+// what it has read is still so when it writes.
 //
 // Processes cannot wake each other: what another one has queued is found by polling. Notify wakes
 // those who Listen on the same Store.
@@ -34,8 +34,8 @@ import (
 var files embed.FS
 
 // now is the current time in µs, exact to the millisecond. SQLite's clock is the machine's; it is
-// constant within a statement. julianday is the oldest function with milliseconds; round removes the
-// error of its float64.
+// constant within a statement. julianday is the oldest function with milliseconds; round removes
+// the error of its float64.
 const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
 
 // Store implements store.Store.
@@ -164,8 +164,8 @@ func (s *Store) Verify(ctx context.Context) error {
 	return err
 }
 
-// faults tells how the tables differ from those of Schema. It has SQLite compile the statements that
-// name all columns.
+// faults tells how the tables differ from those of Schema. It has SQLite compile the statements
+// that name all columns.
 func (s *Store) faults(conn *sql.Conn) (faults []string, _ error) {
 	for _, name := range []string{"register_handler", "register_schedule", "materialized", "insert", "claim",
 		"finish", "attempt", "requeue", "set_handler", "set_schedule", "list_schedules", "list_handlers"} {
