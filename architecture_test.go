@@ -81,6 +81,9 @@ var rules = []rule{
 			"wired by functions, too"},
 	{"oteltickslot", []string{"dlock", "timer", "go.opentelemetry.io/otel"},
 		"it is a module of its own, which keeps OpenTelemetry from users without it"},
+	{"durable", []string{"dlock", "durable/internal/sqlite", "durable/internal/store", "internal/notify",
+		"internal/retention", "schedule", "github.com/prometheus/client_golang/"},
+		"it brings its own locks, and keeps its own rows: it needs no store of locks, no timers and no leader"},
 	{"durable/internal/sqlite", []string{"dlock", "durable/internal/store", "internal/sqlkit", "internal/sqlmigrate"},
 		"a database is added, or taken out, as one folder: it knows neither a worker nor another database, and its " +
 			"user brings the driver"},

@@ -2,21 +2,60 @@ package durable
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A Store keeps schedules, runs and attempts in a database. Make one with Postgres or SQLite.
+// A Store keeps schedules, runs and attempts in a database. Make one with Postgres or SQLite. Its
+// methods may be called from any goroutine, and return when their context ends. An error matches
+// dlock.ErrSetup if the database answers, but somebody has to set something up: tables, a right, or
+// an option.
 type Store struct {
 	store store.Store
 	fault error // of the options; every method returns it
 }
 
+// ready returns why a call is not made.
+func (s *Store) ready(ctx context.Context) error {
+	switch {
+	case s == nil || s.store == nil && s.fault == nil:
+		return errNoStore
+	case s.fault != nil:
+		return s.fault
+	case ctx == nil:
+		return errNilContext
+	}
+	return nil
+}
+
 // Migrate creates or upgrades the tables. Any number of hosts may call it, at the same time and at
 // every start; once everything is there, also as a user who may not create anything.
 func (s *Store) Migrate(ctx context.Context) error {
-	if s.fault != nil {
-		return s.fault
+	if err := s.ready(ctx); err != nil {
+		return err
 	}
 	return s.store.Migrate(ctx)
 }
+
+// Verify returns nil if the tables are as this version needs them, and an error that matches
+// dlock.ErrSetup if not. Call it at start-up if something else applies the schema.
+func (s *Store) Verify(ctx context.Context) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	return s.store.Verify(ctx)
+}
+
+// Schema returns the statements that Migrate executes on an empty database, with the records of
+// what was applied, for those who apply their own migrations. Each migration begins with a comment
+// that has its number.
+func (s *Store) Schema() ([]string, error) {
+	if err := s.ready(context.Background()); err != nil {
+		return nil, err
+	}
+	return s.store.Schema()
+}
+
+// ErrNoRun is matched by the error for a run that does not exist, or does not any more.
+var ErrNoRun = errors.New("durable: there is no such run")

@@ -45,11 +45,8 @@ type Tx = store.Tx
 // run may be queued or not: repeat it with a Key.
 func (s *Store) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
-	if s.fault != nil {
-		return 0, s.fault
-	}
-	if ctx == nil {
-		return 0, errNilContext
+	if err := s.ready(ctx); err != nil {
+		return 0, err
 	}
 	if err := checkTrigger(handler, payload, options); err != nil {
 		return 0, fmt.Errorf("durable: handler %.60q: not triggered: %w", handler, err)
@@ -96,8 +93,8 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 // runs now and not within their PollInterval. Call it after the commit of what has triggered many
 // runs or urgent ones. It is a hint, and nothing depends on it.
 func (s *Store) Notify(ctx context.Context) error {
-	if s.fault != nil {
-		return s.fault
+	if err := s.ready(ctx); err != nil {
+		return err
 	}
 	return s.store.Notify(ctx)
 }

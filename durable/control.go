@@ -1,0 +1,218 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+const (
+	longestPause = 10 * 366 * day
+	mostActive   = 1_000_000
+)
+
+// A Control changes handlers, schedules and runs in the whole fleet at run time, through the
+// database: workers need not be reachable, and follow with their next claim, materialization or
+// renewal. The database keeps a pause or a limit until it is changed. Each call takes who makes it,
+// and a note, for others to read, of at most 256 bytes each.
+//
+// A change of a handler or a schedule that no worker has ever had is made all the same, because it
+// may be deployed later; but its name may be misspelt, so it is logged as a warning, to
+// slog.Default().
+//
+// After an error the change may or may not be in force: call again. All calls except Trigger are
+// idempotent.
+type Control struct{ store *Store }
+
+// NewControl returns a Control for the workers that share a store.
+func NewControl(store *Store) *Control { return &Control{store} }
+
+// Pause keeps runs of a handler from being claimed until the given time, at most ten years ahead.
+// Runs that go on are not ended, and what is triggered or comes due is queued. A second pause
+// replaces the first. The database's clock measures the time that is left.
+func (c *Control) Pause(ctx context.Context, handler string, until time.Time, by dlock.Origin) error {
+	left := time.Until(until)
+	return c.setHandler(ctx, handler, store.Override{PausedUntil: &left}, by, checkPause(left, until))
+}
+
+// Resume ends the pause of a handler. It has no effect on one that is not paused.
+func (c *Control) Resume(ctx context.Context, handler string, by dlock.Origin) error {
+	return c.setHandler(ctx, handler, store.Override{PausedUntil: new(time.Duration)}, by, nil)
+}
+
+func checkPause(left time.Duration, until time.Time) error {
+	switch {
+	case left <= 0:
+		return fmt.Errorf("a pause until %s is over: choose a later time", until.Format(time.RFC3339))
+	case left > longestPause:
+		return fmt.Errorf("a pause until %s: use ten years at most", until.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// SetMaxConcurrency overrides HandlerOptions.MaxConcurrency with n for all workers, from when it
+// returns. n is 1 to 10,000, or 0: nothing starts. Runs that go on are not ended, and none is
+// claimed until fewer than n go on.
+func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, by dlock.Origin) error {
+	var fault error
+	if n < 0 || n > mostRuns {
+		fault = fmt.Errorf("MaxConcurrency %d: use 0 to %d", n, mostRuns)
+	}
+	return c.setHandler(ctx, handler, store.Override{MaxConcurrency: &n}, by, fault)
+}
+
+// ResetMaxConcurrency removes the override: what the code says is in force again.
+func (c *Control) ResetMaxConcurrency(ctx context.Context, handler string, by dlock.Origin) error {
+	return c.setHandler(ctx, handler, store.Override{MaxConcurrency: new(-1)}, by, nil)
+}
+
+func (c *Control) setHandler(ctx context.Context, handler string, change store.Override, by dlock.Origin,
+	fault error) error {
+	if err := c.check(ctx, by, checkName(handler), fault); err != nil {
+		return fmt.Errorf("durable: handler %.60q: %w", handler, err)
+	}
+	change.By = store.Origin(by)
+	if err := c.store.store.SetHandler(ctx, handler, change); err != nil {
+		return err
+	}
+	rows, err := c.store.store.Handlers(ctx)
+	warnIfUnseen("handler", handler, err, slices.ContainsFunc(rows, func(r store.HandlerRow) bool {
+		return r.Name == handler && !r.SeenAt.IsZero()
+	}))
+	return nil
+}
+
+// check returns why a change is not made, or nil.
+func (c *Control) check(ctx context.Context, by dlock.Origin, faults ...error) error {
+	if err := c.store.ready(ctx); err != nil {
+		return err
+	}
+	return errors.Join(append(faults, by.Validate())...)
+}
+
+// checkName returns what is wrong with the name of a handler or a schedule.
+func checkName(name string) (err error) {
+	checkText(name, "name", func(field, format string, args ...any) {
+		err = fmt.Errorf("%s: "+format, append([]any{field}, args...)...)
+	})
+	return err
+}
+
+func warnIfUnseen(what, name string, err error, seen bool) {
+	if err == nil && !seen {
+		slog.Default().Warn("durable: what was changed is not known to any worker: check how its name is spelt",
+			what, name)
+	}
+}
+
+// PauseSchedule keeps a schedule from queueing runs until the given time, at most ten years ahead.
+// Ticks that come due meanwhile count as paused, and are not caught up. Runs that are queued are
+// not affected. A second pause replaces the first.
+func (c *Control) PauseSchedule(ctx context.Context, schedule string, until time.Time, by dlock.Origin) error {
+	left := time.Until(until)
+	return c.setSchedule(ctx, schedule, left, by, checkPause(left, until))
+}
+
+// ResumeSchedule ends the pause of a schedule. It has no effect on one that is not paused.
+func (c *Control) ResumeSchedule(ctx context.Context, schedule string, by dlock.Origin) error {
+	return c.setSchedule(ctx, schedule, 0, by, nil)
+}
+
+func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Duration, by dlock.Origin,
+	fault error) error {
+	if err := c.check(ctx, by, checkName(schedule), fault); err != nil {
+		return fmt.Errorf("durable: schedule %.60q: %w", schedule, err)
+	}
+	change := store.Override{PausedUntil: &left, By: store.Origin(by)}
+	if err := c.store.store.SetSchedule(ctx, schedule, change); err != nil {
+		return err
+	}
+	rows, err := c.store.store.Schedules(ctx)
+	warnIfUnseen("schedule", schedule, err, slices.ContainsFunc(rows, func(r store.ScheduleRow) bool {
+		return r.Name == schedule && !r.SeenAt.IsZero()
+	}))
+	return nil
+}
+
+// SetMaxActive overrides Config.MaxActive with n for all workers, also for those that have none,
+// from when it returns. n is 1 to 1,000,000, or 0: nothing starts. Runs that go on are not ended.
+func (c *Control) SetMaxActive(ctx context.Context, n int, by dlock.Origin) error {
+	var fault error
+	if n < 0 || n > mostActive {
+		fault = fmt.Errorf("%d: use 0 to %d", n, mostActive)
+	}
+	return c.setMaxActive(ctx, n, by, fault)
+}
+
+// ResetMaxActive removes the override: what the configurations say is in force again.
+func (c *Control) ResetMaxActive(ctx context.Context, by dlock.Origin) error {
+	return c.setMaxActive(ctx, -1, by, nil)
+}
+
+func (c *Control) setMaxActive(ctx context.Context, n int, by dlock.Origin, fault error) error {
+	if err := c.check(ctx, by, fault); err != nil {
+		return fmt.Errorf("durable: MaxActive: %w", err)
+	}
+	return c.store.store.SetHandler(ctx, "", store.Override{MaxConcurrency: &n, By: store.Origin(by)})
+}
+
+// Cancel ends a run for good, and returns the state that it had. One that is queued is canceled at
+// once. One that is running hears of it when its worker next renews its leases, within
+// Config.Lease/3: its context ends (ErrCanceled), and it is not tried again; it may still succeed.
+// One that has ended stays as it is. It returns ErrNoRun if there is no such run.
+func (c *Control) Cancel(ctx context.Context, id int64, by dlock.Origin) (was State, err error) {
+	if err := c.check(ctx, by); err != nil {
+		return "", fmt.Errorf("durable: run %d: %w", id, err)
+	}
+	state, err := c.store.store.Cancel(ctx, id, store.Origin(by))
+	if err == nil && state == "" {
+		err = fmt.Errorf("%w: %d", ErrNoRun, id)
+	}
+	return State(state), err
+}
+
+// Requeue queues dead letters again, due at once, each with as many attempts as its handler allows,
+// and returns how many. Canceled runs are queued again only if the filter names their state. Other
+// states are refused.
+func (c *Control) Requeue(ctx context.Context, which RunFilter, by dlock.Origin) (int, error) {
+	fault := which.check()
+	if len(which.States) == 0 {
+		which.States = []State{StateDead}
+	}
+	for _, s := range which.States {
+		if s != StateDead && s != StateCanceled {
+			fault = errors.Join(fault, fmt.Errorf("runs that are %s cannot be queued again: use StateDead or "+
+				"StateCanceled", s))
+		}
+	}
+	if err := c.check(ctx, by, fault); err != nil {
+		return 0, fmt.Errorf("durable: requeue: %w", err)
+	}
+	return c.store.store.Requeue(ctx, which.inStore(), store.Origin(by))
+}
+
+// Forget deletes what the database has of a schedule, for one that was removed from the code, and
+// returns false if there is nothing. Its runs stay. A schedule that a worker still has comes back
+// as a new one within a minute, without its pause and its history.
+func (c *Control) Forget(ctx context.Context, schedule string, by dlock.Origin) (bool, error) {
+	if err := c.check(ctx, by, checkName(schedule)); err != nil {
+		return false, fmt.Errorf("durable: schedule %.60q: %w", schedule, err)
+	}
+	return c.store.store.Forget(ctx, schedule)
+}
+
+// Trigger queues a run of a handler, in a transaction of its own: see Store.Trigger. Who triggers
+// it has to be said, in TriggerOptions.By.
+func (c *Control) Trigger(ctx context.Context, handler string, payload []byte, options TriggerOptions) (id int64,
+	err error) {
+	if err := options.By.Validate(); err != nil {
+		return 0, fmt.Errorf("durable: handler %.60q: not triggered: %w", handler, err)
+	}
+	return c.store.Trigger(ctx, nil, handler, payload, options)
+}

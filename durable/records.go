@@ -1,0 +1,230 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// What the database has can be marshaled as JSON: what is not known or not there is left out,
+// instants are in UTC, and the names of fields stay as they are.
+
+// A RunRecord is what the database has of a run.
+type RunRecord struct {
+	ID       int64     `json:"id"`
+	Handler  string    `json:"handler"`
+	Schedule string    `json:"schedule,omitempty"` // "": it was triggered
+	DueAt    time.Time `json:"due_at,omitzero"`    // the tick; zero: it was triggered
+	Backfill bool      `json:"backfill,omitempty"` // it may wait beside others of its schedule
+	State    State     `json:"state"`
+	Priority Priority  `json:"priority"`
+	RunAt    time.Time `json:"run_at"` // from when on it may be claimed
+	Attempt  int       `json:"attempt"`
+	// See Run.MaxAttempts. 0: not known before the run is claimed.
+	MaxAttempts int          `json:"max_attempts,omitempty"`
+	Key         string       `json:"key"` // see Run.Key
+	PayloadLen  int          `json:"payload_bytes"`
+	TriggeredBy dlock.Origin `json:"triggered_by,omitzero"` // or queued again
+	CanceledBy  dlock.Origin `json:"canceled_by,omitzero"`  // who has asked for it
+	Worker      string       `json:"worker,omitempty"`      // of the latest attempt
+	ClaimedAt   time.Time    `json:"claimed_at,omitzero"`   // the latest attempt
+	LeaseUntil  time.Time    `json:"lease_until,omitzero"`  // zero: it is not running
+	LastError   string       `json:"last_error,omitempty"`
+	EnqueuedAt  time.Time    `json:"enqueued_at"`
+	FinishedAt  time.Time    `json:"finished_at,omitzero"` // zero: it has not ended
+
+	// Only Store.Run fills these in.
+	Payload  []byte          `json:"payload,omitempty"`
+	Attempts []AttemptRecord `json:"attempts,omitempty"` // those that have ended, by number
+}
+
+// An AttemptRecord is an attempt that has ended.
+type AttemptRecord struct {
+	Attempt    int       `json:"attempt"`
+	Worker     string    `json:"worker"`
+	StartedAt  time.Time `json:"started_at"`
+	FinishedAt time.Time `json:"finished_at"`
+	Outcome    Outcome   `json:"outcome"`
+	Error      string    `json:"error,omitempty"`
+}
+
+// A PauseRecord is a pause of a handler or a schedule.
+type PauseRecord struct {
+	dlock.Origin
+	Until time.Time `json:"until"`
+}
+
+// A LimitRecord is an override of a limit.
+type LimitRecord struct {
+	dlock.Origin
+	Limit int `json:"limit"` // 0: nothing starts
+}
+
+// A HandlerRecord is what the database has of a handler.
+type HandlerRecord struct {
+	Name string `json:"name"` // "": all handlers together, of which only Override counts: of MaxActive
+	// As the worker says that registered it last; 0: any number.
+	MaxConcurrency int          `json:"max_concurrency"`
+	Override       *LimitRecord `json:"override,omitempty"` // takes its place; nil: there is none
+	Paused         *PauseRecord `json:"paused,omitempty"`   // nil: it is not
+	SeenAt         time.Time    `json:"seen_at,omitzero"`   // by a worker that has it; zero: never
+	Queued         int64        `json:"queued"`
+	Running        int64        `json:"running"`
+	Dead           int64        `json:"dead"`
+}
+
+// A ScheduleRecord is what the database has of a schedule.
+type ScheduleRecord struct {
+	Name      string       `json:"name"`
+	Handler   string       `json:"handler,omitempty"` // "": no worker has ever had the schedule
+	Text      string       `json:"text,omitempty"`    // what people are shown
+	NextDueAt time.Time    `json:"next_due_at,omitzero"`
+	LastDueAt time.Time    `json:"last_due_at,omitzero"` // the latest tick that was accounted for
+	SeenAt    time.Time    `json:"seen_at,omitzero"`     // by a worker that has it; zero: never
+	Paused    *PauseRecord `json:"paused,omitempty"`     // nil: it is not
+	// What has become of its ticks.
+	Queued      int64 `json:"ticks_queued"`
+	Coalesced   int64 `json:"ticks_coalesced"`
+	Skipped     int64 `json:"ticks_skipped"`
+	PausedTicks int64 `json:"ticks_paused"`
+}
+
+// A RunFilter selects runs: those that match all fields that are set. The zero value selects all.
+type RunFilter struct {
+	IDs          []int64
+	Handler      string
+	Schedule     string
+	States       []State   // any of them
+	CreatedUntil time.Time // before this instant
+	BeforeID     int64     // with a smaller ID: the next page, after the last ID of this one
+}
+
+func (f RunFilter) check() error {
+	for _, s := range f.States {
+		if !slices.Contains([]State{StateQueued, StateRunning, StateSucceeded, StateDead, StateCanceled}, s) {
+			return fmt.Errorf("%q is not a state: use StateQueued, StateRunning, StateSucceeded, StateDead or "+
+				"StateCanceled", s)
+		}
+	}
+	if f.BeforeID < 0 {
+		return fmt.Errorf("BeforeID %d is negative: use an ID, or 0 for the first page", f.BeforeID)
+	}
+	return nil
+}
+
+func (f RunFilter) inStore() store.Filter {
+	which := store.Filter{IDs: f.IDs, Handler: f.Handler, Schedule: f.Schedule, Before: f.CreatedUntil,
+		After: f.BeforeID}
+	for _, s := range f.States {
+		which.States = append(which.States, store.State(s))
+	}
+	return which
+}
+
+// MostRunRecords is how many runs Store.Runs returns at most.
+const MostRunRecords = 10_000
+
+// Runs returns up to limit runs, the newest first.
+func (s *Store) Runs(ctx context.Context, which RunFilter, limit int) ([]RunRecord, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	err := which.check()
+	if limit < 1 || limit > MostRunRecords {
+		err = errors.Join(err, fmt.Errorf("a limit of %d: use 1 to %d", limit, MostRunRecords))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("durable: runs: %w", err)
+	}
+	list, err := s.store.Runs(ctx, which.inStore(), limit)
+	if err != nil {
+		return nil, err
+	}
+	runs := make([]RunRecord, len(list))
+	for i, r := range list {
+		runs[i] = recordOf(r)
+	}
+	return runs, nil
+}
+
+// Run returns a run, with its payload and its attempts; ErrNoRun if there is none.
+func (s *Store) Run(ctx context.Context, id int64) (RunRecord, error) {
+	if err := s.ready(ctx); err != nil {
+		return RunRecord{}, err
+	}
+	r, attempts, ok, err := s.store.Run(ctx, id)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: %d", ErrNoRun, id)
+	}
+	if err != nil {
+		return RunRecord{}, err
+	}
+	run := recordOf(r)
+	run.Payload = r.Payload
+	for _, a := range attempts {
+		run.Attempts = append(run.Attempts, AttemptRecord{Attempt: a.Attempt, Worker: a.Worker,
+			StartedAt: utc(a.StartedAt), FinishedAt: utc(a.FinishedAt), Outcome: Outcome(a.Outcome), Error: a.Error})
+	}
+	return run, nil
+}
+
+func recordOf(r store.Run) RunRecord {
+	return RunRecord{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: utc(r.DueAt), Backfill: r.Backfill,
+		State: State(r.State), Priority: Priority(r.Priority), RunAt: utc(r.RunAt), Attempt: r.Attempt,
+		MaxAttempts: r.MaxAttempts, Key: keyOf(r), PayloadLen: r.PayloadLen, TriggeredBy: dlock.Origin(r.By),
+		CanceledBy: dlock.Origin(r.CanceledBy), Worker: r.Worker, ClaimedAt: utc(r.ClaimedAt),
+		LeaseUntil: utc(r.LeaseUntil), LastError: r.LastError, EnqueuedAt: utc(r.CreatedAt),
+		FinishedAt: utc(r.FinishedAt)}
+}
+
+// Schedules returns all schedules that workers have, or have had within Retention.Unseen, by name.
+// One that no worker has any more is not materialized.
+func (s *Store) Schedules(ctx context.Context) ([]ScheduleRecord, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := s.store.Schedules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]ScheduleRecord, len(rows))
+	for i, r := range rows {
+		list[i] = ScheduleRecord{Name: r.Name, Handler: r.Handler, Text: r.Text, NextDueAt: utc(r.NextDueAt),
+			LastDueAt: utc(r.LastDueAt), SeenAt: utc(r.SeenAt), Paused: pauseOf(r.Paused), Queued: r.Queued,
+			Coalesced: r.Coalesced, Skipped: r.Skipped, PausedTicks: r.PausedTicks}
+	}
+	return list, nil
+}
+
+// Handlers returns all handlers that workers have, or have had within Retention.Unseen, and those
+// that somebody has paused or limited, by name.
+func (s *Store) Handlers(ctx context.Context) ([]HandlerRecord, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := s.store.Handlers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]HandlerRecord, len(rows))
+	for i, r := range rows {
+		list[i] = HandlerRecord{Name: r.Name, MaxConcurrency: r.MaxConcurrency, Paused: pauseOf(r.Paused),
+			SeenAt: utc(r.SeenAt), Queued: r.Queued, Running: r.Running, Dead: r.Dead}
+		if r.Override >= 0 {
+			list[i].Override = &LimitRecord{Origin: dlock.Origin(r.By), Limit: r.Override}
+		}
+	}
+	return list, nil
+}
+
+func pauseOf(p *store.Pause) *PauseRecord {
+	if p == nil {
+		return nil
+	}
+	return &PauseRecord{Origin: dlock.Origin(p.By), Until: utc(p.Until)}
+}

@@ -1,0 +1,41 @@
+package durable
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/sqlite"
+)
+
+// SQLite returns a store in a SQLite file, for the processes of one machine. It needs SQLite 3.38
+// or newer, and works with any driver for database/sql. It does not open the file.
+//
+// The file may be that of the application, whose transactions can then trigger runs, see SQLTx.
+// SQLite has one write lock per file: a call that finds it taken tries again about every
+// millisecond, until its context ends. So a transaction of the application that writes for longer
+// than Config.Lease costs leases: keep them short, or give the store a file of its own.
+//
+// A worker takes a connection for each call. If its handlers use the same *sql.DB, allow it more
+// connections than handlers hold at once, or leases cannot be renewed. Each connection to a
+// database in memory has a database of its own, which ends with it: call db.SetMaxOpenConns(1), and
+// hold no connection or transaction for long.
+//
+// Processes cannot wake each other: what another one has queued is found within PollInterval.
+// Store.Notify wakes the workers of the same Store only. What package sqllock says of network file
+// systems holds here, too.
+//
+// How durable a commit is, the application decides by PRAGMA synchronous: with normal, the latest
+// runs may be lost when the machine loses power, though not when a process dies.
+func SQLite(db *sql.DB, opts ...Options) *Store {
+	o := oneOf(opts)
+	s, err := sqlite.New(db, o.TableName)
+	if o.Schema != "" {
+		err = errors.Join(err, fmt.Errorf("durable: %w: Schema %q: SQLite has none", dlock.ErrSetup, o.Schema))
+	}
+	if err != nil {
+		return &Store{fault: err}
+	}
+	return &Store{store: s}
+}
