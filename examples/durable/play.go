@@ -111,7 +111,7 @@ func play(ctx context.Context, asJSON bool) (err error) {
 		return err
 	}
 	if err := await(ctx, func() (bool, error) {
-		open, err := store.Runs(ctx, durable.Filter{States: []durable.State{durable.StateQueued, durable.StateRunning}}, 1)
+		open, err := store.Runs(ctx, durable.RunFilter{States: []durable.State{durable.StateQueued, durable.StateRunning}}, 1)
 		return len(open) == 0, err
 	}); err != nil {
 		return err
@@ -120,7 +120,8 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	if err := calls.count(ctx, &r); err != nil {
 		return err
 	}
-	tell("%d ticks and a trigger: %d runs, %d lost, %d doubled, %d reclaimed", r.Ticks, r.Runs, r.Lost, r.Doubled, r.Reclaimed)
+	tell("%d ticks and a trigger: %d runs, %d lost, %d doubled, %d reclaimed", r.Ticks, r.Runs, r.Lost, r.Doubled,
+		r.Reclaimed)
 	if asJSON {
 		return json.NewEncoder(os.Stdout).Encode(r)
 	}
@@ -144,13 +145,7 @@ func start(ctx context.Context, path, name string) (*exec.Cmd, error) {
 	return w, w.Start()
 }
 
-// await asks a question, which has the answer 0 or 1, until it is 1.
-func (c calls) await(ctx context.Context, question string, args ...any) error {
-	return await(ctx, func() (yes bool, err error) {
-		return yes, c.QueryRowContext(ctx, question, args...).Scan(&yes)
-	})
-}
-
+// await asks until the answer is yes.
 func await(ctx context.Context, done func() (bool, error)) error {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
@@ -165,21 +160,4 @@ func await(ctx context.Context, done func() (bool, error)) error {
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}
-}
-
-// worker returns who made an attempt of month-end.
-func (c calls) worker(ctx context.Context, attempt int) (name string, err error) {
-	return name, c.QueryRowContext(ctx, "SELECT worker FROM calls WHERE handler = 'month-end' AND attempt = ?", attempt).
-		Scan(&name)
-}
-
-// count counts what handlers have done.
-func (c calls) count(ctx context.Context, r *report) error {
-	return c.QueryRowContext(ctx, `
-		WITH runs AS (SELECT handler, key, tick, sum(ended) AS ended, count(*) AS attempts FROM calls GROUP BY handler, key),
-			ticks AS (SELECT max(tick) - min(tick) + 1 AS all_of_them FROM runs WHERE handler = 'invoice')
-		SELECT all_of_them, (SELECT count(*) FROM runs WHERE ended > 0),
-			all_of_them + 1 - (SELECT count(*) FROM runs WHERE ended > 0),
-			(SELECT count(*) FROM runs WHERE ended > 1), (SELECT count(*) FROM runs WHERE attempts > 1) FROM ticks`).
-		Scan(&r.Ticks, &r.Runs, &r.Lost, &r.Doubled, &r.Reclaimed)
 }

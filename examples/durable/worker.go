@@ -51,33 +51,6 @@ func busy(takes time.Duration) durable.Handler {
 	}
 }
 
-// calls is the table in which handlers write down that they were called, for the play to count: what
-// has happened is what handlers have done, whatever the worker says.
-type calls struct{ *sql.DB }
-
-func (c calls) migrate(ctx context.Context) error {
-	_, err := c.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS calls (handler TEXT NOT NULL, key TEXT NOT NULL,
-		tick INTEGER NOT NULL, attempt INTEGER NOT NULL, worker TEXT NOT NULL, ended INTEGER NOT NULL DEFAULT 0,
-		PRIMARY KEY (handler, key, attempt))`)
-	return err
-}
-
-// wrap has a handler write down when it begins, and that it has ended without an error.
-func (c calls) wrap(next durable.Handler) durable.Handler {
-	return func(ctx context.Context, run *durable.Run) error {
-		if _, err := c.ExecContext(ctx, `INSERT INTO calls (handler, key, tick, attempt, worker) VALUES (?, ?, ?, ?, ?)`,
-			run.Handler, run.Key, run.DueAt.Unix(), run.Attempt, run.Worker); err != nil {
-			return err
-		}
-		if err := next(ctx, run); err != nil {
-			return err
-		}
-		_, err := c.ExecContext(ctx, `UPDATE calls SET ended = 1 WHERE handler = ? AND key = ? AND attempt = ?`,
-			run.Handler, run.Key, run.Attempt)
-		return err
-	}
-}
-
 // open does not touch the file yet.
 func open(path string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
