@@ -81,9 +81,14 @@ var rules = []rule{
 			"wired by functions, too"},
 	{"oteltickslot", []string{"dlock", "timer", "go.opentelemetry.io/otel"},
 		"it is a module of its own, which keeps OpenTelemetry from users without it"},
-	{"durable", []string{"dlock", "durable/internal/sqlite", "durable/internal/store", "internal/notify",
-		"internal/retention", "schedule", "github.com/prometheus/client_golang/"},
+	{"durable", []string{"dlock", "durable/internal/postgres", "durable/internal/sqlite", "durable/internal/store",
+		"internal/notify", "internal/retention", "schedule", "github.com/jackc/pgx/",
+		"github.com/prometheus/client_golang/"},
 		"it brings its own locks, and keeps its own rows: it needs no store of locks, no timers and no leader"},
+	{"durable/internal/postgres", []string{"dlock", "durable/internal/store", "internal/sqlkit", "internal/sqlmigrate",
+		"github.com/jackc/pgx/"},
+		"a database is one folder, which knows no worker and no other database; its driver is the one that sends a " +
+			"transaction as a whole, and has LISTEN"},
 	{"durable/internal/sqlite", []string{"dlock", "durable/internal/store", "internal/sqlkit", "internal/sqlmigrate"},
 		"a database is added, or taken out, as one folder: it knows neither a worker nor another database, and its " +
 			"user brings the driver"},

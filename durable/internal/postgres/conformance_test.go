@@ -1,10 +1,13 @@
 package postgres
 
 import (
+	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/durable/internal/storetest"
@@ -17,11 +20,12 @@ var ways = map[string]struct {
 	mode    pgx.QueryExecMode
 	bouncer bool
 }{
-	"directly":                                {},
-	"simple protocol":                         {mode: pgx.QueryExecModeSimpleProtocol},
-	"not prepared":                            {mode: pgx.QueryExecModeExec},
-	"PgBouncer, not prepared":                 {mode: pgx.QueryExecModeExec, bouncer: true},
-	"PgBouncer in front, and simple protocol": {mode: pgx.QueryExecModeSimpleProtocol, bouncer: true},
+	"directly":                   {},
+	"simple protocol":            {mode: pgx.QueryExecModeSimpleProtocol},
+	"not prepared":               {mode: pgx.QueryExecModeExec},
+	"described":                  {mode: pgx.QueryExecModeCacheDescribe},
+	"PgBouncer, not prepared":    {mode: pgx.QueryExecModeExec, bouncer: true},
+	"PgBouncer, simple protocol": {mode: pgx.QueryExecModeSimpleProtocol, bouncer: true},
 }
 
 func TestConformance(t *testing.T) {
@@ -29,15 +33,30 @@ func TestConformance(t *testing.T) {
 	for way, how := range ways {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
+			rounds := testkit.Rounds(t, 1, 5)
 			if way != "directly" {
 				testkit.Long(t) // it is the same store, reached in another way
+				rounds = 1
 			}
-			storetest.Run(t, harness(t, how.mode, how.bouncer, testkit.Rounds(t, 1, 5)))
+			p := newPlace(t, how.mode, how.bouncer)
+			h := p.harness(rounds)
+			h.Deaf = how.bouncer
+			storetest.Run(t, h)
 		})
 	}
 }
 
-func harness(t testing.TB, mode pgx.QueryExecMode, bouncer bool, rounds int) storetest.Harness {
+// A place is a database in which tests have tables one after the other.
+type place struct {
+	direct *pgxpool.Pool // to the server
+	pool   *pgxpool.Pool // as the stores reach it
+	own    *connections  // of all stores
+
+	mu   sync.Mutex
+	free []string // tables that nobody uses, and that are empty
+}
+
+func newPlace(t testing.TB, mode pgx.QueryExecMode, bouncer bool) *place {
 	t.Helper()
 	d := newDatabase(t)
 	d.mode = mode
@@ -45,18 +64,60 @@ func harness(t testing.TB, mode pgx.QueryExecMode, bouncer bool, rounds int) sto
 	if bouncer {
 		addr = sqltest.PgBouncer(t, d.server, "transaction").Addr()
 	}
-	pool, direct := d.pool(t, addr, ""), d.pool(t, "", "")
+	p := &place{direct: d.pool(t, "", ""), pool: d.pool(t, addr, "")}
+	p.own = newConnections(p.pool)
+	p.own.turns = make(chan struct{}, 8)
+	t.Cleanup(p.own.close)
+	return p
+}
+
+// take returns the name of tables that are empty.
+func (p *place) take(t testing.TB) string {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last := len(p.free) - 1; last >= 0 {
+		table := p.free[last]
+		p.free = p.free[:last]
+		return table
+	}
+	table := strings.TrimSuffix(sqltest.Unique("t'o\"th`er"), ":")
+	if err := on(t, p.direct, table).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func (p *place) store(t testing.TB, table string) *Store {
+	s := on(t, p.pool, table)
+	s.own = p.own
+	return s
+}
+
+func (p *place) harness(rounds int) storetest.Harness {
+	var refused sync.Map // the tables that cannot be used again
 	return storetest.Harness{
 		Rounds: rounds,
 		New: func(t testing.TB) func() store.Store {
-			table := strings.TrimSuffix(sqltest.Unique("t'o\"th`er"), ":")
-			if err := on(t, direct, table).Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			return func() store.Store { return on(t, pool, table) }
+			table := p.take(t)
+			n := p.store(t, table).names
+			t.Cleanup(func() {
+				if _, gone := refused.Load(n["runs"]); gone {
+					return
+				}
+				_, err := p.direct.Exec(context.Background(), "TRUNCATE "+n["attempts"]+", "+n["runs"]+", "+
+					n["handlers"]+", "+n["schedules"]+" RESTART IDENTITY")
+				if err != nil {
+					t.Error(err)
+				}
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.free = append(p.free, table)
+			})
+			return func() store.Store { return p.store(t, table) }
 		},
 		Begin: func(t testing.TB, _ store.Store) storetest.Transaction {
-			tx, err := pool.Begin(t.Context())
+			tx, err := p.pool.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +127,9 @@ func harness(t testing.TB, mode pgx.QueryExecMode, bouncer bool, rounds int) sto
 		},
 		Refuse: func(t testing.TB, s store.Store, handler string) {
 			runs := s.(*Store).names["runs"]
-			if _, err := direct.Exec(t.Context(), "ALTER TABLE "+runs+" ADD CHECK (handler <> '"+handler+"')"); err != nil {
+			refused.Store(runs, true)
+			_, err := p.direct.Exec(t.Context(), "ALTER TABLE "+runs+" ADD CHECK (handler <> '"+handler+"')")
+			if err != nil {
 				t.Fatal(err)
 			}
 		},

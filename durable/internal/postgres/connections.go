@@ -110,13 +110,8 @@ func (c *connections) give(conn *pgx.Conn, err error) {
 	if isAway(err) {
 		// The others lead to the same server, and the next call should connect anew.
 		hangUp(conn)
-		for {
-			other, ok := c.pop()
-			if !ok {
-				return
-			}
-			hangUp(other.Conn)
-		}
+		c.close()
+		return
 	}
 	if conn.IsClosed() {
 		return
@@ -125,6 +120,13 @@ func (c *connections) give(conn *pgx.Conn, err error) {
 	defer c.mu.Unlock()
 	c.idle = append(c.idle, idleConnection{conn, time.Now()})
 	time.AfterFunc(idleFor, c.expire)
+}
+
+// close closes the connections that are not in use.
+func (c *connections) close() {
+	for conn, ok := c.pop(); ok; conn, ok = c.pop() {
+		hangUp(conn.Conn)
+	}
 }
 
 // expire closes what nobody has used for idleFor.

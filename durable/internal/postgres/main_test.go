@@ -68,11 +68,7 @@ func on(t testing.TB, pool *pgxpool.Pool, table string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		for conn, ok := s.own.pop(); ok; conn, ok = s.own.pop() {
-			hangUp(conn.Conn)
-		}
-	})
+	t.Cleanup(s.own.close)
 	return s
 }
 

@@ -118,7 +118,7 @@ var claiming = []promise{
 	}},
 	{"claiming/by many workers at once: each run once", func(c *check) {
 		c.ready(orders)
-		total := 60 * c.h.Rounds
+		total := 30 * c.h.Rounds
 		c.inserts("orders", total)
 		var mu sync.Mutex
 		seen := map[int64]string{}
@@ -150,7 +150,7 @@ var claiming = []promise{
 	}},
 	{"claiming/one who finds all urgent runs taken gets the others", func(c *check) {
 		c.ready(orders)
-		for range 10 * c.h.Rounds {
+		for range 3 * c.h.Rounds {
 			for i := range 9 {
 				c.insert(store.NewRun{Handler: "orders", Priority: i%3 - 1})
 			}

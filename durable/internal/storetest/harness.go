@@ -25,6 +25,10 @@ type Harness struct {
 	// NotifiesOnlyItself says that Notify of one client wakes no Listen of another. Default false.
 	NotifiesOnlyItself bool
 
+	// Deaf says that no Listen is woken, because of what stands between it and the database.
+	// Default false.
+	Deaf bool
+
 	// Begin begins a transaction of an application in the database of a store that New has made.
 	// Default nil: those are not tested.
 	Begin func(t testing.TB, s store.Store) Transaction

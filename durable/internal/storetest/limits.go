@@ -179,7 +179,7 @@ var limitsAtOnce = []promise{
 	}},
 	{"limits/an override holds from when SetHandler returns", func(c *check) {
 		c.ready(orders)
-		for range 5 * c.h.Rounds {
+		for range 2 * c.h.Rounds {
 			c.setHandler("orders", store.Override{MaxConcurrency: ptr(-1)})
 			c.inserts("orders", 30)
 			var mu sync.Mutex
@@ -215,7 +215,7 @@ const crowdPause = time.Millisecond
 func (c *check) crowd(orders store.Handler, maxActive int, holds func(orders, mails int64) bool) {
 	c.Helper()
 	c.ready(orders, mails)
-	total := 24 * c.h.Rounds
+	total := 12 * c.h.Rounds
 	c.inserts("orders", total)
 	c.inserts("mails", total)
 	var finished atomic.Int64

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 var reading = []promise{
@@ -136,7 +137,13 @@ var reading = []promise{
 		select {
 		case <-woken: // once it is connected
 			c.call("Notify", c.Notify)
-			<-woken
+			if !c.h.Deaf {
+				select {
+				case <-woken:
+				case <-time.After(testkit.Patience):
+					c.Error("it has heard nothing")
+				}
+			}
 			stop()
 			<-ended
 		case err := <-ended: // it cannot

@@ -1,0 +1,68 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// Each operation is a run, which is claimed and finished in batches of 16 by a number of loops.
+func BenchmarkRuns(b *testing.B) {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
+		for _, limit := range []int{0, 1000} {
+			for _, loops := range []int{1, 4} {
+				b.Run(fmt.Sprintf("%v/limit=%d/loops=%d", mode, limit, loops), func(b *testing.B) {
+					d := newDatabase(b)
+					d.mode = mode
+					s := d.migrated(b)
+					d.fill(b, s, "orders", b.N)
+					handlers := []store.Handler{{Name: "orders", MaxAttempts: 3, MaxConcurrency: limit}}
+					if err := s.Register(b.Context(), handlers, nil, true); err != nil {
+						b.Fatal(err)
+					}
+					b.ResetTimer()
+					var all sync.WaitGroup
+					for range loops {
+						all.Go(func() { claimAndFinish(b, s, handlers) })
+					}
+					all.Wait()
+					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
+				})
+			}
+		}
+	}
+}
+
+// fill queues runs that are due.
+func (d database) fill(t testing.TB, s *Store, handler string, n int) {
+	t.Helper()
+	d.exec(t, fmt.Sprintf("INSERT INTO %s (handler, run_at, payload) SELECT '%s', now(), '{}' FROM generate_series(1, %d)",
+		s.names["runs"], handler, n), "ANALYZE")
+}
+
+func claimAndFinish(b *testing.B, s *Store, handlers []store.Handler) {
+	for {
+		claimed, err := s.Claim(context.Background(), store.ClaimRequest{Worker: "w", Handlers: handlers, Limit: 16,
+			Lease: 1e12})
+		if err != nil {
+			b.Error(err)
+		}
+		if len(claimed.Runs) == 0 {
+			return
+		}
+		var results []store.Result
+		for _, run := range claimed.Runs {
+			results = append(results, store.Result{RunKey: run.RunKey, Outcome: store.OutcomeOK,
+				State: store.StateSucceeded})
+		}
+		counted, err := s.Finish(context.Background(), "w", results)
+		if err != nil || len(counted) != len(results) {
+			b.Error(len(counted), err)
+		}
+	}
+}

@@ -1,0 +1,31 @@
+package durable
+
+import (
+	"cmp"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/durable/internal/postgres"
+)
+
+// Postgres returns a store on Postgres 13 or newer, in a database with the encoding UTF8. It does
+// not call the server, and the pool stays the caller's.
+//
+// Each call is one transaction and one round trip. With pgx's default, statements are prepared when
+// a connection first sends them, which is another. Behind a PgBouncer in transaction mode, set
+// pgx.QueryExecModeExec, or pgx.QueryExecModeSimpleProtocol: then nothing is prepared. Workers hear
+// no NOTIFY through it, and find what others have queued within PollInterval.
+//
+// A worker has up to four connections of its own, which it makes with the settings of the pool when
+// it needs them, and another one for LISTEN. So handlers that use all connections of the pool cost
+// no lease. Other calls, such as Trigger and Control, take a connection of the pool.
+//
+// What each role may do in the database: docs/sql.md.
+func Postgres(pool *pgxpool.Pool, opts ...Options) *Store {
+	o := oneOf(opts)
+	s, err := postgres.New(pool, postgres.Options{TableName: o.TableName, Schema: cmp.Or(o.Schema, "public")})
+	if err != nil {
+		return &Store{fault: err}
+	}
+	return &Store{store: s}
+}
