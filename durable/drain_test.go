@@ -34,13 +34,13 @@ func TestDrainGivesBack(t *testing.T) {
 		}, options).start()
 		short := f.trigger("report", durable.TriggerOptions{Key: "short"})
 		long := f.trigger("report", durable.TriggerOptions{Key: "long"})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if h.Ready() != nil {
 			t.Error(h.Ready())
 		}
 		began := time.Now()
 		h.cancel()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		late := f.trigger("report", durable.TriggerOptions{})
 		if err := h.Ready(); err == nil || !strings.Contains(err.Error(), "draining") {
 			t.Errorf("Ready: %v", err)
@@ -61,7 +61,7 @@ func TestDrainGivesBack(t *testing.T) {
 		}
 		for range 4 {
 			next := f.add(c).handle("report", sleeps(time.Hour), options).start()
-			time.Sleep(time.Second)
+			pass(time.Second)
 			if err := next.stop(); err != nil {
 				t.Error(err)
 			}
@@ -87,7 +87,7 @@ func TestStuckHandlerIsNamed(t *testing.T) {
 			handle("stuck", func(context.Context, *durable.Run) error { <-free; return nil },
 				durable.HandlerOptions{}).start()
 		one, two := f.trigger("stuck", durable.TriggerOptions{}), f.trigger("stuck", durable.TriggerOptions{})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		began := time.Now()
 		err := h.stop()
 		stuck, ok := errors.AsType[*durable.StuckError](err)
@@ -98,7 +98,7 @@ func TestStuckHandlerIsNamed(t *testing.T) {
 		f.watch.killed(h) // it is no process any more that counts
 		close(free)
 		f.add(durable.Config{}).handle("stuck", sleeps(0), durable.HandlerOptions{}).start()
-		time.Sleep(reclaimBound(durable.Config{}) + time.Second)
+		pass(reclaimBound(durable.Config{}) + time.Second)
 		for _, id := range []int64{one, two} {
 			run, attempts := f.run(id)
 			want := []store.Outcome{store.OutcomeLost, store.OutcomeOK}
@@ -120,7 +120,7 @@ func TestClaimUnderWayIsGivenBack(t *testing.T) {
 		id := f.trigger("report", durable.TriggerOptions{MaxAttempts: 1})
 		h.link.set(answer, "claim") // a second later
 		h.start()
-		time.Sleep(500 * time.Millisecond)
+		pass(500 * time.Millisecond)
 		if err := h.stop(); err != nil {
 			t.Error(err)
 		}
@@ -144,9 +144,9 @@ func TestDrainWithoutTheDatabase(t *testing.T) {
 				h := f.add(durable.Config{DrainTimeout: 10 * time.Second}).
 					handle("report", sleeps(5*time.Second), durable.HandlerOptions{}).start()
 				id := f.trigger("report", durable.TriggerOptions{})
-				time.Sleep(time.Second)
+				pass(time.Second)
 				h.link.set(what)
-				time.Sleep(time.Second)
+				pass(time.Second)
 				began := time.Now()
 				err := h.stop()
 				if err == nil || !strings.Contains(err.Error(), "the results of 1 runs could not be written") ||
@@ -156,7 +156,7 @@ func TestDrainWithoutTheDatabase(t *testing.T) {
 				h.link.set(well)
 				f.watch.killed(h)
 				f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
-				time.Sleep(reclaimBound(durable.Config{}) + time.Second)
+				pass(reclaimBound(durable.Config{}) + time.Second)
 				if run, _ := f.run(id); run.State != store.StateSucceeded || run.Attempt != 2 {
 					t.Errorf("%+v", run)
 				}
@@ -185,7 +185,7 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 				t.Error("started before Run")
 			}
 			h.start()
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 			if h.Started() != nil || h.Ready() != nil || h.Checks()["database"]() == nil {
 				t.Errorf("%s: %v, %v, %v", what, h.Started(), h.Ready(), h.Checks()["database"]())
 			}
@@ -194,7 +194,7 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 			}
 			h.link.set(well)
 			id := f.trigger("report", durable.TriggerOptions{})
-			time.Sleep(15 * time.Second)
+			pass(15 * time.Second)
 			if run, _ := f.run(id); run.State != store.StateSucceeded || h.Checks()["database"]() != nil {
 				t.Errorf("%+v, %v", run, h.Checks()["database"]())
 			}

@@ -21,6 +21,7 @@ import (
 var (
 	everyMinute = schedule.Every(time.Minute).Offset(0) // at each full one, whatever its name
 	after       = schedule.After(time.Minute)
+	dailyAtNoon = schedule.Daily("12:00", "")
 )
 
 var errDown = errors.New("the database is down")
@@ -32,12 +33,19 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
+// pass lets time pass, and waits until all has happened that happens by then.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // A fleet is workers that share one database.
 type fleet struct {
 	t     *testing.T
 	store *memory.Store
 	watch *watch
 	hosts []*host
+	level slog.Level // of the logs
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -67,7 +75,7 @@ func (f *fleet) add(config durable.Config) *host {
 	}
 	h.name = config.Name
 	if config.Logger == nil {
-		config.Logger = slog.New(slog.NewTextHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		config.Logger = slog.New(slog.NewTextHandler(&h.log, &slog.HandlerOptions{Level: f.level}))
 	}
 	config.Middleware = append(config.Middleware, f.watch.around(h))
 	h.Worker = durable.NewWorker(durable.NewStore(h.link), config)
@@ -126,6 +134,9 @@ func (f *fleet) end() {
 		if err := h.stop(); err != nil && !f.watch.isDead(h) {
 			f.t.Errorf("%s: %v", h.name, err)
 		}
+	}
+	for _, h := range f.hosts {
+		h.link.drop()
 	}
 	for _, fault := range f.watch.close() {
 		f.t.Error(fault)

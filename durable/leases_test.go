@@ -36,17 +36,17 @@ func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
 		f := newFleet(t)
 		first := f.add(durable.Config{}).handle("report", sleeps(time.Hour), durable.HandlerOptions{}).start()
 		id := f.trigger("report", durable.TriggerOptions{})
-		time.Sleep(15 * time.Second)
+		pass(15 * time.Second)
 		first.kill()
 		killedAt := time.Now()
 		f.add(durable.Config{}).handle("other", sleeps(0), durable.HandlerOptions{}).start()
-		time.Sleep(reclaimBound(durable.Config{}))
+		pass(reclaimBound(durable.Config{}))
 		run, attempts := f.run(id)
 		if run.State != store.StateQueued || !slices.Equal(outcomes(attempts), []store.Outcome{store.OutcomeLost}) {
 			t.Errorf("%v after the kill: %+v, %+v", time.Since(killedAt), run, attempts)
 		}
 		third := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		run, attempts = f.run(id)
 		if run.State != store.StateSucceeded || run.Attempt != 2 || attempts[1].Worker != third.name {
 			t.Errorf("%+v, %+v", run, attempts)
@@ -73,7 +73,7 @@ func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 				<-ctx.Done()
 				return nil
 			}, durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 3}}).start()
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 		run, attempts := f.run(id)
 		if want := []store.Outcome{"lost", "lost", "lost"}; run.State != store.StateDead ||
@@ -108,11 +108,11 @@ func TestRunEndsBeforeAnotherHasIt(t *testing.T) {
 				return nil
 			}, durable.HandlerOptions{}).start()
 		id := f.trigger("report", durable.TriggerOptions{})
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		other := f.add(durable.Config{}).handle("report", sleeps(time.Hour), durable.HandlerOptions{}).start()
 		cut.link.set(hang)
 		cutAt := time.Now()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		run, _ := f.run(id)
 		if run.Worker != other.name || !endedAt.Before(run.ClaimedAt) || endedAt.Sub(cutAt) < 18*time.Second {
 			t.Errorf("ended after %v, claimed by %s after %v", endedAt.Sub(cutAt), run.Worker, run.ClaimedAt.Sub(cutAt))
@@ -121,7 +121,7 @@ func TestRunEndsBeforeAnotherHasIt(t *testing.T) {
 			t.Errorf("why: %v, valid: %v", why, valid)
 		}
 		cut.link.set(well)
-		time.Sleep(10 * time.Minute)
+		pass(10 * time.Minute)
 		if run, _ := f.run(id); run.State != store.StateRunning || run.Worker != other.name || run.Attempt != 2 {
 			t.Errorf("after the zombie's result: %+v", run)
 		}
@@ -148,15 +148,15 @@ func TestClocksOfHostsAreAnHourOff(t *testing.T) {
 				h := f.add(durable.Config{}).handle("report", sleeps(2*time.Minute), durable.HandlerOptions{}).start()
 				f.add(durable.Config{}).handle("other", sleeps(0), durable.HandlerOptions{}).start()
 				id := f.trigger("report", durable.TriggerOptions{RunIn: 10 * time.Second})
-				time.Sleep(9 * time.Second)
+				pass(9 * time.Second)
 				if f.watch.called(id) != 0 {
 					t.Error("it began too early")
 				}
-				time.Sleep(7 * time.Second)
+				pass(7 * time.Second)
 				if f.watch.called(id) != 1 {
 					t.Error("it did not begin")
 				}
-				time.Sleep(3 * time.Minute)
+				pass(3 * time.Minute)
 				if run, attempts := f.run(id); run.State != store.StateSucceeded || len(attempts) != 1 {
 					t.Errorf("%+v, %+v", run, attempts)
 				}
@@ -178,11 +178,11 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 		f := newFleet(t)
 		h := f.add(durable.Config{}).handle("report", sleeps(time.Hour), durable.HandlerOptions{}).start()
 		first := f.trigger("report", durable.TriggerOptions{})
-		time.Sleep(6 * time.Second)
+		pass(6 * time.Second)
 		h.link.set(hang, "renew")
-		time.Sleep(21 * time.Second)
+		pass(21 * time.Second)
 		second := f.trigger("report", durable.TriggerOptions{})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if err := h.Checks()["leases"](); err == nil || !strings.Contains(err.Error(), "nothing new is claimed") {
 			t.Errorf("the check: %v", err)
 		}
@@ -191,10 +191,10 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 			if f.watch.called(second) != 0 {
 				t.Fatalf("claimed %v before the lease ended", run.LeaseUntil.Sub(time.Now()))
 			}
-			time.Sleep(100 * time.Millisecond)
+			pass(100 * time.Millisecond)
 		}
 		h.link.set(well)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if f.watch.called(second) == 0 || h.Checks()["leases"]() != nil {
 			t.Error("it does not claim again")
 		}
@@ -220,11 +220,11 @@ func TestLateAnswerToAClaimStartsNothing(t *testing.T) {
 			return well, 0
 		})
 		h.start()
-		time.Sleep(7 * time.Second)
+		pass(7 * time.Second)
 		if run, _ := f.run(id); run.State != store.StateRunning {
 			t.Fatalf("%+v", run)
 		}
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		run, attempts := f.run(id)
 		want := []store.Outcome{store.OutcomeInterrupted, store.OutcomeOK}
 		if run.State != store.StateSucceeded || !slices.Equal(outcomes(attempts), want) {
@@ -249,13 +249,13 @@ func TestCancel(t *testing.T) {
 		}, durable.HandlerOptions{}).start()
 		goesOn := f.trigger("report", durable.TriggerOptions{})
 		waits := f.trigger("report", durable.TriggerOptions{RunIn: time.Hour})
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		for _, id := range []int64{goesOn, waits} {
 			if _, err := f.store.Cancel(t.Context(), id, store.Origin{By: "me", Note: "a test"}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(durable.DefaultLease/3 + time.Second)
+		pass(durable.DefaultLease/3 + time.Second)
 		for _, id := range []int64{goesOn, waits} {
 			if run, _ := f.run(id); run.State != store.StateCanceled {
 				t.Errorf("%+v", run)
@@ -265,7 +265,7 @@ func TestCancel(t *testing.T) {
 		if !ok || !errors.Is(why, durable.ErrCanceled) || canceled.By != (dlock.Origin{By: "me", Note: "a test"}) {
 			t.Errorf("why: %v", why)
 		}
-		time.Sleep(2 * time.Hour)
+		pass(2 * time.Hour)
 		if f.watch.called(waits) != 0 {
 			t.Error("a canceled run has begun")
 		}
@@ -284,12 +284,12 @@ func TestCanceledRunOfAKilledWorkerEnds(t *testing.T) {
 		f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(i durable.RunEndInfo) { ended = append(ended, i) }}}).
 			handle("other", sleeps(0), durable.HandlerOptions{}).start()
 		id := f.trigger("report", durable.TriggerOptions{})
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		h.kill()
 		if _, err := f.store.Cancel(t.Context(), id, store.Origin{By: "me"}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if run, _ := f.run(id); run.State != store.StateCanceled {
 			t.Errorf("%+v", run)
 		}
@@ -315,11 +315,11 @@ func TestTwoWorkersOfOneName(t *testing.T) {
 		}
 		f.hosts[0].start()
 		f.hosts[1].start()
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		f.hosts[0].link.set(hang)
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		f.hosts[0].link.set(well)
-		time.Sleep(20 * time.Minute)
+		pass(20 * time.Minute)
 		if left := f.runs(store.StateQueued, store.StateRunning, store.StateDead); len(left) > 0 {
 			t.Errorf("%+v", left)
 		}
@@ -341,9 +341,9 @@ func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
 			return nil
 		}, options).start()
 		id := f.trigger("report", durable.TriggerOptions{})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		f.add(durable.Config{}).handle("report", sleeps(time.Second), options).start()
-		time.Sleep(time.Minute + durable.CancelGrace + durable.DefaultLease/3 + reclaimBound(durable.Config{}) +
+		pass(time.Minute + durable.CancelGrace + durable.DefaultLease/3 + reclaimBound(durable.Config{}) +
 			time.Second)
 		run, attempts := f.run(id)
 		want := []store.Outcome{store.OutcomeLost, store.OutcomeOK}
@@ -357,7 +357,7 @@ func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
 			t.Errorf("it was said %d times", n)
 		}
 		close(free)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if s := h.Status(); s.Places != 0 {
 			t.Errorf("%+v", s)
 		}

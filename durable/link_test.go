@@ -38,12 +38,16 @@ type link struct {
 	mu    sync.Mutex
 	plan  func(op string) (fault, time.Duration) // what becomes of the next call, and by how much later
 	calls map[string]int
-	gone  chan struct{} // closed when the process is dead
+	gone  chan struct{}   // closed when the process is dead
+	net   context.Context // of requests that are still on their way
+	drop  func()          // ends it
 }
 
 func newLink(s store.Store) *link {
-	return &link{Store: s, calls: map[string]int{}, gone: make(chan struct{}),
+	l := &link{Store: s, calls: map[string]int{}, gone: make(chan struct{}),
 		plan: func(string) (fault, time.Duration) { return well, 0 }}
+	l.net, l.drop = context.WithCancel(context.Background())
+	return l
 }
 
 // set has all calls from now on, or those that are named, end with a fault.
@@ -77,12 +81,16 @@ func (l *link) count(op string) int {
 	return l.calls[op]
 }
 
+func (l *link) next(op string) (fault, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls[op]++
+	return l.plan(op)
+}
+
 func do[T any](ctx context.Context, l *link, op string, f func(context.Context) (T, error)) (T, error) {
 	var none T
-	l.mu.Lock()
-	l.calls[op]++
-	what, by := l.plan(op)
-	l.mu.Unlock()
+	what, by := l.next(op)
 	pause := func() error {
 		select {
 		case <-time.After(by):
@@ -105,10 +113,7 @@ func do[T any](ctx context.Context, l *link, op string, f func(context.Context) 
 		}
 	case zombie:
 		<-ctx.Done()
-		go func() {
-			time.Sleep(by)
-			_, _ = f(context.Background())
-		}()
+		go onItsWay(l, by, f)
 		return none, context.Cause(ctx)
 	}
 	v, err := f(ctx)
@@ -127,12 +132,20 @@ func do[T any](ctx context.Context, l *link, op string, f func(context.Context) 
 	case stopped:
 		time.Sleep(by)
 	case twice:
-		go func() {
-			time.Sleep(by)
-			_, _ = f(context.Background())
-		}()
+		go onItsWay(l, by, f)
 	}
 	return v, err
+}
+
+// onItsWay makes a call that nobody waits for.
+func onItsWay[T any](l *link, by time.Duration, f func(context.Context) (T, error)) {
+	arrived := time.NewTimer(by)
+	defer arrived.Stop()
+	select {
+	case <-arrived.C:
+		_, _ = f(l.net)
+	case <-l.net.Done():
+	}
 }
 
 func (l *link) Verify(ctx context.Context) error {

@@ -75,7 +75,7 @@ func TestResults(t *testing.T) {
 				f.add(durable.Config{}).handle("report", c.handle,
 					durable.HandlerOptions{MaxRunTime: time.Minute, Retry: c.retry}).start()
 				id := f.trigger("report", durable.TriggerOptions{})
-				time.Sleep(2 * time.Hour)
+				pass(2 * time.Hour)
 				run, attempts := f.run(id)
 				if run.State != c.state || !slices.Equal(outcomes(attempts), c.want) {
 					t.Fatalf("%+v, %+v", run, attempts)
@@ -116,7 +116,7 @@ func TestRetryWaitsGrowAndVary(t *testing.T) {
 		for range 20 {
 			ids = append(ids, f.trigger("report", durable.TriggerOptions{}))
 		}
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		for i, most := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute,
 			5 * time.Minute} {
 			different := map[time.Duration]bool{}
@@ -151,14 +151,14 @@ func TestResultsAreKept(t *testing.T) {
 				f.add(durable.Config{}).handle("report", sleeps(time.Second), durable.HandlerOptions{})
 				h.link.set(what, "finish")
 				id := f.trigger("report", durable.TriggerOptions{})
-				time.Sleep(time.Second)
+				pass(time.Second)
 				f.hosts[1].start()
-				time.Sleep(10 * time.Minute)
+				pass(10 * time.Minute)
 				if run, _ := f.run(id); what != lost && run.State != store.StateRunning {
 					t.Errorf("%+v", run)
 				}
 				h.link.set(well)
-				time.Sleep(10 * time.Second)
+				pass(10 * time.Second)
 				run, attempts := f.run(id)
 				if run.State != store.StateSucceeded || len(attempts) != 1 || f.watch.called(id) != 1 {
 					t.Errorf("%+v, %+v", run, attempts)
@@ -188,7 +188,7 @@ func TestManyResultsAreWrittenTogether(t *testing.T) {
 		}
 		h.link.on(func(string) (fault, time.Duration) { return answer, time.Millisecond })
 		h.start()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if left := f.runs(store.StateQueued, store.StateRunning); len(left) > 0 {
 			t.Errorf("%d are left", len(left))
 		}
@@ -218,7 +218,7 @@ func TestKeyIsTheSameForAllAttempts(t *testing.T) {
 		if again := f.trigger("report", durable.TriggerOptions{Key: "mine"}); again != mine {
 			t.Errorf("run %d, then %d", mine, again)
 		}
-		time.Sleep(10 * time.Minute)
+		pass(10 * time.Minute)
 		f.end()
 		seen := map[string]int64{}
 		for id, list := range keys {

@@ -26,16 +26,16 @@ func TestRunsAndTicks(t *testing.T) {
 			}, durable.HandlerOptions{}).
 			schedule("report-often", "report", schedule.Every(7*time.Second), durable.ScheduleOptions{})
 		h.start()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		id, err := h.Trigger(t.Context(), nil, "report", []byte("x"), durable.TriggerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Millisecond)
+		pass(10 * time.Millisecond)
 		if run, attempts := f.run(id); run.State != store.StateSucceeded || len(attempts) != 1 {
 			t.Errorf("%+v, %+v", run, attempts)
 		}
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if row := f.ticks("report-often"); row.Queued < 514 || row.Coalesced+row.Skipped+row.PausedTicks != 0 {
 			t.Errorf("%+v", row)
 		}

@@ -1,0 +1,144 @@
+package durable_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+// Every call to the database, with every fault, every second time and for a quarter of an hour: ticks
+// and triggered runs are lost nowhere, no tick has two runs, no run has two valid owners, no limit is
+// exceeded. When the database is well again, all is done.
+//
+// Fails when a part takes a lost answer for one that was not given, or repeats what was done.
+func TestEveryCallWithEveryFault(t *testing.T) {
+	ops := []string{"materialize", "claim", "renew", "finish", "reclaim", "due", "register", "sweep", "stats", "listen"}
+	faults := []fault{lost, twice, zombie, stopped, refused, slow, answer, hang}
+	for _, op := range ops[:testkit.Rounds(t, 5, len(ops))] {
+		for _, what := range faults[:testkit.Rounds(t, 4, len(faults))] {
+			t.Run(op+"/"+what.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { everySecondCall(t, op, what) }) })
+		}
+	}
+}
+
+func everySecondCall(t *testing.T, op string, what fault) {
+	f := newFleet(t)
+	for i := range 2 {
+		h := f.add(durable.Config{MaxRuns: 2, MaxActive: 3, PollInterval: 10 * time.Second}).
+			handle("report", sleeps(40*time.Second), durable.HandlerOptions{MaxConcurrency: 2}).
+			handle("short", sleeps(time.Second), durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 100}}).
+			schedule("often", "short", everyMinute, durable.ScheduleOptions{})
+		n := i
+		h.link.on(func(o string) (fault, time.Duration) {
+			if n++; o == op && n%2 == 0 {
+				return what, time.Duration(1+n%4) * 3 * time.Second
+			}
+			return well, 0
+		})
+		h.start()
+	}
+	pass(time.Second)
+	for range 5 {
+		f.trigger("report", durable.TriggerOptions{MaxAttempts: 100})
+	}
+	pass(15 * time.Minute)
+	for _, h := range f.hosts {
+		h.link.set(well)
+	}
+	pass(5*time.Minute + 30*time.Second)
+	f.accounted("often", everyMinute, f.firstTick("often"))
+	for _, r := range f.runs(store.StateQueued, store.StateRunning, store.StateDead) {
+		t.Errorf("left: %+v", r)
+	}
+	f.end()
+}
+
+// firstTick returns the earliest tick of a schedule that has a run.
+func (f *fleet) firstTick(name string) (first time.Time) {
+	for _, r := range f.runs() {
+		if r.Schedule == name && (first.IsZero() || r.DueAt.Before(first)) {
+			first = r.DueAt
+		}
+	}
+	return first
+}
+
+// A database that is away for ten minutes is reported once, and so is its return; a renewal that
+// panics has failed.
+//
+// Fails when each failed call is reported.
+func TestOutageIsReportedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var told []string
+		h := f.add(durable.Config{Hooks: durable.Hooks{
+			DatabaseDown: func(i durable.DatabaseInfo) { told = append(told, fmt.Sprint("down: ", i.Err)) },
+			DatabaseUp:   func(i durable.DatabaseInfo) { told = append(told, fmt.Sprint("up: ", i.DownFor > 9*time.Minute)) },
+		}}).handle("report", sleeps(time.Hour), durable.HandlerOptions{}).start()
+		f.trigger("report", durable.TriggerOptions{})
+		pass(time.Minute)
+		h.link.set(refused)
+		pass(10 * time.Minute)
+		if s := h.Status(); s.Database.Up || s.Database.Err == "" {
+			t.Errorf("%+v", s.Database)
+		}
+		h.link.on(func(op string) (fault, time.Duration) {
+			if op == "renew" {
+				panic("a driver")
+			}
+			return well, 0
+		})
+		pass(time.Minute)
+		if s := h.Status(); !s.Database.Up || h.Live() != nil {
+			t.Errorf("%+v, %v", s.Database, h.Live())
+		}
+		h.link.set(well)
+		h.stop()
+		f.end()
+		if len(told) != 2 || told[0] != "down: the database is down" || told[1] != "up: true" {
+			t.Errorf("%q", told)
+		}
+		if n := strings.Count(h.log.String(), "level=ERROR"); n > 2 {
+			t.Errorf("%d errors were logged", n)
+		}
+	})
+}
+
+// A hook or a logger that panics or hangs harms nobody, and a hook that hangs is named in the end.
+//
+// Fails when a part calls one itself.
+func TestHooksHarmNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		free := make(chan struct{})
+		n := 0
+		h := f.add(durable.Config{Hooks: durable.Hooks{
+			RunStarted: func(durable.RunInfo) { panic("help") },
+			RunEnded: func(durable.RunEndInfo) {
+				if n++; n == 3 {
+					<-free
+				}
+			},
+		}}).handle("report", func(context.Context, *durable.Run) error { return nil }, durable.HandlerOptions{}).start()
+		for range 10 {
+			f.trigger("report", durable.TriggerOptions{})
+			pass(time.Minute)
+		}
+		if left := f.runs(store.StateQueued, store.StateRunning); len(left) > 0 {
+			t.Errorf("%+v", left)
+		}
+		err := h.stop()
+		if err == nil || err.Error() != "durable: shut down with the hook RunEnded, which does not return" {
+			t.Error(err)
+		}
+		close(free)
+		f.watch.killed(h)
+		f.end()
+	})
+}
