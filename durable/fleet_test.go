@@ -64,6 +64,8 @@ type host struct {
 	cancel  context.CancelFunc
 	ended   chan error
 	started bool
+
+	replaced bool // what its Run returns in the end does not matter
 }
 
 // add adds a host with a worker that is not running yet.
@@ -131,12 +133,15 @@ func (h *host) kill() {
 func (f *fleet) end() {
 	f.t.Helper()
 	for _, h := range f.hosts {
-		if err := h.stop(); err != nil && !f.watch.isDead(h) {
+		if err := h.stop(); err != nil && !f.watch.isDead(h) && !h.replaced {
 			f.t.Errorf("%s: %v", h.name, err)
 		}
 	}
 	for _, h := range f.hosts {
 		h.link.drop()
+		for _, wrong := range h.link.wrong {
+			f.t.Error(wrong)
+		}
 	}
 	for _, fault := range f.watch.close() {
 		f.t.Error(fault)

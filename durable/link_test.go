@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ type link struct {
 	mu    sync.Mutex
 	plan  func(op string) (fault, time.Duration) // what becomes of the next call, and by how much later
 	calls map[string]int
+	wrong []string        // results that should not have counted
 	gone  chan struct{}   // closed when the process is dead
 	net   context.Context // of requests that are still on their way
 	drop  func()          // ends it
@@ -182,8 +184,28 @@ func (l *link) Renew(ctx context.Context, worker string, runs []store.RunKey, le
 
 func (l *link) Finish(ctx context.Context, worker string, results []store.Result) ([]store.RunKey, error) {
 	return do(ctx, l, "finish", func(ctx context.Context) ([]store.RunKey, error) {
-		return l.Store.Finish(ctx, worker, results)
+		counted, err := l.Store.Finish(ctx, worker, results)
+		l.zombies(worker, results, counted)
+		return counted, err
 	})
+}
+
+// zombies notes the results that count although they are of attempts that were not the run's, or that
+// ended in another way.
+func (l *link) zombies(worker string, results []store.Result, counted []store.RunKey) {
+	for _, r := range results {
+		if !slices.Contains(counted, r.RunKey) {
+			continue
+		}
+		_, attempts, _, _ := l.Store.Run(context.Background(), r.ID)
+		if !slices.ContainsFunc(attempts, func(a store.Attempt) bool {
+			return a.Attempt == r.Attempt && a.Worker == worker && a.Outcome == r.Outcome
+		}) {
+			l.mu.Lock()
+			l.wrong = append(l.wrong, fmt.Sprintf("the result %+v of %s counts, and the attempts are %+v", r, worker, attempts))
+			l.mu.Unlock()
+		}
+	}
 }
 
 func (l *link) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, error) {

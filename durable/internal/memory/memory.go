@@ -16,6 +16,8 @@ import (
 type Store struct {
 	// Ahead is by how much its clock is ahead of this process's. Set it before the first call.
 	Ahead time.Duration
+	// Reclaimed is told how long after its end a lease was taken, with a mutex held. Nil: nobody is.
+	Reclaimed func(late time.Duration)
 	// Deaf makes it a database that cannot notify: Listen only waits.
 	Deaf bool
 

@@ -149,7 +149,7 @@ func (s *Store) insert(n store.NewRun, now time.Time) (id int64, fresh bool) {
 	r.ID, r.MaxAttempts = s.lastID, n.MaxAttempts
 	r.scheduled = n.Schedule != "" && !n.Backfill
 	if r.RunAt.IsZero() {
-		r.RunAt = now.Add(n.RunIn)
+		r.RunAt = now.Add(n.RunIn).Truncate(time.Microsecond)
 	}
 	s.runs[r.ID], s.queued[r.ID] = r, r
 	return r.ID, true
@@ -306,7 +306,7 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 		}
 		s.end(r, result.Outcome, result.Error, result.State, now)
 		if result.State == store.StateQueued {
-			r.RunAt = now.Add(result.RetryIn)
+			r.RunAt = now.Add(result.RetryIn).Truncate(time.Microsecond)
 		}
 		counted = append(counted, result.RunKey)
 	}
@@ -353,6 +353,9 @@ func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, erro
 	var reclaimed []store.Reclaimed
 	for _, r := range expired[:min(limit, len(expired))] {
 		c := store.Reclaimed{RunKey: r.RunKey, Handler: r.Handler, Worker: r.Worker, Schedule: r.Schedule}
+		if s.Reclaimed != nil {
+			s.Reclaimed(now.Sub(r.LeaseUntil))
+		}
 		state := store.StateQueued
 		switch {
 		case r.cancelBy != nil:
