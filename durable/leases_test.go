@@ -144,7 +144,7 @@ func TestClocksOfHostsAreAnHourOff(t *testing.T) {
 		t.Run(ahead.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				f.store.Ahead = ahead
+				f.store.Jump(ahead)
 				h := f.add(durable.Config{}).handle("report", sleeps(2*time.Minute), durable.HandlerOptions{}).start()
 				f.add(durable.Config{}).handle("other", sleeps(0), durable.HandlerOptions{}).start()
 				id := f.trigger("report", durable.TriggerOptions{RunIn: 10 * time.Second})
@@ -360,6 +360,85 @@ func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
 		pass(time.Second)
 		if s := h.Status(); s.Places != 0 {
 			t.Errorf("%+v", s)
+		}
+		f.end()
+	})
+}
+
+// A lease is trusted from before its request was sent, however late the answer comes: the database
+// has counted from then on.
+//
+// Fails when the trust begins with the answer.
+func TestTrustCountsFromTheRequest(t *testing.T) {
+	for _, op := range []string{"claim", "renew"} {
+		t.Run(op, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				var endedAt time.Time
+				h := f.add(durable.Config{}).handle("report", func(ctx context.Context, _ *durable.Run) error {
+					<-ctx.Done()
+					endedAt = time.Now()
+					return ctx.Err()
+				}, durable.HandlerOptions{})
+				id := f.trigger("report", durable.TriggerOptions{})
+				answered := false
+				h.link.on(func(o string) (fault, time.Duration) {
+					switch {
+					case answered && o != "finish":
+						return hang, 0
+					case o == op:
+						answered = true
+						return answer, 4500 * time.Millisecond
+					}
+					return well, 0
+				})
+				h.start()
+				pass(25 * time.Second)
+				run, _ := f.run(id)
+				pass(20 * time.Second)
+				if endedAt.IsZero() || !endedAt.Before(run.LeaseUntil) {
+					t.Errorf("%s: it ended at %v, and the lease at %v", op, endedAt, run.LeaseUntil)
+				}
+				h.link.set(well)
+				f.end()
+			})
+		})
+	}
+}
+
+// If the database's clock jumps, leases seem to have expired, and other workers have the runs. Their
+// owners find out with the next renewal.
+//
+// Fails when a run that is missing in the answer goes on, or the answer has what is no longer theirs.
+func TestDatabaseClockJumps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var endedAt time.Time
+		f.add(durable.Config{PollInterval: 24 * time.Hour}).
+			handle("report", func(ctx context.Context, _ *durable.Run) error {
+				<-ctx.Done()
+				endedAt = time.Now()
+				return ctx.Err()
+			}, durable.HandlerOptions{}).start()
+		id := f.trigger("report", durable.TriggerOptions{})
+		if err := f.store.Notify(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		f.store.Jump(time.Hour)
+		jumpedAt := time.Now()
+		f.watch.killed(f.hosts[0]) // two owners for a moment are not to be avoided
+		second := f.add(durable.Config{}).handle("report", sleeps(time.Minute), durable.HandlerOptions{}).start()
+		pass(30 * time.Second)
+		if run, _ := f.run(id); run.Worker != second.name {
+			t.Errorf("%+v", run)
+		}
+		if endedAt.IsZero() || endedAt.Sub(jumpedAt) > durable.DefaultLease/3 {
+			t.Errorf("its context has not ended with the next renewal: %v", endedAt)
+		}
+		pass(time.Minute)
+		if run, _ := f.run(id); run.State != store.StateSucceeded || run.Attempt != 2 {
+			t.Errorf("%+v", run)
 		}
 		f.end()
 	})

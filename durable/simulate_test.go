@@ -31,7 +31,7 @@ var (
 //
 // Fails with each of the planted bugs that internal/mutants lists for it.
 func TestSimulate(t *testing.T) {
-	seeds := testkit.Rounds(t, 4, 400)
+	seeds := testkit.Rounds(t, 3, 100)
 	if *simulateSeeds > 0 {
 		seeds = *simulateSeeds
 	}

@@ -45,6 +45,12 @@ func redis(test string) layer { return layer{pkg: "dlock/redislock", test: test}
 
 func timers(test string) layer { return layer{pkg: "timer", test: test} }
 
+// With these seeds each bug shows.
+var durableSimulation = layer{pkg: "durable", test: "^TestSimulate$",
+	args: []string{"-simulate.seeds", "8", "-simulate.seed", "1"}}
+
+func runs(test string) layer { return layer{pkg: "durable", test: test} }
+
 // Each bug is a plausible mistake: a naive implementation, or a slip in ours.
 var mutants = []mutant{
 	{
@@ -203,5 +209,109 @@ var mutants = []mutant{
 `}},
 		layer: timers("^TestI8StuckHandlerIsNamedAndItsSlotExpires$"),
 		says:  "want its slot until it expires",
+	},
+	{
+		name: "a result without its attempt",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"if r == nil || r.Attempt != key.Attempt || r.Worker != worker {",
+			"if r == nil {"}},
+		layer: runs("^TestRunEndsBeforeAnotherHasIt$"),
+		says:  "after the zombie's result",
+	},
+	{
+		name: "a result by name, without its attempt",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"if r == nil || r.Attempt != key.Attempt || r.Worker != worker {",
+			"if r == nil || r.Worker != worker {"}},
+		layer: durableSimulation,
+		says:  "two valid owners|counts, and the attempts are",
+	},
+	{
+		name: "a renewal that revives",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"r := s.owned(worker, key)",
+			"r := s.running[key.ID]"}},
+		layer: runs("^TestDatabaseClockJumps$"),
+		says:  "its context has not ended",
+	},
+	{
+		name: "a renewal trusted from its answer on",
+		edits: []edit{{"durable/renewer.go",
+			"r.book.renewed(sent, keys, answer)",
+			"r.book.renewed(sent.Add(time.Since(sent)), keys, answer)"}},
+		layer: runs("^TestTrustCountsFromTheRequest$"),
+		says:  "renew: it ended",
+	},
+	{
+		name: "a claim trusted from its answer on",
+		edits: []edit{{"durable/claimer.go",
+			"c.runner.start(row, sent, claimed.Now)",
+			"c.runner.start(row, time.Now(), claimed.Now)"}},
+		layer: runs("^TestTrustCountsFromTheRequest$"),
+		says:  "claim: it ended",
+	},
+	{
+		name: "no local deadline of a run",
+		edits: []edit{{"durable/book.go",
+			"wait := max(0, time.Until(at))",
+			"wait := time.Duration(1 << 62)"}},
+		layer: runs("^TestRunEndsBeforeAnotherHasIt$"),
+		says:  "ended after",
+	},
+	{
+		name: "a claim that does not count",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"return max(0, limit-running)",
+			"return limit"}},
+		layer: runs("^TestLimits$"),
+		says:  "at once, at most",
+	},
+	{
+		name: "a claim beyond the room",
+		edits: []edit{{"durable/claimer.go",
+			"limit := min(c.batch, c.book.room())",
+			"limit := c.batch"}},
+		layer: runs("^TestLimits$"),
+		says:  "calls on host-",
+	},
+	{
+		name: "a lost attempt that does not count",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"case r.Attempt >= r.MaxAttempts:",
+			"case false:"}},
+		layer: runs("^TestRunThatKillsItsWorkersIsADeadLetter$"),
+		says:  "lost",
+	},
+	{
+		name: "a drain that gives nothing back",
+		edits: []edit{{"durable/handler.go",
+			"case errors.Is(cause, ErrDraining) && (mark == nil || !mark.dead):",
+			"case false:"}},
+		layer: runs("^TestDrainGivesBack$"),
+		says:  "not given back",
+	},
+	{
+		name: "a coalesced tick that is lost",
+		edits: []edit{{"durable/plan.go",
+			"\tp.Coalesced = total - 1\n",
+			""}},
+		layer: runs("^TestCatchUp$"),
+		says:  "ticks up to",
+	},
+	{
+		name: "a tick that two workers queue",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"continue // somebody else was faster",
+			"// somebody else was faster"}},
+		layer: durableSimulation,
+		says:  "ticks up to",
+	},
+	{
+		name: "a result that is dropped",
+		edits: []edit{{"durable/finisher.go",
+			"\tif err != nil {\n\t\treturn false\n",
+			"\tif err != nil {\n\t\treturn true\n"}},
+		layer: runs("^TestResultsAreKept$"),
+		says:  "Places|State:",
 	},
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
@@ -14,12 +15,12 @@ import (
 // A Store keeps schedules, runs and attempts. Its methods may be called from any goroutine; each is
 // done at one instant.
 type Store struct {
-	// Ahead is by how much its clock is ahead of this process's. Set it before the first call.
-	Ahead time.Duration
 	// Reclaimed is told how long after its end a lease was taken, with a mutex held. Nil: nobody is.
 	Reclaimed func(late time.Duration)
 	// Deaf makes it a database that cannot notify: Listen only waits.
 	Deaf bool
+
+	ahead atomic.Int64 // by how many ns its clock is ahead of this process's
 
 	mu        sync.Mutex // of all callers
 	lastID    int64
@@ -83,7 +84,12 @@ func (s *Store) Verify(context.Context) error { return nil }
 func (s *Store) Schema() ([]string, error) { return nil, nil }
 
 // Now is the store's clock.
-func (s *Store) Now() time.Time { return time.Now().Add(s.Ahead).UTC().Truncate(time.Microsecond) }
+func (s *Store) Now() time.Time {
+	return time.Now().Add(time.Duration(s.ahead.Load())).UTC().Truncate(time.Microsecond)
+}
+
+// Jump sets the clock forward, or back.
+func (s *Store) Jump(by time.Duration) { s.ahead.Add(int64(by)) }
 
 // lock returns the instant at which a call is done, unless its context has ended.
 func (s *Store) lock(ctx context.Context) (now time.Time, unlock func(), err error) {
