@@ -91,7 +91,7 @@ func TestCatchUp(t *testing.T) {
 				before := f.ticks("often")
 				pass(c.away)
 				add()
-				pass(20 * time.Second)
+				pass(2 * time.Second)
 				row := f.accounted("often", everyMinute, first)
 				queued, coalesced, skipped := row.Queued-before.Queued, row.Coalesced-before.Coalesced,
 					row.Skipped-before.Skipped
