@@ -15,7 +15,7 @@ const (
 	mostResults = 500
 	// The waits between calls that fail.
 	firstFinishWait = 100 * time.Millisecond
-	longestFinish   = 5 * time.Second
+	longestFinish   = 2 * time.Second
 )
 
 // A finished is an attempt that has ended here, and of which the database does not have the result

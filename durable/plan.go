@@ -62,22 +62,36 @@ func (s *scheduled) ask(d store.DueSchedule, now time.Time) (store.Plan, error) 
 			p.plan, p.err = s.plan(d, now)
 		}()
 	}
-	patience := time.NewTimer(planPatience)
-	if s.slow {
-		patience.Reset(0)
-	}
-	defer patience.Stop()
-	select {
-	case p := <-s.asking:
-		s.asking, s.slow = nil, false
-		if !s.askedFor.Equal(d) {
-			return s.ask(d, now) // what it says by now is old
-		}
-		return p.plan, p.err
-	case <-patience.C:
+	p, ok := s.answer()
+	switch {
+	case !ok:
 		s.slow = true
 		return store.Plan{}, errStuckSchedule
+	case !s.askedFor.Equal(d):
+		return s.ask(d, now) // what it says by now is old
 	}
+	return p.plan, p.err
+}
+
+// answer waits for the schedule that was asked, unless it was waited for before.
+func (s *scheduled) answer() (p planned, ok bool) {
+	wait := planPatience
+	if s.slow {
+		wait = 0
+	}
+	patience := time.NewTimer(wait)
+	defer patience.Stop()
+	select {
+	case p = <-s.asking:
+	case <-patience.C:
+		select { // both may be ready
+		case p = <-s.asking:
+		default:
+			return p, false
+		}
+	}
+	s.asking, s.slow = nil, false
+	return p, true
 }
 
 var errStuckSchedule = fmt.Errorf("its Next does not return within %v", planPatience)
