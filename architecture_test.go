@@ -75,6 +75,14 @@ var rules = []rule{
 	{"cluster/sqlregistry", []string{"cluster", "dlock", "internal/sqlkit", "internal/sqlmigrate"},
 		"a user of one database must not link the drivers of the others; and it knows nothing of the locks, which " +
 			"may be elsewhere"},
+	{"durable", []string{"dlock", "schedule", "durable/internal/store", "internal/notify", "internal/retention",
+		"github.com/prometheus/client_golang/"},
+		"its worker knows the seam of the databases and none of them; and not timer and leader, which promise less; " +
+			"of dlock it has the names of people and processes only"},
+	{"durable/internal/store", nil, "it is the seam between the worker and the databases, which must not know each " +
+		"other"},
+	{"durable/internal/memory", []string{"durable/internal/store"}, "it stands in for a database in tests, and " +
+		"knows none"},
 	{"health", nil, "it asks anything that has the four methods of its Source, whose types are the standard library's"},
 	{"health/grpchealth", []string{"google.golang.org/grpc/"},
 		"it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is " +

@@ -169,8 +169,8 @@ func TestInstantsAndDurationsAreToldApart(t *testing.T) {
 	names := map[string]*regexp.Regexp{
 		"Time": regexp.MustCompile(`(At|Until|Next|Tick)$`),
 		"Duration": regexp.MustCompile(`(In|For|Ago|Age|Took|TTL|Timeout|Delay|Wait|Window|Retention|Slack|` +
-			`Lateness|RunTime|Interval|Offset)$|^By[A-Z]|` + // timer.Delay has ByTimer and ByHost
-			`^(Hosts|Leases|Events|Runs)$`), // cluster.Retention: how long they are kept
+			`Lateness|RunTime|Interval|Offset|Lease)$|^By[A-Z]|` + // timer.Delay has ByTimer and ByHost
+			`^(Hosts|Leases|Events|Runs|Succeeded|Dead|Canceled|Unseen)$`), // Retention: how long they are kept
 	}
 	seen := 0
 	check := func(path, name string, typ ast.Expr) {

@@ -92,8 +92,8 @@ func (d *database) note(op string, err error) {
 	d.events.log(level, "durable: a call to the database failed: it is repeated", "call", op, "err", err)
 	if d.failures >= downAfter && !d.down {
 		d.down, d.changedAt = true, time.Now()
-		d.events.log(slog.LevelError, "durable: the database does not answer: runs go on as long as their leases last, "+
-			"and nothing new starts", "err", err)
+		d.events.log(slog.LevelError, "durable: the database does not answer: runs go on as long as their leases "+
+			"last, and nothing new starts", "err", err)
 		tell(d.events, "DatabaseDown", d.events.hooks.DatabaseDown, DatabaseInfo{Database: d.name, Err: err})
 	}
 }

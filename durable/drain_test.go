@@ -75,8 +75,8 @@ func TestDrainGivesBack(t *testing.T) {
 	})
 }
 
-// A handler that ignores its context at the end is named, its lease is left to expire, and the run is
-// run again elsewhere.
+// A handler that ignores its context at the end is named, its lease is left to expire, and the run
+// is run again elsewhere.
 //
 // Fails when Run waits for ever, or writes a result for it.
 func TestStuckHandlerIsNamed(t *testing.T) {
@@ -125,7 +125,8 @@ func TestClaimUnderWayIsGivenBack(t *testing.T) {
 			t.Error(err)
 		}
 		run, attempts := f.run(id)
-		if run.State != store.StateQueued || !slices.Equal(outcomes(attempts), []store.Outcome{store.OutcomeInterrupted}) ||
+		if run.State != store.StateQueued || !slices.Equal(outcomes(attempts),
+			[]store.Outcome{store.OutcomeInterrupted}) ||
 			f.watch.called(id) != 0 {
 			t.Errorf("%+v, %+v", run, attempts)
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Every call to the database, with every fault, every second time and for a quarter of an hour: ticks
-// and triggered runs are lost nowhere, no tick has two runs, no run has two valid owners, no limit is
-// exceeded. When the database is well again, all is done.
+// Every call to the database, with every fault, every second time and for a quarter of an hour:
+// ticks and triggered runs are lost nowhere, no tick has two runs, no run has two valid owners, no
+// limit is exceeded. When the database is well again, all is done.
 //
 // Fails when a part takes a lost answer for one that was not given, or repeats what was done.
 func TestEveryCallWithEveryFault(t *testing.T) {
@@ -22,7 +22,12 @@ func TestEveryCallWithEveryFault(t *testing.T) {
 	faults := []fault{lost, twice, zombie, stopped, refused, slow, answer, hang}
 	for _, op := range ops[:testkit.Rounds(t, 5, len(ops))] {
 		for _, what := range faults[:testkit.Rounds(t, 4, len(faults))] {
-			t.Run(op+"/"+what.String(), func(t *testing.T) { bubble(t, func(t *testing.T) { everySecondCall(t, op, what) }) })
+			t.Run(op+"/"+what.String(), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					everySecondCall(t, op,
+						what)
+				})
+			})
 		}
 	}
 }
@@ -79,7 +84,10 @@ func TestOutageIsReportedOnce(t *testing.T) {
 		var told []string
 		h := f.add(durable.Config{Hooks: durable.Hooks{
 			DatabaseDown: func(i durable.DatabaseInfo) { told = append(told, fmt.Sprint("down: ", i.Err)) },
-			DatabaseUp:   func(i durable.DatabaseInfo) { told = append(told, fmt.Sprint("up: ", i.DownFor > 9*time.Minute)) },
+			DatabaseUp: func(i durable.DatabaseInfo) {
+				told = append(told, fmt.Sprint("up: ",
+					i.DownFor > 9*time.Minute))
+			},
 		}}).handle("report", sleeps(time.Hour), durable.HandlerOptions{}).start()
 		f.trigger("report", durable.TriggerOptions{})
 		pass(time.Minute)

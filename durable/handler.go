@@ -21,7 +21,8 @@ type handler struct {
 
 // stored is what the database is told of a handler.
 func (h *handler) stored() store.Handler {
-	return store.Handler{Name: h.name, MaxConcurrency: h.options.MaxConcurrency, MaxAttempts: h.options.Retry.MaxAttempts}
+	return store.Handler{Name: h.name, MaxConcurrency: h.options.MaxConcurrency,
+		MaxAttempts: h.options.Retry.MaxAttempts}
 }
 
 // wrap puts middleware around a handler, the first outermost. It calls user code.

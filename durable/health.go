@@ -94,7 +94,8 @@ func (w *Worker) runsStart() error {
 	}
 	for _, h := range stats.ByHandler {
 		if age := late(h.OldestDue); age > 0 && !h.Paused {
-			errs = append(errs, fmt.Errorf("handler %q: a run has been due for %v, and %d wait", h.Handler, age, h.Queued))
+			errs = append(errs, fmt.Errorf("handler %q: a run has been due for %v, and %d wait", h.Handler, age,
+				h.Queued))
 		}
 	}
 	if age := late(stats.Overdue); age > 0 {

@@ -27,8 +27,8 @@ func reclaimBound(c durable.Config) time.Duration {
 	return lease + time.Duration(float64(poll)*(1+durable.DefaultPollJitter))
 }
 
-// A worker that is killed in the middle of a run loses nothing: another one, which does not know the
-// handler, reclaims it within Lease + PollInterval, and a third runs it.
+// A worker that is killed in the middle of a run loses nothing: another one, which does not know
+// the handler, reclaims it within Lease + PollInterval, and a third runs it.
 //
 // Fails when a reclaim asks for handlers, or waits for more than a poll.
 func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
@@ -55,8 +55,8 @@ func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
 	})
 }
 
-// A run that kills its worker each time becomes a dead letter after MaxAttempts, and those who watch
-// are told.
+// A run that kills its worker each time becomes a dead letter after MaxAttempts, and those who
+// watch are told.
 //
 // Fails when a lost attempt does not count.
 func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
@@ -88,8 +88,8 @@ func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 	})
 }
 
-// A worker that cannot reach the database ends the context of its run before another can have it. It
-// tells a handler that ignores this what it can, and what that returns changes nothing.
+// A worker that cannot reach the database ends the context of its run before another can have it.
+// It tells a handler that ignores this what it can, and what that returns changes nothing.
 //
 // Fails when the lease is trusted from the answer on, and when a result is written without its
 // attempt.
@@ -169,8 +169,8 @@ func TestClocksOfHostsAreAnHourOff(t *testing.T) {
 	}
 }
 
-// A worker of which the renewals fail claims nothing, although claims would succeed; without a lease
-// to renew it claims again.
+// A worker of which the renewals fail claims nothing, although claims would succeed; without a
+// lease to renew it claims again.
 //
 // Fails when a claim does not ask whether leases were renewed.
 func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
@@ -405,10 +405,11 @@ func TestTrustCountsFromTheRequest(t *testing.T) {
 	}
 }
 
-// If the database's clock jumps, leases seem to have expired, and other workers have the runs. Their
-// owners find out with the next renewal.
+// If the database's clock jumps, leases seem to have expired, and other workers have the runs.
+// Their owners find out with the next renewal.
 //
-// Fails when a run that is missing in the answer goes on, or the answer has what is no longer theirs.
+// Fails when a run that is missing in the answer goes on, or the answer has what is no longer
+// theirs.
 func TestDatabaseClockJumps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -50,7 +50,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	case ctx.Err() != nil:
 		err = nil
 	default:
-		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.name, err)
+		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.name,
+			err)
 	}
 	w.setPhase(stopped)
 	if hook := w.events.close(); hook != "" {
@@ -174,8 +175,8 @@ func (w *Worker) left(stuck []string, unwritten int) error {
 	var errs []error
 	if unwritten > 0 {
 		_, _, err := w.database.status()
-		errs = append(errs, fmt.Errorf("durable: the results of %d runs could not be written, so they are run again when "+
-			"their leases have expired: %w", unwritten, err))
+		errs = append(errs, fmt.Errorf("durable: the results of %d runs could not be written, so they are run again "+
+			"when their leases have expired: %w", unwritten, err))
 	}
 	if schedules := w.materializer.stuck(); len(stuck) > 0 || len(schedules) > 0 {
 		errs = append(errs, &StuckError{Handlers: stuck, Schedules: schedules})

@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// All three limits hold at every instant, and are reached: of a handler and of all in the fleet, with
-// workers of two versions that differ in them, and of a worker.
+// All three limits hold at every instant, and are reached: of a handler and of all in the fleet,
+// with workers of two versions that differ in them, and of a worker.
 //
 // Fails when a claim does not count, or a worker claims more than it has room for.
 func TestLimits(t *testing.T) {
@@ -36,7 +36,8 @@ func TestLimits(t *testing.T) {
 		}
 		all, some := f.watch.mostOf("runs in the fleet"), f.watch.mostOf("runs of some")
 		if all < 8 || some < 2 || onHost < 4 {
-			t.Errorf("%d runs in the fleet, %d of a handler, %d on a host: the limits were not reached", all, some, onHost)
+			t.Errorf("%d runs in the fleet, %d of a handler, %d on a host: the limits were not reached", all, some,
+				onHost)
 		}
 	})
 }
@@ -48,7 +49,8 @@ func TestOverrideOfALimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 2 {
-			f.add(durable.Config{}).handle("report", sleeps(time.Second), durable.HandlerOptions{MaxConcurrency: 4}).start()
+			f.add(durable.Config{}).handle("report", sleeps(time.Second),
+				durable.HandlerOptions{MaxConcurrency: 4}).start()
 		}
 		set := func(n int) {
 			if err := f.store.SetHandler(t.Context(), "report", store.Override{MaxConcurrency: &n}); err != nil {
@@ -86,7 +88,8 @@ func TestOrderOfClaims(t *testing.T) {
 		pass(time.Second)
 		second := f.trigger("report", durable.TriggerOptions{})
 		high := f.trigger("report", durable.TriggerOptions{Priority: durable.PriorityHigh})
-		later := f.trigger("report", durable.TriggerOptions{RunIn: 1234 * time.Millisecond, Priority: durable.PriorityHigh})
+		later := f.trigger("report", durable.TriggerOptions{RunIn: 1234 * time.Millisecond,
+			Priority: durable.PriorityHigh})
 		h.start()
 		pass(time.Minute)
 		var at []time.Time
@@ -103,8 +106,8 @@ func TestOrderOfClaims(t *testing.T) {
 	})
 }
 
-// A free place is used at once: four workers with ten places each keep at least 95 % of a limit of 40
-// busy with runs of five seconds (river#1145 reports half of it).
+// A free place is used at once: four workers with ten places each keep at least 95 % of a limit of
+// 40 busy with runs of five seconds (river#1145 reports half of it).
 //
 // Fails when a place that has become free waits for a poll.
 func TestSlotUtilization(t *testing.T) {
@@ -177,7 +180,8 @@ func TestIdleWorkerOnlyPolls(t *testing.T) {
 		h.start()
 		pass(time.Minute)
 		before := map[string]int{}
-		ops := map[string]int{"due": 12, "claim": 12, "reclaim": 12, "materialize": 0, "renew": 0, "finish": 0, "sweep": 1,
+		ops := map[string]int{"due": 12, "claim": 12, "reclaim": 12, "materialize": 0, "renew": 0, "finish": 0,
+			"sweep": 1,
 			"stats": 2, "register": 1, "notify": 0, "verify": 0}
 		for op := range ops {
 			before[op] = h.link.count(op)
@@ -233,7 +237,8 @@ func TestTickGoesToAWorkerWithRoom(t *testing.T) {
 			schedule("often", "report", everyMinute, durable.ScheduleOptions{}).start()
 		f.trigger("long", durable.TriggerOptions{})
 		pass(time.Second)
-		f.add(durable.Config{PollInterval: 24 * time.Hour}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
+		f.add(durable.Config{PollInterval: 24 * time.Hour}).handle("report", sleeps(0),
+			durable.HandlerOptions{}).start()
 		pass(time.Hour)
 		runs := f.runs(store.StateSucceeded)
 		if len(runs) != 60 {

@@ -29,7 +29,8 @@ const (
 )
 
 func (f fault) String() string {
-	return [...]string{"well", "refused", "lost", "slow", "answer", "twice", "zombie", "hang", "stopped", "unset", "dead"}[f]
+	return [...]string{"well", "refused", "lost", "slow", "answer", "twice", "zombie", "hang", "stopped", "unset",
+		"dead"}[f]
 }
 
 // A link is the way of one host to the database, with faults.
@@ -190,8 +191,8 @@ func (l *link) Finish(ctx context.Context, worker string, results []store.Result
 	})
 }
 
-// zombies notes the results that count although they are of attempts that were not the run's, or that
-// ended in another way.
+// zombies notes the results that count although they are of attempts that were not the run's, or
+// that ended in another way.
 func (l *link) zombies(worker string, results []store.Result, counted []store.RunKey) {
 	for _, r := range results {
 		if !slices.Contains(counted, r.RunKey) {
@@ -202,7 +203,8 @@ func (l *link) zombies(worker string, results []store.Result, counted []store.Ru
 			return a.Attempt == r.Attempt && a.Worker == worker && a.Outcome == r.Outcome
 		}) {
 			l.mu.Lock()
-			l.wrong = append(l.wrong, fmt.Sprintf("the result %+v of %s counts, and the attempts are %+v", r, worker, attempts))
+			l.wrong = append(l.wrong, fmt.Sprintf("the result %+v of %s counts, and the attempts are %+v", r, worker,
+				attempts))
 			l.mu.Unlock()
 		}
 	}

@@ -60,7 +60,8 @@ func (r *reclaimer) tell(run store.Reclaimed) {
 	}
 	r.events.log(slog.LevelError, "durable: a run has ended, because the lease of its worker had expired",
 		append(line, "state", string(state))...)
-	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunEndInfo{State: state, Outcome: OutcomeLost, Err: ErrLeaseLost,
+	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunEndInfo{State: state, Outcome: OutcomeLost,
+		Err: ErrLeaseLost,
 		RunInfo: RunInfo{ID: run.ID, Handler: run.Handler, Schedule: run.Schedule, Attempt: run.Attempt,
 			MaxAttempts: run.Attempt, Worker: run.Worker}})
 }

@@ -67,7 +67,8 @@ func TestResults(t *testing.T) {
 			retry: durable.Retry{MaxAttempts: 2}, state: "dead", want: []store.Outcome{"error", "error"}},
 		{what: "an error that no database takes", handle: func(context.Context, *durable.Run) error {
 			return errors.New("a\x00b\xff" + strings.Repeat("ü", 10_000))
-		}, retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"error"}, says: "a\uFFFDb\uFFFDü"},
+		}, retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"error"},
+			says: "a\uFFFDb\uFFFDü"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -18,16 +18,18 @@ import (
 
 var (
 	simulateSeed  = flag.Uint64("simulate.seed", 0, "seed of TestSimulate; 0: at random")
-	simulateSeeds = flag.Int("simulate.seeds", 0, "how many seeds TestSimulate runs; 0: a few, or many if long proofs are wanted")
+	simulateSeeds = flag.Int("simulate.seeds", 0, "how many seeds TestSimulate runs; 0: a few, or many if long "+
+		"proofs are wanted")
 )
 
-// Five workers with ticks and triggered runs, whose calls are lost, late, doubled or never answered,
-// of whom some are killed, stopped for longer than their lease, cut off, or replaced, and whose
-// handlers fail, panic, or ignore their context. Nothing is lost, no tick has two runs, no run has two
-// valid owners, none of the limits is exceeded, no result counts that is not the owner's, and an
-// expired lease is reclaimed within a poll by the one worker that is always well.
+// Five workers with ticks and triggered runs, whose calls are lost, late, doubled or never
+// answered, of whom some are killed, stopped for longer than their lease, cut off, or replaced, and
+// whose handlers fail, panic, or ignore their context. Nothing is lost, no tick has two runs, no
+// run has two valid owners, none of the limits is exceeded, no result counts that is not the
+// owner's, and an expired lease is reclaimed within a poll by the one worker that is always well.
 //
-// The order of goroutines is not part of the seed: a seed shows what it found again most of the time.
+// The order of goroutines is not part of the seed: a seed shows what it found again most of the
+// time.
 //
 // Fails with each of the planted bugs that internal/mutants lists for it.
 func TestSimulate(t *testing.T) {
@@ -125,7 +127,8 @@ func (w *world) trouble(string) (fault, time.Duration) {
 	if w.n(6) > 0 {
 		return well, time.Duration(w.n(20)) * time.Millisecond
 	}
-	return []fault{refused, lost, slow, answer, twice, zombie, hang}[w.n(7)], time.Duration(w.n(4000)) * time.Millisecond
+	return []fault{refused, lost, slow, answer, twice, zombie, hang}[w.n(7)],
+		time.Duration(w.n(4000)) * time.Millisecond
 }
 
 // work is a handler that works for up to so many seconds.

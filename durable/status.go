@@ -83,7 +83,8 @@ func (w *Worker) Status() Status {
 	for _, name := range slices.Sorted(maps.Keys(schedules)) {
 		c := schedules[name]
 		sum := c.ticks.read()
-		s.Schedules = append(s.Schedules, ScheduleStatus{Name: name, Handler: c.handler, Text: c.text, Queued: sum.Queued,
+		s.Schedules = append(s.Schedules, ScheduleStatus{Name: name, Handler: c.handler, Text: c.text,
+			Queued:    sum.Queued,
 			Coalesced: sum.Coalesced, Skipped: sum.Skipped, Paused: sum.Paused, Fault: faults[name]})
 	}
 	for _, a := range w.book.list() {

@@ -67,7 +67,8 @@ func TestCatchUp(t *testing.T) {
 		{"backfill", durable.CatchUp{Policy: durable.CatchUpBackfill}, time.Hour + 30*time.Second, 60, 0, 0},
 		{"backfill, more than a plan has", durable.CatchUp{Policy: durable.CatchUpBackfill, Max: 10_000},
 			6*time.Hour + 30*time.Second, 360, 0, 0},
-		{"backfill some", durable.CatchUp{Policy: durable.CatchUpBackfill, Max: 7}, time.Hour + 30*time.Second, 8, 0, 52},
+		{"backfill some", durable.CatchUp{Policy: durable.CatchUpBackfill, Max: 7}, time.Hour + 30*time.Second, 8, 0,
+			52},
 		{"backfill the young", durable.CatchUp{Policy: durable.CatchUpBackfill, Window: 10 * time.Minute},
 			time.Hour + 30*time.Second, 10, 0, 50},
 		{"backfill some of many", durable.CatchUp{Policy: durable.CatchUpBackfill, Max: 5}, week + 30*time.Second, 6, 0,
@@ -96,7 +97,8 @@ func TestCatchUp(t *testing.T) {
 				queued, coalesced, skipped := row.Queued-before.Queued, row.Coalesced-before.Coalesced,
 					row.Skipped-before.Skipped
 				if queued != c.queued || coalesced != c.coalesced || skipped != c.skipped {
-					t.Errorf("%d queued, %d coalesced, %d skipped: want %d, %d, %d", queued, coalesced, skipped, c.queued,
+					t.Errorf("%d queued, %d coalesced, %d skipped: want %d, %d, %d", queued, coalesced, skipped,
+						c.queued,
 						c.coalesced, c.skipped)
 				}
 				f.end()
@@ -105,8 +107,8 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// A tick that is missed alone, by more than LateAfter, follows the policy, too; one that is only late
-// runs.
+// A tick that is missed alone, by more than LateAfter, follows the policy, too; one that is only
+// late runs.
 //
 // Fails when a late tick is skipped, or a missed one is not.
 func TestTickThatIsLate(t *testing.T) {
@@ -151,7 +153,8 @@ func TestTickThatIsLate(t *testing.T) {
 // While a run of a schedule waits for its first attempt, its next ticks are coalesced with it; with
 // CatchUpBackfill each has a run. Triggered runs are not counted.
 //
-// Fails when one queued run for each schedule is not what the index says, or Backfill is not exempt.
+// Fails when one queued run for each schedule is not what the index says, or Backfill is not
+// exempt.
 func TestTicksWhileARunWaits(t *testing.T) {
 	for _, policy := range []durable.CatchUpPolicy{durable.CatchUpCoalesce, durable.CatchUpBackfill} {
 		t.Run(fmt.Sprint(policy), func(t *testing.T) {
@@ -188,7 +191,8 @@ func TestPause(t *testing.T) {
 		first := f.ticks("often").NextDueAt
 		pass(10 * time.Minute)
 		for _, pause := range []time.Duration{time.Hour, 0} {
-			err := f.store.SetSchedule(t.Context(), "often", store.Override{PausedUntil: &pause, By: store.Origin{By: "me"}})
+			err := f.store.SetSchedule(t.Context(), "often", store.Override{PausedUntil: &pause,
+				By: store.Origin{By: "me"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,7 +217,8 @@ func TestTwoVersionsOfASchedule(t *testing.T) {
 		half := schedule.Every(time.Hour).Offset(30 * time.Minute)
 		full := schedule.Every(time.Hour).Offset(0)
 		add := func(s schedule.Schedule) *host {
-			return f.add(durable.Config{PollInterval: 10 * time.Minute}).handle("report", sleeps(0), durable.HandlerOptions{}).
+			return f.add(durable.Config{PollInterval: 10 * time.Minute}).handle("report", sleeps(0),
+				durable.HandlerOptions{}).
 				schedule("hourly", "report", s, durable.ScheduleOptions{})
 		}
 		ticks := func(from, to time.Time) (minutes []int) {
@@ -260,7 +265,8 @@ func TestPromisedTickSurvivesAChange(t *testing.T) {
 		f := newFleet(t)
 		add := func(s schedule.Schedule, handler string) *host {
 			return f.add(durable.Config{}).handle(handler, sleeps(0), durable.HandlerOptions{}).
-				schedule("daily", "report", s, durable.ScheduleOptions{}).handle("unused", sleeps(0), durable.HandlerOptions{})
+				schedule("daily", "report", s, durable.ScheduleOptions{}).handle("unused", sleeps(0),
+				durable.HandlerOptions{})
 		}
 		h := add(schedule.Daily("07:00", "Europe/Berlin"), "report").start()
 		pass(time.Minute)
@@ -289,7 +295,8 @@ func TestRenamedAndRemovedSchedules(t *testing.T) {
 		f := newFleet(t)
 		hourly := schedule.Every(time.Hour).Offset(0)
 		add := func(name string) *host {
-			return f.add(durable.Config{PollInterval: 30 * time.Minute, Retention: durable.Retention{Unseen: 48 * time.Hour}}).
+			return f.add(durable.Config{PollInterval: 30 * time.Minute,
+				Retention: durable.Retention{Unseen: 48 * time.Hour}}).
 				handle("report", sleeps(0), durable.HandlerOptions{}).
 				schedule(name, "report", hourly, durable.ScheduleOptions{}).start()
 		}
@@ -398,7 +405,8 @@ func TestScheduleThatFails(t *testing.T) {
 			}
 		}
 		err := h.Checks()["schedules"]()
-		for _, want := range []string{`"panics": its Next panicked: help`, `"back": its Next(`, `"hangs": its Next does`} {
+		for _, want := range []string{`"panics": its Next panicked: help`, `"back": its Next(`,
+			`"hangs": its Next does`} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("it does not say %q: %v", want, err)
 			}

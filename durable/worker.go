@@ -206,8 +206,8 @@ func (w *Worker) Check() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.schedules)) {
 		if s := w.schedules[name]; s.handler != "" && w.handlers[s.handler] == nil {
-			errs = append(errs, fmt.Errorf("durable: schedule %.60q: this worker has no handler %.60q: call Handle, or "+
-				"correct the name", name, s.handler))
+			errs = append(errs, fmt.Errorf("durable: schedule %.60q: this worker has no handler %.60q: call Handle, "+
+				"or correct the name", name, s.handler))
 		}
 	}
 	return errors.Join(errs...)

@@ -15,7 +15,8 @@ import (
 // A Store keeps schedules, runs and attempts. Its methods may be called from any goroutine; each is
 // done at one instant.
 type Store struct {
-	// Reclaimed is told how long after its end a lease was taken, with a mutex held. Nil: nobody is.
+	// Reclaimed is told how long after its end a lease was taken, with a mutex held. Nil: nobody
+	// is.
 	Reclaimed func(late time.Duration)
 	// Deaf makes it a database that cannot notify: Listen only waits.
 	Deaf bool
