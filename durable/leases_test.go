@@ -189,8 +189,8 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 		if err := h.Checks()["leases"](); err == nil || !strings.Contains(err.Error(), "nothing new is claimed") {
 			t.Errorf("the check: %v", err)
 		}
-		if run, _ := f.run(first); f.watch.called(second) != 0 || run.LeaseUntil.Sub(time.Now()) > 6*time.Second {
-			t.Errorf("it was claimed, %v before the lease of the other ends", run.LeaseUntil.Sub(time.Now()))
+		if run, _ := f.run(first); f.watch.called(second) != 0 || time.Until(run.LeaseUntil) > 6*time.Second {
+			t.Errorf("it was claimed, %v before the lease of the other ends", time.Until(run.LeaseUntil))
 		}
 		h.link.set(well)
 		pass(time.Minute)

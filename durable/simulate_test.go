@@ -53,7 +53,6 @@ type world struct {
 	mu       sync.Mutex // of all goroutines
 	random   *rand.Rand
 	late     time.Duration // the latest reclaim
-	version  int           // of the program
 	triggers int
 }
 
