@@ -40,9 +40,9 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.St
 	switch was {
 	case store.StateQueued:
 		delete(s.queued, id)
-		r.State, r.FinishedAt = store.StateCanceled, now
+		r.State, r.FinishedAt, r.CanceledBy = store.StateCanceled, now, by
 	case store.StateRunning:
-		r.cancelBy = &by
+		r.canceled, r.CanceledBy = true, by
 	}
 	return was, nil
 }
@@ -57,7 +57,13 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin
 	n := 0
 	for _, r := range s.runs {
 		if (r.State == store.StateDead || r.State == store.StateCanceled) && matches(r, which) {
-			r.State, r.RunAt, r.FinishedAt, r.before, r.By = store.StateQueued, now, time.Time{}, r.Attempt, by
+			r.State, r.RunAt, r.FinishedAt, r.By = store.StateQueued, now, time.Time{}, by
+			r.canceled, r.CanceledBy = false, store.Origin{}
+			r.MaxAttempts += r.Attempt - r.before
+			r.before = r.Attempt
+			if r.Attempt == 0 && r.Schedule != "" { // it is not to be in the way of one that waits
+				r.Backfill, r.scheduled = true, false
+			}
 			s.queued[r.ID] = r
 			n++
 		}

@@ -57,11 +57,11 @@ type handlerRow struct {
 
 type runRow struct {
 	store.Run
-	before    int           // attempts that do not count
-	most      int           // attempts that count, once it was claimed
-	ownMost   int           // of the trigger; 0: what the handler says
-	cancelBy  *store.Origin // somebody has canceled it while it was running
-	scheduled bool          // it is in the index of one queued run for each schedule
+	before    int  // attempts that do not count
+	most      int  // attempts that count, once it was claimed
+	ownMost   int  // of the trigger; 0: what the handler says
+	canceled  bool // somebody has asked for that
+	scheduled bool // it is in the index of one queued run for each schedule
 }
 
 // New returns an empty store.
@@ -76,10 +76,10 @@ func New() *Store {
 func (s *Store) String() string { return "memory" }
 
 // Migrate implements store.Store. There is nothing to do.
-func (s *Store) Migrate(context.Context) error { return nil }
+func (s *Store) Migrate(ctx context.Context) error { return ctx.Err() }
 
 // Verify implements store.Store.
-func (s *Store) Verify(context.Context) error { return nil }
+func (s *Store) Verify(ctx context.Context) error { return ctx.Err() }
 
 // Schema implements store.Store.
 func (s *Store) Schema() ([]string, error) { return nil, nil }

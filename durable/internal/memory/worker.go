@@ -27,9 +27,8 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 			row = s.schedule(c.Name)
 			row.Spec, row.Handler, row.Text = c.Spec, c.Handler, c.Text
 		}
-		row.SeenAt = now
 		if row.Spec == c.Spec || row.Spec == "" || takeOver {
-			row.Spec, row.Handler, row.Text = c.Spec, c.Handler, c.Text
+			row.Spec, row.Handler, row.Text, row.SeenAt = c.Spec, c.Handler, c.Text, now
 		}
 	}
 	return nil
@@ -98,7 +97,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Ma
 			continue
 		}
 		d := row.due(now)
-		if d.Spec != p.Schedule.Spec || d.NextSpec != p.Schedule.NextSpec || !d.NextDueAt.Equal(p.Schedule.NextDueAt) {
+		if !d.Equal(p.Schedule) {
 			continue // somebody else was faster
 		}
 		m := store.Materialized{Schedule: p.Schedule.Name, Coalesced: p.Coalesced, Skipped: p.Skipped, Paused: p.Paused}
@@ -235,7 +234,6 @@ func (s *Store) claim(r *runRow, req store.ClaimRequest, now time.Time) {
 	}
 	r.Attempt++
 	r.State, r.Worker, r.ClaimedAt, r.LeaseUntil = store.StateRunning, req.Worker, now, now.Add(req.Lease)
-	r.cancelBy = nil
 	r.MaxAttempts = r.before + r.most
 	delete(s.queued, r.ID)
 	s.running[r.ID] = r
@@ -266,9 +264,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, l
 		}
 		r.LeaseUntil = now.Add(lease)
 		n := store.Renewed{RunKey: key}
-		if r.cancelBy != nil {
-			n.Canceled, n.By = true, *r.cancelBy
-		}
+		n.Canceled, n.By = r.canceled, r.CanceledBy
 		renewed = append(renewed, n)
 	}
 	return renewed, nil
@@ -304,7 +300,10 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 			r.before++
 			r.MaxAttempts++
 		}
-		s.end(r, result.Outcome, result.Error, result.State, now)
+		if r.canceled && result.State == store.StateQueued {
+			result.State = store.StateCanceled
+		}
+		s.end(r, result, now)
 		if result.State == store.StateQueued {
 			r.RunAt = now.Add(result.RetryIn).Truncate(time.Microsecond)
 		}
@@ -321,15 +320,19 @@ func (s *Store) written(worker string, result store.Result) bool {
 }
 
 // end ends the attempt of a run that is running. Called with mu held.
-func (s *Store) end(r *runRow, outcome store.Outcome, text string, state store.State, now time.Time) {
+func (s *Store) end(r *runRow, result store.Result, now time.Time) {
+	began := now.Add(-result.Took.Truncate(time.Microsecond))
+	if began.Before(r.ClaimedAt) || result.Outcome == store.OutcomeLost {
+		began = r.ClaimedAt
+	}
 	s.attempts[r.ID] = append(s.attempts[r.ID], store.Attempt{Attempt: r.Attempt, Worker: r.Worker,
-		StartedAt: r.ClaimedAt, FinishedAt: now, Outcome: outcome, Error: text})
-	r.State, r.Worker, r.LeaseUntil, r.cancelBy = state, "", time.Time{}, nil
-	if text != "" {
-		r.LastError = text
+		StartedAt: began, FinishedAt: now, Outcome: result.Outcome, Error: result.Error})
+	r.State, r.LeaseUntil = result.State, time.Time{}
+	if result.Error != "" {
+		r.LastError = result.Error
 	}
 	delete(s.running, r.ID)
-	if state == store.StateQueued {
+	if result.State == store.StateQueued {
 		s.queued[r.ID] = r
 	} else {
 		r.FinishedAt = now
@@ -358,12 +361,12 @@ func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, erro
 		}
 		state := store.StateQueued
 		switch {
-		case r.cancelBy != nil:
+		case r.canceled:
 			state, c.Canceled = store.StateCanceled, true
 		case r.Attempt >= r.MaxAttempts:
 			state, c.Dead = store.StateDead, true
 		}
-		s.end(r, store.OutcomeLost, "the lease expired", state, now)
+		s.end(r, store.Result{Outcome: store.OutcomeLost, State: state, Error: "the lease expired"}, now)
 		if state == store.StateQueued {
 			r.RunAt = now
 		}
