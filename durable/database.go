@@ -25,7 +25,7 @@ const (
 	opSweep       = "sweep"
 	opStats       = "stats"
 	opNotify      = "notify"
-	opListen      = "listen"
+	opRead        = "read"
 )
 
 // A database bounds the calls to the store, and knows whether they succeed.

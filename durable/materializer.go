@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,8 +27,9 @@ type materializer struct {
 	schedules map[string]*scheduled
 	queued    func(runs int64) // told when runs were queued
 
-	mu     sync.Mutex        // of all readers
-	faults map[string]string // of schedules that could not be planned
+	mu        sync.Mutex        // of all readers
+	faults    map[string]string // of schedules that could not be planned
+	elsewhere map[string]bool   // schedules that a worker of another version has taken over
 }
 
 // materialize is a step of the loop.
@@ -97,15 +99,9 @@ func (m *materializer) plan(due store.Due) (plans []store.Plan) {
 		if s == nil || d.Spec == d.NextSpec && d.NextDueAt.IsZero() { // it is another version's, or over
 			continue
 		}
-		if d.Spec != s.spec {
-			if !s.elsewhere {
-				s.elsewhere = true
-				m.events.log(slog.LevelDebug, "durable: a worker of another version has taken the schedule over",
-					"schedule", d.Name)
-			}
+		if other := d.Spec != s.spec; m.isElsewhere(d.Name, other) {
 			continue
 		}
-		s.elsewhere = false
 		p, err := s.ask(d, due.Now)
 		m.note(s, err)
 		if err == nil {
@@ -113,6 +109,27 @@ func (m *materializer) plan(due store.Due) (plans []store.Plan) {
 		}
 	}
 	return plans
+}
+
+// isElsewhere notes whether a worker of another version has taken a schedule over, and returns it.
+func (m *materializer) isElsewhere(name string, is bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if is && !m.elsewhere[name] {
+		m.events.log(slog.LevelDebug, "durable: a worker of another version has taken the schedule over",
+			"schedule", name)
+	}
+	if m.elsewhere[name] = is; !is {
+		delete(m.elsewhere, name)
+	}
+	return is
+}
+
+// takenOver returns the schedules that a worker of another version has taken over.
+func (m *materializer) takenOver() map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.elsewhere)
 }
 
 // note notes whether a schedule could be planned.
@@ -169,11 +186,7 @@ func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now t
 func (m *materializer) faulty() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	faults := make(map[string]string, len(m.faults))
-	for name, why := range m.faults {
-		faults[name] = why
-	}
-	return faults
+	return maps.Clone(m.faults)
 }
 
 // stuck returns the schedules that have not returned. It is called when the loop has ended.

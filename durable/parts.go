@@ -7,16 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/retention"
 )
 
 const (
-	// registerInterval is how often a worker says which handlers and schedules it has.
-	registerInterval = time.Minute
-	// unseenAfter is how long ago a handler must have been seen for no worker to have it.
-	unseenAfter = 3*registerInterval + 30*time.Second
 	// sampleInterval is how often a worker asks for what health and metrics show.
 	sampleInterval = 30 * time.Second
 	sampleJitter   = 0.2
@@ -28,60 +23,6 @@ const (
 )
 
 var errClaimedLate = errors.New("the answer to the claim came so late that the lease was nearly over")
-
-// A registrar tells the database which handlers and schedules this worker has.
-type registrar struct {
-	*loop
-	store     store.Worker
-	database  *database
-	handlers  []store.Handler
-	schedules []store.Schedule
-}
-
-// first registers for the first time, and takes over schedules of which the database has another
-// spec. It goes on until that has succeeded or ctx ends, unless the database says that it is not
-// set up right.
-func (r *registrar) first(ctx context.Context, verify func(context.Context) error) error {
-	for wait := firstFinishWait; ; wait = min(2*wait, longestFinish) {
-		_, err := call(r.database, opVerify, func(ctx context.Context) (none struct{}, err error) {
-			return none, verify(ctx)
-		})
-		if err == nil {
-			err = r.call(true)
-		}
-		switch {
-		case err == nil:
-			return nil
-		case isSetup(err):
-			return err
-		}
-		again := time.NewTimer(jittered(wait, 0.3))
-		select {
-		case <-ctx.Done():
-			again.Stop()
-			return ctx.Err()
-		case <-again.C:
-		}
-	}
-}
-
-func isSetup(err error) (yes bool) {
-	defer func() { _ = recover() }() // a driver's error may be anything
-	return errors.Is(err, dlock.ErrSetup)
-}
-
-// register is a step of the loop.
-func (r *registrar) register() time.Duration {
-	_ = r.call(false)
-	return never
-}
-
-func (r *registrar) call(takeOver bool) error {
-	_, err := call(r.database, opRegister, func(ctx context.Context) (none struct{}, err error) {
-		return none, r.store.Register(ctx, r.handlers, r.schedules, takeOver)
-	})
-	return err
-}
 
 // newSweeper returns what deletes old rows.
 func newSweeper(c Config, s store.Worker, d *database) *retention.Sweeper {

@@ -28,11 +28,10 @@ type scheduled struct {
 	ticks         ticksCounts
 
 	// Of the materializer.
-	asking    chan planned // of a call that has not returned; nil: none
-	askedFor  store.DueSchedule
-	slow      bool   // that call has taken longer than planPatience
-	fault     string // why it could not be planned, as last logged; "": it could
-	elsewhere bool   // it was logged that another version has it
+	asking   chan planned // of a call that has not returned; nil: none
+	askedFor store.DueSchedule
+	slow     bool   // that call has taken longer than planPatience
+	fault    string // why it could not be planned, as last logged; "": it could
 }
 
 // A planned is what the schedule says.

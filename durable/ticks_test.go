@@ -256,6 +256,36 @@ func TestTwoVersionsOfASchedule(t *testing.T) {
 	})
 }
 
+// A version that takes a schedule over and is gone soon after, as in a deploy that is rolled back,
+// does not leave the schedule standing still: workers that went on meanwhile take it back within
+// some minutes, but not from a version that lives.
+//
+// Fails when only a start takes a schedule over, or a living version loses it.
+func TestVersionThatIsRolledBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		add := func(s schedule.Schedule) *host {
+			return f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).
+				schedule("often", "report", s, durable.ScheduleOptions{}).start()
+		}
+		later := schedule.Every(time.Minute).Offset(30 * time.Second)
+		add(everyMinute)
+		pass(10 * time.Minute)
+		canary := add(later)
+		pass(time.Hour)
+		if row := f.ticks("often"); row.NextDueAt.Second() != 30 {
+			t.Errorf("the living version has lost it: %+v", row)
+		}
+		canary.kill()
+		pass(7 * time.Minute)
+		row := f.ticks("often")
+		if row.NextDueAt.Second() != 0 || time.Since(row.LastDueAt) > 2*time.Minute {
+			t.Errorf("the schedule stands still: %+v at %v", row, time.Now())
+		}
+		f.end()
+	})
+}
+
 // The tick that an old spec has promised, and that came due while nobody was there, runs when a
 // version with another spec starts.
 //

@@ -102,9 +102,10 @@ func (w *Worker) assemble(s store.Store) {
 	w.renewer.loop = newLoop("renewer", c.Lease/3, 0, w.renewer.renew)
 	w.reclaimer = &reclaimer{store: s, database: d, events: v, queued: w.claimer.wake}
 	w.reclaimer.loop = newLoop("reclaimer", c.ReclaimInterval, c.PollJitter, w.reclaimer.reclaim)
-	w.materializer = &materializer{store: s, database: d, events: v, queued: w.queued, faults: map[string]string{}}
+	w.materializer = &materializer{store: s, database: d, events: v, queued: w.queued, faults: map[string]string{},
+		elsewhere: map[string]bool{}}
 	w.materializer.loop = newLoop("materializer", c.MaterializeInterval, c.PollJitter, w.materializer.materialize)
-	w.registrar = &registrar{store: s, database: d}
+	w.registrar = &registrar{store: s, reader: s, database: d, events: v, takenOver: w.materializer.takenOver}
 	w.registrar.loop = newLoop("registrar", registerInterval, c.PollJitter, w.registrar.register)
 	w.sampler = &sampler{store: s, database: d}
 	w.sampler.loop = newLoop("sampler", sampleInterval, sampleJitter, w.sampler.sample)
@@ -160,10 +161,11 @@ func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 // the arguments, Check says, and Run. Call it before Run.
 //
 // The schedule is kept in the database, too. If two versions of a program differ in it, or in its
-// handler, the one that has started last decides. A tick that was due by then still runs; then the
-// new schedule counts. Another name is another schedule: its first tick is the first after it was
-// first registered. A schedule that no worker has any more has no ticks. If it comes back within
-// Retention.Unseen, CatchUp decides about those that it has missed.
+// handler, the one that has started last decides, until none of its workers has been there for some
+// minutes. A tick that was due by then still runs; then the new schedule counts. Another name is
+// another schedule: its first tick is the first after it was first registered. A schedule that no
+// worker has any more has no ticks. If it comes back within Retention.Unseen, CatchUp decides about
+// those that it has missed.
 //
 // The schedule's Next is called on a goroutine of its own, and may take a second. One that fails or
 // hangs delays its own ticks only.

@@ -1,0 +1,120 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+const (
+	// registerInterval is how often a worker says which handlers and schedules it has.
+	registerInterval = time.Minute
+	// unseenAfter is how long ago a handler or a schedule must have been seen for no worker to have
+	// it.
+	unseenAfter = 3*registerInterval + 30*time.Second
+)
+
+// A registrar tells the database which handlers and schedules this worker has.
+type registrar struct {
+	*loop
+	store     store.Worker
+	database  *database
+	reader    store.Reader
+	events    *events
+	handlers  []store.Handler
+	schedules []store.Schedule
+	takenOver func() map[string]bool // schedules that a worker of another version has
+
+	seen map[string]sighting // of these, when a worker last had them; of the goroutine of the loop
+}
+
+// A sighting is when the database last saw a worker with a schedule, by its clock, and since when
+// that has not changed, by ours.
+type sighting struct{ at, since time.Time }
+
+// first registers for the first time, and takes over schedules of which the database has another
+// spec. It goes on until that has succeeded or ctx ends, unless the database says that it is not
+// set up right.
+func (r *registrar) first(ctx context.Context, verify func(context.Context) error) error {
+	for wait := firstFinishWait; ; wait = min(2*wait, longestFinish) {
+		_, err := call(r.database, opVerify, func(ctx context.Context) (none struct{}, err error) {
+			return none, verify(ctx)
+		})
+		if err == nil {
+			err = r.call(true, r.schedules)
+		}
+		switch {
+		case err == nil:
+			return nil
+		case isSetup(err):
+			return err
+		}
+		again := time.NewTimer(jittered(wait, 0.3))
+		select {
+		case <-ctx.Done():
+			again.Stop()
+			return ctx.Err()
+		case <-again.C:
+		}
+	}
+}
+
+func isSetup(err error) (yes bool) {
+	defer func() { _ = recover() }() // a driver's error may be anything
+	return errors.Is(err, dlock.ErrSetup)
+}
+
+// register is a step of the loop.
+func (r *registrar) register() time.Duration {
+	if r.call(false, r.schedules) == nil {
+		r.takeAbandoned()
+	}
+	return never
+}
+
+// takeAbandoned takes over schedules of which another version decides, if no worker of that version
+// is left: it was started and ended while this worker went on, as in a deploy that was rolled back.
+func (r *registrar) takeAbandoned() {
+	names := r.takenOver()
+	if len(names) == 0 {
+		r.seen = nil
+		return
+	}
+	rows, err := call(r.database, opRead, r.reader.Schedules)
+	if err != nil {
+		return
+	}
+	seen := map[string]sighting{}
+	var abandoned []store.Schedule
+	for _, row := range rows {
+		i := slices.IndexFunc(r.schedules, func(s store.Schedule) bool { return s.Name == row.Name })
+		if i < 0 || !names[row.Name] || row.Spec == r.schedules[i].Spec {
+			continue
+		}
+		last, known := r.seen[row.Name]
+		if !known || !last.at.Equal(row.SeenAt) {
+			last = sighting{row.SeenAt, time.Now()}
+		}
+		if seen[row.Name] = last; time.Since(last.since) > unseenAfter {
+			abandoned = append(abandoned, r.schedules[i])
+			r.events.log(slog.LevelInfo, "durable: no worker of the version that had the schedule is left: this one "+
+				"takes it over", "schedule", row.Name)
+		}
+	}
+	r.seen = seen
+	if len(abandoned) > 0 {
+		_ = r.call(true, abandoned)
+	}
+}
+
+func (r *registrar) call(takeOver bool, schedules []store.Schedule) error {
+	_, err := call(r.database, opRegister, func(ctx context.Context) (none struct{}, err error) {
+		return none, r.store.Register(ctx, r.handlers, schedules, takeOver)
+	})
+	return err
+}
