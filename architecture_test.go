@@ -30,7 +30,7 @@ var rules = []rule{
 	{"schedule", []string{"github.com/netresearch/go-cron"},
 		"when something is due has nothing to do with who runs it and where: timers use it, and so can anything " +
 			"else that must agree on instants"},
-	{"dlock", []string{"internal/notify"}, "it is the contract and what stands above every store: whoever " +
+	{"dlock", []string{"internal/notify", "internal/suspend"}, "it is the contract and what stands above every store: whoever " +
 		"implements a store must not inherit our dependencies"},
 	{"dlock/lockmetrics", []string{"dlock", "github.com/prometheus/client_golang/"},
 		"it is the one place below dlock that links Prometheus, because only who asks for metrics needs it"},
@@ -75,12 +75,6 @@ var rules = []rule{
 	{"cluster/sqlregistry", []string{"cluster", "dlock", "internal/sqlkit", "internal/sqlmigrate"},
 		"a user of one database must not link the drivers of the others; and it knows nothing of the locks, which " +
 			"may be elsewhere"},
-	{"durable", []string{"dlock", "schedule", "durable/internal/store", "internal/notify", "internal/retention",
-		"github.com/prometheus/client_golang/"},
-		"its worker knows the seam of the databases and none of them; and not timer and leader, which promise less; " +
-			"of dlock it has the names of people and processes only"},
-	{"durable/internal/store", nil, "it is the seam between the worker and the databases, which must not know each " +
-		"other"},
 	{"durable/internal/memory", []string{"durable/internal/store"}, "it stands in for a database in tests, and " +
 		"knows none"},
 	{"health", nil, "it asks anything that has the four methods of its Source, whose types are the standard library's"},
@@ -89,9 +83,8 @@ var rules = []rule{
 			"wired by functions, too"},
 	{"oteltickslot", []string{"dlock", "timer", "go.opentelemetry.io/otel"},
 		"it is a module of its own, which keeps OpenTelemetry from users without it"},
-	{"durable", []string{"dlock", "durable/internal/postgres", "durable/internal/sqlite", "durable/internal/store",
-		"internal/notify", "internal/retention", "schedule", "github.com/jackc/pgx/",
-		"github.com/prometheus/client_golang/"},
+	{"durable", []string{"dlock", "durable/internal/sqlite", "durable/internal/store", "internal/notify",
+		"internal/retention", "internal/suspend", "schedule", "github.com/prometheus/client_golang/"},
 		"it brings its own locks, and keeps its own rows: it needs no store of locks, no timers and no leader"},
 	{"durable/internal/postgres", []string{"dlock", "durable/internal/store", "internal/sqlkit", "internal/sqlmigrate",
 		"github.com/jackc/pgx/"},
@@ -107,6 +100,7 @@ var rules = []rule{
 	{"internal/servertest", []string{"internal/testkit"}, "it runs servers of any kind, and knows none of them"},
 	{"internal/retention", nil, "whatever keeps rows in a store may use it, so it must know none of them"},
 	{"internal/notify", nil, "dlock links it, which has the standard library only"},
+	{"internal/suspend", nil, "dlock links it, which has the standard library only"},
 	{"internal/mutants", nil, "it plants bugs with the compiler's help, and links none of what it breaks"},
 	{"internal/clocks", []string{"dlock"}, "all stores link it, so it must know none of them"},
 	{"internal/rediskit", []string{"dlock", "internal/clocks", "github.com/redis/go-redis/"},

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/suspend"
 )
 
 // FakeSleep lets a test put the machine to sleep: each call of the function that it returns adds to
@@ -23,7 +25,7 @@ func FakeSleep(t *testing.T, exact bool) func(time.Duration) {
 }
 
 // Suspended is how the platform measures sleep.
-func Suspended() time.Duration { return kernelSuspended() }
+func Suspended() time.Duration { return suspend.Suspended() }
 
 // StoreTimeout is the session's.
 func (s *Session) StoreTimeout() time.Duration { return s.storeTimeout }

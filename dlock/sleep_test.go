@@ -203,7 +203,7 @@ func TestClockNoiseIsNotSleep(t *testing.T) {
 
 // The platform's measure of sleep stands still while the machine is awake.
 //
-// Fails (on Linux) if kernelSuspended does not subtract one clock from the other.
+// Fails (on Linux) if Suspended does not subtract one clock from the other.
 func TestPlatformMeasuresNoSleepWhileAwake(t *testing.T) {
 	first := dlock.Suspended()
 	for range 20_000 {

@@ -1,11 +1,15 @@
 package dlock
 
-import "time"
+import (
+	"time"
+
+	"github.com/tickslot/tickslot/internal/suspend"
+)
 
 // suspended and suspendIsExact are variables so that tests can put the machine to sleep.
 var (
-	suspended      = kernelSuspended
-	suspendIsExact = suspendExact
+	suspended      = suspend.Suspended
+	suspendIsExact = suspend.Exact
 )
 
 // An instant is a reading of a clock that never steps and goes on while the machine sleeps.

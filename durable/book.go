@@ -21,7 +21,7 @@ type attempt struct {
 	stop      context.CancelFunc
 
 	// Guarded by the book's mutex.
-	trustedFrom time.Time // before the latest request was sent that extended the lease
+	trustedFrom instant   // before the latest request was sent that extended the lease
 	lost        bool      // the lease is not trusted any more, and not renewed
 	returned    bool      // the handler has returned, or was not called
 	overAt      time.Time // when a renewal first found that the context had ended; zero: it has not
@@ -31,7 +31,7 @@ func (a *attempt) key() store.RunKey { return a.row.RunKey }
 
 // A book has the attempts of this worker: from the claim until the database has their result. Each
 // takes one of MaxRuns places, also if its lease is lost and its handler goes on. The book decides
-// how long a lease is trusted, by the monotonic clock.
+// how long a lease is trusted.
 type book struct {
 	places int
 	lease  time.Duration
@@ -68,18 +68,19 @@ func (b *book) add(a *attempt) bool {
 		return false
 	}
 	b.attempts[a.key()] = a
-	b.watch(a)
+	b.watch(a, now())
 	return true
 }
 
-// watch has expire run when the trust in the lease of an attempt ends. Called with mu held.
-func (b *book) watch(a *attempt) {
-	at := a.trustedFrom.Add(b.trust())
+// watch has expire run when the trust in the lease of an attempt ends, or before that to see
+// whether the machine was asleep. Called with mu held, at an instant.
+func (b *book) watch(a *attempt, t instant) {
+	wait := max(0, min(b.trust()-t.since(a.trustedFrom), sleepCheck))
+	at := t.awake.Add(wait)
 	if !b.expiryAt.IsZero() && !at.Before(b.expiryAt) {
 		return
 	}
 	b.expiryAt = at
-	wait := max(0, time.Until(at))
 	if b.expiry == nil {
 		b.expiry = time.AfterFunc(wait, b.expire)
 	} else {
@@ -92,14 +93,15 @@ func (b *book) watch(a *attempt) {
 func (b *book) expire() {
 	var lost []*attempt
 	b.mu.Lock()
+	t := now()
 	b.expiryAt = time.Time{}
 	for _, a := range b.attempts {
 		switch {
 		case a.lost:
-		case time.Since(a.trustedFrom) >= b.trust():
+		case t.since(a.trustedFrom) >= b.trust():
 			lost = b.lose(a, lost)
 		default:
-			b.watch(a)
+			b.watch(a, t)
 		}
 	}
 	b.mu.Unlock()
@@ -128,20 +130,21 @@ func (b *book) tellLost(lost []*attempt) {
 func (b *book) valid(a *attempt) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !a.lost && !a.returned && time.Since(a.trustedFrom) < b.trust()
+	return !a.lost && !a.returned && now().since(a.trustedFrom) < b.trust()
 }
 
 // late reports whether so much of a lease is over that its run must not start: it could hardly be
 // renewed before it ends.
-func (b *book) late(from time.Time) bool { return time.Since(from) > b.lease/2 }
+func (b *book) late(from instant) bool { return now().since(from) > b.lease/2 }
 
 // renewedLately reports whether no lease that is still trusted was renewed longer ago than two
 // thirds of its length.
 func (b *book) renewedLately() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	t := now()
 	for _, a := range b.attempts {
-		if !a.lost && time.Since(a.trustedFrom) > b.lease*2/3 {
+		if !a.lost && t.since(a.trustedFrom) > b.lease*2/3 {
 			return false
 		}
 	}
@@ -171,7 +174,7 @@ func (b *book) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 
 // renewed notes the answer to a renewal of leases that was sent at an instant: those that are
 // missing are lost.
-func (b *book) renewed(sent time.Time, asked []store.RunKey, answer []store.Renewed) {
+func (b *book) renewed(sent instant, asked []store.RunKey, answer []store.Renewed) {
 	kept := make(map[store.RunKey]bool, len(answer))
 	for _, n := range answer {
 		kept[n.RunKey] = true
@@ -183,7 +186,7 @@ func (b *book) renewed(sent time.Time, asked []store.RunKey, answer []store.Rene
 		switch {
 		case a == nil || a.lost: // its result was written meanwhile, or the trust has ended
 		case kept[key]:
-			if sent.After(a.trustedFrom) {
+			if sent.after(a.trustedFrom) {
 				a.trustedFrom = sent
 			}
 		default:

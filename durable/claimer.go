@@ -36,7 +36,7 @@ func (c *claimer) claim() time.Duration {
 	c.events.log(slog.LevelDebug, "durable: claim cycle starting", "room", limit)
 	request := c.request
 	request.Limit = limit
-	sent := time.Now()
+	sent := now()
 	claimed, err := call(c.database, opClaim, func(ctx context.Context) (store.Claimed, error) {
 		return c.store.Claim(ctx, request)
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -440,6 +441,41 @@ func TestDatabaseClockJumps(t *testing.T) {
 		if run, _ := f.run(id); run.State != store.StateSucceeded || run.Attempt != 2 {
 			t.Errorf("%+v", run)
 		}
+		f.end()
+	})
+}
+
+// A worker whose machine was asleep for longer than the lease has lost its runs: they are not valid
+// when it wakes, and their contexts end within a second.
+//
+// Fails when the trust is measured by a clock that stops during sleep.
+func TestMachineThatWasAsleep(t *testing.T) {
+	sleep := durable.FakeSleep(t)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		var run *durable.Run
+		var endedAt time.Time
+		f.add(durable.Config{}).handle("report", func(ctx context.Context, r *durable.Run) error {
+			run = r
+			<-ctx.Done()
+			endedAt = time.Now()
+			return ctx.Err()
+		}, durable.HandlerOptions{}).start()
+		f.trigger("report", durable.TriggerOptions{RunIn: time.Second})
+		pass(30 * time.Second)
+		if !run.Valid() {
+			t.Error("it is not valid while the machine is awake")
+		}
+		sleep(40 * time.Second)
+		wokeAt := time.Now()
+		if run.Valid() {
+			t.Error("it is valid after the sleep")
+		}
+		pass(time.Second)
+		if endedAt.IsZero() || endedAt.Sub(wokeAt) > time.Second {
+			t.Errorf("its context ended at %v, the machine woke at %v", endedAt, wokeAt)
+		}
+		pass(time.Minute)
 		f.end()
 	})
 }

@@ -30,7 +30,7 @@ func (r *renewer) renew() time.Duration {
 	if len(keys) == 0 {
 		return never
 	}
-	sent := time.Now()
+	sent := now()
 	answer, err := call(r.database, opRenew, func(ctx context.Context) ([]store.Renewed, error) {
 		return r.store.Renew(ctx, r.worker, keys, r.book.lease)
 	})

@@ -27,7 +27,7 @@ type runner struct {
 
 // attempt returns a new attempt of a run that was claimed by a request sent at an instant; nil: it
 // is here already, or this worker has no such handler, which no database should answer.
-func (n *runner) attempt(row store.Run, sent time.Time) *attempt {
+func (n *runner) attempt(row store.Run, sent instant) *attempt {
 	h := n.handlers[row.Handler]
 	if h == nil {
 		n.events.log(slog.LevelError, "durable: the database has returned a run that was not asked for",
@@ -55,7 +55,7 @@ func (a *attempt) end() {
 }
 
 // start starts a run that was claimed.
-func (n *runner) start(row store.Run, sent time.Time, claimedAt time.Time) {
+func (n *runner) start(row store.Run, sent instant, claimedAt time.Time) {
 	a := n.attempt(row, sent)
 	if a == nil {
 		return
@@ -67,7 +67,7 @@ func (n *runner) start(row store.Run, sent time.Time, claimedAt time.Time) {
 }
 
 // giveBack gives back a run that was claimed and does not start, which costs it no attempt.
-func (n *runner) giveBack(row store.Run, sent time.Time, why error) {
+func (n *runner) giveBack(row store.Run, sent instant, why error) {
 	a := n.attempt(row, sent)
 	if a == nil {
 		return

@@ -1,4 +1,4 @@
-package dlock
+package suspend
 
 import (
 	"sync/atomic"
@@ -7,22 +7,22 @@ import (
 	"unsafe"
 )
 
-// suspendExact is true where kernelSuspended measures sleep and nothing else.
-const suspendExact = true
+// Exact is true where Suspended measures sleep and nothing else.
+const Exact = true
 
 const clockMonotonic, clockBoottime = 1, 7
 
-// sleepSeen is what kernelSuspended returned last.
-var sleepSeen atomic.Int64
+// seenLast is what Suspended returned last.
+var seenLast atomic.Int64
 
-// kernelSuspended returns how long the machine has been suspended since it booted. Go's monotonic
+// Suspended returns how long the machine has been suspended since it booted. Go's monotonic
 // clock (CLOCK_MONOTONIC) stops while a VM or a laptop sleeps, CLOCK_BOOTTIME does not; their
 // difference grows only by sleep, and not by a step of the wall clock.
-func kernelSuspended() time.Duration {
+func Suspended() time.Duration {
 	// A thread that is descheduled between two readings makes the difference larger, never smaller:
 	// if it is the same as last time, it is right. That saves system calls, of which each reading
 	// is one; this function runs twice per acquire and release.
-	seen := time.Duration(sleepSeen.Load())
+	seen := time.Duration(seenLast.Load())
 	if before := kernelClock(clockMonotonic); sleepBetween(before, kernelClock(clockBoottime)) == seen {
 		return seen
 	}
@@ -34,7 +34,7 @@ func kernelSuspended() time.Duration {
 			break // else the thread was descheduled, and the readings are worthless
 		}
 	}
-	sleepSeen.Store(int64(slept))
+	seenLast.Store(int64(slept))
 	return slept
 }
 

@@ -1,0 +1,39 @@
+package durable
+
+import (
+	"time"
+
+	"github.com/tickslot/tickslot/internal/suspend"
+)
+
+// suspended returns for how long the machine has slept, where that can be measured exactly:
+// elsewhere a step of the wall clock would look like sleep. It is a variable so that a test can put
+// the machine to sleep.
+var suspended = func() time.Duration {
+	if !suspend.Exact {
+		return 0
+	}
+	return suspend.Suspended()
+}
+
+// sleepCheck is how often a worker that has leases checks whether the machine was asleep.
+const sleepCheck = time.Second
+
+// An instant is a reading of a clock that never steps and goes on while the machine sleeps.
+type instant struct {
+	awake time.Time     // by Go's monotonic clock, which stops during sleep
+	slept time.Duration // so far
+}
+
+// now reads the sleep first, so that a pause of the process between the two readings counts.
+func now() instant {
+	slept := suspended()
+	return instant{time.Now(), slept}
+}
+
+// since returns the time from another instant to this one.
+func (i instant) since(earlier instant) time.Duration {
+	return i.awake.Sub(earlier.awake) + max(0, i.slept-earlier.slept)
+}
+
+func (i instant) after(other instant) bool { return i.awake.After(other.awake) }

@@ -1,0 +1,18 @@
+//go:build !linux
+
+package suspend
+
+import "time"
+
+// Exact is false here: a step of the wall clock looks like sleep. What seems to have slept for too
+// long is in doubt, and not over.
+const Exact = false
+
+var processStart = time.Now()
+
+// Suspended estimates how long the machine has been suspended since the process started: by
+// how much the wall clock is ahead of the monotonic one.
+func Suspended() time.Duration {
+	now := time.Now()
+	return max(0, now.Round(0).Sub(processStart.Round(0))-now.Sub(processStart)).Round(time.Millisecond)
+}
