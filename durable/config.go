@@ -153,7 +153,8 @@ type HandlerOptions struct {
 // holds nothing: any worker may run the next attempt.
 type Retry struct {
 	// MaxAttempts is how many attempts a run has before it becomes a dead letter. Attempts whose
-	// lease was lost count; those that a worker gave back when it shut down do not. 1: no retry.
+	// lease was lost count, even if the worker died, or lost the answer to its claim, before it
+	// called the handler; those that a worker gave back when it shut down do not. 1: no retry.
 	// Default 5.
 	MaxAttempts int
 

@@ -23,8 +23,10 @@
 // handler.
 //
 // A run has one owner at a time: the worker that holds its lease. Before the lease can go to
-// another worker, the run's context has ended (context.Cause matches ErrLeaseLost). What a worker
-// writes about a run that it no longer owns changes nothing, because every write names the attempt.
+// another worker, the run's context has ended (context.Cause matches ErrLeaseLost). After a pause
+// of the whole process (SIGSTOP, a machine that sleeps) Run.Valid is false at once, and the context
+// ends within a second. What a worker writes about a run that it no longer owns changes nothing,
+// because every write names the attempt.
 //
 // Each tick of a schedule has at most one run, and is counted once: queued, coalesced, skipped or
 // paused.
@@ -39,8 +41,11 @@
 //
 // A handler may be called more than once for a run, and more than once to the end: after a crash,
 // after a lost lease, and if its result cannot be written. So it has to be idempotent: Run.Key is
-// the same for all attempts. A handler that ignores its context goes on after its lease is lost;
-// it counts in no limit then.
+// the same for all attempts. A handler that ignores its context goes on after its lease is lost; it
+// then counts in no limit of the fleet, but keeps its place on its worker.
+//
+// If somebody sets the database's clock forward, leases end early: a worker finds out with its next
+// renewal, within a third of the lease, and until then a run may have two owners.
 //
 // Runs start in the order of priority and due time, but do not end in it, and nothing is promised
 // about the order in which runs of one handler are executed by several workers.
@@ -56,5 +61,7 @@
 //
 // What a transaction has queued is seen when it commits, and started when a worker next looks: at
 // once by the worker that triggered it outside of a transaction, within PollInterval by others, and
-// within milliseconds by all after Store.Notify (Postgres). A tick is started when it is due.
+// within milliseconds by all after Store.Notify (Postgres). A tick is queued when it is due, and
+// started at once by the worker that was first to queue it. If that has no room, it notifies the
+// others.
 package durable

@@ -150,3 +150,36 @@ func TestHooksHarmNobody(t *testing.T) {
 		f.end()
 	})
 }
+
+// A call that ignores its context stalls its loop: Live says so, and nothing else does, because only
+// a restart helps.
+//
+// Fails when a loop that stands still looks alive, or an outage does not.
+func TestLoopThatStalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
+		pass(time.Minute)
+		h.link.set(hang)
+		pass(10 * time.Minute)
+		if err := h.Live(); err != nil {
+			t.Errorf("in an outage: %v", err)
+		}
+		h.link.on(func(op string) (fault, time.Duration) {
+			if op == "claim" {
+				return stopped, 10 * time.Minute
+			}
+			return well, 0
+		})
+		pass(2 * time.Minute)
+		if err := h.Live(); err == nil || !strings.Contains(err.Error(), "the claimer has stalled") {
+			t.Errorf("a call that ignores its context: %v", err)
+		}
+		h.link.set(well)
+		pass(10 * time.Minute)
+		if err := h.Live(); err != nil {
+			t.Error(err)
+		}
+		f.end()
+	})
+}

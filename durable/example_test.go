@@ -1,0 +1,71 @@
+package durable_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/tickslot/tickslot/durable"
+)
+
+// A run is a row until it has succeeded: here on SQLite, which needs nothing installed.
+func Example() {
+	dir, err := os.MkdirTemp("", "durable-example-")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "durable.db")+"?_pragma=journal_mode(wal)")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	store := durable.SQLite(db)
+	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second) // in a service: until SIGTERM
+	defer stop()
+	if err := store.Migrate(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	worker := durable.NewWorker(store, durable.Config{})
+	worker.Handle("invoice", func(_ context.Context, run *durable.Run) error {
+		fmt.Printf("attempt %d of %s: %s\n", run.Attempt, run.Key, run.Payload)
+		if run.Attempt == 1 {
+			return durable.RetryAfter(10*time.Millisecond, errors.New("the printer is busy"))
+		}
+		stop()
+		return nil
+	}, durable.HandlerOptions{MaxConcurrency: 3})
+	if _, err := store.Trigger(ctx, nil, "invoice", []byte("order 42"), durable.TriggerOptions{Key: "42"}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(worker.Run(ctx)) // drains when ctx ends
+	// Output:
+	// attempt 1 of 42: order 42
+	// attempt 2 of 42: order 42
+	// <nil>
+}
+
+// The unit test of a handler needs neither a worker nor a database.
+func ExampleJSON() {
+	type order struct{ Number int }
+	handler := durable.JSON(func(ctx context.Context, o order) error {
+		run, _ := durable.RunFromContext(ctx)
+		fmt.Println("order", o.Number, "attempt", run.Attempt)
+		return nil
+	})
+	run := &durable.Run{Attempt: 2, Payload: []byte(`{"Number": 42}`)}
+	fmt.Println(handler(durable.ContextWithRun(context.Background(), run), run))
+	// Output:
+	// order 42 attempt 2
+	// <nil>
+}
