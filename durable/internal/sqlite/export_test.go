@@ -2,9 +2,19 @@ package sqlite
 
 import (
 	"database/sql"
+	"maps"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
 // Pool returns the pool of a Store.
 func Pool(s store.Store) *sql.DB { return s.(*Store).db }
+
+// Statements returns all statements by name, but for what Migrate executes.
+func Statements(s *Store) map[string]string {
+	all := maps.Clone(s.texts)
+	for _, part := range []string{"schema", "indexes", "run"} {
+		delete(all, part)
+	}
+	return all
+}

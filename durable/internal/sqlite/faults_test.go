@@ -1,0 +1,324 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/sqlite"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// All faults of the arguments come back at once.
+func TestFaultsOfArguments(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"": "use text", "a{b": "without braces", "a\x00": "control", "\xff": "use text",
+		strings.Repeat("a", 41): "at most 40 bytes", "SQLite_durable": "begin with sqlite_",
+	} {
+		_, err := sqlite.New(nil, name)
+		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(fmt.Sprint(err), want) ||
+			!strings.Contains(err.Error(), "no *sql.DB") {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+	}
+	for _, name := range []string{"a", `o'r"d`, "grüße 日本", strings.Repeat("a", 40)} {
+		s, err := sqlite.New(open(t, dsn(filepath.Join(t.TempDir(), "durable.db"))), name)
+		if err != nil {
+			t.Fatalf("%q: %v", name, err)
+		}
+		migrated(t, s)
+		if id, fresh, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); id != 1 || !fresh || err != nil {
+			t.Errorf("%q: %d, %t, %v", name, id, fresh, err)
+		}
+	}
+}
+
+// everything is one call of each method.
+func everything(s store.Store) map[string]func(context.Context) error {
+	key := store.RunKey{ID: 1, Attempt: 1}
+	orders := store.Handler{Name: "orders", MaxAttempts: 1}
+	return map[string]func(context.Context) error{
+		"Verify": s.Verify,
+		"Register": func(ctx context.Context) error {
+			return s.Register(ctx, []store.Handler{orders}, []store.Schedule{{Name: "daily", Spec: "1"}}, true)
+		},
+		"Due": func(ctx context.Context) error { _, err := s.Due(ctx); return err },
+		"Materialize": func(ctx context.Context) error {
+			_, err := s.Materialize(ctx, []store.Plan{{Schedule: store.DueSchedule{Name: "daily", Spec: "1"}}})
+			return err
+		},
+		"Claim": func(ctx context.Context) error {
+			_, err := s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: []store.Handler{orders}, Limit: 1,
+				Lease: time.Minute})
+			return err
+		},
+		"Renew": func(ctx context.Context) error {
+			_, err := s.Renew(ctx, "w", []store.RunKey{key}, time.Minute)
+			return err
+		},
+		"Finish": func(ctx context.Context) error {
+			_, err := s.Finish(ctx, "w", []store.Result{{RunKey: key, Outcome: store.OutcomeOK,
+				State: store.StateSucceeded}})
+			return err
+		},
+		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
+		"Sweep": func(ctx context.Context) error {
+			_, err := s.Sweep(ctx, store.Retention{Succeeded: 1}, 1)
+			return err
+		},
+		"Stats": func(ctx context.Context) error { _, err := s.Stats(ctx); return err },
+		"Insert": func(ctx context.Context) error {
+			_, _, err := s.Insert(ctx, nil, store.NewRun{Handler: "orders"})
+			return err
+		},
+		"Cancel": func(ctx context.Context) error { _, err := s.Cancel(ctx, 1, store.Origin{}); return err },
+		"Requeue": func(ctx context.Context) error {
+			_, err := s.Requeue(ctx, store.Filter{}, store.Origin{})
+			return err
+		},
+		"SetHandler": func(ctx context.Context) error {
+			return s.SetHandler(ctx, "orders", store.Override{MaxConcurrency: new(1)})
+		},
+		"SetSchedule": func(ctx context.Context) error {
+			return s.SetSchedule(ctx, "daily", store.Override{PausedUntil: new(time.Hour)})
+		},
+		"Forget":    func(ctx context.Context) error { _, err := s.Forget(ctx, "daily"); return err },
+		"Runs":      func(ctx context.Context) error { _, err := s.Runs(ctx, store.Filter{}, 10); return err },
+		"Run":       func(ctx context.Context) error { _, _, _, err := s.Run(ctx, 1); return err },
+		"Schedules": func(ctx context.Context) error { _, err := s.Schedules(ctx); return err },
+		"Handlers":  func(ctx context.Context) error { _, err := s.Handlers(ctx); return err },
+	}
+}
+
+// refuses wants that each call fails because of the set-up, and says so.
+func refuses(t *testing.T, s store.Store, want string, but ...string) {
+	t.Helper()
+	for name, call := range everything(s) {
+		if strings.Contains(strings.Join(but, " "), name) {
+			continue
+		}
+		if err := call(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error of the set-up that says %q", name, err, want)
+		}
+	}
+}
+
+// What somebody has to set up right is an error of the set-up, which says what to do.
+func TestSetUpThatIsWrong(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "durable.db")
+	db := open(t, dsn(path))
+	s := on(t, db)
+	refuses(t, s, "call Migrate")
+	migrated(t, s)
+	exec := func(statements ...string) {
+		t.Helper()
+		for _, statement := range statements {
+			if _, err := db.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	if _, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, on(t, open(t, "file:"+path+"?mode=ro")), "able to write",
+		"Due Stats Runs Run Schedules Handlers", "Reclaim Sweep") // which only read, or have nothing to write
+	refuses(t, on(t, open(t, filepath.Join(path, "no folder"))), "")
+
+	// Migrate makes what is missing.
+	for _, statement := range []string{"DROP INDEX tickslot_durable_runs_tick", "DROP TABLE tickslot_durable_attempts",
+		"DELETE FROM tickslot_durable_migrations"} {
+		exec(statement)
+		if err := s.Verify(t.Context()); !errors.Is(err, dlock.ErrSetup) {
+			t.Errorf("%s: Verify: %v", statement, err)
+		}
+		if statement == "DROP TABLE tickslot_durable_attempts" {
+			exec("DROP TABLE tickslot_durable_runs") // of which Migrate knows that it has to begin again
+		}
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Errorf("%s: Migrate: %v", statement, err)
+		}
+	}
+	exec("INSERT INTO tickslot_durable_migrations (version) VALUES (99)", "ALTER TABLE tickslot_durable_runs "+
+		"ADD COLUMN newer TEXT")
+	if err := s.Verify(t.Context()); err != nil {
+		t.Errorf("the tables of a newer version: %v", err)
+	}
+
+	// It changes no table that is different.
+	exec("ALTER TABLE tickslot_durable_handlers DROP COLUMN paused_note")
+	for name, call := range map[string]func(context.Context) error{"Verify": s.Verify, "Migrate": s.Migrate} {
+		if err := call(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "paused_note") {
+			t.Errorf("%s without a column: %v", name, err)
+		}
+	}
+}
+
+// A file that somebody else has locked is no error of the set-up. Calls that write return in time
+// and say what they were waiting for; those that read do not wait.
+func TestLockedFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "durable.db")
+	// Many applications set busy_timeout, which does not end with a context.
+	s := migrated(t, on(t, open(t, dsn(path)+"&_pragma=busy_timeout(60000)")))
+	other, err := open(t, dsn(path)).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range everything(s) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		began := time.Now()
+		err := call(ctx)
+		took := time.Since(began)
+		cancel()
+		if took > 20*time.Second { // a busy machine is late; busy_timeout would take a minute
+			t.Errorf("%s took %v", name, took)
+		}
+		if strings.Contains("Verify Due Stats Runs Run Schedules Handlers", name) {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err == nil || errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "locked") &&
+			!errors.Is(err, context.DeadlineExceeded) { // all that a busy machine can say in time
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := other.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
+		t.Errorf("when the lock is gone: %v", err)
+	}
+}
+
+// After a call that failed, no transaction is left open, and no connection is lost.
+func TestFailedCallsLeaveNothingOpen(t *testing.T) {
+	t.Parallel()
+	db := open(t, dsn(filepath.Join(t.TempDir(), "durable.db")))
+	db.SetMaxOpenConns(1)
+	s := migrated(t, on(t, db))
+	if _, err := db.ExecContext(t.Context(), "CREATE TRIGGER refuse BEFORE INSERT ON tickslot_durable_attempts "+
+		"BEGIN SELECT RAISE(ABORT, 'no'); END"); err != nil {
+		t.Fatal(err)
+	}
+	calls := everything(s)
+	for _, name := range []string{"Register", "Insert", "Claim", "Finish", "Insert", "Claim"} {
+		if err := calls[name](t.Context()); (err != nil) != (name == "Finish") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if run, attempts, ok, err := s.Run(t.Context(), 1); run.State != store.StateRunning || len(attempts) != 0 || !ok ||
+		err != nil {
+		t.Errorf("after a Finish that failed: %+v, %+v, %t, %v", run, attempts, ok, err)
+	}
+}
+
+// A transaction of the application that cannot take a run says so.
+func TestTransactionsThatAreWrong(t *testing.T) {
+	t.Parallel()
+	db := open(t, dsn(filepath.Join(t.TempDir(), "durable.db")))
+	s := migrated(t, on(t, db))
+	begin := func(db *sql.DB) *sql.Tx {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback() })
+		return tx
+	}
+	ended := begin(db)
+	_ = ended.Rollback()
+	elsewhere := begin(open(t, dsn(filepath.Join(t.TempDir(), "other.db"))))
+	for _, step := range []struct {
+		what string
+		tx   store.Tx
+		want string
+	}{
+		{"one that has ended", sqlTx{ended}, "already been committed or rolled back"},
+		{"one of another file", sqlTx{elsewhere}, "call Migrate"},
+		{"one of Postgres", postgresTx{}, "not one of the SQLite database of this store (SQLSTATE 42601)"},
+	} {
+		_, _, err := s.Insert(t.Context(), step.tx, store.NewRun{Handler: "orders"})
+		if err == nil || !strings.Contains(err.Error(), step.want) || strings.Contains(err.Error(), "3.38") {
+			t.Errorf("%s: %v, want %q", step.what, err, step.want)
+		}
+	}
+	if runs, err := s.Runs(t.Context(), store.Filter{}, 1); len(runs) != 0 || err != nil {
+		t.Errorf("%+v, %v", runs, err)
+	}
+}
+
+// postgresTx answers as a transaction of Postgres does.
+type postgresTx struct{}
+
+func (t postgresTx) QueryRow(context.Context, string, ...any) store.Row { return t }
+
+func (postgresTx) Scan(...any) error { return syntaxError{} }
+
+type syntaxError struct{}
+
+func (syntaxError) Error() string    { return `ERROR: syntax error at or near "ON" (SQLSTATE 42601)` }
+func (syntaxError) SQLState() string { return "42601" }
+
+// What a loop of a worker executes reads no more rows than it is about, however many runs wait or
+// have ended.
+//
+// Fails when an index is missing, or a condition does not fit it.
+func TestStatementsUseIndexes(t *testing.T) {
+	t.Parallel()
+	db := open(t, dsn(filepath.Join(t.TempDir(), "durable.db")))
+	s := on(t, db)
+	migrated(t, s)
+	wants := map[string][]string{
+		"look": {"_claim (handler=? AND priority=? AND run_at<?)", "_claim (handler=? AND priority=? AND run_at>?)",
+			"COVERING INDEX tickslot_durable_runs_running (handler=?"},
+		"look_all":      {"COVERING INDEX tickslot_durable_runs_running"},
+		"expired":       {"_running"},
+		"old":           {"COVERING INDEX tickslot_durable_runs_ended (state=? AND finished_at<?)"},
+		"by_key":        {"_key (handler=? AND key=?)"},
+		"requeue":       {"_ended (state=?"},
+		"stats":         {"COVERING INDEX tickslot_durable_runs_claim"},
+		"list_handlers": {"COVERING INDEX tickslot_durable_runs_claim (handler=?)"},
+	}
+	for name, query := range sqlite.Statements(s) {
+		rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, make([]any, 13)...)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var plan []string
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+				t.Fatal(err)
+			}
+			plan = append(plan, detail)
+			if strings.HasPrefix(detail, "SCAN") && strings.Contains(detail, "_runs") && !strings.Contains(detail, "INDEX") {
+				t.Errorf("%s: %s", name, detail)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, want := range wants[name] {
+			if !strings.Contains(strings.Join(plan, "\n"), want) {
+				t.Errorf("%s does not use %s:\n%s", name, want, strings.Join(plan, "\n"))
+			}
+		}
+	}
+}
