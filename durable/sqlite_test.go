@@ -256,7 +256,8 @@ func TestRecordsAreJSON(t *testing.T) {
 			`"outcome":"error","error":"no"}]}`: durable.RunRecord{ID: 1, Handler: "h", Schedule: "s", DueAt: at,
 			Backfill: true, State: durable.StateDead, Priority: durable.PriorityHigh, RunAt: at, Attempt: 2,
 			MaxAttempts: 2, Key: "k", PayloadLen: 1, TriggeredBy: ann, CanceledBy: ann, Worker: "w", ClaimedAt: at,
-			LeaseUntil: at, LastError: "no", EnqueuedAt: at, FinishedAt: at, Payload: []byte("p"), Attempts: []durable.AttemptRecord{
+			LeaseUntil: at, LastError: "no", EnqueuedAt: at, FinishedAt: at, Payload: []byte("p"),
+			Attempts: []durable.AttemptRecord{
 				{Attempt: 1, Worker: "w", StartedAt: at, FinishedAt: at, Outcome: durable.OutcomeFailed, Error: "no"}}},
 		`{"name":"h","max_concurrency":0,"queued":1,"running":2,"dead":3}`: durable.HandlerRecord{Name: "h", Queued: 1,
 			Running: 2, Dead: 3},
@@ -269,8 +270,8 @@ func TestRecordsAreJSON(t *testing.T) {
 		`{"name":"s","handler":"h","text":"daily","next_due_at":"2026-01-02T03:04:05Z","last_due_at":` +
 			`"2026-01-02T03:04:05Z","seen_at":"2026-01-02T03:04:05Z","paused":{"by":"Ann","note":"stocktaking",` +
 			`"until":"2026-01-02T03:04:05Z"},"ticks_queued":0,"ticks_coalesced":0,"ticks_skipped":0,` +
-			`"ticks_paused":0}`: durable.ScheduleRecord{Name: "s", Handler: "h", Text: "daily", NextDueAt: at, LastDueAt: at, SeenAt: at,
-			Paused: pause},
+			`"ticks_paused":0}`: durable.ScheduleRecord{Name: "s", Handler: "h", Text: "daily", NextDueAt: at,
+			LastDueAt: at, SeenAt: at, Paused: pause},
 	} {
 		text, err := json.Marshal(record)
 		if err != nil || string(text) != want {

@@ -123,7 +123,8 @@ func (w worker) cycle(i int) error {
 		n := due.Now.Sub(d.NextDueAt) / period // of ticks before the latest that is due
 		last := d.NextDueAt.Add(n * period)
 		plans = append(plans, store.Plan{Schedule: d, Handler: ticks.Handler, Last: last, Next: last.Add(period),
-			Skipped: int64(n), Runs: []store.NewRun{{Handler: ticks.Handler, Schedule: d.Name, DueAt: last, RunAt: last}}})
+			Skipped: int64(n), Runs: []store.NewRun{{Handler: ticks.Handler, Schedule: d.Name, DueAt: last,
+				RunAt: last}}})
 	}
 	if _, err := w.Materialize(ctx, plans); err != nil {
 		return err
@@ -160,8 +161,8 @@ func (w worker) cycle(i int) error {
 	return err
 }
 
-// A killer is a driver that kills this process when it executes a statement, so that no code of ours
-// runs any more.
+// A killer is a driver that kills this process when it executes a statement, so that no code of
+// ours runs any more.
 type killer struct {
 	driver.Driver
 	at       int64 // 0: never

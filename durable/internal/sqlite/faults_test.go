@@ -34,7 +34,8 @@ func TestFaultsOfArguments(t *testing.T) {
 			t.Fatalf("%q: %v", name, err)
 		}
 		migrated(t, s)
-		if id, fresh, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); id != 1 || !fresh || err != nil {
+		id, fresh, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
+		if id != 1 || !fresh || err != nil {
 			t.Errorf("%q: %d, %t, %v", name, id, fresh, err)
 		}
 	}
@@ -308,7 +309,8 @@ func TestStatementsUseIndexes(t *testing.T) {
 				t.Fatal(err)
 			}
 			plan = append(plan, detail)
-			if strings.HasPrefix(detail, "SCAN") && strings.Contains(detail, "_runs") && !strings.Contains(detail, "INDEX") {
+			if strings.HasPrefix(detail, "SCAN") && strings.Contains(detail, "_runs") &&
+				!strings.Contains(detail, "INDEX") {
 				t.Errorf("%s: %s", name, detail)
 			}
 		}
