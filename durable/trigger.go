@@ -89,9 +89,9 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 	return errors.Join(errs...)
 }
 
-// Notify wakes the workers of all processes, if the database can (Postgres), so that they look for
-// runs now and not within their PollInterval. Call it after the commit of what has triggered many
-// runs or urgent ones. It is a hint, and nothing depends on it.
+// Notify wakes the workers of all processes (Postgres), or those of this Store (SQLite), so that
+// they look for runs now and not within their PollInterval. Call it after the commit of what has
+// triggered many runs or urgent ones. It is a hint, and nothing depends on it.
 func (s *Store) Notify(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return err

@@ -199,6 +199,15 @@ func TestLockedFile(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	fresh, err := sqlite.New(open(t, dsn(path)), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := fresh.Migrate(ctx); err == nil || errors.Is(err, dlock.ErrSetup) {
+		t.Errorf("Migrate: %v", err)
+	}
 	if _, err := other.ExecContext(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
