@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/sqlite"
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // All faults of the arguments come back at once.
@@ -180,15 +181,20 @@ func TestLockedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, call := range everything(s) {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		reads := strings.Contains("Verify Due Stats Runs Run Schedules Handlers", name)
+		limit := 100 * time.Millisecond
+		if reads {
+			limit = testkit.Patience
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		began := time.Now()
 		err := call(ctx)
 		took := time.Since(began)
 		cancel()
-		if took > 20*time.Second { // a busy machine is late; busy_timeout would take a minute
+		if !reads && took > 20*time.Second { // a busy machine is late; busy_timeout would take a minute
 			t.Errorf("%s took %v", name, took)
 		}
-		if strings.Contains("Verify Due Stats Runs Run Schedules Handlers", name) {
+		if reads {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
