@@ -30,8 +30,9 @@ var rules = []rule{
 	{"schedule", []string{"github.com/netresearch/go-cron"},
 		"when something is due has nothing to do with who runs it and where: timers use it, and so can anything " +
 			"else that must agree on instants"},
-	{"dlock", []string{"internal/notify", "internal/suspend"}, "it is the contract and what stands above every store: whoever " +
-		"implements a store must not inherit our dependencies"},
+	{"dlock", []string{"internal/notify", "internal/suspend"},
+		"it is the contract and what stands above every store: whoever implements a store must not inherit our " +
+			"dependencies"},
 	{"dlock/lockmetrics", []string{"dlock", "github.com/prometheus/client_golang/"},
 		"it is the one place below dlock that links Prometheus, because only who asks for metrics needs it"},
 	{"dlock/memlock", []string{"dlock"}, "a store knows the contract and nothing else"},
@@ -83,8 +84,9 @@ var rules = []rule{
 			"wired by functions, too"},
 	{"oteltickslot", []string{"dlock", "timer", "go.opentelemetry.io/otel"},
 		"it is a module of its own, which keeps OpenTelemetry from users without it"},
-	{"durable", []string{"dlock", "durable/internal/sqlite", "durable/internal/store", "internal/notify",
-		"internal/retention", "internal/suspend", "schedule", "github.com/prometheus/client_golang/"},
+	{"durable", []string{"dlock", "durable/internal/postgres", "durable/internal/sqlite", "durable/internal/store",
+		"internal/notify", "internal/retention", "internal/suspend", "schedule", "github.com/jackc/pgx/",
+		"github.com/prometheus/client_golang/"},
 		"it brings its own locks, and keeps its own rows: it needs no store of locks, no timers and no leader"},
 	{"durable/internal/postgres", []string{"dlock", "durable/internal/store", "internal/sqlkit", "internal/sqlmigrate",
 		"github.com/jackc/pgx/"},
@@ -146,6 +148,8 @@ var rules = []rule{
 	{"examples/registry", []string{"cluster", "cluster/clustertimer", "cluster/sqlregistry", "dlock", "dlock/sqllock",
 		"leader", "schedule", "timer", "golang.org/x/sync/errgroup", "modernc.org/sqlite"},
 		"it shows what a service links that has a registry: its database, and no other"},
+	{"examples/durable", []string{"dlock", "durable", "schedule", "modernc.org/sqlite"},
+		"it shows what a program links that has durable runs on SQLite"},
 	{"examples/migrate", []string{"dlock", "schedule", "timer", "github.com/"},
 		"it is a module of its own, so it may have what people come from"},
 	{"examples/internal/fleettest", nil, "it sees of an example only what its processes print"},

@@ -18,6 +18,9 @@ func TestSkipsAreSeen(t *testing.T) {
 		"internal/testkit/testkit.go":    "the others",
 		"dlock/dlocktest/harness.go":     "what a store need not keep, its Features say",
 		"cluster/clustertest/harness.go": "what a registry cannot show, its Registries say",
+
+		"durable/internal/storetest/planning.go": "what the tests of a store cannot do, its Harness says",
+		"durable/internal/storetest/steering.go": "the same",
 	}
 	for path := range goFiles(t) {
 		skips := skip.MatchString(read(t, path))

@@ -71,7 +71,8 @@ type Config struct {
 	ClaimInterval       time.Duration
 	ReclaimInterval     time.Duration
 
-	// SweepInterval is how often a worker deletes what is older than Retention. Default 1 min.
+	// SweepInterval is how often a worker deletes what is older than Retention, on average. Default
+	// 1 min.
 	SweepInterval time.Duration
 
 	// Retention is how long what has ended is kept.

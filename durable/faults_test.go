@@ -151,8 +151,8 @@ func TestHooksHarmNobody(t *testing.T) {
 	})
 }
 
-// A call that ignores its context stalls its loop: Live says so, and nothing else does, because only
-// a restart helps.
+// A call that ignores its context stalls its loop: Live says so, and nothing else does, because
+// only a restart helps.
 //
 // Fails when a loop that stands still looks alive, or an outage does not.
 func TestLoopThatStalls(t *testing.T) {

@@ -99,7 +99,7 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	for _, l := range w.askingLoops() {
 		asking.Go(func() { l.run(stopAsking) })
 	}
-	asking.Go(func() { w.sweeper.Run(asks, func() int { return 1 }) })
+	asking.Go(func() { runSweeper(asks, w.sweeper) })
 	asking.Go(func() { w.listener.run(asks) })
 	writing.Go(func() { w.renewer.run(stopRenewing) })
 	writing.Go(func() { w.finisher.run(writes) })

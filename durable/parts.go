@@ -35,6 +35,18 @@ func newSweeper(c Config, s store.Worker, d *database) *retention.Sweeper {
 		}}
 }
 
+// runSweeper deletes old rows until ctx ends.
+func runSweeper(ctx context.Context, s *retention.Sweeper) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(s.Next(1)):
+		}
+		_ = s.Once(ctx) // a call that fails is counted, and the next one comes
+	}
+}
+
 // A listener hears when somebody has queued runs, if the database can tell. It is a hint: what it
 // misses, a poll finds.
 type listener struct {

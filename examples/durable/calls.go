@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/durable"
 )
 
-// calls is the table in which handlers write down that they were called, for the play to count: what
-// has happened is what handlers have done, whatever the worker says.
+// calls is the table in which handlers write down that they were called, for the play to count:
+// what has happened is what handlers have done, whatever the worker says.
 type calls struct{ *sql.DB }
 
 func (c calls) migrate(ctx context.Context) error {
@@ -43,8 +43,8 @@ func (c calls) await(ctx context.Context, question string, args ...any) error {
 
 // worker returns who made an attempt of month-end.
 func (c calls) worker(ctx context.Context, attempt int) (name string, err error) {
-	return name, c.QueryRowContext(ctx, "SELECT worker FROM calls WHERE handler = 'month-end' AND attempt = ?", attempt).
-		Scan(&name)
+	row := c.QueryRowContext(ctx, "SELECT worker FROM calls WHERE handler = 'month-end' AND attempt = ?", attempt)
+	return name, row.Scan(&name)
 }
 
 // count counts what handlers have done.

@@ -19,11 +19,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Every tick and the trigger have their run, once, although a worker is killed in the middle of one.
-// Nothing is left.
+// Every tick and the trigger have their run, once, although a worker is killed in the middle of
+// one. Nothing is left.
 //
-// Fails when the lease of a dead worker is not reclaimed, when a run is forgotten, and when a worker
-// outlives the play, or the file does.
+// Fails when the lease of a dead worker is not reclaimed, when a run is forgotten, and when a
+// worker outlives the play, or the file does.
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -110,8 +110,9 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	if err := control.PauseSchedule(ctx, "invoices", time.Now().Add(time.Hour), operator); err != nil {
 		return err
 	}
+	open := durable.RunFilter{States: []durable.State{durable.StateQueued, durable.StateRunning}}
 	if err := await(ctx, func() (bool, error) {
-		open, err := store.Runs(ctx, durable.RunFilter{States: []durable.State{durable.StateQueued, durable.StateRunning}}, 1)
+		open, err := store.Runs(ctx, open, 1)
 		return len(open) == 0, err
 	}); err != nil {
 		return err
@@ -128,7 +129,8 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	return nil
 }
 
-// start starts this program as a worker. It ends with ctx, and with us: its standard input ends then.
+// start starts this program as a worker. It ends with ctx, and with us: its standard input ends
+// then.
 func start(ctx context.Context, path, name string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {

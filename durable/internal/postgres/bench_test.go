@@ -41,7 +41,8 @@ func BenchmarkRuns(b *testing.B) {
 // fill queues runs that are due.
 func (d database) fill(t testing.TB, s *Store, handler string, n int) {
 	t.Helper()
-	d.exec(t, fmt.Sprintf("INSERT INTO %s (handler, run_at, payload) SELECT '%s', now(), '{}' FROM generate_series(1, %d)",
+	d.exec(t, fmt.Sprintf("INSERT INTO %s (handler, run_at, payload) SELECT '%s', now(), '{}' "+
+		"FROM generate_series(1, %d)",
 		s.names["runs"], handler, n), "ANALYZE")
 }
 

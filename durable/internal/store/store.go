@@ -44,9 +44,9 @@ type Worker interface {
 	Due(ctx context.Context) (Due, error)
 
 	// Materialize carries out plans, all or none, each only if its schedule still is as Due has
-	// returned it and no other transaction has it locked (FOR UPDATE SKIP LOCKED): inserts the
-	// runs, moves the schedule forward, and counts its ticks. A run that a unique index refuses,
-	// because the tick has its run already or a run of the schedule still waits, counts as
+	// returned it, paused or not, and no other transaction has it locked (FOR UPDATE SKIP LOCKED):
+	// inserts the runs, moves the schedule forward, and counts its ticks. A run that a unique index
+	// refuses, because the tick has its run already or a run of the schedule still waits, counts as
 	// coalesced. It returns what came of each plan that was carried out; the others were left to
 	// somebody else.
 	Materialize(ctx context.Context, plans []Plan) ([]Materialized, error)
