@@ -73,7 +73,7 @@ func TestResults(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				f.add(durable.Config{}).handle("report", c.handle,
+				f.add(durable.Config{PollInterval: time.Hour}).handle("report", c.handle,
 					durable.HandlerOptions{MaxRunTime: time.Minute, Retry: c.retry}).start()
 				id := f.trigger("report", durable.TriggerOptions{})
 				pass(2 * time.Hour)

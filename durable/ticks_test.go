@@ -323,31 +323,30 @@ func TestPromisedTickSurvivesAChange(t *testing.T) {
 func TestRenamedAndRemovedSchedules(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		hourly := schedule.Every(time.Hour).Offset(0)
 		add := func(name string) *host {
-			return f.add(durable.Config{PollInterval: 30 * time.Minute,
-				Retention: durable.Retention{Unseen: 48 * time.Hour}}).
+			return f.add(durable.Config{PollInterval: 10 * time.Minute,
+				Retention: durable.Retention{Unseen: 2 * time.Hour}}).
 				handle("report", sleeps(0), durable.HandlerOptions{}).
-				schedule(name, "report", hourly, durable.ScheduleOptions{}).start()
+				schedule(name, "report", everyMinute, durable.ScheduleOptions{}).start()
 		}
 		h := add("old")
 		pass(time.Second)
 		first := f.ticks("old").NextDueAt
-		pass(10 * time.Hour)
+		pass(10 * time.Minute)
 		h.stop()
 		renamed := add("new")
 		before := f.ticks("old")
-		pass(10 * time.Hour)
+		pass(10 * time.Minute)
 		if row := f.ticks("old"); row.Queued != before.Queued || f.ticks("new").Queued != 10 {
 			t.Errorf("%+v, %+v", row, f.ticks("new"))
 		}
 		back := add("old")
-		pass(2 * time.Hour)
-		if row := f.accounted("old", hourly, first); row.Coalesced == 0 {
+		pass(2 * time.Minute)
+		if row := f.accounted("old", everyMinute, first); row.Coalesced == 0 {
 			t.Errorf("%+v", row)
 		}
 		back.stop()
-		pass(52 * time.Hour)
+		pass(150 * time.Minute)
 		rows, err := f.store.Schedules(t.Context())
 		if err != nil || len(rows) != 1 || rows[0].Name != "new" {
 			t.Errorf("%+v, %v", rows, err)

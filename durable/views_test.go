@@ -51,8 +51,8 @@ func TestViews(t *testing.T) {
 			if run.Attempt == 1 {
 				return durable.RetryAfter(time.Minute, errors.New("oops"))
 			}
-			return sleeps(time.Minute)(ctx, run)
-		}, durable.HandlerOptions{}).schedule("often", "other", dailyAtNoon, durable.ScheduleOptions{}).
+			return sleeps(2*time.Minute)(ctx, run)
+		}, durable.HandlerOptions{}).schedule("often", "other", everyMinute, durable.ScheduleOptions{}).
 			handle("other", sleeps(time.Second), durable.HandlerOptions{}).start()
 		other := f.add(durable.Config{Name: "other"}).handle("slow", sleeps(time.Hour),
 			durable.HandlerOptions{}).start()
@@ -61,7 +61,7 @@ func TestViews(t *testing.T) {
 		f.trigger("nobody", durable.TriggerOptions{})
 		pass(5 * time.Second)
 		other.kill()
-		pass(85 * time.Second)
+		pass(110 * time.Second) // longer than it takes until the second attempt, and then the next sample
 		s := h.Status()
 		if len(s.Running) != 1 || s.Running[0].Attempt != 2 || !s.Running[0].Valid || s.Places != 1 ||
 			s.Phase != "running" {
@@ -93,7 +93,7 @@ func TestViews(t *testing.T) {
 			"heartbeat  working <nil>") {
 			t.Errorf("%q", runners)
 		}
-		pass(12 * time.Hour)
+		pass(2 * time.Minute)
 		h.stop()
 		f.end()
 		for _, want := range []string{"started 1.1 me", "failed 1.1 error oops", "started 1.2 me",
