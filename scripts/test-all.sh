@@ -16,7 +16,7 @@ beside() {
 	code=0
 	echo 'stores, without the race detector: make test-long runs them with it:'
 	# shellcheck disable=SC2086
-	sh scripts/test.sh -count=1 -p 1 -timeout 20m ./dlock/sqllock $stores || code=1
+	sh scripts/test.sh -count=1 -p 2 -timeout 20m ./dlock/sqllock $stores || code=1
 	echo 'allocations and bytes, without the race detector, which makes some of its own:'
 	sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./timer || code=1
 	echo 'what does one thing at a time, and the examples, which make examples runs with it:'
