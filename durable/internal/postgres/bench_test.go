@@ -42,8 +42,7 @@ func BenchmarkRuns(b *testing.B) {
 func (d database) fill(t testing.TB, s *Store, handler string, n int) {
 	t.Helper()
 	d.exec(t, fmt.Sprintf("INSERT INTO %s (handler, run_at, payload) SELECT '%s', now(), '{}' "+
-		"FROM generate_series(1, %d)",
-		s.names["runs"], handler, n), "ANALYZE")
+		"FROM generate_series(1, %d)", s.names["runs"], handler, n), "ANALYZE")
 }
 
 func claimAndFinish(b *testing.B, s *Store, handlers []store.Handler) {

@@ -6,7 +6,7 @@ results AS MATERIALIZED (
 		error text, retry_in bigint, took bigint)
 ),
 mine AS MATERIALIZED (
-	SELECT r.id FROM {runs} AS r JOIN results AS x ON x.id = r.id
+	SELECT r.id, r.attempt FROM {runs} AS r JOIN results AS x ON x.id = r.id
 	WHERE r.attempt = x.attempt AND r.state = 'running'
 	ORDER BY r.id
 	FOR NO KEY UPDATE OF r{skip}
@@ -19,7 +19,7 @@ finished AS (
 		finished_at = CASE WHEN x.state = 'queued' AND r.canceled_by IS NULL THEN NULL ELSE now.at END,
 		last_error = coalesce(nullif(x.error, ''), r.last_error),
 		lease_until = NULL
-	FROM mine JOIN results AS x ON x.id = mine.id, now
+	FROM mine JOIN results AS x ON x.id = mine.id AND x.attempt = mine.attempt, now
 	WHERE r.id = mine.id
 	RETURNING r.id, r.attempt, r.worker, r.claimed_at, x.outcome, x.error, x.took
 ),

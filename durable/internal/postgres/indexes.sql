@@ -14,7 +14,3 @@ CREATE INDEX IF NOT EXISTS {runs_running} ON {runs} (handler) WHERE state = 'run
 
 -- Finds what is old, and counts dead letters.
 CREATE INDEX IF NOT EXISTS {runs_ended} ON {runs} (state, finished_at) INCLUDE (handler) WHERE finished_at IS NOT NULL;
-
-CREATE INDEX IF NOT EXISTS {schedules_due} ON {schedules} (next_due_at) WHERE next_due_at IS NOT NULL;
-
-CREATE INDEX IF NOT EXISTS {schedules_changed} ON {schedules} (name) WHERE spec <> next_spec;

@@ -18,8 +18,7 @@ import (
 var errSchema = fmt.Errorf("durable: %w: the schema is not right", dlock.ErrSetup)
 
 // indexes are the names of the indexes, without that of the set of tables.
-var indexes = []string{"runs_tick", "runs_waiting", "runs_key", "runs_queued", "runs_running", "runs_ended",
-	"schedules_due", "schedules_changed"}
+var indexes = []string{"runs_tick", "runs_waiting", "runs_key", "runs_queued", "runs_running", "runs_ended"}
 
 // columns are those of each table, with the names of their types in pg_type.
 var columns = map[string]map[string]string{

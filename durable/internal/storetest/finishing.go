@@ -184,6 +184,26 @@ var finishing = []promise{
 		c.inState(runs[0].ID, store.StateRunning, 0)
 		c.inState(runs[1].ID, store.StateSucceeded, 1)
 	}},
+	{"finishing/of two attempts of a run, in one call, the one that is running counts", func(c *check) {
+		zombie := c.expired(orders)
+		c.reclaims(1)
+		again := c.claimOne(orders)
+		if counted := c.finish(dead(zombie), succeeded(again)); len(counted) != 1 || counted[0] != again.RunKey {
+			c.Errorf("%v counts", counted)
+		}
+		c.inState(again.ID, store.StateSucceeded, 2)
+		zombie = c.expired(orders)
+		c.reclaims(1)
+		again = c.claimOne(orders)
+		renewed := c.renew(worker, again.RunKey, zombie.RunKey)
+		if len(renewed) != 1 || renewed[0].RunKey != again.RunKey {
+			c.Errorf("%+v", renewed)
+		}
+		if counted := c.finish(succeeded(again), dead(zombie)); len(counted) != 1 || counted[0] != again.RunKey {
+			c.Errorf("%v counts", counted)
+		}
+		c.inState(again.ID, store.StateSucceeded, 2)
+	}},
 	{"finishing/what was reclaimed changes nothing", func(c *check) {
 		zombie := c.expired(orders)
 		c.reclaims(1)

@@ -1,0 +1,362 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+// running queues and claims runs.
+func (s *Store) running(t testing.TB, n int) []store.Run {
+	t.Helper()
+	if err := s.Register(t.Context(), orders, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if _, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs, err := s.claim(t.Context(), n)
+	if err != nil || len(runs) != n {
+		t.Fatalf("claimed %d of %d: %v", len(runs), n, err)
+	}
+	return runs
+}
+
+func succeeded(runs []store.Run) (results []store.Result) {
+	for _, run := range runs {
+		results = append(results, store.Result{RunKey: run.RunKey, Outcome: store.OutcomeOK,
+			State: store.StateSucceeded})
+	}
+	return results
+}
+
+func keysOf(runs []store.Run) (keys []store.RunKey) {
+	for _, run := range runs {
+		keys = append(keys, run.RunKey)
+	}
+	return keys
+}
+
+// hold has a session of somebody else execute statements in a transaction, until release is called.
+func (d database) hold(t testing.TB, statements ...string) (release func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), d.server.DSN("", "", d.name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range append([]string{"BEGIN"}, statements...) {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() { _ = conn.Close(context.Background()) }
+}
+
+// A row that somebody keeps locked costs its run, and no other.
+//
+// Fails when Renew or Finish waits for a row before it has done what it can.
+func TestRowThatIsLocked(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	runs := s.running(t, 3)
+	release := d.hold(t, fmt.Sprintf("SELECT FROM %s WHERE id = %d FOR UPDATE", s.names["runs"], runs[1].ID))
+	defer release()
+	brief := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	renewed, err := s.Renew(brief(), "w", keysOf(runs), time.Hour)
+	if err != nil || len(renewed) != 2 {
+		t.Errorf("Renew: %v, %v; want two of three", renewed, err)
+	}
+	if _, err := s.Finish(brief(), "w", succeeded(runs)); err == nil || !strings.Contains(err.Error(), "locked") {
+		t.Errorf("Finish: %v, want an error that says so", err)
+	}
+	for i, want := range []store.State{store.StateSucceeded, store.StateRunning, store.StateSucceeded} {
+		if run, _, _, err := s.Run(t.Context(), runs[i].ID); err != nil || run.State != want {
+			t.Errorf("run %d: %v, %v; want %s", i, run.State, err, want)
+		}
+	}
+	release()
+	if counted, err := s.Finish(t.Context(), "w", succeeded(runs)); err != nil || len(counted) != 3 {
+		t.Errorf("Finish when it is free: %v, %v", counted, err)
+	}
+	queued, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.hold(t, fmt.Sprintf("SELECT FROM %s WHERE id = %d FOR UPDATE", s.names["runs"], queued))()
+	if runs, err := s.claim(brief(), 10); err != nil || len(runs) != 1 || runs[0].ID != other {
+		t.Errorf("Claim: %v, %v; want the run that is free", runs, err)
+	}
+}
+
+// While somebody has a table locked, calls fail when their context ends, with an error that says
+// why, and leave nothing behind that waits.
+func TestTableThatIsLocked(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	s.running(t, 1)
+	release := d.hold(t, "LOCK TABLE "+s.names["runs"]+", "+s.names["handlers"]+", "+s.names["schedules"])
+	defer release()
+	late := testkit.MeasureLateness(t, 10*time.Millisecond)
+	for _, call := range calls(s) {
+		if call.name == "Verify" || call.name == "Notify" {
+			continue
+		}
+		const limit = 150 * time.Millisecond
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		err := call.make(ctx)
+		cancel()
+		if took := time.Since(began); err == nil || took > limit+200*time.Millisecond+late.Since(began) {
+			t.Errorf("%s: %v after %v, want an error within %v", call.name, err, took, limit)
+		}
+	}
+	pool := d.pool(t, "", "")
+	testkit.Eventually(t, 10*time.Second, "nobody waits for the lock", func(ctx context.Context) error {
+		var n int
+		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "+
+			"AND wait_event_type = 'Lock'").Scan(&n)
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d statements wait", n)
+		}
+		return err
+	})
+	release()
+	if failed := failing(t, s); len(failed) > 0 {
+		t.Error(failed)
+	}
+}
+
+// A client that stops after it has sent the first half of a call holds the locks of that half for
+// no longer than the call may take.
+//
+// Fails when the time that a transaction may idle is not bounded.
+func TestClientThatStopsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	s.running(t, 1)
+	conn, err := pgx.Connect(t.Context(), d.server.DSN("", "", d.name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	limited := []store.Handler{{Name: "orders", MaxAttempts: 3, MaxConcurrency: 5}}
+	var half pgx.Batch
+	half.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	half.Queue(s.texts["begin"], "300", "300")
+	half.Queue(s.texts["claim_lock"], handlersJSON(limited), 0)
+	if err := conn.SendBatch(t.Context(), &half).Close(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err = s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: limited, Limit: 1, Lease: time.Minute})
+	if err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < 50*time.Millisecond {
+		t.Errorf("Claim took %v: it has not waited for the lock", took)
+	}
+}
+
+// A worker needs no connection of the pool.
+func TestHandlersUseAllConnections(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	for range s.pool.Config().MaxConns {
+		conn, err := s.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.Register(ctx, orders, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range calls(s) {
+		switch call.name {
+		case "Register", "Materialize", "Due", "Claim", "Renew", "Finish", "Reclaim", "Stats", "Sweep":
+			if err := call.make(ctx); err != nil {
+				t.Error(call.name, err)
+			}
+		}
+	}
+}
+
+// When the server does not answer, or is gone, a call returns when its context ends; when the
+// server is back, the next one works.
+func TestLinkThatFails(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.migrated(t)
+	_, p := d.proxy(t)
+	s := on(t, d.pool(t, p.Addr(), ""), "durable")
+	s.running(t, 1)
+	each := func(what string, limit time.Duration) {
+		t.Helper()
+		late := testkit.MeasureLateness(t, 10*time.Millisecond)
+		for _, call := range calls(s) {
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			err := call.make(ctx)
+			cancel()
+			if took := time.Since(began); err == nil || took > limit+300*time.Millisecond+late.Since(began) {
+				t.Errorf("%s: %s: %v after %v, want an error within %v", what, call.name, err, took, limit)
+			}
+		}
+	}
+	p.BlackHole(true)
+	each("nobody answers", 50*time.Millisecond)
+	p.BlackHole(false)
+	p.Cut()
+	each("nobody is there", 50*time.Millisecond)
+	if err := p.Mend(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, testkit.Patience, "the link is back", func() bool { return len(failing(t, s)) == 0 })
+}
+
+// A server that is killed in the middle of calls has done each of them or not; one that stands
+// still keeps nobody waiting for longer than he likes.
+func TestServerThatFails(t *testing.T) {
+	t.Parallel()
+	testkit.Long(t)
+	server := sqltest.Postgres(t)
+	d := database{server: server, name: server.NewDatabase(t)}
+	s := d.migrated(t)
+	runs := s.running(t, 50)
+	for round := range 5 {
+		const limit = time.Second
+		ended := make(chan time.Duration, 1)
+		go func() {
+			for {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				began := time.Now()
+				_, err := s.Renew(ctx, "w", keysOf(runs), time.Hour)
+				cancel()
+				if err != nil {
+					ended <- time.Since(began)
+					return
+				}
+			}
+		}()
+		stop, again := server.Kill, func() error { return server.Restart() }
+		if round%2 == 1 {
+			stop, again = server.Pause, server.Resume
+		}
+		late := testkit.MeasureLateness(t, 10*time.Millisecond)
+		began := time.Now()
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if took := <-ended; took > limit+300*time.Millisecond+late.Since(began) {
+			t.Errorf("a call that may take %v took %v", limit, took)
+		}
+		if err := again(); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, testkit.Patience, "the server is back", func(ctx context.Context) error {
+			renewed, err := s.Renew(ctx, "w", keysOf(runs), time.Hour)
+			if err == nil && len(renewed) != len(runs) {
+				err = fmt.Errorf("renewed %d of %d", len(renewed), len(runs))
+			}
+			return err
+		})
+	}
+	results := succeeded(runs)
+	for i := range results {
+		for n := 0; ; n++ {
+			counted, err := s.Finish(t.Context(), "w", results[i:i+1])
+			if err == nil && len(counted) == 1 {
+				break
+			}
+			if err == nil || n > 100 {
+				t.Fatalf("result %d: %v, %v", i, counted, err)
+			}
+		}
+		if i%10 == 5 {
+			if err := errors.Join(server.Kill(), server.Restart()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, run := range runs {
+		got, attempts, _, err := s.Run(t.Context(), run.ID)
+		if err != nil || got.State != store.StateSucceeded || len(attempts) != 1 {
+			t.Errorf("%+v, %+v, %v", got, attempts, err)
+		}
+	}
+}
+
+// Listen ends when its connection has died, also when nobody says so, and hears what others notify.
+func TestListen(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.migrated(t)
+	_, p := d.proxy(t)
+	s, other := on(t, d.pool(t, p.Addr(), ""), "durable"), on(t, d.pool(t, "", ""), "durable")
+	for _, end := range []struct {
+		how  string
+		fail func()
+	}{
+		{"dead", func() { p.BlackHole(true) }},
+		{"terminated", func() {
+			d.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "+
+				"AND pid <> pg_backend_pid()")
+		}},
+	} {
+		woken, ended := make(chan bool, 100), make(chan error, 1)
+		go func() { ended <- s.listen(t.Context(), func() { woken <- true }, 100*time.Millisecond) }()
+		<-woken // it is connected
+		for range 3 {
+			if err := other.Notify(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			<-woken
+		}
+		end.fail()
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Errorf("%s: no error", end.how)
+			}
+		case <-time.After(testkit.Patience):
+			t.Errorf("%s: it still listens", end.how)
+		}
+		p.BlackHole(false)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	woken := make(chan bool, 1)
+	go func() { ended <- s.Listen(ctx, func() { woken <- true }) }()
+	<-woken
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,125 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+// crowded fills the tables as after weeks: many runs that have ended, of which a few are old, some
+// that are delayed, one of which has the highest priority, and few that are due or running.
+func (d database) crowded(t testing.TB, s *Store, ended, delayed int) {
+	t.Helper()
+	runs, attempts := s.names["runs"], s.names["attempts"]
+	d.exec(t,
+		fmt.Sprintf("INSERT INTO %s (handler, run_at, state, attempt, max_attempts, finished_at, payload) SELECT "+
+			"'orders', now() - i * interval '1 second', (ARRAY['succeeded', 'dead', 'canceled'])[1 + i %% 3], 1, 3, "+
+			"now() - i * interval '1 second', '{}' FROM generate_series(1, %d) AS i", runs, ended),
+		fmt.Sprintf("INSERT INTO %s SELECT id, 1, 'w', now(), now(), 'ok', '' FROM %s", attempts, runs),
+		fmt.Sprintf("INSERT INTO %s (handler, run_at, priority) SELECT 'orders', now() + i * interval '1 hour', "+
+			"i %% 3 - 1 FROM generate_series(1, %d) AS i", runs, delayed),
+		fmt.Sprintf("INSERT INTO %s (handler, run_at) SELECT 'orders', now() FROM generate_series(1, 50) AS i", runs),
+		fmt.Sprintf("INSERT INTO %s (handler, run_at, state, attempt, max_attempts, worker, claimed_at, lease_until) "+
+			"SELECT 'orders', now(), 'running', 1, 3, 'w', now(), now() + interval '1 s' * (i - 5) "+
+			"FROM generate_series(1, 20) AS i", runs),
+		fmt.Sprintf("INSERT INTO %s (name, spec, next_spec, next_due_at, seen_at) SELECT 'schedule' || i, '1', '1', "+
+			"now() + (i - 3) * interval '1 minute', now() FROM generate_series(1, 150) AS i", s.names["schedules"]),
+		fmt.Sprintf("INSERT INTO %s (name, max_concurrency, seen_at) VALUES ('', 0, now()), ('orders', 100, now())",
+			s.names["handlers"]))
+}
+
+// What a worker does all the time finds its rows by the partial indexes, however many runs have
+// ended or are delayed, with and without statistics, and whether the plan is one for all arguments
+// or for these.
+//
+// Fails when an index is taken out, or a condition no longer matches that of its index.
+func TestPlansUseTheIndexes(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	d.exec(t, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
+	d.crowded(t, s, testkit.Rounds(t, 3000, 100_000), testkit.Rounds(t, 500, 10_000))
+	handlers := handlersJSON([]store.Handler{{Name: "orders", MaxAttempts: 3, MaxConcurrency: 100}, {Name: "mails"}})
+	var keys []keyJSON
+	for i := range 16 {
+		keys = append(keys, keyJSON{int64(110_051 + i), 1})
+	}
+	var results []resultJSON
+	for _, key := range keys {
+		results = append(results, resultJSON{key, store.OutcomeOK, store.StateSucceeded, "", 0, 0})
+	}
+	plans := []planJSON{{Name: "schedule1", Spec: "1", NextSpec: "1", Runs: []runJSON{{}}}}
+	week := int64(7 * 24 * time.Hour / time.Microsecond)
+	statements := map[string][]any{
+		"due": nil, "materialize": {inJSON(plans)}, "claim_lock": {handlers, 50}, "claim": {handlers, 50, 16, "w", 1e6},
+		"renew": {inJSON(keys), "w", int64(1e6)}, "finish": {inJSON(results)}, "reclaim": {100, "lost"},
+		"sweep": {week / 20, week / 10, week / 10, week, 100}, "register": {handlers}, "cancel": {110_030, "", ""},
+	}
+	for _, statistics := range []bool{false, true} {
+		if statistics {
+			d.exec(t, "ANALYZE")
+		}
+		for _, generic := range []bool{false, true} {
+			for name, args := range statements {
+				plan, err := s.explainPlan(t.Context(), name, args, generic)
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+					continue
+				}
+				checkPlan(t, fmt.Sprintf("%s, statistics %t, generic %t", name, statistics, generic), plan)
+			}
+		}
+	}
+}
+
+// explainPlan returns the plan of a statement, which it executes, and undoes.
+func (s *Store) explainPlan(ctx context.Context, name string, args []any, generic bool) (plan string, err error) {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, tx.Rollback(context.Background())) }()
+	mode := "force_custom_plan"
+	if generic {
+		mode = "force_generic_plan"
+	}
+	if _, err := tx.Exec(ctx, s.texts["begin"], "0", "0"); err != nil {
+		return "", err
+	}
+	if _, err := tx.Exec(ctx, "SET LOCAL plan_cache_mode = "+mode); err != nil {
+		return "", err
+	}
+	rows, err := tx.Query(ctx, "EXPLAIN (ANALYZE, BUFFERS) "+s.texts[name], args...)
+	if err != nil {
+		return "", err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return strings.Join(lines, "\n"), err
+}
+
+var removed = regexp.MustCompile(`Rows Removed by (?:Filter|Join Filter|Index Recheck): (\d+)`)
+
+// checkPlan wants no plan that walks over a table or an index.
+func checkPlan(t *testing.T, what, plan string) {
+	t.Helper()
+	if strings.Contains(plan, "Seq Scan on durable_runs") || strings.Contains(plan, "Seq Scan on durable_attempts") ||
+		strings.Contains(plan, "Bitmap Heap Scan on durable_runs") {
+		t.Errorf("%s: it reads a whole table:\n%s", what, plan)
+	}
+	const most = 400 // rows: there are fewer schedules
+	for _, m := range removed.FindAllStringSubmatch(plan, -1) {
+		if n, err := strconv.Atoi(m[1]); err != nil || n > most {
+			t.Errorf("%s: it looks at %d rows that it does not want:\n%s", what, n, plan)
+		}
+	}
+}
