@@ -17,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -95,7 +96,8 @@ func unique() string { return shop + rand.Text() + ":" }
 func TestConformanceMiniredis(t *testing.T) {
 	t.Parallel()
 	m := miniredis.RunT(t)
-	c := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	// It executes one command at a time, so a thousand callers wait long for a connection.
+	c := redis.NewClient(&redis.Options{Addr: m.Addr(), PoolTimeout: testkit.Patience})
 	t.Cleanup(func() { c.Close() })
 	clustertest.Run(t, clustertest.Harness{New: func(t testing.TB) clustertest.Registries {
 		return clustertest.Registries{Store: open(t, c, unique()), Other: open(t, c, unique())}
