@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,7 @@ type world struct {
 	mu       sync.Mutex // of all goroutines
 	random   *rand.Rand
 	late     time.Duration // the latest reclaim
+	calm     atomic.Bool   // handlers have no trouble any more
 	triggers int
 }
 
@@ -94,6 +96,7 @@ func (w *world) play() {
 			h.link.set(well)
 		}
 	}
+	w.calm.Store(true)
 	pass(calmFor)
 	pause := time.Hour
 	for _, name := range []string{"coalesced", "backfilled"} {
@@ -134,7 +137,11 @@ func (w *world) trouble(string) (fault, time.Duration) {
 func (w *world) work(most int) durable.Handler {
 	return func(ctx context.Context, run *durable.Run) error {
 		time.Sleep(time.Duration(w.n(most*1000)) * time.Millisecond / 2)
-		switch w.n(10) {
+		trouble := w.n(10)
+		if w.calm.Load() {
+			trouble = 10
+		}
+		switch trouble {
 		case 0, 3, 4: // it ignores its context, which may have ended
 			time.Sleep(time.Duration(w.n(most*1000)) * time.Millisecond)
 			return nil
