@@ -29,7 +29,8 @@ type Driver interface {
 // call the server. Check, which dlock.NewSession and timer.New call, reports faults of the options.
 //
 // Every operation is one statement. With pgx it is one round trip once the connection has prepared
-// the statement; with package pgxlock it is always one.
+// the statement, and one more if nobody has used the connection for a second, because pgx asks
+// whether it is alive (stdlib.OptionShouldPing); with package pgxlock it is always one.
 //
 // Behind a PgBouncer in transaction mode add default_query_exec_mode=exec to pgx's URL. Always add
 // connect_timeout=2: otherwise a connection attempt that gets no answer uses up a place in the pool

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Fails when a statement within a batch is not seen, a login counts, or the preparing of a
-// statement does not.
+// Fails when a statement within a batch is not seen, a login or a ping counts, or the preparing of
+// a statement does not.
 func TestCountingProxyCountsPostgres(t *testing.T) {
 	t.Parallel()
 	server := SharedPostgres(t)
@@ -25,6 +25,7 @@ func TestCountingProxyCountsPostgres(t *testing.T) {
 	}
 	counts(t, wire, []counted{
 		{"a login", func() error { return nil }, 0, 0},
+		{"a ping", func() error { return conn.Ping(t.Context()) }, 0, 0},
 		{"a statement", exec(pgx.QueryExecModeExec), 1, 1},
 		{"a statement that is prepared", exec(pgx.QueryExecModeCacheStatement), 2, 1},
 		{"a statement that was prepared", exec(pgx.QueryExecModeCacheStatement), 1, 1},
