@@ -19,7 +19,7 @@ beside() {
 	sh scripts/test.sh -count=1 -p 2 -timeout 20m ./dlock/sqllock $stores || code=1
 	echo 'allocations and bytes, without the race detector, which makes some of its own:'
 	sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./timer || code=1
-	echo 'what does one thing at a time, and the examples, which make examples runs with it:'
+	echo 'what does one thing at a time:'
 	# shellcheck disable=SC2086
 	sh scripts/test.sh -count=1 -p 2 -timeout 20m $others || code=1
 	(cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...) || code=1

@@ -39,6 +39,10 @@ if ! command -v "$(go env CC)" >/dev/null 2>&1 && [ "${TICKSLOT_REQUIRE_SERVERS:
 	done
 fi
 
+# To collect garbage took a seventh of the processor time of all tests, and the compiler's, too. The
+# second limit is for machines with little memory.
+export GOGC="${GOGC:-800}" GOMEMLIMIT="${GOMEMLIMIT:-2GiB}"
+
 # SQLite is C that was translated to Go: the race detector makes it twenty times slower, and has
 # nothing to find in it. A program under the race detector waits for a second when it ends
 # (atexit_sleep_ms), which adds up. Without -trimpath each clone of the repository compiles

@@ -5,13 +5,13 @@
 # detector makes a test several times slower.
 #   stores  wait for real servers, and share little memory: make test-long runs all their tests with
 #           the detector
-#   others  do one thing at a time, or start programs: make examples runs examples with it
+#   others  do one thing at a time
 #   raced   all others
 set -eu
 which=$1
 shift
 stores='/dlock/(sqllock|redislock|nativelock|redlock)(/|$)|/cluster/(sqlregistry|redisregistry)$|/durable/internal/(postgres|sqlite)$|/internal/(acceptance|registrycost|sqlmigrate|sqltest|redistest|servertest)$'
-others='/tickslot$|/schedule$|/examples/'
+others='/tickslot$|/schedule$'
 case $which in
 stores) printf '%s\n' "$@" | grep -E "$stores" ;;
 others) printf '%s\n' "$@" | grep -E "$others" ;;
