@@ -17,7 +17,6 @@ import (
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -95,11 +94,11 @@ func unique() string { return shop + rand.Text() + ":" }
 
 func TestConformanceMiniredis(t *testing.T) {
 	t.Parallel()
-	m := miniredis.RunT(t)
-	// It executes one command at a time, so a thousand callers wait long for a connection.
-	c := redis.NewClient(&redis.Options{Addr: m.Addr(), PoolTimeout: testkit.Patience})
-	t.Cleanup(func() { c.Close() })
 	clustertest.Run(t, clustertest.Harness{New: func(t testing.TB) clustertest.Registries {
+		// One for each check: it executes one command at a time, so their callers would wait for
+		// each other.
+		c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+		t.Cleanup(func() { c.Close() })
 		return clustertest.Registries{Store: open(t, c, unique()), Other: open(t, c, unique())}
 	}})
 }
