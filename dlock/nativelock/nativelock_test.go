@@ -51,7 +51,7 @@ func TestContention(t *testing.T) {
 	onEach(t, func(t *testing.T, s subject) {
 		for _, c := range []struct{ slots, workers, attempts int }{{1, 16, 100}, {5, 16, 100}, {5, 5, 140},
 			{16, 16, 140}, {50, 16, 140}} {
-			crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*testkit.Rounds(t, 1, 10))
+			crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*testkit.Rounds(t, 1, 4))
 		}
 	})
 }

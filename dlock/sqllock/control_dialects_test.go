@@ -42,7 +42,7 @@ func TestLimitsWhileGrantingMySQL(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
-	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 4, 60))
+	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 4, 25))
 }
 
 // Fails when the transaction does not read the snapshot again.
@@ -50,7 +50,7 @@ func TestLimitsWhileGrantingSQLite(t *testing.T) {
 	testkit.SkipShort(t)
 	brisk(t)
 	t.Parallel()
-	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), testkit.Rounds(t, 4, 60))
+	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), testkit.Rounds(t, 4, 25))
 }
 
 // firstUpdates makes several hosts update and acquire new names at the same time. No call may fail,

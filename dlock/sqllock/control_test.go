@@ -181,7 +181,7 @@ func TestLimitsWhileGrantingPostgres(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)
-	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 6, 150))
+	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 6, 50))
 }
 
 // A limit waits for grants in progress.

@@ -298,7 +298,7 @@ func TestEnumerateWhileOthersWrite(t *testing.T) {
 				}
 			}
 		})
-		for range testkit.Rounds(t, 15, 150) {
+		for range testkit.Rounds(t, 15, 50) {
 			list := enumerate(t, store, 4)
 			for _, g := range held {
 				key := fmt.Sprint(g.Name, " ", g.Slot)

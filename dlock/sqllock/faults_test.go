@@ -177,7 +177,7 @@ func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 // Fails when connections that the server has closed are not replaced.
 func TestI7CutOffPostgres(t *testing.T) {
 	t.Parallel()
-	for way, cuts := range map[string]int{"pgx": testkit.Rounds(t, 3, 30), "database/sql": 3, "PgBouncer": 3} {
+	for way, cuts := range map[string]int{"pgx": testkit.Rounds(t, 3, 10), "database/sql": 3, "PgBouncer": 3} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			testkit.SkipShort(t)

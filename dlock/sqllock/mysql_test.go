@@ -141,7 +141,7 @@ func TestContentionMySQL(t *testing.T) {
 	t.Parallel()
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
 	for _, c := range contentions { // half of them: a grant takes longer than in Postgres
-		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts/2*testkit.Rounds(t, 1, 10))
+		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts/2*testkit.Rounds(t, 1, 4))
 	}
 	if n := strings.TrimSpace(s.exec(t,
 		"SELECT COUNT FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'")); n != "0" {
@@ -161,7 +161,7 @@ func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			s := mysqlOn(t, server, mysqlWays(t, server)[way]).migrated(t)
-			attempts := testkit.Rounds(t, 150, 1500)
+			attempts := testkit.Rounds(t, 150, 600)
 			crowd.Contend(t, s.hosts(t), 3, 12, attempts)
 			crowd.Contend(t, s.hosts(t), 12, 12, attempts)
 		})

@@ -149,7 +149,7 @@ func TestContentionSQLite(t *testing.T) {
 	t.Parallel()
 	for _, c := range contentions {
 		crowd.Contend(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), c.slots, c.workers,
-			c.attempts/2*testkit.Rounds(t, 1, 10))
+			c.attempts/2*testkit.Rounds(t, 1, 4))
 	}
 }
 
