@@ -220,8 +220,8 @@ func (l *link) Sweep(ctx context.Context, retention store.Retention, limit int) 
 	return do(ctx, l, "sweep", func(ctx context.Context) (int, error) { return l.Store.Sweep(ctx, retention, limit) })
 }
 
-func (l *link) Stats(ctx context.Context) (store.Stats, error) {
-	return do(ctx, l, "stats", l.Store.Stats)
+func (l *link) Stats(ctx context.Context, unseen time.Duration) (store.Stats, error) {
+	return do(ctx, l, "stats", func(ctx context.Context) (store.Stats, error) { return l.Store.Stats(ctx, unseen) })
 }
 
 func (l *link) Notify(ctx context.Context) error {

@@ -101,7 +101,9 @@ type sampler struct {
 
 // sample is a step of the loop.
 func (s *sampler) sample() time.Duration {
-	stats, err := call(s.database, opStats, s.store.Stats)
+	stats, err := call(s.database, opStats, func(ctx context.Context) (store.Stats, error) {
+		return s.store.Stats(ctx, unseenAfter)
+	})
 	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -319,7 +319,8 @@ func TestPromisedTickSurvivesAChange(t *testing.T) {
 // A schedule that gets another name is another schedule; one that no worker has any more stands
 // still, and if it comes back it has missed ticks; after Retention.Unseen it is forgotten.
 //
-// Fails when somebody queues ticks of a schedule that no worker has, or a run of it is lost.
+// Fails when somebody queues ticks of a schedule that no worker has, or a run of it is lost, or the
+// health of others suffers from it.
 func TestRenamedAndRemovedSchedules(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -339,6 +340,9 @@ func TestRenamedAndRemovedSchedules(t *testing.T) {
 		pass(10 * time.Minute)
 		if row := f.ticks("old"); row.Queued != before.Queued || f.ticks("new").Queued != 10 {
 			t.Errorf("%+v, %+v", row, f.ticks("new"))
+		}
+		if err := renamed.Checks()["runs"](); err != nil {
+			t.Errorf("ticks of a schedule that was removed are overdue: %v", err)
 		}
 		back := add("old")
 		pass(2 * time.Minute)

@@ -208,7 +208,7 @@ func count(r *runRow, queued, running, dead int64) (int64, int64, int64) {
 }
 
 // Stats implements store.Worker.
-func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
+func (s *Store) Stats(ctx context.Context, unseen time.Duration) (store.Stats, error) {
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
 		return store.Stats{}, err
@@ -242,7 +242,7 @@ func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
 		stats.ByHandler = append(stats.ByHandler, *by[name])
 	}
 	for _, row := range s.schedules {
-		if !row.NextDueAt.IsZero() && !row.NextDueAt.After(now) {
+		if !row.NextDueAt.IsZero() && !row.NextDueAt.After(now) && !row.SeenAt.Before(now.Add(-unseen)) {
 			stats.Overdue = earlier(stats.Overdue, row.NextDueAt)
 		}
 	}

@@ -1,3 +1,4 @@
+-- $1: for how many microseconds a schedule must have been unseen for no worker to have it.
 -- The handlers that have a row or a run. The first three columns are the same in all rows, and if
 -- there is no handler there is one row with them.
 WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
@@ -16,7 +17,8 @@ counts AS MATERIALIZED (
 	) AS x GROUP BY x.handler
 )
 SELECT now.at, (SELECT min(c.oldest) FROM counts AS c),
-	(SELECT min(s.next_due_at) FROM {schedules} AS s WHERE s.next_due_at <= now.at),
+	(SELECT min(s.next_due_at) FROM {schedules} AS s
+		WHERE s.next_due_at <= now.at AND s.seen_at >= now.at - $1::bigint * interval '1 microsecond'),
 	a.name, a.registered, coalesce(a.max_concurrency, 0), coalesce(a.override, -1), coalesce(a.override_by, ''),
 	coalesce(a.override_note, ''), CASE WHEN a.paused_until > now.at THEN a.paused_until END, coalesce(a.paused_by, ''),
 	coalesce(a.paused_note, ''), a.seen_at, coalesce(a.queued, 0), coalesce(a.running, 0), coalesce(a.dead, 0), a.oldest

@@ -67,7 +67,7 @@ func (s *Store) Schedules(ctx context.Context) (list []store.ScheduleRow, err er
 
 // Handlers implements store.Reader.
 func (s *Store) Handlers(ctx context.Context) (list []store.HandlerRow, err error) {
-	_, err = s.handlers(ctx, s.shared, func() { list = nil }, func(r store.HandlerRow, registered bool, _ time.Time) {
+	_, err = s.handlers(ctx, s.shared, 0, func() { list = nil }, func(r store.HandlerRow, registered bool, _ time.Time) {
 		if registered {
 			list = append(list, r)
 		}
@@ -76,9 +76,9 @@ func (s *Store) Handlers(ctx context.Context) (list []store.HandlerRow, err erro
 }
 
 // Stats implements store.Worker.
-func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
+func (s *Store) Stats(ctx context.Context, unseen time.Duration) (store.Stats, error) {
 	var list []store.HandlerStats
-	stats, err := s.handlers(ctx, s.owned, func() { list = nil },
+	stats, err := s.handlers(ctx, s.owned, unseen, func() { list = nil },
 		func(r store.HandlerRow, registered bool, oldest time.Time) {
 			if r.Name != "" {
 				list = append(list, store.HandlerStats{Handler: r.Name, Queued: r.Queued, Running: r.Running,
@@ -91,11 +91,11 @@ func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
 
 // handlers calls each for all handlers that have a row or a run, after begin. What it returns lacks
 // ByHandler.
-func (s *Store) handlers(ctx context.Context, from source, begin func(),
+func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration, begin func(),
 	each func(r store.HandlerRow, registered bool, oldest time.Time)) (stats store.Stats, err error) {
 	err = s.call(ctx, from, func() []statement {
 		begin()
-		return []statement{{text: s.texts["handlers"], row: func(rows pgx.Rows) error {
+		return []statement{{s.texts["handlers"], []any{unseen.Microseconds()}, func(rows pgx.Rows) error {
 			var r store.HandlerRow
 			var name *string
 			var registered bool

@@ -110,7 +110,7 @@ func calls(s *Store) []call {
 			return err
 		}},
 		{"Reclaim", func(ctx context.Context) error { _, err := s.Reclaim(ctx, 10); return err }},
-		{"Stats", func(ctx context.Context) error { _, err := s.Stats(ctx); return err }},
+		{"Stats", func(ctx context.Context) error { _, err := s.Stats(ctx, time.Hour); return err }},
 		{"Runs", func(ctx context.Context) error {
 			_, err := s.Runs(ctx, store.Filter{Handler: "orders", IDs: []int64{1},
 				States: []store.State{store.StateDead}}, 10)

@@ -75,7 +75,7 @@ func everything(s store.Store) map[string]func(context.Context) error {
 			_, err := s.Sweep(ctx, store.Retention{Succeeded: 1}, 1)
 			return err
 		},
-		"Stats": func(ctx context.Context) error { _, err := s.Stats(ctx); return err },
+		"Stats": func(ctx context.Context) error { _, err := s.Stats(ctx, time.Hour); return err },
 		"Insert": func(ctx context.Context) error {
 			_, _, err := s.Insert(ctx, nil, store.NewRun{Handler: "orders"})
 			return err

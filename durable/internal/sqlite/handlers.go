@@ -44,9 +44,10 @@ func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
 }
 
 // Stats implements store.Worker.
-func (s *Store) Stats(ctx context.Context) (store.Stats, error) {
+func (s *Store) Stats(ctx context.Context, unseen time.Duration) (store.Stats, error) {
 	return read(ctx, s.file, func(conn *sql.Conn) (stats store.Stats, err error) {
-		if _, err := found(conn, s.texts["overdue"], nil, at{&stats.Now}, at{&stats.Overdue}); err != nil {
+		_, err = found(conn, s.texts["overdue"], []any{unseen.Microseconds()}, at{&stats.Now}, at{&stats.Overdue})
+		if err != nil {
 			return stats, err
 		}
 		stats.ByHandler, err = rows(conn, s.texts["stats"], func(h *store.HandlerStats) []any {

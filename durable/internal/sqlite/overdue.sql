@@ -1,1 +1,2 @@
-SELECT {now}, (SELECT min(next_due_at) FROM {schedules} WHERE spec <> '' AND next_due_at <= {now})
+SELECT {now}, (SELECT min(next_due_at) FROM {schedules}
+	WHERE spec <> '' AND next_due_at <= {now} AND seen_at >= {now} - ?1)

@@ -144,7 +144,7 @@ func (f *fates) note(line string) {
 }
 
 func (f *fates) withinLimits(ctx context.Context, s store.Store) {
-	stats, err := s.Stats(ctx)
+	stats, err := s.Stats(ctx, time.Hour)
 	if err != nil {
 		f.t.Error(err)
 	}

@@ -3,7 +3,8 @@
 //
 // All instants are those of the database's clock, in whole microseconds. Every method is one
 // transaction, done or not done. After an error the caller does not know which, and may call again:
-// what was done already is then not done twice. Methods return when their context ends. An error
+// what was done already is then not done twice. Methods return when their context ends. Errors do
+// not say that they are of package durable, which adds that. One
 // matches dlock.ErrSetup if the database answers, but cannot serve until somebody sets it up right:
 // a table or a right is missing, or the tables are older than this version needs.
 package store
@@ -79,8 +80,9 @@ type Worker interface {
 	// them for ever.
 	Sweep(ctx context.Context, retention Retention, limit int) (deleted int, err error)
 
-	// Stats returns what health and metrics show.
-	Stats(ctx context.Context) (Stats, error)
+	// Stats returns what health and metrics show. A schedule that no worker has registered for so
+	// long has none any more, and is not overdue.
+	Stats(ctx context.Context, unseen time.Duration) (Stats, error)
 
 	// Notify wakes the workers of other processes, if the database can. Listen calls woken whenever
 	// somebody does, and once after each connection it makes, until ctx ends or it fails. Neither
@@ -369,7 +371,8 @@ type Stats struct {
 	Now       time.Time
 	OldestDue time.Time // RunAt of the queued run that is due for longest; zero: none
 	ByHandler []HandlerStats
-	// Overdue is the earliest tick of a schedule that is due and not materialized; zero: none.
+	// Overdue is the earliest tick of a schedule that is due and not materialized, although a worker
+	// has the schedule; zero: none.
 	Overdue time.Time
 }
 

@@ -220,9 +220,15 @@ func (c *check) sweep(retention store.Retention, limit int) (deleted int) {
 	return deleted
 }
 
-func (c *check) stats() (stats store.Stats) {
+func (c *check) stats() store.Stats {
 	c.Helper()
-	c.call("Stats", func(ctx context.Context) (err error) { stats, err = c.Stats(ctx); return err })
+	return c.statsOf(callTimeout)
+}
+
+// statsOf returns Stats, for schedules that a worker has registered within a time.
+func (c *check) statsOf(unseen time.Duration) (stats store.Stats) {
+	c.Helper()
+	c.call("Stats", func(ctx context.Context) (err error) { stats, err = c.Stats(ctx, unseen); return err })
 	return stats
 }
 

@@ -126,6 +126,21 @@ var reading = []promise{
 			c.Errorf("%+v", h)
 		}
 	}},
+	{"reading/a schedule that no worker has any more is not overdue", func(c *check) {
+		hourly := store.Schedule{Name: "hourly", Handler: "mails", Spec: "1"}
+		removed, kept := c.now().Add(-time.Minute), c.now().Add(-time.Second)
+		c.planned(daily, removed)
+		c.planned(hourly, kept)
+		if stats := c.stats(); !stats.Overdue.Equal(removed) {
+			c.Errorf("a worker has it: %+v", stats)
+		}
+		gone := c.schedule("daily").SeenAt
+		testkit.Eventually(c, testkit.Patience, "only the schedule that is registered again and again is overdue",
+			func() bool {
+				c.register(false, nil, hourly)
+				return c.statsOf(c.now().Sub(gone) / 2).Overdue.Equal(kept)
+			})
+	}},
 	{"reading/Notify wakes those who listen, if the database can", func(c *check) {
 		ctx, stop := context.WithCancel(c.ctx)
 		woken, ended := make(chan struct{}, 100), make(chan error, 1)

@@ -118,7 +118,7 @@ func (c *check) everything() map[string]func(context.Context) error {
 			_, err := c.Sweep(ctx, store.Retention{Succeeded: 1, Unseen: 1}, 10)
 			return err
 		},
-		"Stats": func(ctx context.Context) error { _, err := c.Stats(ctx); return err },
+		"Stats": func(ctx context.Context) error { _, err := c.Stats(ctx, lease); return err },
 		"Insert": func(ctx context.Context) error {
 			_, _, err := c.Insert(ctx, nil, store.NewRun{Handler: "orders"})
 			return err
