@@ -28,7 +28,7 @@ const (
 	firstYear, lastYear = 1970, 9999
 )
 
-var errNoStore = errors.New("durable: there is no store: use durable.Postgres or durable.SQLite")
+var errNoStore = errors.New("there is no store: use durable.Postgres or durable.SQLite")
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {

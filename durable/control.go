@@ -79,7 +79,7 @@ func (c *Control) setHandler(ctx context.Context, handler string, change store.O
 	}
 	change.By = store.Origin(by)
 	if err := c.store.store.SetHandler(ctx, handler, change); err != nil {
-		return err
+		return fmt.Errorf("durable: handler %q: %w", handler, err)
 	}
 	rows, err := c.store.store.Handlers(ctx)
 	warnIfUnseen("handler", handler, err, slices.ContainsFunc(rows, func(r store.HandlerRow) bool {
@@ -131,7 +131,7 @@ func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Du
 	}
 	change := store.Override{PausedUntil: &left, By: store.Origin(by)}
 	if err := c.store.store.SetSchedule(ctx, schedule, change); err != nil {
-		return err
+		return fmt.Errorf("durable: schedule %q: %w", schedule, err)
 	}
 	rows, err := c.store.store.Schedules(ctx)
 	warnIfUnseen("schedule", schedule, err, slices.ContainsFunc(rows, func(r store.ScheduleRow) bool {
@@ -159,7 +159,7 @@ func (c *Control) setMaxActive(ctx context.Context, n int, by dlock.Origin, faul
 	if err := c.check(ctx, by, fault); err != nil {
 		return fmt.Errorf("durable: MaxActive: %w", err)
 	}
-	return c.store.store.SetHandler(ctx, "", store.Override{MaxConcurrency: &n, By: store.Origin(by)})
+	return named(c.store.store.SetHandler(ctx, "", store.Override{MaxConcurrency: &n, By: store.Origin(by)}))
 }
 
 // Cancel ends a run for good, and returns the state that it had. One that is queued is canceled at
@@ -174,7 +174,7 @@ func (c *Control) Cancel(ctx context.Context, id int64, by dlock.Origin) (was St
 	if err == nil && state == "" {
 		err = fmt.Errorf("%w: %d", ErrNoRun, id)
 	}
-	return State(state), err
+	return State(state), named(err)
 }
 
 // Requeue queues dead letters again, due at once, each with as many attempts as its handler allows,
@@ -194,7 +194,8 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by dlock.Origin)
 	if err := c.check(ctx, by, fault); err != nil {
 		return 0, fmt.Errorf("durable: requeue: %w", err)
 	}
-	return c.store.store.Requeue(ctx, which.inStore(), store.Origin(by))
+	n, err := c.store.store.Requeue(ctx, which.inStore(), store.Origin(by))
+	return n, named(err)
 }
 
 // Forget deletes what the database has of a schedule, for one that was removed from the code, and
@@ -204,7 +205,8 @@ func (c *Control) Forget(ctx context.Context, schedule string, by dlock.Origin) 
 	if err := c.check(ctx, by, checkName(schedule)); err != nil {
 		return false, fmt.Errorf("durable: schedule %.60q: %w", schedule, err)
 	}
-	return c.store.store.Forget(ctx, schedule)
+	ok, err := c.store.store.Forget(ctx, schedule)
+	return ok, named(err)
 }
 
 // Trigger queues a run of a handler, in a transaction of its own: see Store.Trigger. Who triggers

@@ -102,7 +102,7 @@ func TestControlShows(t *testing.T) {
 	if _, err := c.Cancel(ctx, 1<<40, ann); !errors.Is(err, durable.ErrNoRun) {
 		t.Errorf("Cancel of no run: %v", err)
 	}
-	if _, err := s.Run(ctx, 1<<40); !errors.Is(err, durable.ErrNoRun) {
+	if _, err := s.Run(ctx, 1<<40); !errors.Is(err, durable.ErrNoRun) || !named(err) {
 		t.Errorf("no run: %v", err)
 	}
 }
@@ -144,7 +144,7 @@ func TestControlRefusesBadInput(t *testing.T) {
 			"empty By":  call(t.Context(), "report", dlock.Origin{}),
 			"257 bytes": call(t.Context(), "report", dlock.Origin{By: "Ann", Note: strings.Repeat("a", 257)}),
 		} {
-			if err == nil || !strings.Contains(err.Error(), want) {
+			if err == nil || !strings.Contains(err.Error(), want) || !named(err) {
 				t.Errorf("%s: %v, want %q", name, err, want)
 			}
 		}
@@ -170,7 +170,7 @@ func TestControlRefusesBadInput(t *testing.T) {
 		{noBy, "empty By"}, {noBy2, "empty By"}, {state, "cannot be queued again"},
 		{noState, "is not a state"}, {page, "negative"}, {limit, "1 to 10000"},
 	} {
-		if step.err == nil || !strings.Contains(step.err.Error(), step.want) {
+		if step.err == nil || !strings.Contains(step.err.Error(), step.want) || !named(step.err) {
 			t.Errorf("%d: %v, want %q", i, step.err, step.want)
 		}
 	}

@@ -20,11 +20,19 @@ var (
 	// ErrCanceled is matched by every *CanceledError: somebody canceled the run.
 	ErrCanceled = errors.New("durable: the run was canceled")
 	// ErrPayloadTooLong is matched by the error for a payload of more than MaxPayloadLen.
-	ErrPayloadTooLong = errors.New("durable: the payload is too long")
+	ErrPayloadTooLong = errors.New("the payload is too long")
 
-	errNilContext = errors.New("durable: the context is nil: use context.Background()")
+	errNilContext = errors.New("the context is nil: use context.Background()")
 	errGoexit     = errors.New("the handler called runtime.Goexit")
 )
+
+// named says of an error of a store that it is of this package. nil stays nil.
+func named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("durable: %w", err)
+}
 
 // A CanceledError is the cause of the context of a run that somebody canceled.
 type CanceledError struct {

@@ -27,7 +27,7 @@ import (
 // does.
 func (w *Worker) Run(ctx context.Context) error {
 	if ctx == nil {
-		return errNilContext
+		return named(errNilContext)
 	}
 	if err := w.Check(); err != nil {
 		return err

@@ -132,7 +132,7 @@ const MostRunRecords = 10_000
 // Runs returns up to limit runs, the newest first.
 func (s *Store) Runs(ctx context.Context, which RunFilter, limit int) ([]RunRecord, error) {
 	if err := s.ready(ctx); err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	err := which.check()
 	if limit < 1 || limit > MostRunRecords {
@@ -143,7 +143,7 @@ func (s *Store) Runs(ctx context.Context, which RunFilter, limit int) ([]RunReco
 	}
 	list, err := s.store.Runs(ctx, which.inStore(), limit)
 	if err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	runs := make([]RunRecord, len(list))
 	for i, r := range list {
@@ -155,14 +155,14 @@ func (s *Store) Runs(ctx context.Context, which RunFilter, limit int) ([]RunReco
 // Run returns a run, with its payload and its attempts; ErrNoRun if there is none.
 func (s *Store) Run(ctx context.Context, id int64) (RunRecord, error) {
 	if err := s.ready(ctx); err != nil {
-		return RunRecord{}, err
+		return RunRecord{}, named(err)
 	}
 	r, attempts, ok, err := s.store.Run(ctx, id)
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %d", ErrNoRun, id)
 	}
 	if err != nil {
-		return RunRecord{}, err
+		return RunRecord{}, named(err)
 	}
 	run := recordOf(r)
 	run.Payload = r.Payload
@@ -186,11 +186,11 @@ func recordOf(r store.Run) RunRecord {
 // One that no worker has any more is not materialized.
 func (s *Store) Schedules(ctx context.Context) ([]ScheduleRecord, error) {
 	if err := s.ready(ctx); err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	rows, err := s.store.Schedules(ctx)
 	if err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	list := make([]ScheduleRecord, len(rows))
 	for i, r := range rows {
@@ -205,11 +205,11 @@ func (s *Store) Schedules(ctx context.Context) ([]ScheduleRecord, error) {
 // that somebody has paused or limited, by name.
 func (s *Store) Handlers(ctx context.Context) ([]HandlerRecord, error) {
 	if err := s.ready(ctx); err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	rows, err := s.store.Handlers(ctx)
 	if err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	list := make([]HandlerRecord, len(rows))
 	for i, r := range rows {

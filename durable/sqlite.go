@@ -35,7 +35,7 @@ func SQLite(db *sql.DB, opts ...Options) *Store {
 	o := oneOf(opts)
 	s, err := sqlite.New(db, o.TableName)
 	if o.Schema != "" {
-		err = errors.Join(err, fmt.Errorf("durable: %w: Schema %q: SQLite has none", dlock.ErrSetup, o.Schema))
+		err = errors.Join(err, fmt.Errorf("%w: Schema %q: SQLite has none", dlock.ErrSetup, o.Schema))
 	}
 	if err != nil {
 		return &Store{fault: err}

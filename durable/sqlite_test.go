@@ -114,6 +114,11 @@ func TestTriggerBelongsToTheTransaction(t *testing.T) {
 	}
 }
 
+// named reports whether an error says once that it is of package durable.
+func named(err error) bool {
+	return strings.HasPrefix(err.Error(), "durable: ") && strings.Count(err.Error(), "durable: ") == 1
+}
+
 // What cannot be queued is refused, in a transaction or not, and leaves nothing.
 func TestTriggerRefusesBadInput(t *testing.T) {
 	t.Parallel()
@@ -146,7 +151,7 @@ func TestTriggerRefusesBadInput(t *testing.T) {
 		{good, nil, durable.SQLTx(elsewhere), durable.TriggerOptions{}, "call Migrate"},
 	} {
 		id, err := store.Trigger(t.Context(), step.tx, step.handler, step.payload, step.options)
-		if err == nil || id != 0 || !strings.Contains(err.Error(), step.want) {
+		if err == nil || id != 0 || !strings.Contains(err.Error(), step.want) || !named(err) {
 			t.Errorf("handler %.20q: %d, %v, want %q", step.handler, id, err, step.want)
 		}
 		if tooLong := len(step.payload) > 0; errors.Is(err, durable.ErrPayloadTooLong) != tooLong {
@@ -158,7 +163,8 @@ func TestTriggerRefusesBadInput(t *testing.T) {
 	}
 }
 
-// A store that cannot be is a fault that every method returns, and no panic.
+// A store that cannot be is a fault that every method returns, and no panic. Without tables every
+// method says what to do, and Run returns.
 func TestStoreThatCannotBe(t *testing.T) {
 	t.Parallel()
 	db := openSQLite(t, "file::memory:")
@@ -178,16 +184,18 @@ func TestStoreThatCannotBe(t *testing.T) {
 		for i, err := range []error{triggered, runs, run, schedules, handlers, schema, store.Verify(t.Context()),
 			store.Migrate(t.Context()), store.Notify(t.Context()),
 			durable.NewControl(store).Pause(t.Context(), "report", time.Now().Add(time.Hour), ann)} {
-			if err == nil || !strings.Contains(err.Error(), want) {
+			if err == nil || !strings.Contains(err.Error(), want) || !named(err) {
 				t.Errorf("%d: %v, want %q", i, err, want)
 			}
 		}
 	}
-	// Without tables, every method says what to do.
 	store := durable.SQLite(db)
 	_, triggered := store.Trigger(t.Context(), nil, "report", nil, durable.TriggerOptions{})
-	for _, err := range []error{triggered, store.Verify(t.Context())} {
-		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") {
+	worker := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker.Handle("report", func(context.Context, *durable.Run) error { return nil }, durable.HandlerOptions{})
+	for _, err := range []error{triggered, store.Verify(t.Context()), worker.Run(t.Context()),
+		durable.NewControl(store).Resume(t.Context(), "report", ann)} {
+		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") || !named(err) {
 			t.Errorf("without tables: %v", err)
 		}
 	}

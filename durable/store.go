@@ -16,7 +16,7 @@ type Store struct {
 	fault error // of the options; every method returns it
 }
 
-// ready returns why a call is not made.
+// ready returns why a call is not made, without the name of the package.
 func (s *Store) ready(ctx context.Context) error {
 	switch {
 	case s == nil || s.store == nil && s.fault == nil:
@@ -33,18 +33,18 @@ func (s *Store) ready(ctx context.Context) error {
 // every start; once everything is there, also as a user who may not create anything.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
-		return err
+		return named(err)
 	}
-	return s.store.Migrate(ctx)
+	return named(s.store.Migrate(ctx))
 }
 
 // Verify returns nil if the tables are as this version needs them, and an error that matches
 // dlock.ErrSetup if not. Call it at start-up if something else applies the schema.
 func (s *Store) Verify(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
-		return err
+		return named(err)
 	}
-	return s.store.Verify(ctx)
+	return named(s.store.Verify(ctx))
 }
 
 // Schema returns the statements that Migrate executes on an empty database, with the records of
@@ -52,10 +52,11 @@ func (s *Store) Verify(ctx context.Context) error {
 // that has its number.
 func (s *Store) Schema() ([]string, error) {
 	if err := s.ready(context.Background()); err != nil {
-		return nil, err
+		return nil, named(err)
 	}
-	return s.store.Schema()
+	statements, err := s.store.Schema()
+	return statements, named(err)
 }
 
 // ErrNoRun is matched by the error for a run that does not exist, or does not any more.
-var ErrNoRun = errors.New("durable: there is no such run")
+var ErrNoRun = errors.New("there is no such run")

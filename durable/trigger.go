@@ -46,7 +46,7 @@ type Tx = store.Tx
 func (s *Store) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
 	if err := s.ready(ctx); err != nil {
-		return 0, err
+		return 0, named(err)
 	}
 	if err := checkTrigger(handler, payload, options); err != nil {
 		return 0, fmt.Errorf("durable: handler %.60q: not triggered: %w", handler, err)
@@ -94,16 +94,16 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 // triggered many runs or urgent ones. It is a hint, and nothing depends on it.
 func (s *Store) Notify(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
-		return err
+		return named(err)
 	}
-	return s.store.Notify(ctx)
+	return named(s.store.Notify(ctx))
 }
 
 // Trigger is Store.Trigger, and wakes this worker if tx is nil.
 func (w *Worker) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
 	if w.store == nil {
-		return 0, errNoStore
+		return 0, named(errNoStore)
 	}
 	id, err = w.store.Trigger(ctx, tx, handler, payload, options)
 	if err == nil && tx == nil {

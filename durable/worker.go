@@ -69,9 +69,9 @@ func NewWorker(s *Store, config Config) *Worker {
 	name := "none"
 	switch {
 	case s == nil:
-		w.faults = append(w.faults, errNoStore)
+		w.faults = append(w.faults, named(errNoStore))
 	case s.fault != nil:
-		w.faults = append(w.faults, s.fault)
+		w.faults = append(w.faults, named(s.fault))
 	default:
 		inner, name = s.store, s.store.String()
 	}

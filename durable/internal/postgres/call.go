@@ -52,15 +52,15 @@ func (s *Store) shared(ctx context.Context, call func(*pgx.Conn) error) error {
 func (s *Store) call(ctx context.Context, from source, statements func() []statement) error {
 	for {
 		if err := ctx.Err(); err != nil {
-			return explain(err)
+			return sqlkit.Explain(err)
 		}
 		err := from(ctx, func(conn *pgx.Conn) error { return s.transact(ctx, conn, statements()) })
 		if state := sqlkit.State(err); state != "40001" && state != "40P01" {
-			return explain(err)
+			return sqlkit.Explain(err)
 		}
 		select {
 		case <-ctx.Done():
-			return explain(err)
+			return sqlkit.Explain(err)
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -106,12 +106,4 @@ func (s *Store) transact(ctx context.Context, conn *pgx.Conn, statements []state
 		}
 	}
 	return err
-}
-
-// explain adds to an error what to do about it.
-func explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("durable: %w", sqlkit.Explain(err))
 }

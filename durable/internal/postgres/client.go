@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // inserts is how often Insert looks for a key that another transaction has inserted, or a sweep
@@ -22,7 +23,7 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, r store.NewRun) (id int
 		int64(r.Priority), int64(r.MaxAttempts), r.Key, r.Payload, storable(r.By.By), storable(r.By.Note)}
 	for range inserts {
 		if tx != nil {
-			err = explain(tx.QueryRow(ctx, text, args...).Scan(&id, &fresh))
+			err = sqlkit.Explain(tx.QueryRow(ctx, text, args...).Scan(&id, &fresh))
 		} else {
 			err = s.call(ctx, s.shared, func() []statement {
 				return []statement{{text, args, func(rows pgx.Rows) error { return rows.Scan(&id, &fresh) }}}
@@ -32,7 +33,7 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, r store.NewRun) (id int
 			return id, fresh, err
 		}
 	}
-	return 0, false, errors.New("durable: the key comes and goes: try again")
+	return 0, false, errors.New("the key comes and goes: try again")
 }
 
 // Cancel implements store.Client.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
@@ -33,19 +34,19 @@ func (s *Store) Listen(ctx context.Context, woken func()) error {
 func (s *Store) listen(ctx context.Context, woken func(), pingEvery time.Duration) error {
 	conn, err := s.own.connect(ctx)
 	if err != nil {
-		return explain(err)
+		return sqlkit.Explain(err)
 	}
 	defer hangUp(conn)
 	if _, err := conn.Exec(ctx, "LISTEN "+sqlmigrate.DialectPostgres.Quote(s.channel)); err != nil {
-		return explain(err)
+		return sqlkit.Explain(err)
 	}
 	for woken(); ; {
 		heard, err := wait(ctx, conn, pingEvery)
 		switch {
 		case ctx.Err() != nil:
-			return explain(ctx.Err())
+			return sqlkit.Explain(ctx.Err())
 		case err != nil:
-			return explain(err)
+			return sqlkit.Explain(err)
 		case heard:
 			woken()
 		}

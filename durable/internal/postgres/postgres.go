@@ -64,14 +64,14 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 		if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) ||
 			len(name) > most || strings.ContainsAny(name, "{}") {
 			faults = append(faults, fmt.Errorf(
-				"durable: %w: %s %q: use text without braces and control characters, at most %d bytes",
+				"%w: %s %q: use text without braces and control characters, at most %d bytes",
 				dlock.ErrSetup, what, name, most))
 		}
 	}
 	check("TableName", opts.TableName, maxTableName)
 	check("Schema", opts.Schema, 63)
 	if pool == nil {
-		faults = append(faults, fmt.Errorf("durable: %w: no pool: pass a *pgxpool.Pool", dlock.ErrSetup))
+		faults = append(faults, fmt.Errorf("%w: no pool: pass a *pgxpool.Pool", dlock.ErrSetup))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err

@@ -10,12 +10,13 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 // errSchema is matched by errors of Migrate and Verify when tables are missing, old, or different
 // from those of Schema.
-var errSchema = fmt.Errorf("durable: %w: the schema is not right", dlock.ErrSetup)
+var errSchema = fmt.Errorf("%w: the schema is not right", dlock.ErrSetup)
 
 // indexes are the names of the indexes, without that of the set of tables.
 var indexes = []string{"runs_tick", "runs_waiting", "runs_key", "runs_queued", "runs_running", "runs_ended"}
@@ -59,9 +60,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 	defer db.Close()
 	switch err := s.of.Up(ctx, db); {
 	case sqlmigrate.Passes(err):
-		return fmt.Errorf("migrate: %w", explain(err))
+		return fmt.Errorf("migrate: %w", sqlkit.Explain(err))
 	case err != nil:
-		return fmt.Errorf("%w\nand Migrate failed: %w", missing, explain(err))
+		return fmt.Errorf("%w\nand Migrate failed: %w", missing, sqlkit.Explain(err))
 	}
 	return s.Verify(ctx)
 }
@@ -79,7 +80,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	case errors.Is(pending, sqlmigrate.ErrPending):
 		faults = append(faults, pending)
 	case pending != nil && len(faults) == 0:
-		return explain(pending)
+		return sqlkit.Explain(pending)
 	}
 	if err := errors.Join(faults...); err != nil {
 		return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", errSchema, err)

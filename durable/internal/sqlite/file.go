@@ -42,7 +42,7 @@ func write[A any](ctx context.Context, f *file, do func(*sql.Conn) (A, error)) (
 	select {
 	case f.turn <- none{}:
 	case <-ctx.Done():
-		return answer, fmt.Errorf("durable: another call of this process has the database: %w", ctx.Err())
+		return answer, fmt.Errorf("another call of this process has the database: %w", ctx.Err())
 	}
 	// If the disk hangs, the call returns with its context, and the next one has its turn: it finds
 	// the file locked.
@@ -73,7 +73,7 @@ func inTime[A any](ctx context.Context, call func(context.Context) (A, error)) (
 		answer, err = sqlkit.InTime(ctx, call)
 	}
 	if err != nil {
-		return *new(A), fmt.Errorf("durable: %w", err)
+		return *new(A), err
 	}
 	return answer, nil
 }

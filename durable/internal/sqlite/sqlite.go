@@ -63,15 +63,15 @@ func New(db *sql.DB, table string) (*Store, error) {
 	if table == "" || !utf8.ValidString(table) || strings.ContainsFunc(table, unicode.IsControl) ||
 		len(table) > maxTableName || strings.ContainsAny(table, "{}") {
 		faults = append(faults, fmt.Errorf(
-			"durable: %w: TableName %q: use text without braces and control characters, at most %d bytes",
+			"%w: TableName %q: use text without braces and control characters, at most %d bytes",
 			dlock.ErrSetup, table, maxTableName))
 	}
 	if strings.HasPrefix(strings.ToLower(table), "sqlite_") {
-		faults = append(faults, fmt.Errorf("durable: %w: TableName %q: SQLite keeps names that begin with sqlite_ to "+
+		faults = append(faults, fmt.Errorf("%w: TableName %q: SQLite keeps names that begin with sqlite_ to "+
 			"itself", dlock.ErrSetup, table))
 	}
 	if db == nil {
-		faults = append(faults, fmt.Errorf("durable: %w: no *sql.DB: pass one", dlock.ErrSetup))
+		faults = append(faults, fmt.Errorf("%w: no *sql.DB: pass one", dlock.ErrSetup))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
 
 // errSchema is matched by errors of Migrate and Verify when tables are missing, old, or different
 // from those of Schema.
-var errSchema = fmt.Errorf("durable: %w: the schema is not right", dlock.ErrSetup)
+var errSchema = fmt.Errorf("%w: the schema is not right", dlock.ErrSetup)
 
 // Migrate implements store.Store.
 func (s *Store) Migrate(ctx context.Context) error {
