@@ -17,8 +17,8 @@ import (
 //
 // Each call is one statement. With pgx it is one round trip once the connection has prepared the
 // statement, and one more if nobody has used the connection for a second, because pgx asks whether
-// it is alive (stdlib.OptionShouldPing). Behind a PgBouncer in transaction mode add default_query_exec_mode=exec, or
-// simple_protocol, to pgx's URL: then nothing is prepared.
+// it is alive (stdlib.OptionShouldPing). Behind a PgBouncer in transaction mode add
+// default_query_exec_mode=exec, or simple_protocol, to pgx's URL: then nothing is prepared.
 //
 // An application with a *pgxpool.Pool passes stdlib.OpenDBFromPool(pool), of pgx, or better the
 // *sql.DB of a small pool of its own, so that neither waits for the other's connections.

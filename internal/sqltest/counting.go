@@ -39,9 +39,9 @@ func (p *CountingProxy) DSN(user, password, database string) string {
 	return strings.Replace(p.server.DSN(user, password, database), p.server.Addr(), p.Addr(), 1)
 }
 
-// RoundTrips returns how often clients have waited for an answer. The login does not count, nor does
-// the ping with which pgx begins if nobody has used the connection for a second: what counts must
-// not depend on how busy the machine is.
+// RoundTrips returns how often clients have waited for an answer. The login does not count, nor
+// does the ping with which pgx begins if nobody has used the connection for a second: what counts
+// must not depend on how busy the machine is.
 func (p *CountingProxy) RoundTrips() int64 { return p.trips.Load() }
 
 // Statements returns how many statements clients have had executed: one round trip may have several
