@@ -79,7 +79,7 @@ func Advice(state string) string {
 		return "the table or its routines are missing or not as this version needs them, or this user lacks a " +
 			"privilege (GRANT USAGE ON SCHEMA) that would show them: call Migrate, or execute Schema"
 	case "42501":
-		return "the user lacks a privilege: see the grants in the package comment"
+		return "the user lacks a privilege: see the grants in docs/sql.md"
 	case "25006":
 		return "this server is read-only: a replica, or a primary that was replaced; connect to the primary"
 	case "42P05", "26000":

@@ -56,7 +56,7 @@ func (s *Store) call(ctx context.Context, from source, statements func() []state
 		}
 		err := from(ctx, func(conn *pgx.Conn) error { return s.transact(ctx, conn, statements()) })
 		if state := sqlkit.State(err); state != "40001" && state != "40P01" {
-			return sqlkit.Explain(err)
+			return s.explain(ctx, from, err)
 		}
 		select {
 		case <-ctx.Done():

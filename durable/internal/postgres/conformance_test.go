@@ -19,10 +19,12 @@ import (
 var ways = map[string]struct {
 	mode    pgx.QueryExecMode
 	bouncer bool
+	user    string // "": the owner
 }{
 	"directly":                   {},
 	"simple protocol":            {mode: pgx.QueryExecModeSimpleProtocol},
 	"not prepared":               {mode: pgx.QueryExecModeExec},
+	"least privilege":            {user: "app"},
 	"described":                  {mode: pgx.QueryExecModeCacheDescribe},
 	"PgBouncer, not prepared":    {mode: pgx.QueryExecModeExec, bouncer: true},
 	"PgBouncer, simple protocol": {mode: pgx.QueryExecModeSimpleProtocol, bouncer: true},
@@ -38,7 +40,7 @@ func TestConformance(t *testing.T) {
 				testkit.Long(t) // it is the same store, reached in another way
 				rounds = 1
 			}
-			p := newPlace(t, how.mode, how.bouncer)
+			p := newPlace(t, how.mode, how.bouncer, how.user)
 			h := p.harness(rounds)
 			h.Deaf = how.bouncer
 			storetest.Run(t, h)
@@ -51,12 +53,13 @@ type place struct {
 	direct *pgxpool.Pool // to the server
 	pool   *pgxpool.Pool // as the stores reach it
 	own    *connections  // of all stores
+	user   string        // "": the owner
 
 	mu   sync.Mutex
 	free []string // tables that nobody uses, and that are empty
 }
 
-func newPlace(t testing.TB, mode pgx.QueryExecMode, bouncer bool) *place {
+func newPlace(t testing.TB, mode pgx.QueryExecMode, bouncer bool, user string) *place {
 	t.Helper()
 	d := newDatabase(t)
 	d.mode = mode
@@ -64,7 +67,7 @@ func newPlace(t testing.TB, mode pgx.QueryExecMode, bouncer bool) *place {
 	if bouncer {
 		addr = sqltest.PgBouncer(t, d.server, "transaction").Addr()
 	}
-	p := &place{direct: d.pool(t, "", ""), pool: d.pool(t, addr, "")}
+	p := &place{direct: d.pool(t, "", ""), pool: d.pool(t, addr, user), user: user}
 	p.own = newConnections(p.pool)
 	p.own.turns = make(chan struct{}, 8)
 	t.Cleanup(p.own.close)
@@ -82,8 +85,12 @@ func (p *place) take(t testing.TB) string {
 		return table
 	}
 	table := strings.TrimSuffix(sqltest.Unique("t'o\"th`er"), ":")
-	if err := on(t, p.direct, table).Migrate(t.Context()); err != nil {
+	s := on(t, p.direct, table)
+	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if p.user != "" {
+		s.grant(t, documented(t, "a worker"))
 	}
 	return table
 }
@@ -133,5 +140,20 @@ func (p *place) harness(rounds int) storetest.Harness {
 				t.Fatal(err)
 			}
 		},
+	}
+}
+
+// grant grants rights that are documented for other tables.
+func (s *Store) grant(t testing.TB, grants []string) {
+	t.Helper()
+	for _, grant := range grants {
+		grant = strings.Replace(grant, "work.tickslot_durable_migrations", s.of.Versions(), 1)
+		for _, table := range tables {
+			grant = strings.Replace(grant, "work.tickslot_durable_"+table, s.names[table], 1)
+		}
+		grant = strings.Replace(grant, "SCHEMA work", "SCHEMA "+s.of.Schema, 1)
+		if _, err := s.pool.Exec(t.Context(), grant); err != nil {
+			t.Fatalf("%s: %v", grant, err)
+		}
 	}
 }

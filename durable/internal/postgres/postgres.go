@@ -40,6 +40,9 @@ type Options struct {
 // keeps of a name.
 const maxTableName = 40
 
+// tables are the names of the tables, without that of the set.
+var tables = []string{"schedules", "handlers", "runs", "attempts"}
+
 // spare is how many runs beyond those that are wanted a handler without a limit offers to a claim,
 // in the place of those that others are claiming at the same moment.
 const spare = 64
@@ -78,7 +81,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	}
 	d := sqlmigrate.DialectPostgres
 	s := &Store{pool: pool, own: newConnections(pool), names: map[string]string{}, texts: map[string]string{}}
-	for _, name := range []string{"schedules", "handlers", "runs", "attempts"} {
+	for _, name := range tables {
 		s.names[name] = d.Qualified(opts.Schema, opts.TableName+"_"+name)
 	}
 	for _, name := range indexes {

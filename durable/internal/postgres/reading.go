@@ -67,7 +67,8 @@ func (s *Store) Schedules(ctx context.Context) (list []store.ScheduleRow, err er
 
 // Handlers implements store.Reader.
 func (s *Store) Handlers(ctx context.Context) (list []store.HandlerRow, err error) {
-	_, err = s.handlers(ctx, s.shared, 0, func() { list = nil }, func(r store.HandlerRow, registered bool, _ time.Time) {
+	begin := func() { list = nil }
+	_, err = s.handlers(ctx, s.shared, 0, begin, func(r store.HandlerRow, registered bool, _ time.Time) {
 		if registered {
 			list = append(list, r)
 		}

@@ -95,9 +95,9 @@ func (s *Store) differences(ctx context.Context) (faults []error, err error) {
 		Name    string            `json:"name"`
 		Columns map[string]string `json:"columns"`
 	}
-	var tables []table
-	for _, name := range []string{"schedules", "handlers", "runs", "attempts"} {
-		tables = append(tables, table{s.names[name], columns[name]})
+	var wanted []table
+	for _, name := range tables {
+		wanted = append(wanted, table{s.names[name], columns[name]})
 	}
 	var names []string
 	for _, name := range indexes {
@@ -105,7 +105,7 @@ func (s *Store) differences(ctx context.Context) (faults []error, err error) {
 	}
 	err = s.call(ctx, s.shared, func() []statement {
 		faults = nil
-		return []statement{{s.texts["verify"], []any{inJSON(tables), inJSON(names)}, func(rows pgx.Rows) error {
+		return []statement{{s.texts["verify"], []any{inJSON(wanted), inJSON(names)}, func(rows pgx.Rows) error {
 			var fault string
 			err := rows.Scan(into(&fault))
 			faults = append(faults, errors.New(fault))

@@ -371,8 +371,8 @@ type Stats struct {
 	Now       time.Time
 	OldestDue time.Time // RunAt of the queued run that is due for longest; zero: none
 	ByHandler []HandlerStats
-	// Overdue is the earliest tick of a schedule that is due and not materialized, although a worker
-	// has the schedule; zero: none.
+	// Overdue is the earliest tick that is due and not materialized, although a worker has its
+	// schedule; zero: none.
 	Overdue time.Time
 }
 

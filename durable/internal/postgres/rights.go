@@ -1,0 +1,37 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// explain adds to the error of a call what to do about it. Postgres says which table it does not
+// let somebody use, but not which right is missing, so it is asked.
+func (s *Store) explain(ctx context.Context, from source, err error) error {
+	explained := sqlkit.Explain(err)
+	refusal, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || refusal.Code != "42501" {
+		return explained
+	}
+	for _, table := range tables {
+		if !strings.Contains(refusal.Message, s.of.Name+"_"+table) {
+			continue
+		}
+		var missing string
+		asked := from(ctx, func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, "SELECT coalesce(string_agg(r, ', '), '') FROM unnest(ARRAY['SELECT', 'INSERT', "+
+				"'UPDATE', 'DELETE']) AS r WHERE NOT has_table_privilege($1::text, r)", s.names[table]).Scan(&missing)
+		})
+		if asked == nil && missing != "" {
+			return fmt.Errorf("%w: of the rights on %s, this user lacks %s", explained, s.names[table], missing)
+		}
+	}
+	return explained
+}

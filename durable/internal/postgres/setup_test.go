@@ -1,0 +1,243 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+// What somebody has to set up right is an error of the set-up, which says what to do, for each
+// call. Migrate makes what is missing, and changes no table that is different.
+//
+// Fails when a worker on old tables, or on none, takes that for an outage that passes.
+func TestSetUpThatIsWrong(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := on(t, d.pool(t, "", ""), "durable")
+	for _, call := range calls(s) {
+		err := call.make(t.Context())
+		said := errors.Is(err, dlock.ErrSetup) && strings.Contains(err.Error(), "call Migrate")
+		if !said && call.name != "Notify" {
+			t.Errorf("without tables: %s: %v", call.name, err)
+		}
+	}
+	migrated := func(when string) {
+		t.Helper()
+		err := s.Verify(t.Context())
+		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") {
+			t.Errorf("%s: Verify: %v", when, err)
+		}
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Fatalf("%s: Migrate: %v", when, err)
+		}
+		if failed := failing(t, s); len(failed) > 0 {
+			t.Errorf("%s: %v", when, failed)
+		}
+	}
+	migrated("without tables")
+	d.exec(t, "DROP INDEX durable_runs_tick")
+	migrated("without an index")
+	d.exec(t, "DROP TABLE durable_attempts, durable_runs, durable_handlers, durable_schedules, durable_migrations")
+	migrated("when all was dropped")
+
+	// The tables of an older version, and those of a newer one.
+	d.exec(t, "DELETE FROM durable_migrations WHERE version > 0")
+	migrated("of an older version")
+	d.exec(t, "ALTER TABLE durable_runs ADD COLUMN newer text")
+	if failed := failing(t, s); len(failed) > 0 {
+		t.Errorf("a column more: %v", failed)
+	}
+	d.exec(t, "ALTER TABLE durable_handlers DROP COLUMN paused_note")
+	for name, call := range map[string]func(context.Context) error{"Verify": s.Verify, "Migrate": s.Migrate} {
+		if err := call(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "paused_note") {
+			t.Errorf("%s without a column: %v", name, err)
+		}
+	}
+}
+
+// sqlTx is what durable.SQLTx makes of a transaction.
+type sqlTx struct {
+	query func(ctx context.Context, query string, args ...any) store.Row
+}
+
+func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {
+	return t.query(ctx, query, args...)
+}
+
+// A transaction that has ended, or that an error has aborted, takes no run, and the error says why,
+// with pgx and with database/sql.
+//
+// Fails when the run is queued in a transaction of its own.
+func TestTransactionsThatAreWrong(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	pool := d.pool(t, "", "")
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	ctx := t.Context()
+	for want, spoil := range map[string]func(exec func(string) error, end func() error){
+		"closed":  func(_ func(string) error, end func() error) { _ = end() },
+		"aborted": func(exec func(string) error, _ func() error) { _ = exec("SELECT 1/0") },
+	} {
+		native, err := pool.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil(func(q string) error { _, err := native.Exec(ctx, q); return err },
+			func() error { return native.Rollback(ctx) })
+		_, _, err = s.Insert(ctx, pgxTx{native}, store.NewRun{Handler: "orders"})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("pgx: %v, want %q", err, want)
+		}
+		_ = native.Rollback(ctx)
+
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil(func(q string) error { _, err := tx.ExecContext(ctx, q); return err }, tx.Rollback)
+		_, _, err = s.Insert(ctx, sqlTx{func(ctx context.Context, query string, args ...any) store.Row {
+			return tx.QueryRowContext(ctx, query, args...)
+		}}, store.NewRun{Handler: "orders"})
+		if err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "rolled back") {
+			t.Errorf("database/sql: %v, want %q", err, want)
+		}
+		_ = tx.Rollback()
+	}
+	if runs, err := s.Runs(ctx, store.Filter{}, 1); len(runs) != 0 || err != nil {
+		t.Errorf("%+v, %v", runs, err)
+	}
+}
+
+// roles are those of docs/sql.md, and the calls that each may make.
+var roles = map[string]string{
+	"a worker": "Verify Register Due Materialize Insert Claim Renew Finish Reclaim Stats Notify Sweep Runs Run " +
+		"Schedules Handlers Requeue Cancel SetHandler SetSchedule Forget",
+	"a program that triggers": "Insert Notify",
+	"an operator": "Verify Insert Notify Runs Run Schedules Handlers Requeue Cancel SetHandler SetSchedule " +
+		"Forget",
+	"who only looks": "Verify Runs Run Schedules Handlers",
+}
+
+// documented returns the grants that docs/sql.md has under a heading, one statement each.
+func documented(t testing.TB, role string) []string {
+	t.Helper()
+	doc, err := os.ReadFile("../../../docs/sql.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile(`(?m)^-- durable, ` + role + `\n((?:GRANT .*;\n)+)`).FindSubmatch(doc)
+	if block == nil {
+		t.Fatalf("docs/sql.md has no grants for %s", role)
+	}
+	return strings.Split(strings.TrimSpace(string(block[1])), "\n")
+}
+
+// Each role that docs/sql.md describes can make the calls that it is for with the rights that it is
+// given there, and not with one less: the error names that one. It can do nothing else.
+//
+// Fails when a statement needs a right that is not documented, or one that is has no use.
+func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
+	for role, can := range roles {
+		d := newDatabase(t)
+		d.exec(t, "CREATE SCHEMA work", "CREATE TABLE other (x int)")
+		open := func(user string) *Store {
+			s, err := New(d.pool(t, "", user), Options{TableName: "tickslot_durable", Schema: "work"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(s.own.close)
+			return s
+		}
+		owner := open("")
+		if err := owner.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if failed := failing(t, owner); len(failed) > 0 {
+			t.Fatalf("its owner: %v", failed)
+		}
+		grants := documented(t, role)
+		d.exec(t, grants...)
+		s := open("app")
+		allowed := func(name string) bool { return strings.Contains(" "+can+" ", " "+name+" ") }
+		try := func() (failed map[string]error) {
+			_, err := owner.pool.Exec(t.Context(), "TRUNCATE work.tickslot_durable_runs RESTART IDENTITY CASCADE")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return failing(t, s)
+		}
+		failed := try()
+		for _, call := range calls(s) {
+			switch err := failed[call.name]; {
+			case err != nil && allowed(call.name):
+				t.Errorf("%s: %s: %v", role, call.name, err)
+			case err != nil && !errors.Is(err, dlock.ErrSetup):
+				t.Errorf("%s: %s: %v, want an error of the set-up", role, call.name, err)
+			}
+		}
+		if err := s.Migrate(t.Context()); allowed("Verify") && err != nil {
+			t.Errorf("%s: Migrate, when there is nothing to do: %v", role, err)
+		}
+		for _, forbidden := range []string{"SELECT * FROM other", "TRUNCATE work.tickslot_durable_runs",
+			"DROP TABLE work.tickslot_durable_runs", "CREATE TABLE work.mine (x int)",
+			"UPDATE work.tickslot_durable_migrations SET version = 9"} {
+			if _, err := s.pool.Exec(t.Context(), forbidden); err == nil {
+				t.Errorf("%s: %s: it can", role, forbidden)
+			}
+		}
+		oneRightLess(t, d, role, grants, func() (failed []error) {
+			for name, err := range try() {
+				if allowed(name) {
+					failed = append(failed, err)
+				}
+			}
+			return failed
+		})
+	}
+}
+
+// oneRightLess takes each right away in turn, and wants an error that names it.
+func oneRightLess(t *testing.T, d database, role string, grants []string, try func() []error) {
+	t.Helper()
+	statement := regexp.MustCompile(`^GRANT (.*) ON (.*) TO app;$`)
+	for _, grant := range grants {
+		parts := statement.FindStringSubmatch(grant)
+		if parts == nil {
+			t.Fatalf("%s: %q", role, grant)
+		}
+		for _, right := range regexp.MustCompile(`[A-Z]+(?: \([^)]*\))?`).FindAllString(parts[1], -1) {
+			d.exec(t, "REVOKE "+right+" ON "+parts[2]+" FROM app")
+			failed := try()
+			if len(failed) == 0 {
+				t.Errorf("%s: %s ON %s has no use", role, right, parts[2])
+			}
+			verb, _, _ := strings.Cut(right, " ")
+			named := verb == "USAGE" // the schema is named
+			for _, err := range failed {
+				text := err.Error()
+				named = named || strings.Contains(text, verb) || strings.Contains(parts[2], "_migrations") &&
+					strings.Contains(text, "_migrations")
+				if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(text, "privilege") ||
+					strings.Contains(text, servertest.Canary) {
+					t.Errorf("%s: without %s ON %s: %v", role, right, parts[2], err)
+				}
+			}
+			if !named {
+				t.Errorf("%s: without %s ON %s, which no error names: %v", role, right, parts[2], failed)
+			}
+			d.exec(t, grant)
+		}
+	}
+}
