@@ -18,6 +18,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/lockmetrics"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/timer"
@@ -49,6 +50,7 @@ func metrics(t *testing.T) map[string]bool {
 	if _, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore(), Registerer: g}); err != nil {
 		t.Fatal(err)
 	}
+	durable.NewWorker(nil, durable.Config{Registerer: g, Logger: slog.New(slog.DiscardHandler)})
 	described := make(chan *prometheus.Desc, 1000)
 	for _, c := range g.all {
 		c.Describe(described)

@@ -340,6 +340,8 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"lockmetrics": {"Options"},
 		"leader":      {"Role"},
 		"cluster":     {"Options"},
+		"durable": {"Config", "HandlerOptions", "Retry", "ScheduleOptions", "CatchUp", "Retention", "TriggerOptions",
+			"Options"},
 
 		"redisregistry": {"Options"},
 
