@@ -84,6 +84,8 @@ var rules = []rule{
 			"wired by functions, too"},
 	{"oteltickslot", []string{"dlock", "timer", "go.opentelemetry.io/otel"},
 		"it is a module of its own, which keeps OpenTelemetry from users without it"},
+	{"oteltickslot/oteldurable", []string{"durable", "go.opentelemetry.io/otel"},
+		"it is beside oteltickslot, so that who traces timers does not link the driver of durable"},
 	{"durable", []string{"dlock", "durable/internal/postgres", "durable/internal/sqlite", "durable/internal/store",
 		"internal/notify", "internal/retention", "internal/suspend", "schedule", "github.com/jackc/pgx/",
 		"github.com/prometheus/client_golang/"},

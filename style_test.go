@@ -346,6 +346,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"redisregistry": {"Options"},
 
 		"oteltickslot": {"Options"},
+		"oteldurable":  {"Options"},
 		"redislock":    {"Options"},
 		"redlock":      {"Options"},
 		"sqllock":      {"Options"},
