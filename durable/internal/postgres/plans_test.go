@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -120,6 +121,58 @@ func checkPlan(t *testing.T, what, plan string) {
 	for _, m := range removed.FindAllStringSubmatch(plan, -1) {
 		if n, err := strconv.Atoi(m[1]); err != nil || n > most {
 			t.Errorf("%s: it looks at %d rows that it does not want:\n%s", what, n, plan)
+		}
+	}
+}
+
+// Renewals write to no index, and VACUUM is asked for in time: the settings of the tables are those
+// of the schema.
+//
+// Fails when lease_until gets an index, pages have no room, or a setting is left out.
+func TestRenewalsAreHOT(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	keys := keysOf(s.running(t, 50))
+	pool := d.pool(t, "", "")
+	updates := func() (all, hot int) {
+		err := pool.QueryRow(t.Context(), "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables "+
+			"WHERE relname = 'durable_runs'").Scan(&all, &hot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all, hot
+	}
+	const claims, rounds = 50, 20
+	s.own.close() // a connection that ends says what it has done
+	testkit.Eventually(t, testkit.Patience, "the claims are counted", func() bool {
+		all, _ := updates()
+		return all == claims
+	})
+	_, before := updates()
+	for range rounds {
+		if renewed, err := s.Renew(t.Context(), "w", keys, time.Minute); err != nil || len(renewed) != len(keys) {
+			t.Fatal(renewed, err)
+		}
+	}
+	s.own.close()
+	testkit.Eventually(t, testkit.Patience, "the renewals are counted", func() bool {
+		all, _ := updates()
+		return all == claims+rounds*len(keys)
+	})
+	if _, hot := updates(); hot-before < rounds*len(keys)*9/10 { // pages that are full make a few exceptions
+		t.Errorf("%d of %d renewals were HOT", hot-before, rounds*len(keys))
+	}
+	for table, want := range map[string]string{"runs": "fillfactor=80 autovacuum_vacuum_scale_factor=0.01",
+		"attempts": "autovacuum_vacuum_insert_scale_factor=0.05", "schedules": "fillfactor=70",
+		"handlers": "fillfactor=50"} {
+		var options []string
+		err := pool.QueryRow(t.Context(), "SELECT reloptions FROM pg_class WHERE relname = $1", "durable_"+table).
+			Scan(&options)
+		for _, option := range strings.Fields(want) {
+			if err != nil || !slices.Contains(options, option) {
+				t.Errorf("%s has no %s: %v, %v", table, option, options, err)
+			}
 		}
 	}
 }

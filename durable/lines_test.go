@@ -1,0 +1,138 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// At Debug each cycle of a worker has its lines, with what it found, and so has each run, with the
+// name of the worker, which its rows have, too. At Info there is none of them.
+//
+// Fails when a line of docs/hooks.md gets another text or loses a key.
+func TestLinesInTheLog(t *testing.T) {
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
+		t.Run(level.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				f.level = level
+				for _, name := range []string{"ann", "ben"} {
+					h := f.add(durable.Config{Name: name}).handle("report", func(_ context.Context, run *durable.Run) error {
+						if run.Attempt == 1 {
+							return durable.RetryAfter(time.Second, errors.New("no paper"))
+						}
+						return nil
+					}, durable.HandlerOptions{}).schedule("often", "report", everyMinute, durable.ScheduleOptions{})
+					h.link.on(func(op string) (fault, time.Duration) { // so that both see the tick before one has it
+						if op == "due" {
+							return answer, 100 * time.Millisecond
+						}
+						return well, 0
+					})
+					h.start()
+				}
+				pass(10 * time.Minute)
+				f.end()
+				log := f.hosts[0].log.String() + f.hosts[1].log.String()
+				for line, keys := range map[string]string{
+					"materialize cycle starting":             "",
+					"materialize cycle completed":            "due queued",
+					"ticks materialized":                     "schedule queued coalesced skipped paused",
+					"ticks already materialized by another":  "schedule",
+					"claim cycle starting":                   "room",
+					"claim cycle completed":                  "claimed",
+					"run started":                            "run handler schedule due_at attempt worker",
+					"an attempt has failed, another follows": "run handler attempt worker outcome err retry_in",
+					"run ended":                              "run handler schedule attempt worker outcome took",
+				} {
+					found := ""
+					for l := range strings.Lines(log) {
+						if strings.Contains(l, "durable: "+line) {
+							found = l
+						}
+					}
+					if (found != "") != (level == slog.LevelDebug) {
+						t.Errorf("%q: %q", line, found)
+					}
+					for _, key := range strings.Fields(keys) {
+						if found != "" && !strings.Contains(found, " "+key+"=") {
+							t.Errorf("no %s in %q", key, found)
+						}
+					}
+				}
+				run, attempts := f.run(f.runs(store.StateSucceeded)[0].ID)
+				if run.Worker != "ann" && run.Worker != "ben" || attempts[1].Worker != run.Worker {
+					t.Errorf("%+v, %+v", run, attempts)
+				}
+			})
+		})
+	}
+}
+
+// A worker without a name is called after its host, its process, and something that no other has.
+//
+// Fails when two workers of one process, or of two containers, have one name.
+func TestDefaultNameOfAWorker(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a := durable.NewWorker(durable.NewStore(f.store), durable.Config{}).Status().Name
+	b := durable.NewWorker(durable.NewStore(f.store), durable.Config{}).Status().Name
+	host, _ := os.Hostname()
+	if prefix := fmt.Sprintf("%s/%d/", host, os.Getpid()); a == b || !strings.HasPrefix(a, prefix) ||
+		!strings.HasPrefix(b, prefix) {
+		t.Errorf("%q and %q, want each to begin with %q", a, b, prefix)
+	}
+}
+
+// The registry of a fleet shows a worker and its loops, as it shows leaders.
+//
+// Fails when a loop is missing, or its state is not that of its calls.
+func TestRegistryShowsAWorker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{Name: "ann"}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
+		registry, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore(),
+			Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer registry.Add(h.Worker)()
+		pass(time.Minute)
+		shown := func() map[string]cluster.RunnerDetail {
+			all := map[string]cluster.RunnerDetail{}
+			s, err := registry.Snapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range s.Runners {
+				all[r.Kind] = r
+			}
+			return all
+		}
+		runners := shown()
+		if w := runners["worker"]; w.Name != "ann" || w.State != "running" {
+			t.Errorf("%+v", runners)
+		}
+		for _, kind := range []string{"materializer", "claimer", "heartbeat", "finisher", "reclaimer", "sweeper"} {
+			if runners[kind].State != "working" {
+				t.Errorf("%s: %+v", kind, runners[kind])
+			}
+		}
+		h.link.set(refused)
+		pass(time.Minute)
+		if runners = shown(); runners["claimer"].State != "failing" || runners["finisher"].State != "working" {
+			t.Errorf("%+v", runners)
+		}
+		h.link.set(well)
+		f.end()
+	})
+}
