@@ -26,13 +26,15 @@ func TestLinesInTheLog(t *testing.T) {
 				f := newFleet(t)
 				f.level = level
 				for _, name := range []string{"ann", "ben"} {
-					h := f.add(durable.Config{Name: name}).handle("report", func(_ context.Context, run *durable.Run) error {
+					h := f.add(durable.Config{Name: name}).handle("report", func(_ context.Context,
+						run *durable.Run) error {
 						if run.Attempt == 1 {
 							return durable.RetryAfter(time.Second, errors.New("no paper"))
 						}
 						return nil
 					}, durable.HandlerOptions{}).schedule("often", "report", everyMinute, durable.ScheduleOptions{})
-					h.link.on(func(op string) (fault, time.Duration) { // so that both see the tick before one has it
+					h.link.on(func(op string) (fault, time.Duration) {
+						// Both see the tick before one has it.
 						if op == "due" {
 							return answer, 100 * time.Millisecond
 						}
