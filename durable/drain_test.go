@@ -254,6 +254,7 @@ func TestTriggerFaults(t *testing.T) {
 			"MaxAttempts": {MaxAttempts: -1},
 			"Key":         {Key: strings.Repeat("x", 201)},
 			"Priority":    {Priority: 2},
+			"TraceParent": {TraceParent: "\xff"},
 		} {
 			_, err := s.Trigger(t.Context(), nil, "report", nil, options)
 			if err == nil || !strings.Contains(err.Error(), want) {

@@ -30,10 +30,11 @@ type RunRecord struct {
 	Key         string       `json:"key"` // see Run.Key
 	PayloadLen  int          `json:"payload_bytes"`
 	TriggeredBy dlock.Origin `json:"triggered_by,omitzero"` // or queued again
-	CanceledBy  dlock.Origin `json:"canceled_by,omitzero"`  // who has asked for it
-	Worker      string       `json:"worker,omitempty"`      // of the latest attempt
-	ClaimedAt   time.Time    `json:"claimed_at,omitzero"`   // the latest attempt
-	LeaseUntil  time.Time    `json:"lease_until,omitzero"`  // zero: it is not running
+	TraceParent string       `json:"traceparent,omitempty"`
+	CanceledBy  dlock.Origin `json:"canceled_by,omitzero"` // who has asked for it
+	Worker      string       `json:"worker,omitempty"`     // of the latest attempt
+	ClaimedAt   time.Time    `json:"claimed_at,omitzero"`  // the latest attempt
+	LeaseUntil  time.Time    `json:"lease_until,omitzero"` // zero: it is not running
 	LastError   string       `json:"last_error,omitempty"`
 	EnqueuedAt  time.Time    `json:"enqueued_at"`
 	FinishedAt  time.Time    `json:"finished_at,omitzero"` // zero: it has not ended
@@ -177,7 +178,7 @@ func recordOf(r store.Run) RunRecord {
 	return RunRecord{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: utc(r.DueAt), Backfill: r.Backfill,
 		State: State(r.State), Priority: Priority(r.Priority), RunAt: utc(r.RunAt), Attempt: r.Attempt,
 		MaxAttempts: r.MaxAttempts, Key: keyOf(r), PayloadLen: r.PayloadLen, TriggeredBy: dlock.Origin(r.By),
-		CanceledBy: dlock.Origin(r.CanceledBy), Worker: r.Worker, ClaimedAt: utc(r.ClaimedAt),
+		TraceParent: r.TraceParent, CanceledBy: dlock.Origin(r.CanceledBy), Worker: r.Worker, ClaimedAt: utc(r.ClaimedAt),
 		LeaseUntil: utc(r.LeaseUntil), LastError: r.LastError, EnqueuedAt: utc(r.CreatedAt),
 		FinishedAt: utc(r.FinishedAt)}
 }

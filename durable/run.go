@@ -26,6 +26,7 @@ type Run struct {
 	// of the schedule and the tick, or of the ID.
 	Key         string
 	TriggeredBy dlock.Origin // who triggered it, or queued it again; zero: not said
+	TraceParent string       // as TriggerOptions has it
 	Worker      string
 	EnqueuedAt  time.Time
 
@@ -55,7 +56,8 @@ func ContextWithRun(ctx context.Context, run *Run) context.Context {
 // newRun returns a run as its handler sees it.
 func newRun(r store.Run, worker string) *Run {
 	return &Run{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: utc(r.DueAt), Attempt: r.Attempt,
-		MaxAttempts: r.MaxAttempts, Payload: r.Payload, Key: keyOf(r), TriggeredBy: dlock.Origin(r.By), Worker: worker,
+		MaxAttempts: r.MaxAttempts, Payload: r.Payload, Key: keyOf(r), TriggeredBy: dlock.Origin(r.By),
+		TraceParent: r.TraceParent, Worker: worker,
 		EnqueuedAt: utc(r.CreatedAt)}
 }
 

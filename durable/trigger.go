@@ -34,6 +34,10 @@ type TriggerOptions struct {
 
 	// By is who triggers the run, and why, for those who look at it. Default: not said.
 	By dlock.Origin
+
+	// TraceParent is what W3C Trace Context calls traceparent, of the trace that its attempts belong
+	// to: package oteldurable sets and reads it. At most 200 bytes. Default "": none.
+	TraceParent string
 }
 
 // A Tx is a transaction of the caller: see PgxTx and SQLTx.
@@ -53,7 +57,7 @@ func (s *Store) Trigger(ctx context.Context, tx Tx, handler string, payload []by
 	}
 	id, _, err = s.store.Insert(ctx, tx, store.NewRun{Handler: handler, RunAt: options.RunAt, RunIn: options.RunIn,
 		Priority: int(options.Priority), MaxAttempts: options.MaxAttempts, Key: options.Key, Payload: payload,
-		By: store.Origin(options.By)})
+		By: store.Origin(options.By), TraceParent: options.TraceParent})
 	if err != nil {
 		return 0, fmt.Errorf("durable: handler %q: %w", handler, err)
 	}
@@ -69,6 +73,9 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 	checkPayload(payload, fault)
 	if o.Key != "" {
 		checkText(o.Key, "Key", fault)
+	}
+	if o.TraceParent != "" {
+		checkText(o.TraceParent, "TraceParent", fault)
 	}
 	if o.RunIn < 0 || o.RunIn > longestRetryAfter {
 		fault("RunIn", "%v: use 0 to %v", o.RunIn, longestRetryAfter)

@@ -144,7 +144,7 @@ func (s *Store) insert(n store.NewRun, now time.Time) (id int64, fresh bool) {
 	s.lastID++
 	r := &runRow{Run: store.Run{Handler: n.Handler, Schedule: n.Schedule, DueAt: n.DueAt, Backfill: n.Backfill,
 		State: store.StateQueued, Priority: n.Priority, RunAt: n.RunAt, Key: n.Key, Payload: n.Payload,
-		PayloadLen: len(n.Payload), By: n.By, CreatedAt: now}, ownMost: n.MaxAttempts}
+		PayloadLen: len(n.Payload), By: n.By, TraceParent: n.TraceParent, CreatedAt: now}, ownMost: n.MaxAttempts}
 	r.ID, r.MaxAttempts = s.lastID, n.MaxAttempts
 	r.scheduled = n.Schedule != "" && !n.Backfill
 	if r.RunAt.IsZero() {

@@ -4,11 +4,12 @@
 -- statement began.
 WITH fresh AS (
 	INSERT INTO {runs} (handler, schedule, due_at, backfill, run_at, priority, own_attempts, max_attempts, key, payload,
-		queued_by, queued_note)
+		queued_by, queued_note, traceparent)
 	VALUES ($1::text, nullif($2::text, ''), nullif($3::text, '')::timestamptz, $4::boolean,
 		coalesce(nullif($5::text, '')::timestamptz,
 			pg_catalog.clock_timestamp() + $6::bigint * interval '1 microsecond'),
-		$7::smallint, $8::integer, $8::integer, nullif($9::text, ''), $10::bytea, $11::text, $12::text)
+		$7::smallint, $8::integer, $8::integer, nullif($9::text, ''), $10::bytea, $11::text, $12::text,
+		nullif($13::text, ''))
 	ON CONFLICT (handler, key) WHERE key IS NOT NULL DO NOTHING
 	RETURNING id
 )

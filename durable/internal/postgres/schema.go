@@ -29,7 +29,8 @@ var columns = map[string]map[string]string{
 	"handlers": types("text", "name override_by override_note paused_by paused_note",
 		"int4", "max_concurrency override", "timestamptz", "paused_until seen_at created_at"),
 	"runs": types(
-		"text", "handler schedule state key worker canceled_by canceled_note queued_by queued_note last_error",
+		"text", "handler schedule state key worker canceled_by canceled_note queued_by queued_note last_error "+
+			"traceparent",
 		"int8", "id", "int4", "attempt uncounted own_attempts max_attempts", "int2", "priority", "bool", "backfill",
 		"timestamptz", "due_at run_at claimed_at lease_until created_at finished_at", "bytea", "payload"),
 	"attempts": types("int8", "run_id", "int4", "attempt", "text", "worker outcome error",

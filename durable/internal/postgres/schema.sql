@@ -60,6 +60,7 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	payload       bytea,
 	queued_by     text COLLATE "C" NOT NULL DEFAULT '',
 	queued_note   text COLLATE "C" NOT NULL DEFAULT '',
+	traceparent   text COLLATE "C",             -- of who has triggered it, as W3C Trace Context says
 	last_error    text COLLATE "C" NOT NULL DEFAULT '',
 	created_at    timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	finished_at   timestamptz

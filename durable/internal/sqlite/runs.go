@@ -62,7 +62,8 @@ func (s *Store) insert(run store.NewRun, query func(string, []any, *int64) (bool
 // insertArgs are those of insert.sql.
 func insertArgs(r store.NewRun) []any {
 	return []any{r.Handler, orNil(r.Schedule), micros(r.DueAt), r.Backfill, micros(r.RunAt), r.RunIn.Microseconds(),
-		r.Priority, r.MaxAttempts, orNil(r.Key), r.Payload, r.By.By, r.By.Note}
+		r.Priority, r.MaxAttempts, orNil(r.Key), r.Payload, r.By.By, r.By.Note,
+		orNil(r.TraceParent)}
 }
 
 // An otherDatabaseError is the error of a transaction of Postgres, or of some other server, that

@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	payload          BLOB,
 	by               TEXT NOT NULL DEFAULT '',    -- who has queued it, and why
 	note             TEXT NOT NULL DEFAULT '',
+	traceparent      TEXT,                        -- of who has triggered it, as W3C Trace Context says
 	canceled_by      TEXT,                        -- somebody has asked for it: who, and why
 	canceled_note    TEXT,
 	worker           TEXT NOT NULL DEFAULT '',

@@ -229,6 +229,7 @@ type NewRun struct {
 	Key         string
 	Payload     []byte
 	By          Origin
+	TraceParent string
 }
 
 // ClaimRequest is what a worker can run.
@@ -303,6 +304,7 @@ type Run struct {
 	Payload     []byte
 	PayloadLen  int
 	By          Origin // who has queued it: by Insert, or later by Requeue
+	TraceParent string
 	CanceledBy  Origin // who has asked to cancel it
 	Worker      string
 	ClaimedAt   time.Time // of the latest attempt

@@ -13,13 +13,18 @@ var inserting = []promise{
 		at := c.now().Add(-time.Hour)
 		by := store.Origin{By: "Ann", Note: "again"}
 		id := c.insert(store.NewRun{Handler: "orders", RunAt: at, Priority: -1, MaxAttempts: 7, Key: "k",
-			Payload: []byte{0, 1, 255}, By: by})
+			Payload: []byte{0, 1, 255}, By: by, TraceParent: "00-1-2-01"})
 		run := c.inState(id, store.StateQueued, 0)
 		if run.Handler != "orders" || !run.RunAt.Equal(at) || run.Priority != -1 || run.Key != "k" || run.By != by ||
 			string(run.Payload) != "\x00\x01\xff" || run.PayloadLen != 3 || run.Attempt != 0 || run.Schedule != "" ||
 			!run.DueAt.IsZero() || run.Worker != "" || !run.ClaimedAt.IsZero() || !run.LeaseUntil.IsZero() ||
-			!run.FinishedAt.IsZero() || run.LastError != "" || run.CanceledBy != (store.Origin{}) {
+			!run.FinishedAt.IsZero() || run.LastError != "" || run.CanceledBy != (store.Origin{}) ||
+			run.TraceParent != "00-1-2-01" {
 			c.Errorf("%+v", run)
+		}
+		c.ready(orders)
+		if run := c.claimOne(orders); run.TraceParent != "00-1-2-01" {
+			c.Errorf("claimed: %+v", run)
 		}
 	}},
 	{"inserting/a run is due at RunAt, or after RunIn, or at once", func(c *check) {
