@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tickslot/tickslot/durable"
@@ -17,7 +18,7 @@ import (
 // scope names this library in every span.
 const scope = "github.com/tickslot/tickslot/oteltickslot/oteldurable"
 
-// The attributes of spans and events.
+// The attributes of spans.
 const (
 	keyHandler  = attribute.Key("tickslot.handler")
 	keyRun      = attribute.Key("tickslot.run_id")
@@ -50,7 +51,7 @@ func New(o Options) *Tracing {
 // Middleware makes a span of each attempt, which the handler's context has.
 func (t *Tracing) Middleware(next durable.Handler) durable.Handler {
 	return func(ctx context.Context, run *durable.Run) (err error) {
-		spanned, span := t.tracer.Start(ctx, run.Handler, trace.WithAttributes(attributes(run)...))
+		spanned, span := t.tracer.Start(parentOf(ctx, run), run.Handler, trace.WithAttributes(attributes(run)...))
 		returned := false
 		defer func() {
 			if returned {
@@ -115,11 +116,23 @@ func end(span trace.Span, outcome durable.Outcome, err error) {
 	span.End()
 }
 
-// Triggered notes, in the span of a context, that a run was triggered: its ID is in the spans of
-// its attempts. Pass what Store.Trigger has returned; after an error nothing is noted.
-func Triggered(ctx context.Context, handler string, id int64, err error) {
-	if err == nil {
-		trace.SpanFromContext(ctx).AddEvent("run triggered", trace.WithAttributes(keyHandler.String(handler),
-			keyRun.Int64(id)))
+// In returns options with which the attempts of a run belong to the trace of ctx: pass them to
+// Trigger. Without a span in ctx they stay as they are.
+func In(ctx context.Context, options durable.TriggerOptions) durable.TriggerOptions {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	if parent := carrier.Get(traceParent); parent != "" {
+		options.TraceParent = parent
 	}
+	return options
+}
+
+const traceParent = "traceparent" // as W3C Trace Context calls it
+
+// parentOf returns a context with the span that has triggered a run, if the run says which.
+func parentOf(ctx context.Context, run *durable.Run) context.Context {
+	if run.TraceParent == "" {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceParent: run.TraceParent})
 }

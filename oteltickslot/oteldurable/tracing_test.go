@@ -45,10 +45,11 @@ func values(list []attribute.KeyValue) map[string]string {
 	return all
 }
 
-// Each attempt of a run has a span of its own, which says what it was and how it ended, and is that
-// of the handler's context. The span of the request that has triggered the run has its ID.
+// Each attempt of a run has a span of its own, below that of the request that has triggered it,
+// which says what it was and how it ended, and is that of the handler's context.
 //
-// Fails when a retry has no span, or the handler's spans are not below it.
+// Fails when a retry has no span, the row does not carry the trace, or the handler's spans are not
+// below it.
 func TestTraceOfARun(t *testing.T) {
 	t.Parallel()
 	provider, spans := collector()
@@ -80,10 +81,8 @@ func TestTraceOfARun(t *testing.T) {
 	go func() { done <- worker.Run(ctx) }()
 
 	request, span := tracer.Start(t.Context(), "POST /report")
-	id, err := worker.Trigger(request, nil, "report", nil, durable.TriggerOptions{Key: "monday",
-		By: dlock.Origin{By: "ann"}})
-	oteldurable.Triggered(request, "report", id, err)
-	oteldurable.Triggered(request, "report", 0, errors.New("nothing was triggered"))
+	_, err = worker.Trigger(request, nil, "report", nil, oteldurable.In(request, durable.TriggerOptions{Key: "monday",
+		By: dlock.Origin{By: "ann"}}))
 	span.End()
 	if err != nil {
 		t.Fatal(err)
@@ -99,32 +98,36 @@ func TestTraceOfARun(t *testing.T) {
 	}
 
 	all := spans.GetSpans()
-	attempts, queries, posts := named(all, "report"), named(all, "query"), named(all, "POST /report")
-	if len(attempts) != 2 || len(queries) != 2 || len(posts) != 1 {
+	attempts, queries := named(all, "report"), named(all, "query")
+	if len(attempts) != 2 || len(queries) != 2 {
 		t.Fatalf("%+v", all)
 	}
-	for i, want := range []map[string]string{{"tickslot.attempt": "1", "tickslot.outcome": "error"},
+	for i, has := range []map[string]string{{"tickslot.attempt": "1", "tickslot.outcome": "error"},
 		{"tickslot.attempt": "2", "tickslot.outcome": "ok"}} {
 		got := values(attempts[i].Attributes)
-		want["tickslot.handler"], want["tickslot.run_id"], want["tickslot.key"] = "report", "1", "monday"
-		want["tickslot.worker"], want["tickslot.triggered_by"] = "me", "ann"
-		for key, value := range want {
+		has["tickslot.handler"], has["tickslot.run_id"], has["tickslot.key"] = "report", "1", "monday"
+		has["tickslot.worker"], has["tickslot.triggered_by"] = "me", "ann"
+		for key, value := range has {
 			if got[key] != value {
 				t.Errorf("attempt %d: %s is %q, want %q", i+1, key, got[key], value)
 			}
 		}
-		if len(got) != len(want) {
+		if len(got) != len(has) {
 			t.Errorf("attempt %d: %v", i+1, got)
 		}
 		if failed := attempts[i].Status.Code == codes.Error; failed != (i == 0) {
 			t.Errorf("attempt %d: %v", i+1, attempts[i].Status)
 		}
+		p, want := attempts[i].Parent, span.SpanContext()
+		if p.SpanID() != want.SpanID() || p.TraceID() != want.TraceID() {
+			t.Errorf("attempt %d: its parent is %v, want the request", i+1, p)
+		}
 		if queries[i].Parent.SpanID() != attempts[i].SpanContext.SpanID() {
 			t.Errorf("attempt %d: the handler's span is not below it", i+1)
 		}
 	}
-	if e := posts[0].Events; len(e) != 1 || values(e[0].Attributes)["tickslot.run_id"] != "1" {
-		t.Errorf("the request has the events %+v", e)
+	if o := oteldurable.In(t.Context(), durable.TriggerOptions{TraceParent: "mine"}); o.TraceParent != "mine" {
+		t.Errorf("without a span: %+v", o)
 	}
 }
 
@@ -161,7 +164,7 @@ func TestOutcomes(t *testing.T) {
 					t.Errorf("%s: the worker sees the panic %v", want, p)
 				}
 			}()
-			_ = handle(ctx, &durable.Run{Handler: "report", Schedule: "daily", DueAt: due})
+			_ = handle(ctx, &durable.Run{Handler: "report", Schedule: "daily", DueAt: due, TraceParent: "nonsense"})
 		}()
 		cancel(nil)
 		all := spans.GetSpans()
