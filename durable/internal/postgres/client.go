@@ -20,7 +20,8 @@ const inserts = 5
 func (s *Store) Insert(ctx context.Context, tx store.Tx, r store.NewRun) (id int64, fresh bool, err error) {
 	text := s.texts["insert"]
 	args := []any{r.Handler, r.Schedule, instant(r.DueAt), r.Backfill, instant(r.RunAt), r.RunIn.Microseconds(),
-		int64(r.Priority), int64(r.MaxAttempts), r.Key, r.Payload, storable(r.By.By), storable(r.By.Note), r.TraceParent}
+		int64(r.Priority), int64(r.MaxAttempts), r.Key, r.Payload, storable(r.By.By), storable(r.By.Note),
+		r.TraceParent}
 	for range inserts {
 		if tx != nil {
 			err = sqlkit.Explain(tx.QueryRow(ctx, text, args...).Scan(&id, &fresh))
