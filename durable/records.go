@@ -178,8 +178,8 @@ func recordOf(r store.Run) RunRecord {
 	return RunRecord{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: utc(r.DueAt), Backfill: r.Backfill,
 		State: State(r.State), Priority: Priority(r.Priority), RunAt: utc(r.RunAt), Attempt: r.Attempt,
 		MaxAttempts: r.MaxAttempts, Key: keyOf(r), PayloadLen: r.PayloadLen, TriggeredBy: dlock.Origin(r.By),
-		TraceParent: r.TraceParent, CanceledBy: dlock.Origin(r.CanceledBy), Worker: r.Worker, ClaimedAt: utc(r.ClaimedAt),
-		LeaseUntil: utc(r.LeaseUntil), LastError: r.LastError, EnqueuedAt: utc(r.CreatedAt),
+		TraceParent: r.TraceParent, CanceledBy: dlock.Origin(r.CanceledBy), Worker: r.Worker,
+		ClaimedAt: utc(r.ClaimedAt), LeaseUntil: utc(r.LeaseUntil), LastError: r.LastError, EnqueuedAt: utc(r.CreatedAt),
 		FinishedAt: utc(r.FinishedAt)}
 }
 

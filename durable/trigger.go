@@ -35,8 +35,8 @@ type TriggerOptions struct {
 	// By is who triggers the run, and why, for those who look at it. Default: not said.
 	By dlock.Origin
 
-	// TraceParent is what W3C Trace Context calls traceparent, of the trace that its attempts belong
-	// to: package oteldurable sets and reads it. At most 200 bytes. Default "": none.
+	// TraceParent is what W3C Trace Context calls traceparent, of the trace that its attempts
+	// belong to: package oteldurable sets and reads it. At most 200 bytes. Default "": none.
 	TraceParent string
 }
 

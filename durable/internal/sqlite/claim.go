@@ -139,8 +139,8 @@ func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []c
 func columns(r *store.Run) []any {
 	return []any{&r.ID, &r.Attempt, &r.Handler, text{&r.Schedule}, at{&r.DueAt}, &r.Backfill, &r.State, &r.Priority,
 		at{&r.RunAt}, &r.MaxAttempts, text{&r.Key}, &r.PayloadLen, &r.By.By, &r.By.Note, text{&r.TraceParent},
-		text{&r.CanceledBy.By}, text{&r.CanceledBy.Note}, &r.Worker, at{&r.ClaimedAt}, at{&r.LeaseUntil}, &r.LastError, at{&r.CreatedAt},
-		at{&r.FinishedAt}}
+		text{&r.CanceledBy.By}, text{&r.CanceledBy.Note}, &r.Worker, at{&r.ClaimedAt}, at{&r.LeaseUntil},
+		&r.LastError, at{&r.CreatedAt}, at{&r.FinishedAt}}
 }
 
 // Renew implements store.Worker.
