@@ -179,8 +179,8 @@ func recordOf(r store.Run) RunRecord {
 		State: State(r.State), Priority: Priority(r.Priority), RunAt: utc(r.RunAt), Attempt: r.Attempt,
 		MaxAttempts: r.MaxAttempts, Key: keyOf(r), PayloadLen: r.PayloadLen, TriggeredBy: dlock.Origin(r.By),
 		TraceParent: r.TraceParent, CanceledBy: dlock.Origin(r.CanceledBy), Worker: r.Worker,
-		ClaimedAt: utc(r.ClaimedAt), LeaseUntil: utc(r.LeaseUntil), LastError: r.LastError, EnqueuedAt: utc(r.CreatedAt),
-		FinishedAt: utc(r.FinishedAt)}
+		ClaimedAt: utc(r.ClaimedAt), LeaseUntil: utc(r.LeaseUntil), LastError: r.LastError,
+		EnqueuedAt: utc(r.CreatedAt), FinishedAt: utc(r.FinishedAt)}
 }
 
 // Schedules returns all schedules that workers have, or have had within Retention.Unseen, by name.
