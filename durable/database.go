@@ -28,6 +28,12 @@ const (
 	opRead        = "read"
 )
 
+// A failure is that of a call that has failed since, or of one that succeeds again since (nil).
+type failure struct {
+	err   error
+	since time.Time
+}
+
 // A database bounds the calls to the store, and knows whether they succeed.
 type database struct {
 	name    string
@@ -39,14 +45,15 @@ type database struct {
 	called    bool
 	failures  int // in a row, of all calls
 	down      bool
-	changedAt time.Time // when down last changed; zero: never
-	err       error     // of the last call; nil: it succeeded
-	failing   map[string]error
+	changedAt time.Time          // when down last changed; zero: never
+	err       error              // of the last call; nil: it succeeded
+	failing   map[string]failure // by call
 	errors    map[string]uint64
 }
 
 func newDatabase(name string, timeout time.Duration, v *events) *database {
-	return &database{name: name, timeout: timeout, events: v, failing: map[string]error{}, errors: map[string]uint64{}}
+	return &database{name: name, timeout: timeout, events: v, failing: map[string]failure{},
+		errors: map[string]uint64{}}
 }
 
 // call makes a call to the store. One that panics has failed. What the end of Run has cut off says
@@ -71,8 +78,12 @@ func (d *database) note(op string, err error) {
 	defer d.mu.Unlock()
 	d.called, d.err = true, err
 	before := d.failing[op]
+	if (err == nil) != (before.err == nil) {
+		d.failing[op] = failure{err, time.Now()}
+	} else if err != nil {
+		d.failing[op] = failure{err, before.since}
+	}
 	if err == nil {
-		delete(d.failing, op)
 		d.failures = 0
 		if d.down {
 			downFor := time.Since(d.changedAt)
@@ -82,11 +93,10 @@ func (d *database) note(op string, err error) {
 		}
 		return
 	}
-	d.failing[op] = err
 	d.errors[op]++
 	d.failures++
 	level := slog.LevelDebug
-	if before == nil && !d.down { // else it was said
+	if before.err == nil && !d.down { // else it was said
 		level = slog.LevelWarn
 	}
 	d.events.log(level, "durable: a call to the database failed: it is repeated", "call", op, "err", err)
@@ -112,8 +122,9 @@ func (d *database) wasCalled() bool {
 	return d.called
 }
 
-// errorOf returns the error of the latest call of a sort; nil: it succeeded.
-func (d *database) errorOf(op string) error {
+// failureOf returns the error of the latest call of a sort (nil: it succeeded), and since when such
+// calls fail, or no longer do (zero: none has failed).
+func (d *database) failureOf(op string) failure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.failing[op]

@@ -77,7 +77,7 @@ func (w *Worker) leasesRenewed() error {
 		return nil
 	}
 	return errors.Join(errors.New("leases were not renewed for two thirds of their length, and nothing new is claimed"),
-		w.database.errorOf(opRenew))
+		w.database.failureOf(opRenew).err)
 }
 
 func (w *Worker) runsStart() error {
@@ -157,13 +157,12 @@ func (w *Worker) schedulesWork() error {
 func (w *Worker) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	p, changedAt := w.current()
 	show("worker", w.config.Name, p.String(), changedAt, nil)
-	_, changedAt, _ = w.database.status()
 	for _, part := range []struct{ name, op string }{{"materializer", opMaterialize}, {"claimer", opClaim},
 		{"heartbeat", opRenew}, {"finisher", opFinish}, {"reclaimer", opReclaim}, {"sweeper", opSweep}} {
-		state, err := "working", w.database.errorOf(part.op)
-		if err != nil {
+		state, last := "working", w.database.failureOf(part.op)
+		if last.err != nil {
 			state = "failing"
 		}
-		show(part.name, "", state, changedAt, err)
+		show(part.name, "", state, last.since, last.err)
 	}
 }

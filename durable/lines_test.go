@@ -129,12 +129,21 @@ func TestRegistryShowsAWorker(t *testing.T) {
 				t.Errorf("%s: %+v", kind, runners[kind])
 			}
 		}
-		h.link.set(refused)
+		h.link.set(refused, "claim")
 		pass(time.Minute)
-		if runners = shown(); runners["claimer"].State != "failing" || runners["finisher"].State != "working" {
-			t.Errorf("%+v", runners)
+		failing := shown()["claimer"]
+		if since := time.Since(failing.ChangedAt); failing.State != "failing" || since < 50*time.Second ||
+			since > time.Minute || failing.Err == "" {
+			t.Errorf("after a minute of failures: %+v", failing)
+		}
+		if w := shown()["reclaimer"]; w.State != "working" {
+			t.Errorf("%+v", w)
 		}
 		h.link.set(well)
+		pass(time.Minute)
+		if again := shown()["claimer"]; again.State != "working" || !again.ChangedAt.After(failing.ChangedAt) {
+			t.Errorf("after the failures: %+v", again)
+		}
 		f.end()
 	})
 }
