@@ -241,3 +241,32 @@ func oneRightLess(t *testing.T, d database, role string, grants []string, try fu
 		}
 	}
 }
+
+// Who may create something in the schema can migrate, and then make every call. Without that right
+// Migrate says so.
+//
+// Fails when a migration needs a right that is not documented.
+func TestWhoMigrates(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.exec(t, "CREATE SCHEMA work")
+	s, err := New(d.pool(t, "", "app"), Options{TableName: "tickslot_durable", Schema: "work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.own.close)
+	grants := documented(t, "who migrates")
+	d.exec(t, grants...)
+	d.exec(t, "REVOKE CREATE ON SCHEMA work FROM app")
+	if err := s.Migrate(t.Context()); !errors.Is(err, dlock.ErrSetup) ||
+		!strings.Contains(err.Error(), "permission denied for schema work") {
+		t.Errorf("without CREATE: %v", err)
+	}
+	d.exec(t, grants...)
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if failed := failing(t, s); len(failed) > 0 {
+		t.Error(failed)
+	}
+}
