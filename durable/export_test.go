@@ -22,3 +22,8 @@ func FakeSleep(t *testing.T) func(time.Duration) {
 
 // NewStore returns a Store for tests.
 func NewStore(s store.Store) *Store { return &Store{store: s} }
+
+// Defaults are those that are filled in.
+func Defaults() (Config, HandlerOptions) {
+	return Config{}.withDefaults(), HandlerOptions{}.withDefaults()
+}
