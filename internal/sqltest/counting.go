@@ -21,13 +21,20 @@ type CountingProxy struct {
 	trips, statements atomic.Int64
 }
 
-// NewCountingProxy starts a proxy in front of the server, which ends with the test. The connections
-// through it must not be encrypted.
-func (s *Server) NewCountingProxy(t testing.TB) *CountingProxy {
-	t.Helper()
+// StartCountingProxy starts a proxy in front of the server. The connections through it must not be
+// encrypted. Close ends it.
+func (s *Server) StartCountingProxy() (*CountingProxy, error) {
 	p := &CountingProxy{server: s}
 	var err error
-	if p.Proxy, err = servertest.NewProxyWith(p.reader, s.Addr()); err != nil {
+	p.Proxy, err = servertest.NewProxyWith(p.reader, s.Addr())
+	return p, err
+}
+
+// NewCountingProxy is StartCountingProxy for a test, with which it ends.
+func (s *Server) NewCountingProxy(t testing.TB) *CountingProxy {
+	t.Helper()
+	p, err := s.StartCountingProxy()
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)

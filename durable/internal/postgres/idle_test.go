@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// What an idle worker asks with each of its polls is the same number of statements whether it has
+// one schedule or a thousand: BEGIN, the settings, COMMIT, and what is counted here, in one round
+// trip. How often it polls shows durable.TestIdleWorkerOnlyPolls. So with the default intervals a
+// worker asks 173 statements in 40 round trips per minute: 12 times for runs, for ticks and for
+// expired leases, twice for what health shows, and once each to register and to sweep. The pings of
+// the connection that listens are no statements.
+//
+// Fails when a poll costs a statement for each schedule, or one more than it needs.
+func TestIdlePollsAreFewStatements(t *testing.T) {
+	t.Parallel()
+	const frame = 3 // BEGIN, the settings, COMMIT
+	perMinute := map[string]int64{"Claim": 12, "Due": 12, "Reclaim": 12, "Stats": 2, "Register": 1, "Sweep": 1}
+	want := map[string]int64{"Claim": 2, "Due": 1, "Reclaim": 1, "Stats": 1, "Register": 2, "Sweep": 1}
+	for _, schedules := range []int{1, 1000} {
+		d := newDatabase(t)
+		d.migrated(t)
+		wire := d.server.NewCountingProxy(t)
+		s := on(t, d.pool(t, wire.Addr(), ""), "durable")
+		list := far(schedules)
+		polls := idlePolls(s, list)
+		if err := s.Register(t.Context(), orders, list, true); err != nil {
+			t.Fatal(err)
+		}
+		d.exec(t, "UPDATE "+s.names["schedules"]+" SET next_spec = spec, next_due_at = now() + interval '1 year'")
+		var statements, trips int64
+		for name, poll := range polls {
+			if err := poll(t.Context()); err != nil { // it connects, and prepares
+				t.Fatal(name, err)
+			}
+			statementsBefore, tripsBefore := wire.Statements(), wire.RoundTrips()
+			if err := poll(t.Context()); err != nil {
+				t.Fatal(name, err)
+			}
+			asked, waited := wire.Statements()-statementsBefore, wire.RoundTrips()-tripsBefore
+			if asked != frame+want[name] || waited != 1 {
+				t.Errorf("%d schedules: %s is %d statements and %d round trips, want %d and 1", schedules, name, asked,
+					waited, frame+want[name])
+			}
+			statements, trips = statements+asked*perMinute[name], trips+waited*perMinute[name]
+		}
+		if statements != 173 || trips != 40 {
+			t.Errorf("%d schedules: %d statements and %d round trips per minute, want 173 and 40", schedules,
+				statements, trips)
+		}
+	}
+}
+
+// far is a number of schedules.
+func far(n int) []store.Schedule {
+	list := make([]store.Schedule, n)
+	for i := range list {
+		list[i] = store.Schedule{Name: sqltest.Unique("far"), Handler: "orders", Spec: "1"}
+	}
+	return list
+}
+
+// idlePolls are the calls that a worker makes while there is nothing to do.
+func idlePolls(s *Store, schedules []store.Schedule) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"Claim":   func(ctx context.Context) error { _, err := s.claim(ctx, 16); return err },
+		"Due":     func(ctx context.Context) error { _, err := s.Due(ctx); return err },
+		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 100); return err },
+		"Stats":   func(ctx context.Context) error { _, err := s.Stats(ctx); return err },
+		"Register": func(ctx context.Context) error {
+			return s.Register(ctx, orders, schedules, false)
+		},
+		"Sweep": func(ctx context.Context) error {
+			_, err := s.Sweep(ctx, store.Retention{Succeeded: time.Hour, Dead: time.Hour, Canceled: time.Hour,
+				Unseen: time.Hour}, 1000)
+			return err
+		},
+	}
+}
