@@ -40,7 +40,8 @@ const (
 	// reopened: each is opened, measured and closed in each round. For cases that load the machine
 	// while they are open.
 	reopened
-	// together: all are opened once, each in a process of its own, and measured at the same time.
+	// together: all are opened once, and measured at the same time. Each is in a process of its
+	// own, or hardly loads the machine.
 	together
 	// caseByCase: each is opened, measured in all rounds, and closed, before the next is opened.
 	// Where reopened would take too long.
@@ -62,7 +63,8 @@ type Group struct {
 	Plot      string       // the plot that the figures go to; see plots.go
 }
 
-// A Claim is a figure that has a target: a ratio to a peer's, or a bound of its own.
+// A Claim is a figure that has a target: a ratio to a peer's, or a bound of its own. Without a
+// target it is a ratio that is published.
 type Claim struct {
 	Name   string
 	Ours   string  // default: the first case
@@ -70,7 +72,7 @@ type Claim struct {
 	Key    string  // which of the Extra figures; default: the value
 	Unit   string  // default: the group's
 	Bound  float64 // in the unit
-	Target float64 // of the ratio
+	Target float64 // of the ratio; 0: none
 	AtMost bool    // Target is the most that the ratio of ours to theirs may be; default: the least
 	OnTime bool    // it is met only if all that is due fires
 }

@@ -40,7 +40,7 @@ func (l *lab) groups() []Group {
 			list = append(list, l.hosts(n))
 		}
 	}
-	return list
+	return append(list, l.durable()...)
 }
 
 // on is a case of cycles on Redis.

@@ -15,7 +15,7 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == childFlag {
 		exit(child(os.Args[2]))
 	}
-	short := flag.Bool("short", false, "measure only what has a target, in less than a minute")
+	short := flag.Bool("short", false, "measure only what has a target, in a minute and a half")
 	results := flag.String("results", "", "write RESULTS.md and the plots to this `folder`")
 	only := flag.String("only", "", "measure the groups whose names match this `pattern`")
 	rounds := flag.Int("rounds", 7, "how often each case is measured")
@@ -64,9 +64,15 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 		l.postgres.admin.Close()
 		l.postgres.Close()
 	}()
+	groups := l.groups()
+	if folder != "" {
+		if err := whole(groups, only); err != nil {
+			return err
+		}
+	}
 	var all []Result
 	var failures []error
-	for _, g := range l.groups() {
+	for _, g := range groups {
 		if !only.MatchString(g.Name) {
 			continue
 		}
@@ -83,6 +89,9 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 			fmt.Fprintf(os.Stderr, "%s: %.1f s\n", g.Name, r.Took.Seconds())
 		}
 		for _, v := range r.Verdicts {
+			if v.Target == 0 {
+				continue
+			}
 			line, err := json.Marshal(v.rounded())
 			if err != nil {
 				return err
@@ -95,7 +104,7 @@ func run(full bool, folder string, only *regexp.Regexp, rounds int, profiles str
 	}
 	fmt.Fprintf(os.Stderr, "%d groups in %v\n", len(all), time.Since(began).Round(time.Second))
 	if folder != "" {
-		failures = append(failures, write(folder, all, l, began))
+		failures = append(failures, write(folder, all, occasion{began, l.warning(), machine(l)}))
 	}
 	return errors.Join(failures...)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"path/filepath"
@@ -28,7 +29,7 @@ type lines map[string][]point
 
 // plot writes those plots for which there are figures.
 func plot(folder string, all []Result) ([]plotted, error) {
-	byN, byHosts, byTimers := lines{}, lines{}, lines{}
+	byN, byHosts, byTimers, byTime := lines{}, lines{}, lines{}, lines{}
 	for _, r := range all {
 		for _, f := range r.Figures {
 			if strings.HasSuffix(f.Case, again) {
@@ -47,39 +48,51 @@ func plot(folder string, all []Result) ([]plotted, error) {
 				byTimers.add(strings.TrimSuffix(f.Case, ", metrics on"), number(after(r.Group.Name, ", ")), f.Value)
 			case "million":
 				byTimers.add("tickslot", 1_000_000, f.Extra["µs/fire"])
+			case "xmin":
+				for key, rate := range f.Extra {
+					if at, ok := strings.CutPrefix(key, byTimePrefix); ok {
+						byTime.add(f.Case, seconds(at), rate)
+					}
+				}
 			}
 		}
 	}
 	var list []plotted
 	for _, p := range []struct {
 		plotted
-		x, y  string
-		lines lines
+		x, y   string
+		lines  lines
+		linear bool
 	}{
-		{plotted{"An attempt by the number of slots", "n.svg"}, "slots of the timer (N)", "µs (p50), c=1", byN},
+		{plotted{"An attempt by the number of slots", "n.svg"}, "slots of the timer (N)", "µs (p50), c=1", byN, false},
 		{plotted{"An attempt by the number of hosts", "hosts.svg"}, "hosts that try each tick of one timer, N=5",
-			"µs CPU of Redis per attempt", byHosts},
+			"µs CPU of Redis per attempt", byHosts, false},
 		{plotted{"A fire by the number of timers", "timers.svg"}, "timers of one process, periods 1 to 10 s",
-			"µs CPU per fire", byTimers},
+			"µs CPU per fire", byTimers, false},
+		{plotted{fmt.Sprintf("%d runs/s beside a transaction that holds xmin", offeredRate), "xmin.svg"},
+			"seconds since it began", "runs/s", byTime, true},
 	} {
 		if len(p.lines) == 0 {
 			continue
 		}
-		if err := p.lines.draw(p.title, p.x, p.y, filepath.Join(folder, p.file)); err != nil {
+		if err := p.lines.draw(p.title, p.x, p.y, filepath.Join(folder, p.file), p.linear); err != nil {
 			return nil, err
 		}
 		list = append(list, p.plotted)
 	}
-	return list, nil
+	more, err := plotBars(folder, all)
+	return append(list, more...), err
 }
 
 func (l lines) add(name string, x float64, y spread) { l[name] = append(l[name], point{x, y}) }
 
-func (l lines) draw(title, x, y, file string) error {
+func (l lines) draw(title, x, y, file string, linear bool) error {
 	p := gonum.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	p.X.Scale, p.Y.Scale = gonum.LogScale{}, gonum.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = gonum.LogTicks{Prec: -1}, gonum.LogTicks{Prec: -1}
+	if !linear {
+		p.X.Scale, p.Y.Scale = gonum.LogScale{}, gonum.LogScale{}
+		p.X.Tick.Marker, p.Y.Tick.Marker = gonum.LogTicks{Prec: -1}, gonum.LogTicks{Prec: -1}
+	}
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Add(plotter.NewGrid())
 	for i, name := range slices.Sorted(maps.Keys(l)) {
@@ -102,14 +115,18 @@ func (l lines) draw(title, x, y, file string) error {
 		p.Add(line, dots, bars)
 		p.Legend.Add(name, line, dots)
 	}
-	// A log scale wants whole decades, and has no room for the legend otherwise.
-	p.Y.Min = math.Pow(10, math.Floor(math.Log10(p.Y.Min)))
-	p.Y.Max = math.Pow(10, math.Ceil(math.Log10(p.Y.Max))+1)
+	// A log scale wants whole decades. There has to be room for the legend.
+	if linear {
+		p.X.Min, p.Y.Min, p.Y.Max = 0, 0, 1.5*p.Y.Max
+	} else {
+		p.Y.Min, p.Y.Max = decade(p.Y.Min, math.Floor), 10*decade(p.Y.Max, math.Ceil)
+	}
 	return p.Save(18*vg.Centimeter, 11*vg.Centimeter, file)
 }
 
 type series struct {
 	plotter.XYs
+	plotter.XErrors
 	plotter.YErrors
 }
 
@@ -119,6 +136,12 @@ var digits = regexp.MustCompile(`\d+`)
 func number(text string) float64 {
 	n, _ := strconv.ParseFloat(digits.FindString(text), 64)
 	return n
+}
+
+// seconds of minutes:seconds.
+func seconds(text string) float64 {
+	minutes, rest, _ := strings.Cut(text, ":")
+	return 60*number(minutes) + number(rest)
 }
 
 func after(text, sep string) string {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -47,9 +46,9 @@ func (v Verdict) rounded() Verdict {
 func (r Result) table() string {
 	var b strings.Builder
 	if r.Err != nil {
-		return fmt.Sprintf("\n### %s\n\nIt failed: %v\n", r.Group.Name, r.Err)
+		return fmt.Sprintf("\n#### %s\n\nIt failed: %v\n", r.Group.Name, r.Err)
 	}
-	fmt.Fprintf(&b, "\n### %s\n\n%s; the median of %d rounds (least..greatest).\n\n", r.Group.Name, r.Group.Unit,
+	fmt.Fprintf(&b, "\n#### %s\n\n%s; the median of %d rounds (least..greatest).\n\n", r.Group.Name, r.Group.Unit,
 		r.Rounds)
 	columns := map[string]bool{}
 	for _, f := range r.Figures {
@@ -96,82 +95,39 @@ func (v Verdict) row() string {
 	if v.Note != "" {
 		met += ": " + v.Note
 	}
+	target := sign + " " + short(v.Target)
+	if v.Target == 0 {
+		target, met = "none", "–"
+	}
 	v = v.rounded()
-	return fmt.Sprintf("| %s | %s %s | %s: %s | %s (%s..%s) | %s %s | %s | %s |\n", v.Case, short(v.Tickslot), v.Unit,
+	return fmt.Sprintf("| %s | %s %s | %s: %s | %s (%s..%s) | %s | %s | %s |\n", v.Case, short(v.Tickslot), v.Unit,
 		v.Peer, short(v.PeerValue),
-		short(v.Ratio), short(v.Min), short(v.Max), sign, short(v.Target), met, short(v.Control))
+		short(v.Ratio), short(v.Min), short(v.Max), target, met, short(v.Control))
 }
 
-// settings of the rivals, as their documentation has them.
-const settings = `
-## Settings
-
-- Every pool of connections to Redis has 64; go-redis otherwise has its defaults, for rivals. The leases of all are 15 s long.
-- redsync: a ` + "`Mutex`" + ` per worker, kept; ` + "`TryLockContext`" + `, so that there is no retry.
-- bsm/redislock: no retry strategy and no metadata.
-- rueidislock: ` + "`KeyMajority: 1`" + ` (one server), ` + "`NoLoopTracking: true`" + `, ` + "`TryNextAfter`" + ` 1 s, as there is no next key.
-- etcd: embedded, one member, fsync on; one session, ` + "`TryLock`" + `. It makes durable what Redis does not.
-- asynq ` + "`x/rate`" + `: the newest version that the module proxy has, which insists on go-redis v8; its script with v9 stands beside it. A token is
-  taken for a task, so a real asynq server lends the contexts of tasks.
-- robfig/cron: its default chain (no wrappers), a schedule that delays by a period to the millisecond.
-- gocron: its defaults, ` + "`DurationJob`" + `.
-- naive loop: SET NX PX (Postgres: INSERT … ON CONFLICT … WHERE expired) for one slot after the other; the first ones are held, as it would hold them itself.
-- tickslot: a ` + "`dlock.Session`" + `, with everything that it does, on a ` + "`redislock.Store`" + ` with ` + "`PoolSize: 64`" + `; schedulers with a handler that counts.
-- Postgres: 16 workers and 16 connections on each side. tickslot has four stores of four, as on four hosts, and prepares nothing (so that any PgBouncer will do);
-  the naive loop has one pool, and pgx' default, statements that are prepared once.
-- Latency store by store: one caller, one of five slots with a tick; Redis keeps nothing on disk, Postgres writes each commit to it, MariaDB leaves
-  that to the system, SQLite (synchronous=NORMAL) writes at its checkpoints. "10 ms away" is a proxy on this machine that delays every chunk by 5 ms in each direction.
-- 64 due timers: the time until the last of 64 attempts that begin together has its answer, the median of the bursts of a window.
-`
-
 const about = `
+Written by ` + "`make bench`" + `, and the part about durable runs alone by ` + "`make bench-durable`" + `. Ratios count; absolute figures are of
+the machine that is named at the end of each part.
+
 All cases of a group are measured once per round, in rotated order, and a ratio is the median of the ratios within a round, with the
 least and the greatest. "Control" is tickslot beside itself, which would be 1 without noise. Client and servers share the machine, so
 round trips are cheaper here than over a network, and what saves them is understated. See doc.go.
 `
 
-func write(folder string, all []Result, l *lab, began time.Time) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# Results\n\nWritten by `make bench` on %s, in %v. Ratios count; absolute figures are of this "+
-		"machine.\n", began.UTC().Format("2006-01-02 15:04 UTC"), time.Since(began).Round(time.Second))
-	if l.load > float64(runtime.NumCPU())/2 {
-		fmt.Fprintf(&b, "\n**The machine was busy with something else: its load average was %.1f at the start. Take "+
-			"no figure from here; run it again.**\n", l.load)
+// warning says that the machine was busy; "": it was not.
+func (l *lab) warning() string {
+	if l.load <= float64(runtime.NumCPU())/2 {
+		return ""
 	}
-	b.WriteString(about)
-	b.WriteString("\n## Targets\n\n| what | tickslot | peer | ratio | target | met | control |\n" +
-		"|---|---|---|---|---|---|---|\n")
-	for _, r := range all {
-		for _, v := range r.Verdicts {
-			b.WriteString(v.row())
-		}
-	}
-	plots, err := plot(folder, all)
-	if err != nil {
-		return err
-	}
-	if len(plots) > 0 {
-		b.WriteString("\n## Plots\n\n")
-	}
-	for _, p := range plots {
-		fmt.Fprintf(&b, "![%s](%s)\n\n", p.title, p.file)
-	}
-	b.WriteString("## Groups\n")
-	for _, r := range all {
-		b.WriteString(r.table())
-	}
-	b.WriteString(settings)
-	b.WriteString("\n## Machine and versions\n\n")
-	for _, line := range machine(l) {
-		fmt.Fprintf(&b, "- %s\n", line)
-	}
-	return os.WriteFile(filepath.Join(folder, "RESULTS.md"), []byte(b.String()), 0o644)
+	return fmt.Sprintf("\n**The machine was busy with something else: its load average was %.1f at the start. Take "+
+		"no figure from here; run it again.**\n", l.load)
 }
 
 // rivals are the modules whose versions matter.
 var rivals = []string{"github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/bsm/redislock",
 	"github.com/redis/rueidis", "github.com/hibiken/asynq",
-	"github.com/hibiken/asynq/x", "github.com/go-redis/redis/v8", "github.com/go-co-op/gocron/v2",
+	"github.com/hibiken/asynq/x", "github.com/riverqueue/river", "github.com/go-redis/redis/v8",
+	"github.com/go-co-op/gocron/v2",
 	"github.com/robfig/cron/v3", "go.etcd.io/etcd/server/v3", "github.com/jackc/pgx/v5"}
 
 func machine(l *lab) []string {
@@ -212,12 +168,12 @@ func field(file, name string) string {
 	return ""
 }
 
-// load is the load average of the last minute; 0 where it is not known.
 func commit() string {
 	out, _ := exec.Command("git", "describe", "--always", "--dirty").Output()
 	return strings.TrimSpace(string(out))
 }
 
+// load is the load average of the last minute; 0 where it is not known.
 func load() float64 {
 	text, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(text), " ")

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// A runDatabase is where tickslot's durable runs are.
+type runDatabase interface {
+	store() (*durable.Store, error) // one more, as in another process
+	transact(func(durable.Tx) error) error
+	settle() error
+	count(query string) (int, error)
+	asked() (statements, trips int64, err error)
+	hold() (release func() error, err error)
+	close() error
+}
+
+// durableSide is tickslot's. What is not set is as by default.
+type durableSide struct {
+	open      func() (runDatabase, error)
+	config    durable.Config
+	handler   durable.HandlerOptions
+	schedules int // due in a long time
+}
+
+// durableFleet is a fleet of tickslot's workers.
+type durableFleet struct {
+	runDatabase
+	client  *durable.Store
+	workers []*durable.Worker
+	stop    context.CancelFunc
+	ended   chan error
+	running int
+}
+
+func (s durableSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
+	database, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	f := &durableFleet{runDatabase: database, ended: make(chan error, workers), stop: func() {}}
+	if err := f.fill(s, workers, places, work); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+func (f *durableFleet) fill(s durableSide, workers, places int, work func(due time.Time)) (err error) {
+	if f.client, err = f.store(); err != nil {
+		return err
+	}
+	if err := f.client.Migrate(ctx); err != nil {
+		return err
+	}
+	for range workers {
+		store, err := f.store()
+		if err != nil {
+			return err
+		}
+		config := s.config
+		config.MaxRuns, config.Logger = places, warnings
+		w := durable.NewWorker(store, config)
+		w.Handle("job", durable.JSON(func(_ context.Context, j job) error { work(j.at()); return nil }), s.handler)
+		for i := range s.schedules {
+			w.Schedule(fmt.Sprint("yearly-", i), "job", schedule.Cron("@yearly", ""), durable.ScheduleOptions{})
+		}
+		f.workers = append(f.workers, w)
+	}
+	return nil
+}
+
+func (f *durableFleet) start() error {
+	life, stop := context.WithCancel(ctx)
+	f.stop = stop
+	for _, w := range f.workers {
+		f.running++
+		go func() { f.ended <- w.Run(life) }()
+	}
+	return testkit.Poll(30*time.Second, "the workers", func(context.Context) error {
+		for _, w := range f.workers {
+			if err := w.Ready(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// queue triggers one run by itself, and many in transactions. Then it notifies.
+func (f *durableFleet) queue(due []time.Time) error {
+	var err error
+	if len(due) == 1 {
+		err = f.trigger(nil, due[0])
+	} else {
+		err = inBatches(due, func(part []time.Time) error {
+			return f.transact(func(tx durable.Tx) error {
+				for _, at := range part {
+					if err := f.trigger(tx, at); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return f.client.Notify(ctx)
+}
+
+func (f *durableFleet) trigger(tx durable.Tx, at time.Time) error {
+	payload, err := json.Marshal(jobDue(at))
+	if err != nil {
+		return err
+	}
+	var options durable.TriggerOptions
+	if at.After(time.Now()) {
+		options.RunAt = at
+	}
+	_, err = f.client.Trigger(ctx, tx, "job", payload, options)
+	return err
+}
+
+// done counts what has its attempt in the history.
+func (f *durableFleet) done() (int, error) {
+	return f.count("SELECT count(*) FROM tickslot_durable_runs AS r JOIN tickslot_durable_attempts AS a " +
+		"ON a.run_id = r.id WHERE r.state = 'succeeded' AND a.outcome = 'ok'")
+}
+
+func (f *durableFleet) close() (err error) {
+	f.stop()
+	for range f.running {
+		err = errors.Join(err, <-f.ended)
+	}
+	return errors.Join(err, f.runDatabase.close())
+}
+
+// runsOnPostgres is a database of the run's Postgres.
+type runsOnPostgres struct {
+	*pgDatabase
+	client *pgxpool.Pool // of the first store
+}
+
+func (p *postgresServer) runs(counted bool) func() (runDatabase, error) {
+	return func() (runDatabase, error) {
+		d, err := p.newDatabase(counted)
+		return &runsOnPostgres{pgDatabase: d}, err
+	}
+}
+
+func (d *runsOnPostgres) store() (*durable.Store, error) {
+	pool, err := d.pool()
+	if d.client == nil {
+		d.client = pool
+	}
+	return durable.Postgres(pool), err
+}
+
+func (d *runsOnPostgres) transact(f func(durable.Tx) error) error {
+	tx, err := d.client.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := f(durable.PgxTx(tx)); err != nil {
+		return errors.Join(err, tx.Rollback(ctx))
+	}
+	return tx.Commit(ctx)
+}
+
+// runsOnSQLite is a file in a folder of its own.
+type runsOnSQLite struct {
+	dir  string
+	dbs  []*sql.DB
+	only *durable.Store // of all workers and the client, so that Notify reaches them
+}
+
+func newRunsOnSQLite() (runDatabase, error) {
+	dir, err := os.MkdirTemp("", "tickslot-bench")
+	return &runsOnSQLite{dir: dir}, err
+}
+
+func (d *runsOnSQLite) open() (*sql.DB, error) {
+	file := url.URL{Scheme: "file", Path: filepath.Join(d.dir, "runs.db"),
+		RawQuery: "_pragma=synchronous(normal)&_pragma=busy_timeout(5000)&_txlock=immediate"}
+	db, err := sql.Open("sqlite", file.String())
+	if err == nil {
+		d.dbs = append(d.dbs, db)
+	}
+	return db, err
+}
+
+func (d *runsOnSQLite) store() (*durable.Store, error) {
+	if d.only == nil {
+		db, err := d.open()
+		if err != nil {
+			return nil, err
+		}
+		d.only = durable.SQLite(db)
+	}
+	return d.only, nil
+}
+
+func (d *runsOnSQLite) transact(f func(durable.Tx) error) error {
+	tx, err := d.dbs[0].BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := f(durable.SQLTx(tx)); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+func (d *runsOnSQLite) settle() error { return nil }
+
+func (d *runsOnSQLite) count(query string) (n int, err error) {
+	err = d.dbs[0].QueryRowContext(ctx, query).Scan(&n)
+	return n, err
+}
+
+func (d *runsOnSQLite) asked() (statements, trips int64, err error) { return 0, 0, errUncounted }
+
+func (d *runsOnSQLite) hold() (func() error, error) { return nil, errors.New("SQLite has no xmin") }
+
+func (d *runsOnSQLite) close() (err error) {
+	for _, db := range d.dbs {
+		err = errors.Join(err, db.Close())
+	}
+	return errors.Join(err, os.RemoveAll(d.dir))
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+// riverSide is River's. What is not set is as by default.
+type riverSide struct {
+	postgres *postgresServer
+	config   river.Config
+	counted  bool
+	periodic int // jobs that are due in a long time
+}
+
+// quick is what River's own benchmark has, because it performs "much better than the client's
+// default values": by default a client fetches every 100 ms at most.
+var quick = river.Config{FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond}
+
+// riverPlaces is how many workers a client of that benchmark has.
+const riverPlaces = 2000
+
+// riverFleet is a fleet of River's clients.
+type riverFleet struct {
+	*pgDatabase
+	client  *river.Client[pgx.Tx] // inserts only
+	workers []*river.Client[pgx.Tx]
+	running int
+}
+
+// riverWorker does the work.
+type riverWorker struct {
+	river.WorkerDefaults[job]
+	work func(due time.Time)
+}
+
+func (w *riverWorker) Work(_ context.Context, j *river.Job[job]) error {
+	w.work(j.Args.at())
+	return nil
+}
+
+func (s riverSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
+	database, err := s.postgres.newDatabase(s.counted)
+	if err != nil {
+		return nil, err
+	}
+	f := &riverFleet{pgDatabase: database}
+	if err := f.fill(s, workers, places, work); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+func (f *riverFleet) fill(s riverSide, workers, places int, work func(due time.Time)) (err error) {
+	migrator, err := rivermigrate.New(riverpgxv5.New(f.admin), &rivermigrate.Config{Logger: warnings})
+	if err != nil {
+		return err
+	}
+	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return err
+	}
+	open := func(config river.Config) (*river.Client[pgx.Tx], error) {
+		pool, err := f.pool()
+		if err != nil {
+			return nil, err
+		}
+		config.Logger = warnings
+		return river.NewClient(riverpgxv5.New(pool), &config)
+	}
+	if f.client, err = open(river.Config{FetchCooldown: s.config.FetchCooldown}); err != nil {
+		return err
+	}
+	for range workers {
+		config := s.config
+		config.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: places}}
+		config.Workers = river.NewWorkers()
+		river.AddWorker(config.Workers, &riverWorker{work: work})
+		for i := range s.periodic {
+			config.PeriodicJobs = append(config.PeriodicJobs, river.NewPeriodicJob(
+				river.PeriodicInterval(365*24*time.Hour), func() (river.JobArgs, *river.InsertOpts) {
+					return job{}, nil
+				}, &river.PeriodicJobOpts{ID: fmt.Sprint("yearly-", i)}))
+		}
+		client, err := open(config)
+		if err != nil {
+			return err
+		}
+		f.workers = append(f.workers, client)
+	}
+	return nil
+}
+
+func (f *riverFleet) start() error {
+	for _, w := range f.workers {
+		if err := w.Start(ctx); err != nil {
+			return err
+		}
+		f.running++
+	}
+	return nil
+}
+
+func (f *riverFleet) queue(due []time.Time) error {
+	if len(due) == 1 {
+		_, err := f.client.Insert(ctx, jobDue(due[0]), riverWhen(due[0]))
+		return err
+	}
+	return inBatches(due, func(part []time.Time) error {
+		var params []river.InsertManyParams
+		for _, at := range part {
+			params = append(params, river.InsertManyParams{Args: jobDue(at), InsertOpts: riverWhen(at)})
+		}
+		_, err := f.client.InsertMany(ctx, params)
+		return err
+	})
+}
+
+func riverWhen(at time.Time) *river.InsertOpts {
+	if !at.After(time.Now()) {
+		return nil
+	}
+	return &river.InsertOpts{ScheduledAt: at}
+}
+
+func (f *riverFleet) done() (int, error) {
+	return f.count("SELECT count(*) FROM river_job WHERE state = 'completed'")
+}
+
+func (f *riverFleet) close() (err error) {
+	limited, cancel := context.WithTimeout(ctx, childGrace)
+	defer cancel()
+	for _, w := range f.workers[:f.running] {
+		err = errors.Join(err, w.Stop(limited))
+	}
+	return errors.Join(err, f.pgDatabase.close())
+}

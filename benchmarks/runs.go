@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/riverqueue/river"
+
+	"github.com/tickslot/tickslot/durable"
+)
+
+// durablePlaces is how many runs a worker of tickslot has room for when it burns them down.
+const durablePlaces = 500
+
+// asynqPlaces is how many tasks a server of asynq then carries out at once.
+const asynqPlaces = 100
+
+// longPoll is longer than any library waits between two polls.
+const longPoll = 6500 * time.Millisecond
+
+const (
+	tickslotPostgres = "tickslot on Postgres"
+	tickslotSQLite   = "tickslot on SQLite"
+)
+
+// durableName is how the names of the groups about durable runs begin.
+const durableName = "durable: "
+
+// durable are the groups about durable runs.
+func (l *lab) durable() []Group {
+	list := []Group{l.burnDown(), l.triggered(), l.ahead(), l.slots(), l.horizon()}
+	if l.full {
+		list = append(list, l.quiet())
+	}
+	for i := range list {
+		list[i].Name = durableName + list[i].Name
+	}
+	return list
+}
+
+func (l *lab) onPostgres() durableSide { return durableSide{open: l.postgres.runs(false)} }
+
+func onSQLiteFile() durableSide { return durableSide{open: newRunsOnSQLite} }
+
+func (l *lab) river(config river.Config) side {
+	return riverSide{postgres: l.postgres, config: config}.fleet
+}
+
+func (l *lab) tasks(config asynq.Config) side { return asynqSide{redis: l.redis, config: config}.fleet }
+
+// rounds is how often groups whose windows are long are measured.
+func (l *lab) rounds(full int) int {
+	if l.full {
+		return full
+	}
+	return 1
+}
+
+func (l *lab) burnDown() Group {
+	const workers = 2
+	jobs := workers * 1_000
+	if l.full {
+		jobs = workers * 20_000
+	}
+	return Group{
+		Name: fmt.Sprintf("%d no-ops, %d workers, with history", jobs, workers), Unit: "runs/s", Sharing: reopened,
+		Rounds: l.rounds(3), Plot: "runs",
+		Cases: []Case{
+			burnsDown(tickslotPostgres, l.onPostgres().fleet, workers, durablePlaces, jobs),
+			burnsDown("River", l.river(quick), workers, riverPlaces, jobs),
+			burnsDown("asynq, nothing on disk", l.tasks(asynq.Config{}), workers, asynqPlaces, jobs),
+			burnsDown(tickslotSQLite, onSQLiteFile().fleet, workers, durablePlaces, jobs),
+			fullOnly(burnsDown("tickslot on Postgres, 16 runs per worker", l.onPostgres().fleet, workers,
+				durable.DefaultMaxRuns, jobs)),
+			fullOnly(burnsDown("asynq, each write synced", asynqSide{}.fleet, workers, asynqPlaces, jobs)),
+		},
+		Claims: []Claim{
+			{Name: "no-op runs/s with history", Bound: 2000, Target: 1},
+			{Name: "no-op runs/s with history beside River", Peer: "River"},
+			{Name: "no-op runs/s with history beside asynq", Peer: "asynq, nothing on disk"},
+		},
+	}
+}
+
+const startUnit = "ms (p99)"
+
+// startClaim is about both groups of starts.
+func startClaims(what string) []Claim {
+	return []Claim{
+		{Name: what, Bound: 50, Target: 1, AtMost: true},
+		{Name: what + ", on SQLite", Ours: tickslotSQLite, Bound: 50, Target: 1, AtMost: true},
+	}
+}
+
+func (l *lab) triggered() Group {
+	return Group{
+		Name: "start of runs that are triggered one by one", Unit: startUnit, Less: true, Sharing: caseByCase,
+		Window: l.window(1500*time.Millisecond, 15*time.Second), Rounds: l.rounds(3), Plot: "triggered",
+		NoControl: !l.full,
+		Cases:     l.startCases(0),
+		Claims:    startClaims("p99 from trigger to start"),
+	}
+}
+
+func (l *lab) ahead() Group {
+	return Group{
+		Name: "start of runs that are scheduled ahead", Unit: startUnit, Less: true, Sharing: together,
+		Window: l.window(2*time.Second, 30*time.Second), Rounds: l.rounds(3), Plot: "ahead", NoControl: true,
+		Cases:  l.startCases(l.window(time.Second, longPoll)),
+		Claims: startClaims("p99 from due to start"),
+	}
+}
+
+// startCases are the same for both: with the defaults, and, of rivals, also with what makes them
+// quicker.
+func (l *lab) startCases(ahead time.Duration) []Case {
+	often := asynq.Config{TaskCheckInterval: 10 * time.Millisecond, DelayedTaskCheckInterval: 10 * time.Millisecond}
+	return []Case{
+		startsOf(tickslotPostgres, l.onPostgres().fleet, ahead),
+		startsOf(tickslotSQLite, onSQLiteFile().fleet, ahead),
+		fullOnly(startsOf("River, its defaults", l.river(river.Config{}), ahead)),
+		fullOnly(startsOf("River, fetches every 2 ms", l.river(quick), ahead)),
+		fullOnly(startsOf("asynq, its defaults", l.tasks(asynq.Config{}), ahead)),
+		fullOnly(startsOf("asynq, looks every 10 ms", l.tasks(often), ahead)),
+	}
+}
+
+func (l *lab) slots() Group {
+	perHandler, overAll, both := l.onPostgres(), l.onPostgres(), onSQLiteFile()
+	perHandler.handler.MaxConcurrency, overAll.config.MaxActive = slotLimit, slotLimit
+	both.handler.MaxConcurrency, both.config.MaxActive = slotLimit, slotLimit
+	return Group{
+		Name: fmt.Sprintf("slots in use, limit %d, %d workers with room for %d, jobs of %v to %v", slotLimit,
+			slotWorkers, slotPlaces, shortestJob, longestJob), Unit: "% of the slots", Sharing: caseByCase,
+		Window: l.window(1500*time.Millisecond, 15*time.Second), Rounds: l.rounds(3), NoControl: true, Plot: "slots",
+		Cases: []Case{
+			slotsOf("tickslot, MaxConcurrency", perHandler.fleet),
+			slotsOf("tickslot, MaxActive", overAll.fleet),
+			fullOnly(slotsOf("tickslot on SQLite, both limits", both.fleet)),
+			fullOnly(slotsOf("tickslot, no limit in the fleet", l.onPostgres().fleet)),
+			fullOnly(slotsOf("River, no limit in the fleet", l.river(river.Config{}))),
+			fullOnly(slotsOf("River, no limit, fetches every 2 ms", l.river(quick))),
+			fullOnly(slotsOf("asynq, no limit in the fleet", l.tasks(asynq.Config{}))),
+		},
+		Claims: []Claim{
+			{Name: "slots in use, MaxConcurrency", Bound: 95, Target: 1},
+			{Name: "slots in use, MaxActive", Ours: "tickslot, MaxActive", Bound: 95, Target: 1},
+		},
+	}
+}
+
+func (l *lab) horizon() Group {
+	ours := l.onPostgres()
+	const held = ", xmin held"
+	return Group{
+		Name: fmt.Sprintf("%d runs/s, an old transaction holds xmin", offeredRate), Unit: "runs/s", Sharing: reopened,
+		Window: l.window(3*time.Second, 3*time.Minute), Rounds: 1, NoControl: true, Plot: "xmin",
+		Cases: []Case{
+			horizonOf("tickslot", ours.fleet, false),
+			horizonOf("tickslot"+held, ours.fleet, true),
+			fullOnly(horizonOf("River", l.river(quick), false)),
+			fullOnly(horizonOf("River"+held, l.river(quick), true)),
+		},
+		Claims: []Claim{{Name: fmt.Sprintf("%d runs/s with xmin held", offeredRate), Ours: "tickslot" + held,
+			Peer: "tickslot", Target: 0.65}},
+	}
+}
+
+func (l *lab) quiet() Group {
+	return Group{
+		Name: fmt.Sprintf("%d idle workers with %d schedules", quietWorkers, quietSchedules),
+		Unit: "statements/min", Less: true, Sharing: together, Window: 2 * time.Minute, Rounds: 1, NoControl: true,
+		Cases: []Case{
+			quietOf(tickslotPostgres, durableSide{open: l.postgres.runs(true), schedules: quietSchedules}.fleet),
+			quietOf("River", riverSide{postgres: l.postgres, counted: true, periodic: quietSchedules}.fleet),
+			quietOf("asynq, no schedules (commands of Redis)", l.tasks(asynq.Config{})),
+		},
+	}
+}

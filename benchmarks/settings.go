@@ -1,0 +1,42 @@
+package main
+
+// settings of the rivals, as their documentation has them.
+const settings = `- Every pool of connections to Redis has 64; go-redis otherwise has its defaults, for rivals. The leases of all are 15 s long.
+- redsync: a ` + "`Mutex`" + ` per worker, kept; ` + "`TryLockContext`" + `, so that there is no retry.
+- bsm/redislock: no retry strategy and no metadata.
+- rueidislock: ` + "`KeyMajority: 1`" + ` (one server), ` + "`NoLoopTracking: true`" + `, ` + "`TryNextAfter`" + ` 1 s, as there is no next key.
+- etcd: embedded, one member, fsync on; one session, ` + "`TryLock`" + `. It makes durable what Redis does not.
+- asynq ` + "`x/rate`" + `: the newest version that the module proxy has, which insists on go-redis v8; its script with v9 stands beside it. A token is
+  taken for a task, so a real asynq server lends the contexts of tasks.
+- robfig/cron: its default chain (no wrappers), a schedule that delays by a period to the millisecond.
+- gocron: its defaults, ` + "`DurationJob`" + `.
+- naive loop: SET NX PX (Postgres: INSERT … ON CONFLICT … WHERE expired) for one slot after the other; the first ones are held, as it would hold them itself.
+- tickslot: a ` + "`dlock.Session`" + `, with everything that it does, on a ` + "`redislock.Store`" + ` with ` + "`PoolSize: 64`" + `; schedulers with a handler that counts.
+- Postgres: 16 workers and 16 connections on each side. tickslot has four stores of four, as on four hosts, and prepares nothing (so that any PgBouncer will do);
+  the naive loop has one pool, and pgx' default, statements that are prepared once.
+- Latency store by store: one caller, one of five slots with a tick; Redis keeps nothing on disk, Postgres writes each commit to it, MariaDB leaves
+  that to the system, SQLite (synchronous=NORMAL) writes at its checkpoints. "10 ms away" is a proxy on this machine that delays every chunk by 5 ms in each direction.
+- 64 due timers: the time until the last of 64 attempts that begin together has its answer, the median of the bursts of a window.
+`
+
+// durableSettings are those of the part about durable runs.
+const durableSettings = `- Each fleet has a database of its own on the one Postgres of the run (its defaults: fsync on, 128 MB of shared buffers), a file (SQLite,
+  WAL, synchronous=NORMAL) or a database of the one Redis. Its workers are goroutines of one process, each with a pool of 10 connections of its own, as in
+  processes of their own; those on SQLite share theirs. Statements are prepared, as pgx does by default. The payload is a number in JSON, on all sides.
+- History: tickslot keeps the run and a row for each attempt (7 days), River the job (24 h), asynq the task (` + "`Retention(24h)`" + `). All of them are counted in the
+  database before the clock stops. It starts with the first job, so that it does not matter how long a library takes to start.
+- tickslot: its defaults, but for ` + "`MaxRuns`" + `: 500 for no-ops, 16 for starts, 10 for slots, 50 for the steady load. A client triggers in its own transaction, or
+  one by one without, and calls ` + "`Notify`" + ` after that.
+- River OSS: what its own benchmark has, as that is "much better than the client's default values": ` + "`FetchCooldown`" + ` 2 ms, ` + "`FetchPollInterval`" + ` 20 ms, and for
+  no-ops ` + "`MaxWorkers`" + ` 2,000; with "its defaults" 100 ms and 1 s. ` + "`Insert`" + ` for one job, ` + "`InsertMany`" + ` for many; it notifies in the same transaction. It has no
+  limit over the fleet (that is in River Pro), so its share of slots is that of four clients without one.
+- asynq: ` + "`Concurrency`" + ` 100 for no-ops, else as the others. Its Redis keeps nothing on disk, or syncs each write where that is said. With its defaults a server that
+  has found nothing looks again after a second, and for tasks of the future every 5 s; its instants are whole seconds, so its jobs are due at one. No limit over the fleet.
+- Starts: two workers; jobs come every 25 ms on average; those that are scheduled ahead are queued 6.5 s before the first is due, which is longer than
+  any library waits between two polls.
+- Slots: the replay of riverqueue/river#1145, where River Pro fell from 33,000 to 17,000 jobs of 5 s per hour when four clients with ten workers each got a limit
+  of 40. Here jobs take 100 to 500 ms, so that what is lost between two jobs counts more. Jobs always wait. The value is the time in handlers, of all that 40 slots have.
+- xmin: a transaction of level REPEATABLE READ has a snapshot and does nothing, for as long as the case is measured. Four clients queue 10 jobs every 50 ms each, for four
+  workers with room for 50; "/s by 1:00" is the rate of the half minute before. The "dead rows" are those of all tables of the database at the end.
+- Idle: defaults, 1,000 schedules of a year on each worker; a proxy counts what is executed, with BEGIN, COMMIT and settings, and how often a client waits for an answer.
+`

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// starts is how long after a job is due its handler starts. The value is the 99th percentile in ms.
+type starts struct {
+	fleet
+	late  chan time.Duration
+	ahead time.Duration // all are queued so long before the first is due; 0: one by one, when they are due
+	warm  bool          // each connection has been used
+}
+
+const (
+	// between is how much time there is between two jobs, on average.
+	between = 25 * time.Millisecond
+	// longestLate ends a fleet that forgets jobs.
+	longestLate = 30 * time.Second
+	// startPlaces is how many jobs a worker has room for, where that does not matter.
+	startPlaces = 16
+)
+
+// startsOf is a case with two workers.
+func startsOf(name string, s side, ahead time.Duration) Case {
+	return Case{Name: name, Open: func() (runner, error) {
+		m := &starts{ahead: ahead, late: make(chan time.Duration, batches)}
+		var err error
+		if m.fleet, err = s(2, startPlaces, func(due time.Time) { m.late <- time.Since(due) }); err != nil {
+			return nil, err
+		}
+		if err := m.start(); err != nil {
+			return nil, errors.Join(err, m.close())
+		}
+		return m, nil
+	}}
+}
+
+func (m *starts) measure(window time.Duration) (sample, error) {
+	if !m.warm {
+		m.warm = true
+		if _, err := m.collect(atOnceDue(1)); err != nil {
+			return sample{}, err
+		}
+	}
+	var late []time.Duration
+	var err error
+	if m.ahead > 0 {
+		late, err = m.collect(within(time.Now().Add(m.ahead), window))
+	} else {
+		for began := time.Now(); err == nil && time.Since(began) < window; time.Sleep(rand.N(2 * between)) {
+			var one []time.Duration
+			one, err = m.collect(atOnceDue(1))
+			late = append(late, one...)
+		}
+	}
+	if err != nil {
+		return sample{}, err
+	}
+	slices.Sort(late)
+	ms := func(q float64) float64 { return late[int(q*float64(len(late)-1))].Seconds() * 1e3 }
+	return sample{Value: ms(0.99), Did: float64(len(late)), Extra: map[string]float64{"p50 ms": ms(0.5),
+		"p90 ms": ms(0.9), "p99 ms": ms(0.99), "max ms": ms(1), "jobs": float64(len(late))}}, nil
+}
+
+// within are instants at random within a window.
+func within(from time.Time, window time.Duration) []time.Time {
+	due := make([]time.Time, max(1, int(window/between)))
+	for i := range due {
+		due[i] = from.Add(rand.N(window))
+	}
+	return due
+}
+
+// collect queues jobs, and returns how late each has started.
+func (m *starts) collect(due []time.Time) (late []time.Duration, err error) {
+	if err := m.queue(due); err != nil {
+		return nil, err
+	}
+	last := slices.MaxFunc(due, time.Time.Compare)
+	overdue := time.After(time.Until(last) + longestLate)
+	for range due {
+		select {
+		case d := <-m.late:
+			late = append(late, d)
+		case <-overdue:
+			return nil, fmt.Errorf("%d of %d jobs were started", len(late), len(due))
+		}
+	}
+	return late, nil
+}

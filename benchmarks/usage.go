@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// usage counts the jobs that are being carried out, and for how long.
+type usage struct {
+	mu    sync.Mutex
+	busy  time.Duration // of all jobs up to at
+	at    time.Time
+	now   int
+	most  int
+	began int // jobs
+}
+
+// change notes that so many jobs more go on, and returns how long all have taken.
+func (u *usage) change(by int) (busy time.Duration, at time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	at = time.Now()
+	u.busy += time.Duration(u.now) * at.Sub(u.at)
+	u.now, u.at = u.now+by, at
+	u.most = max(u.most, u.now)
+	u.began += max(0, by)
+	return u.busy, at
+}
+
+// slots is which share of the slots that a fleet has is in use while more jobs wait than there are
+// slots. It is what riverqueue/river#1145 reports: four clients with ten workers each, whose
+// throughput fell to half when they got a limit of 40 for all.
+type slots struct {
+	fleet
+	use    *usage
+	queued int
+	limit  int
+}
+
+const (
+	slotLimit   = 40
+	slotWorkers = 4
+	slotPlaces  = slotLimit / slotWorkers
+	// A job sleeps for that long.
+	shortestJob = 100 * time.Millisecond
+	longestJob  = 500 * time.Millisecond
+	// slotWarmUp is how long a fleet works before it is measured.
+	slotWarmUp = time.Second
+)
+
+// slotsOf is a case of such a fleet.
+func slotsOf(name string, s side) Case {
+	return Case{Name: name, Open: func() (runner, error) {
+		m := &slots{use: &usage{at: time.Now()}, limit: slotLimit}
+		var err error
+		m.fleet, err = s(slotWorkers, slotPlaces, func(time.Time) {
+			m.use.change(1)
+			time.Sleep(shortestJob + rand.N(longestJob-shortestJob))
+			m.use.change(-1)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err = m.backlog(slotWarmUp); err == nil {
+			err = m.start()
+		}
+		if err != nil {
+			return nil, errors.Join(err, m.close())
+		}
+		time.Sleep(slotWarmUp)
+		return m, nil
+	}}
+}
+
+// backlog queues more than can be done within a time.
+func (m *slots) backlog(d time.Duration) error {
+	n := 2*m.limit + int(1.5*float64(m.limit)*d.Seconds()/((shortestJob+longestJob)/2).Seconds())
+	m.queued += n
+	return m.queue(atOnceDue(n))
+}
+
+func (m *slots) measure(window time.Duration) (sample, error) {
+	if err := m.backlog(window); err != nil {
+		return sample{}, err
+	}
+	m.use.mu.Lock()
+	m.use.most = 0
+	first := m.use.began
+	m.use.mu.Unlock()
+	before, began := m.use.change(0)
+	time.Sleep(window)
+	after, ended := m.use.change(0)
+	m.use.mu.Lock()
+	all, most := m.use.began, m.use.most
+	m.use.mu.Unlock()
+	switch {
+	case m.queued-all < m.limit:
+		return sample{}, fmt.Errorf("only %d jobs were left", m.queued-all)
+	case most > m.limit:
+		return sample{}, fmt.Errorf("%d jobs went on at once, and the limit is %d", most, m.limit)
+	}
+	elapsed := ended.Sub(began).Seconds()
+	return sample{Value: 100 * (after - before).Seconds() / elapsed / float64(m.limit), Did: float64(all - first),
+		Extra: map[string]float64{"jobs/s": float64(all-first) / elapsed, "most at once": float64(most)}}, nil
+}
