@@ -17,11 +17,11 @@ test-long: ## run the long proofs, which make test leaves out, and all tests of 
 short: ## run the short tests of the core 20 times under -race
 	go test -race -gcflags=modernc.org/...=-race=false -short -count=20 -timeout 60m ./dlock/... ./timer/... ./health/...
 
-bench: ## measure tickslot beside every rival: 50 minutes, writes benchmarks/RESULTS.md and its plots
+bench: ## measure tickslot beside every rival: an hour, writes benchmarks/RESULTS.md and its plots
 	@sh scripts/servers.sh
 	cd benchmarks && go run . -results .
 
-bench-durable: ## the part of it about durable runs: half an hour, leaves the rest of RESULTS.md as it is
+bench-durable: ## the part of it about durable runs: 35 minutes, leaves the rest of RESULTS.md as it is
 	@sh scripts/servers.sh
 	cd benchmarks && go run . -only '^durable' -results .
 

@@ -22,6 +22,7 @@ var barred = map[string]struct {
 	"runs":      {plotted{"No-ops with history", "runs.svg"}, false},
 	"triggered": {plotted{"From the trigger of a run to its start", "triggered.svg"}, true},
 	"ahead":     {plotted{"From the instant for which a run is scheduled to its start", "ahead.svg"}, true},
+	"ticks":     {plotted{"From the tick of a schedule to the start of its run", "ticks.svg"}, true},
 	"slots":     {plotted{"Slots in use", "slots.svg"}, false},
 }
 

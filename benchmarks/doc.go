@@ -2,7 +2,7 @@
 // on servers that it starts itself.
 //
 //	go run . -short            one line of JSON per claim, in a minute and a half (make bench-short)
-//	go run . -results .        RESULTS.md and the plots, in less than an hour (make bench)
+//	go run . -results .        RESULTS.md and the plots, in an hour (make bench)
 //	go run . -only '^durable' -results .    one part of them: the other part stays (make bench-durable)
 //	go run . -only mutex       the groups whose names match
 //	go run . -only mutex -profile DIR    and CPU profiles of tickslot's part

@@ -35,6 +35,7 @@ type durableSide struct {
 	config    durable.Config
 	handler   durable.HandlerOptions
 	schedules int // due in a long time
+	ticking   int // schedules that are due each second, spread over it
 }
 
 // durableFleet is a fleet of tickslot's workers.
@@ -75,6 +76,10 @@ func (f *durableFleet) fill(s durableSide, workers, places int, work func(due ti
 		config.MaxRuns, config.Logger = places, warnings
 		w := durable.NewWorker(store, config)
 		w.Handle("job", durable.JSON(func(_ context.Context, j job) error { work(j.at()); return nil }), s.handler)
+		w.Handle("tick", func(_ context.Context, run *durable.Run) error { work(run.DueAt); return nil }, s.handler)
+		for i := range s.ticking {
+			w.Schedule(fmt.Sprint("secondly-", i), "tick", schedule.Every(time.Second), durable.ScheduleOptions{})
+		}
 		for i := range s.schedules {
 			w.Schedule(fmt.Sprint("yearly-", i), "job", schedule.Cron("@yearly", ""), durable.ScheduleOptions{})
 		}

@@ -18,6 +18,7 @@ type riverSide struct {
 	config   river.Config
 	counted  bool
 	periodic int // jobs that are due in a long time
+	ticking  int // jobs that are due each second, spread over it
 }
 
 // quick is what River's own benchmark has, because it performs "much better than the client's
@@ -42,8 +43,28 @@ type riverWorker struct {
 }
 
 func (w *riverWorker) Work(_ context.Context, j *river.Job[job]) error {
-	w.work(j.Args.at())
+	due := j.Args.at()
+	if j.Args.Due == 0 { // it is periodic
+		due = j.ScheduledAt
+	}
+	w.work(due)
 	return nil
+}
+
+// secondly is due each second, so long after a full one.
+type secondly time.Duration
+
+func (s secondly) Next(now time.Time) time.Time {
+	next := now.Truncate(time.Second).Add(time.Duration(s))
+	if !next.After(now) {
+		next = next.Add(time.Second)
+	}
+	return next
+}
+
+func periodicJob(s river.PeriodicSchedule, id string) *river.PeriodicJob {
+	return river.NewPeriodicJob(s, func() (river.JobArgs, *river.InsertOpts) { return job{}, nil },
+		&river.PeriodicJobOpts{ID: id})
 }
 
 func (s riverSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
@@ -82,11 +103,13 @@ func (f *riverFleet) fill(s riverSide, workers, places int, work func(due time.T
 		config.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: places}}
 		config.Workers = river.NewWorkers()
 		river.AddWorker(config.Workers, &riverWorker{work: work})
+		for i := range s.ticking {
+			config.PeriodicJobs = append(config.PeriodicJobs, periodicJob(
+				secondly(time.Second*time.Duration(i)/time.Duration(s.ticking)), fmt.Sprint("secondly-", i)))
+		}
 		for i := range s.periodic {
-			config.PeriodicJobs = append(config.PeriodicJobs, river.NewPeriodicJob(
-				river.PeriodicInterval(365*24*time.Hour), func() (river.JobArgs, *river.InsertOpts) {
-					return job{}, nil
-				}, &river.PeriodicJobOpts{ID: fmt.Sprint("yearly-", i)}))
+			config.PeriodicJobs = append(config.PeriodicJobs, periodicJob(river.PeriodicInterval(365*24*time.Hour),
+				fmt.Sprint("yearly-", i)))
 		}
 		client, err := open(config)
 		if err != nil {

@@ -29,7 +29,7 @@ const durableName = "durable: "
 
 // durable are the groups about durable runs.
 func (l *lab) durable() []Group {
-	list := []Group{l.burnDown(), l.triggered(), l.ahead(), l.slots(), l.horizon()}
+	list := []Group{l.burnDown(), l.triggered(), l.ahead(), l.ticks(), l.slots(), l.horizon()}
 	if l.full {
 		list = append(list, l.quiet())
 	}
@@ -83,9 +83,7 @@ func (l *lab) burnDown() Group {
 	}
 }
 
-const startUnit = "ms (p99)"
-
-// startClaim is about both groups of starts.
+// startClaims are about groups of starts.
 func startClaims(what string) []Claim {
 	return []Claim{
 		{Name: what, Bound: 50, Target: 1, AtMost: true},
@@ -93,37 +91,49 @@ func startClaims(what string) []Claim {
 	}
 }
 
-func (l *lab) triggered() Group {
-	return Group{
-		Name: "start of runs that are triggered one by one", Unit: startUnit, Less: true, Sharing: caseByCase,
-		Window: l.window(1500*time.Millisecond, 15*time.Second), Rounds: l.rounds(3), Plot: "triggered",
-		NoControl: !l.full,
-		Cases:     l.startCases(0),
-		Claims:    startClaims("p99 from trigger to start"),
+// starts is a group of them: with the defaults, and, of rivals, also with what makes them quicker.
+func (l *lab) starts(how occurrence) Group {
+	ours, onSQLite := l.onPostgres(), onSQLiteFile()
+	slow, often := riverSide{postgres: l.postgres}, riverSide{postgres: l.postgres, config: quick}
+	if how.ticks {
+		const each = int(time.Second / between)
+		ours.ticking, onSQLite.ticking, slow.ticking, often.ticking = each, each, each, each
 	}
+	g := Group{
+		Unit: "ms (p99)", Less: true, Sharing: caseByCase, Rounds: l.rounds(3), NoControl: !l.full,
+		Window: l.window(1200*time.Millisecond, 10*time.Second),
+		Cases: []Case{
+			startsOf(tickslotPostgres, ours.fleet, how),
+			startsOf(tickslotSQLite, onSQLite.fleet, how),
+			fullOnly(startsOf("River, its defaults", slow.fleet, how)),
+			fullOnly(startsOf("River, fetches every 2 ms", often.fleet, how)),
+		},
+	}
+	if !how.ticks { // asynq does not tell a task when it was due
+		looks := asynq.Config{TaskCheckInterval: 10 * time.Millisecond, DelayedTaskCheckInterval: 10 * time.Millisecond}
+		g.Cases = append(g.Cases, fullOnly(startsOf("asynq, its defaults", l.tasks(asynq.Config{}), how)),
+			fullOnly(startsOf("asynq, looks every 10 ms", l.tasks(looks), how)))
+	}
+	return g
+}
+
+func (l *lab) triggered() Group {
+	g := l.starts(occurrence{})
+	g.Name, g.Plot, g.Claims = "start of runs that are triggered one by one", "triggered",
+		startClaims("p99 from trigger to start")
+	return g
 }
 
 func (l *lab) ahead() Group {
-	return Group{
-		Name: "start of runs that are scheduled ahead", Unit: startUnit, Less: true, Sharing: together,
-		Window: l.window(2*time.Second, 30*time.Second), Rounds: l.rounds(3), Plot: "ahead", NoControl: true,
-		Cases:  l.startCases(l.window(time.Second, longPoll)),
-		Claims: startClaims("p99 from due to start"),
-	}
+	g := l.starts(occurrence{ahead: l.window(time.Second, longPoll)})
+	g.Name, g.Plot, g.Claims = "start of runs that are scheduled ahead", "ahead", startClaims("p99 from due to start")
+	return g
 }
 
-// startCases are the same for both: with the defaults, and, of rivals, also with what makes them
-// quicker.
-func (l *lab) startCases(ahead time.Duration) []Case {
-	often := asynq.Config{TaskCheckInterval: 10 * time.Millisecond, DelayedTaskCheckInterval: 10 * time.Millisecond}
-	return []Case{
-		startsOf(tickslotPostgres, l.onPostgres().fleet, ahead),
-		startsOf(tickslotSQLite, onSQLiteFile().fleet, ahead),
-		fullOnly(startsOf("River, its defaults", l.river(river.Config{}), ahead)),
-		fullOnly(startsOf("River, fetches every 2 ms", l.river(quick), ahead)),
-		fullOnly(startsOf("asynq, its defaults", l.tasks(asynq.Config{}), ahead)),
-		fullOnly(startsOf("asynq, looks every 10 ms", l.tasks(often), ahead)),
-	}
+func (l *lab) ticks() Group {
+	g := l.starts(occurrence{ticks: true})
+	g.Name, g.Plot, g.Claims = "start of the runs of schedules", "ticks", startClaims("p99 from tick to start")
+	return g
 }
 
 func (l *lab) slots() Group {
@@ -133,7 +143,7 @@ func (l *lab) slots() Group {
 	return Group{
 		Name: fmt.Sprintf("slots in use, limit %d, %d workers with room for %d, jobs of %v to %v", slotLimit,
 			slotWorkers, slotPlaces, shortestJob, longestJob), Unit: "% of the slots", Sharing: caseByCase,
-		Window: l.window(1500*time.Millisecond, 15*time.Second), Rounds: l.rounds(3), NoControl: true, Plot: "slots",
+		Window: l.window(1200*time.Millisecond, 15*time.Second), Rounds: l.rounds(3), NoControl: true, Plot: "slots",
 		Cases: []Case{
 			slotsOf("tickslot, MaxConcurrency", perHandler.fleet),
 			slotsOf("tickslot, MaxActive", overAll.fleet),
@@ -155,7 +165,7 @@ func (l *lab) horizon() Group {
 	const held = ", xmin held"
 	return Group{
 		Name: fmt.Sprintf("%d runs/s, an old transaction holds xmin", offeredRate), Unit: "runs/s", Sharing: reopened,
-		Window: l.window(3*time.Second, 3*time.Minute), Rounds: 1, NoControl: true, Plot: "xmin",
+		Window: l.window(2*time.Second, 3*time.Minute), Rounds: 1, NoControl: true, Plot: "xmin",
 		Cases: []Case{
 			horizonOf("tickslot", ours.fleet, false),
 			horizonOf("tickslot"+held, ours.fleet, true),

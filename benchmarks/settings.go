@@ -32,8 +32,9 @@ const durableSettings = `- Each fleet has a database of its own on the one Postg
   limit over the fleet (that is in River Pro), so its share of slots is that of four clients without one.
 - asynq: ` + "`Concurrency`" + ` 100 for no-ops, else as the others. Its Redis keeps nothing on disk, or syncs each write where that is said. With its defaults a server that
   has found nothing looks again after a second, and for tasks of the future every 5 s; its instants are whole seconds, so its jobs are due at one. No limit over the fleet.
-- Starts: two workers; jobs come every 25 ms on average; those that are scheduled ahead are queued 6.5 s before the first is due, which is longer than
-  any library waits between two polls.
+- Starts: two workers; jobs come every 25 ms on average. The time is that from before the call that triggers a job, or from the instant for which it was scheduled,
+  until its handler begins. Those that are scheduled ahead are queued 6.5 s before the first is due, which is longer than any library waits between two polls. There
+  are 40 schedules of a second, spread over it.
 - Slots: the replay of riverqueue/river#1145, where River Pro fell from 33,000 to 17,000 jobs of 5 s per hour when four clients with ten workers each got a limit
   of 40. Here jobs take 100 to 500 ms, so that what is lost between two jobs counts more. Jobs always wait. The value is the time in handlers, of all that 40 slots have.
 - xmin: a transaction of level REPEATABLE READ has a snapshot and does nothing, for as long as the case is measured. Four clients queue 10 jobs every 50 ms each, for four

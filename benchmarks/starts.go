@@ -11,9 +11,15 @@ import (
 // starts is how long after a job is due its handler starts. The value is the 99th percentile in ms.
 type starts struct {
 	fleet
-	late  chan time.Duration
+	how  occurrence
+	late chan time.Duration
+	warm bool // each connection has been used
+}
+
+// An occurrence says how the jobs come to be.
+type occurrence struct {
+	ticks bool          // by schedules that are due each second
 	ahead time.Duration // all are queued so long before the first is due; 0: one by one, when they are due
-	warm  bool          // each connection has been used
 }
 
 const (
@@ -21,14 +27,16 @@ const (
 	between = 25 * time.Millisecond
 	// longestLate ends a fleet that forgets jobs.
 	longestLate = 30 * time.Second
+	// tickWarmUp is how long schedules tick before they are measured.
+	tickWarmUp = time.Second
 	// startPlaces is how many jobs a worker has room for, where that does not matter.
 	startPlaces = 16
 )
 
 // startsOf is a case with two workers.
-func startsOf(name string, s side, ahead time.Duration) Case {
+func startsOf(name string, s side, how occurrence) Case {
 	return Case{Name: name, Open: func() (runner, error) {
-		m := &starts{ahead: ahead, late: make(chan time.Duration, batches)}
+		m := &starts{how: how, late: make(chan time.Duration, batches)}
 		var err error
 		if m.fleet, err = s(2, startPlaces, func(due time.Time) { m.late <- time.Since(due) }); err != nil {
 			return nil, err
@@ -43,20 +51,15 @@ func startsOf(name string, s side, ahead time.Duration) Case {
 func (m *starts) measure(window time.Duration) (sample, error) {
 	if !m.warm {
 		m.warm = true
-		if _, err := m.collect(atOnceDue(1)); err != nil {
+		if m.how.ticks {
+			time.Sleep(tickWarmUp)
+		} else if _, err := m.collect(atOnceDue(1)); err != nil {
 			return sample{}, err
 		}
 	}
-	var late []time.Duration
-	var err error
-	if m.ahead > 0 {
-		late, err = m.collect(within(time.Now().Add(m.ahead), window))
-	} else {
-		for began := time.Now(); err == nil && time.Since(began) < window; time.Sleep(rand.N(2 * between)) {
-			var one []time.Duration
-			one, err = m.collect(atOnceDue(1))
-			late = append(late, one...)
-		}
+	late, err := m.measured(window)
+	if err == nil && len(late) == 0 {
+		err = errors.New("no job was started")
 	}
 	if err != nil {
 		return sample{}, err
@@ -65,6 +68,34 @@ func (m *starts) measure(window time.Duration) (sample, error) {
 	ms := func(q float64) float64 { return late[int(q*float64(len(late)-1))].Seconds() * 1e3 }
 	return sample{Value: ms(0.99), Did: float64(len(late)), Extra: map[string]float64{"p50 ms": ms(0.5),
 		"p90 ms": ms(0.9), "p99 ms": ms(0.99), "max ms": ms(1), "jobs": float64(len(late))}}, nil
+}
+
+// measured returns how late the jobs of a window have started.
+func (m *starts) measured(window time.Duration) (late []time.Duration, err error) {
+	began := time.Now()
+	switch {
+	case m.how.ticks:
+		for len(m.late) > 0 { // those of before
+			<-m.late
+		}
+		for over := time.After(window); ; {
+			select {
+			case d := <-m.late:
+				late = append(late, d)
+			case <-over:
+				return late, nil
+			}
+		}
+	case m.how.ahead > 0:
+		return m.collect(within(began.Add(m.how.ahead), window))
+	}
+	for time.Since(began) < window && err == nil {
+		var one []time.Duration
+		one, err = m.collect(atOnceDue(1))
+		late = append(late, one...)
+		time.Sleep(rand.N(2 * between))
+	}
+	return late, err
 }
 
 // within are instants at random within a window.
