@@ -140,24 +140,26 @@ func (l *lab) slots() Group {
 	perHandler, overAll, both := l.onPostgres(), l.onPostgres(), onSQLiteFile()
 	perHandler.handler.MaxConcurrency, overAll.config.MaxActive = slotLimit, slotLimit
 	both.handler.MaxConcurrency, both.config.MaxActive = slotLimit, slotLimit
-	return Group{
+	g := Group{
 		Name: fmt.Sprintf("slots in use, limit %d, %d workers with room for %d, jobs of %v to %v", slotLimit,
 			slotWorkers, slotPlaces, shortestJob, longestJob), Unit: "% of the slots", Sharing: caseByCase,
 		Window: l.window(1200*time.Millisecond, 15*time.Second), Rounds: l.rounds(3), NoControl: true, Plot: "slots",
-		Cases: []Case{
-			slotsOf("tickslot, MaxConcurrency", perHandler.fleet),
-			slotsOf("tickslot, MaxActive", overAll.fleet),
-			fullOnly(slotsOf("tickslot on SQLite, both limits", both.fleet)),
-			fullOnly(slotsOf("tickslot, no limit in the fleet", l.onPostgres().fleet)),
-			fullOnly(slotsOf("River, no limit in the fleet", l.river(river.Config{}))),
-			fullOnly(slotsOf("River, no limit, fetches every 2 ms", l.river(quick))),
-			fullOnly(slotsOf("asynq, no limit in the fleet", l.tasks(asynq.Config{}))),
-		},
 		Claims: []Claim{
 			{Name: "slots in use, MaxConcurrency", Bound: 95, Target: 1},
 			{Name: "slots in use, MaxActive", Ours: "tickslot, MaxActive", Bound: 95, Target: 1},
 		},
 	}
+	of := func(name string, s side) Case { return slotsOf(name, s, time.Duration(g.Rounds)*g.Window) }
+	g.Cases = []Case{
+		of("tickslot, MaxConcurrency", perHandler.fleet),
+		of("tickslot, MaxActive", overAll.fleet),
+		fullOnly(of("tickslot on SQLite, both limits", both.fleet)),
+		fullOnly(of("tickslot, no limit in the fleet", l.onPostgres().fleet)),
+		fullOnly(of("River, no limit in the fleet", l.river(river.Config{}))),
+		fullOnly(of("River, no limit, fetches every 2 ms", l.river(quick))),
+		fullOnly(of("asynq, no limit in the fleet", l.tasks(asynq.Config{}))),
+	}
+	return g
 }
 
 func (l *lab) horizon() Group {

@@ -27,7 +27,7 @@ const (
 	between = 25 * time.Millisecond
 	// longestLate ends a fleet that forgets jobs.
 	longestLate = 30 * time.Second
-	// tickWarmUp is how long schedules tick before they are measured.
+	// tickWarmUp is how long schedules have ticked before they are measured.
 	tickWarmUp = time.Second
 	// startPlaces is how many jobs a worker has room for, where that does not matter.
 	startPlaces = 16
@@ -52,6 +52,10 @@ func (m *starts) measure(window time.Duration) (sample, error) {
 	if !m.warm {
 		m.warm = true
 		if m.how.ticks {
+			select {
+			case <-m.late:
+			case <-time.After(longestLate):
+			}
 			time.Sleep(tickWarmUp)
 		} else if _, err := m.collect(atOnceDue(1)); err != nil {
 			return sample{}, err

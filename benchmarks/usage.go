@@ -51,8 +51,9 @@ const (
 	slotWarmUp = time.Second
 )
 
-// slotsOf is a case of such a fleet.
-func slotsOf(name string, s side) Case {
+// slotsOf is a case of such a fleet, which is measured for so long in all rounds together. All jobs
+// are queued before: whoever queues more while it is measured takes time from the fleet.
+func slotsOf(name string, s side, long time.Duration) Case {
 	return Case{Name: name, Open: func() (runner, error) {
 		m := &slots{use: &usage{at: time.Now()}, limit: slotLimit}
 		var err error
@@ -64,7 +65,12 @@ func slotsOf(name string, s side) Case {
 		if err != nil {
 			return nil, err
 		}
-		if err = m.backlog(slotWarmUp); err == nil {
+		m.queued = 2*m.limit + int(1.5*float64(m.limit)*(slotWarmUp+long).Seconds()/
+			((shortestJob+longestJob)/2).Seconds())
+		if err = m.queue(atOnceDue(m.queued)); err == nil {
+			err = m.settle()
+		}
+		if err == nil {
 			err = m.start()
 		}
 		if err != nil {
@@ -75,17 +81,7 @@ func slotsOf(name string, s side) Case {
 	}}
 }
 
-// backlog queues more than can be done within a time.
-func (m *slots) backlog(d time.Duration) error {
-	n := 2*m.limit + int(1.5*float64(m.limit)*d.Seconds()/((shortestJob+longestJob)/2).Seconds())
-	m.queued += n
-	return m.queue(atOnceDue(n))
-}
-
 func (m *slots) measure(window time.Duration) (sample, error) {
-	if err := m.backlog(window); err != nil {
-		return sample{}, err
-	}
 	m.use.mu.Lock()
 	m.use.most = 0
 	first := m.use.began
