@@ -101,7 +101,6 @@ func (d *pgDatabase) hold() (release func() error, err error) {
 	return func() error { return tx.Rollback(ctx) }, nil
 }
 
-// dead returns how many rows no transaction sees that vacuum has not removed.
 func (d *pgDatabase) dead() (int, error) {
 	return d.count("SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables")
 }

@@ -26,6 +26,7 @@ type runDatabase interface {
 	count(query string) (int, error)
 	asked() (statements, trips int64, err error)
 	hold() (release func() error, err error)
+	dead() (int, error)
 	close() error
 }
 
@@ -241,6 +242,8 @@ func (d *runsOnSQLite) count(query string) (n int, err error) {
 func (d *runsOnSQLite) asked() (statements, trips int64, err error) { return 0, 0, errUncounted }
 
 func (d *runsOnSQLite) hold() (func() error, error) { return nil, errors.New("SQLite has no xmin") }
+
+func (d *runsOnSQLite) dead() (int, error) { return 0, nil }
 
 func (d *runsOnSQLite) close() (err error) {
 	for _, db := range d.dbs {

@@ -25,6 +25,8 @@ type fleet interface {
 	asked() (statements, trips int64, err error)
 	// hold holds the xmin horizon of the database until it is released.
 	hold() (release func() error, err error)
+	// dead returns how many rows no transaction sees that are still there.
+	dead() (int, error)
 	close() error
 }
 

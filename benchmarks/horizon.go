@@ -86,14 +86,9 @@ func (m *horizon) measure(window time.Duration) (s sample, err error) {
 	s.Value = s.Did / elapsed
 	s.Extra["queued/s"] = float64(queued.Load()) / elapsed
 	s.Extra["p50 ms"], s.Extra["p99 ms"] = m.late.quantile(0.5), m.late.quantile(0.99)
-	if d, ok := m.fleet.(interface{ dead() (int, error) }); ok {
-		n, err := d.dead()
-		if err != nil {
-			return s, err
-		}
-		s.Extra["dead rows"] = float64(n)
-	}
-	return s, nil
+	dead, err := m.dead()
+	s.Extra["dead rows"] = float64(dead)
+	return s, err
 }
 
 // offer queues its share of the jobs, and catches up if it is late.

@@ -110,6 +110,8 @@ func (f *taskFleet) asked() (statements, trips int64, err error) {
 
 func (f *taskFleet) hold() (func() error, error) { return nil, errors.New("Redis has no xmin") }
 
+func (f *taskFleet) dead() (int, error) { return 0, nil }
+
 func (f *taskFleet) close() (err error) {
 	for _, w := range f.workers[:f.running] {
 		w.Shutdown()
