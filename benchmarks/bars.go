@@ -68,6 +68,7 @@ func drawBars(title, file string, r Result, log bool) error {
 		names = append(names, f.Case)
 	}
 	p.NominalY(names...)
+	p.Y.Min, p.Y.Max = -0.5, float64(len(names))-0.5
 	if log { // in whole decades
 		p.X.Scale, p.X.Tick.Marker = gonum.LogScale{}, gonum.LogTicks{Prec: -1}
 		p.X.Min, p.X.Max = decade(p.X.Min, math.Floor), decade(p.X.Max, math.Ceil)
