@@ -59,7 +59,7 @@ func (l *lab) rounds(full int) int {
 
 func (l *lab) burnDown() Group {
 	const workers = 2
-	jobs := workers * 1_000
+	jobs := workers * 2_000
 	if l.full {
 		jobs = workers * 20_000
 	}
