@@ -108,7 +108,7 @@ func (f *taskFleet) asked() (statements, trips int64, err error) {
 	return int64(n), int64(n), err
 }
 
-func (f *taskFleet) hold() (func() error, error) { return nil, errors.New("Redis has no xmin") }
+func (f *taskFleet) hold() (func() error, error) { return nil, errors.New("there is no xmin in Redis") }
 
 func (f *taskFleet) dead() (int, error) { return 0, nil }
 
