@@ -1,0 +1,243 @@
+// Package store is what an outbox asks of a database, and the types of the answers. Package sql
+// implements it, and package memory for tests in virtual time; package storetest checks that they
+// keep to it.
+//
+// All instants are those of the database's clock, in whole microseconds. Every method is one
+// transaction of its own, done or not done, unless it takes the caller's. After an error the caller
+// does not know which, and may call again: what was done already is then not done twice. Methods
+// return when their context ends. An error matches dlock.ErrSetup if the database answers, but
+// cannot serve until somebody sets it up right: a table or a right is missing, or the tables are
+// older than this version needs.
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Store keeps messages, attempts, and what receivers have had.
+type Store interface {
+	// String is "postgres", "mysql", "sqlite" or "sqlserver".
+	String() string
+
+	// Migrate creates or upgrades the tables, Verify checks them, and Schema returns what Migrate
+	// executes. See package sqlmigrate.
+	Migrate(ctx context.Context) error
+	Verify(ctx context.Context) error
+	Schema() ([]string, error)
+
+	Producer
+	Relay
+	Receiver
+	Operator
+}
+
+// Producer is what Append calls.
+type Producer interface {
+	// Append inserts a message in the caller's transaction. fresh is false if a message with this
+	// ID is there. Then its topic, key and payload are returned for comparison, without headers: a
+	// producer that repeats itself has another trace.
+	Append(ctx context.Context, tx Tx, m Message) (fresh bool, old Message, err error)
+
+	// Notify wakes the relays of other processes, if the database can.
+	Notify(ctx context.Context) error
+}
+
+// Relay is what the host that leads a shard calls.
+type Relay interface {
+	// Layout returns how many shards there are, and how often that has changed. If want is not 0
+	// and differs, it sets it first.
+	Layout(ctx context.Context, want int) (Layout, error)
+
+	// Due returns messages that can be delivered, the first first: pending, of the shard, with a
+	// NextAttemptAt that has come, and with nothing before them in their key that has to be
+	// delivered first. See DueRequest for what else it leaves out. It takes no locks. If
+	// request.Layout is not the current one, it returns none, and the current one.
+	Due(ctx context.Context, request DueRequest) (Due, error)
+
+	// Mark writes what came of attempts, and a row for each attempt. One counts only if its message
+	// is still pending with the number of attempts that Due has returned: another relay has not
+	// tried it since. It returns the messages whose result counts, also if an earlier call has
+	// written the same result, the answer to which was lost.
+	Mark(ctx context.Context, node string, results []Result) (counted []int64, err error)
+
+	// Sweep deletes up to limit messages that were dispatched, or dead, for longer than the
+	// retention of their state, with their attempts, and records of receivers that are older than
+	// Inbox. 0 keeps them for ever.
+	Sweep(ctx context.Context, retention Retention, limit int) (deleted int, err error)
+
+	// Stats returns what health and metrics show. topics are those that this relay has a sink for;
+	// nil: all.
+	Stats(ctx context.Context, topics []string) (Stats, error)
+
+	// Listen calls woken whenever somebody calls Notify, and once after each connection it makes,
+	// until ctx ends or it fails. It returns ErrNoListen if the database cannot.
+	Listen(ctx context.Context, woken func()) error
+}
+
+// Receiver is what Inbox.Once calls.
+type Receiver interface {
+	// Once records in the caller's transaction that the consumer has had the message, and returns
+	// false if that was recorded before.
+	Once(ctx context.Context, tx Tx, consumer string, id ID) (fresh bool, err error)
+}
+
+// Operator is what people look at, and do.
+type Operator interface {
+	// Messages returns messages without payload and headers, the newest first.
+	Messages(ctx context.Context, which Filter, limit int) ([]Record, error)
+	// Message returns one message with its payload, and its attempts, the first first. ok is false
+	// if there is none.
+	Message(ctx context.Context, id ID) (m Record, attempts []Attempt, ok bool, err error)
+
+	// Requeue makes dead messages pending again, due at once, with a new budget of attempts: their
+	// attempts are still counted from the first on. It returns how many, and how many it left out
+	// because they are older than olderThan (0: any age) and force is not set.
+	Requeue(ctx context.Context, which Filter, olderThan time.Duration, force bool, note string) (n, tooOld int, err error)
+
+	// Delete deletes dead messages, which accepts their loss, and returns how many.
+	Delete(ctx context.Context, which Filter) (int, error)
+}
+
+// Tx is a transaction of the caller, in the words that database/sql and pgx share.
+type Tx interface {
+	QueryRow(ctx context.Context, query string, args ...any) Row
+	Exec(ctx context.Context, query string, args ...any) (rows int64, err error)
+}
+
+// Row is the answer to Tx.QueryRow.
+type Row interface{ Scan(dest ...any) error }
+
+// ID is the identity of a message.
+type ID [16]byte
+
+// A Message is what a producer appends, and a sink gets.
+type Message struct {
+	ID      ID
+	Topic   string
+	Key     string // "": in no order
+	Hash    uint32 // of Key, or of ID if that is empty; its remainder is the shard
+	Payload []byte
+	Headers map[string]string
+}
+
+// State is that of a message.
+type State string
+
+// The states of a message.
+const (
+	StatePending    State = "pending"
+	StateDispatched State = "dispatched"
+	StateDead       State = "dead"
+)
+
+// Outcome is how an attempt ended.
+type Outcome string
+
+// The outcomes of an attempt.
+const (
+	OutcomeSuccess   Outcome = "success"
+	OutcomeRejected  Outcome = "rejected"  // dead at once
+	OutcomeTransient Outcome = "transient" // another attempt follows
+	OutcomePoison    Outcome = "poison"    // dead: that was the last attempt
+)
+
+// A Layout says how keys are spread over shards. Epoch is 1 at first, and grows with every change.
+type Layout struct {
+	Shards int
+	Epoch  int64
+}
+
+// A DueRequest says which messages Due returns.
+type DueRequest struct {
+	Layout Layout
+	Shard  int
+	Limit  int
+	// Topics are those with a sink; nil: all. A message of another one waits, and so do the later
+	// messages of its key.
+	Topics []string
+	// StopOnDead has the later messages of a key wait while one of it is dead.
+	StopOnDead bool
+	// Keys and IDs of messages that the caller has in memory: they are left out.
+	Keys []string
+	IDs  []int64
+}
+
+// Due are messages to deliver.
+type Due struct {
+	Layout   Layout // the current one
+	Messages []Pending
+	// NextIn is in how long the first message that only waits for its NextAttemptAt can be
+	// delivered; negative: there is none. It need not be exact if Messages has Limit ones.
+	NextIn time.Duration
+}
+
+// A Pending is a message to deliver.
+type Pending struct {
+	Message
+	Seq      int64         // of its row: the order in its key
+	Attempts int           // so far
+	Budget   int           // attempts that do not count, because somebody requeued the message after them
+	Age      time.Duration // since it was appended
+}
+
+// A Result is what came of an attempt.
+type Result struct {
+	Seq      int64
+	Attempts int // before this one, as Due has returned it
+	Outcome  Outcome
+	RetryIn  time.Duration // after OutcomeTransient
+	Took     time.Duration
+	Error    string
+}
+
+// Retention is how long rows are kept since their end; 0: for ever.
+type Retention struct {
+	Dispatched time.Duration
+	Dead       time.Duration
+	Inbox      time.Duration // since the receiver has had the message
+}
+
+// Stats are what health and metrics show.
+type Stats struct {
+	Pending, Dead int64
+	// OldestDue is for how long the oldest message can have been delivered, and was not; of topics
+	// with a sink. OldestPending is the age of the oldest pending one. 0: there is none.
+	OldestDue, OldestPending time.Duration
+	// Unknown are how many pending messages each topic has that has no sink; at most MaxUnknown.
+	Unknown map[string]int64
+}
+
+// MaxUnknown is how many topics Stats.Unknown names at most.
+const MaxUnknown = 20
+
+// A Filter says which messages. Empty fields match all.
+type Filter struct {
+	IDs          []ID
+	Topic, Key   string
+	State        State
+	Since, Until time.Time // appended
+	After        int64     // Seq, for the next page
+}
+
+// A Record is a message as people see it.
+type Record struct {
+	Message
+	Seq           int64
+	State         State
+	Attempts      int
+	NextAttemptAt time.Time
+	CreatedAt     time.Time
+	FinishedAt    time.Time // zero: it is pending
+	LastError     string
+}
+
+// An Attempt is a delivery that was tried.
+type Attempt struct {
+	Number  int
+	At      time.Time // its end
+	Took    time.Duration
+	Node    string
+	Outcome Outcome
+	Error   string
+}
