@@ -77,6 +77,14 @@ func SQLiteLocked(err error) bool {
 		strings.Contains(err.Error(), "database table is locked"))
 }
 
+// ExplainSQLite is Explain for an error of SQLite. InTime has done so already.
+func ExplainSQLite(err error) error {
+	if errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) {
+		return err
+	}
+	return Explain(adviseSQLite(err))
+}
+
 // adviseSQLite adds to an error of SQLite what to do about it.
 func adviseSQLite(err error) error {
 	if err == nil {
