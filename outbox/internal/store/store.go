@@ -12,8 +12,17 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 )
+
+// ErrNoListen is what Listen returns if the database cannot wake anybody.
+var ErrNoListen = errors.New("outbox: this database cannot wake other processes")
+
+// ErrRepeat is matched by an error of Append and Once that is no fault of theirs, nor of the
+// database: another transaction was in the way of the caller's, which has to be rolled back and
+// done again from its begin.
+var ErrRepeat = errors.New("roll the transaction back, and repeat it")
 
 // Store keeps messages, attempts, and what receivers have had.
 type Store interface {
@@ -62,13 +71,13 @@ type Relay interface {
 	Mark(ctx context.Context, node string, results []Result) (counted []int64, err error)
 
 	// Sweep deletes up to limit messages that were dispatched, or dead, for longer than the
-	// retention of their state, with their attempts, and records of receivers that are older than
-	// Inbox. 0 keeps them for ever.
+	// retention of their state, with their attempts, and up to limit records of receivers that are
+	// older than Inbox. 0 keeps them for ever. It returns how many messages and records.
 	Sweep(ctx context.Context, retention Retention, limit int) (deleted int, err error)
 
 	// Stats returns what health and metrics show. topics are those that this relay has a sink for;
-	// nil: all.
-	Stats(ctx context.Context, topics []string) (Stats, error)
+	// nil: all. stopOnDead is that of its DueRequest.
+	Stats(ctx context.Context, topics []string, stopOnDead bool) (Stats, error)
 
 	// Listen calls woken whenever somebody calls Notify, and once after each connection it makes,
 	// until ctx ends or it fails. It returns ErrNoListen if the database cannot.
@@ -92,8 +101,9 @@ type Operator interface {
 
 	// Requeue makes dead messages pending again, due at once, with a new budget of attempts: their
 	// attempts are still counted from the first on. It returns how many, and how many it left out
-	// because they are older than olderThan (0: any age) and force is not set.
-	Requeue(ctx context.Context, which Filter, olderThan time.Duration, force bool, note string) (n, tooOld int, err error)
+	// because they were appended longer than olderThan ago (0: any age) and force is not set.
+	Requeue(ctx context.Context, which Filter, olderThan time.Duration, force bool, note string) (
+		n, tooOld int, err error)
 
 	// Delete deletes dead messages, which accepts their loss, and returns how many.
 	Delete(ctx context.Context, which Filter) (int, error)
@@ -200,16 +210,23 @@ type Retention struct {
 
 // Stats are what health and metrics show.
 type Stats struct {
-	Pending, Dead int64
-	// OldestDue is for how long the oldest message can have been delivered, and was not; of topics
-	// with a sink. OldestPending is the age of the oldest pending one. 0: there is none.
+	Pending, Dead int64 // MaxCount: at least so many
+	// OldestDue is for how long the oldest of the first messages that Due would return can have
+	// been delivered, and was not. OldestPending is the age of the oldest pending one. 0: there is
+	// none.
 	OldestDue, OldestPending time.Duration
-	// Unknown are how many pending messages each topic has that has no sink; at most MaxUnknown.
+	// Unknown are how many pending messages each topic has that has no sink; at most MaxUnknown
+	// topics, and MaxCount messages of each.
 	Unknown map[string]int64
 }
 
-// MaxUnknown is how many topics Stats.Unknown names at most.
-const MaxUnknown = 20
+const (
+	// MaxUnknown is how many topics Stats.Unknown names at most.
+	MaxUnknown = 20
+
+	// MaxCount is how far Stats counts, so that it costs little whatever has accumulated.
+	MaxCount = 100_000
+)
 
 // A Filter says which messages. Empty fields match all.
 type Filter struct {

@@ -1,0 +1,106 @@
+package sqlstore_test
+
+import (
+	"database/sql"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+	"github.com/tickslot/tickslot/outbox/internal/storetest"
+)
+
+// ways are how a database is reached.
+var ways = map[string]func(t testing.TB) subject{
+	"Postgres": func(t testing.TB) subject { return postgresOn(t, quickPostgres(t), "") },
+	"Postgres, simple protocol": func(t testing.TB) subject {
+		return postgresOn(t, quickPostgres(t), "&default_query_exec_mode=simple_protocol")
+	},
+	"Postgres, PgBouncer": func(t testing.TB) subject {
+		s := postgresOn(t, quickPostgres(t), "&default_query_exec_mode=exec")
+		bouncer := sqltest.PgBouncer(t, s.server, "transaction")
+		direct := s.db
+		s.db = func(t testing.TB, _, user string) *sql.DB { return direct(t, bouncer.Addr(), user) }
+		s.behind = true
+		return s
+	},
+	"SQLite": sqliteFile,
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	for way, of := range ways {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			if strings.Contains(way, ",") {
+				testkit.Long(t) // it is the same store, reached in another way
+			}
+			storetest.Run(t, newPlace(t, of(t)).harness())
+		})
+	}
+}
+
+// A place is a database in which tests have tables one after the other.
+type place struct {
+	subject
+	pool *sql.DB // of the stores, and of applications
+
+	mu    sync.Mutex
+	pools map[store.Store]*sql.DB
+}
+
+func newPlace(t testing.TB, s subject) *place {
+	t.Helper()
+	p := &place{subject: s, pools: map[store.Store]*sql.DB{}}
+	if s.server != nil {
+		p.pool = s.db(t, "", "")
+	}
+	return p
+}
+
+func (p *place) harness() storetest.Harness {
+	return storetest.Harness{
+		OneWriter: p.server == nil,
+		New: func(t testing.TB) store.Store {
+			s, db := p.subject, p.pool
+			if db == nil {
+				s = sqliteFile(t)
+				db = s.db(t, "", "")
+			}
+			made := p.migrate(t, s, db)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.pools[made] = db
+			return made
+		},
+		Begin: func(t testing.TB, s store.Store) storetest.Transaction {
+			p.mu.Lock()
+			db := p.pools[s]
+			p.mu.Unlock()
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return storetest.Transaction{Tx: sqlTx{tx}, Commit: tx.Commit, Rollback: tx.Rollback}
+		},
+	}
+}
+
+// migrate makes tables with a name that has to be quoted.
+func (p *place) migrate(t testing.TB, s subject, db *sql.DB) *sqlstore.Store {
+	t.Helper()
+	made := s.on(t, db, strings.TrimSuffix(sqltest.Unique("t'o\"th`er"), ":"))
+	list, err := made.Schema() // as those who apply their own migrations
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range list {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	return made
+}

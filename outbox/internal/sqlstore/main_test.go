@@ -1,0 +1,145 @@
+package sqlstore_test
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite"
+
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
+
+// A subject is one database, reached in one way.
+type subject struct {
+	// db opens a pool, which is closed after the test, by the address of the server and a user of
+	// the database; "": the server itself, and its owner.
+	db func(t testing.TB, addr, user string) *sql.DB
+	// of is a store on such a pool.
+	of func(t testing.TB, db *sql.DB, table string) (*sqlstore.Store, error)
+
+	server   *sqltest.Server // nil: SQLite
+	database string
+	prepares bool // the driver makes more round trips
+	behind   bool // something stands between store and server
+}
+
+// on returns a store on a pool.
+func (s subject) on(t testing.TB, db *sql.DB, table string) *sqlstore.Store {
+	t.Helper()
+	store, err := s.of(t, db, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// migrated returns a store whose tables have been made.
+func (s subject) migrated(t testing.TB) (*sqlstore.Store, *sql.DB) {
+	t.Helper()
+	db := s.db(t, "", "")
+	store := s.on(t, db, "")
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return store, db
+}
+
+// exec executes statements as the owner of the database.
+func (s subject) exec(t testing.TB, statements ...string) {
+	t.Helper()
+	db := s.db(t, "", "")
+	for _, statement := range statements {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// Servers that do not wait for their disks: only a crash would lose data, and there is none here.
+var sharedPostgres servertest.Shared[*sqltest.Server]
+
+func quickPostgres(t testing.TB) *sqltest.Server {
+	t.Helper()
+	sqltest.RequirePostgres(t)
+	return sharedPostgres.Get(t, func() (*sqltest.Server, error) {
+		return sqltest.StartPostgres(sqltest.Options{Settings: []string{"fsync=off"}})
+	})
+}
+
+func opened(t testing.TB, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(8)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func postgresOn(t testing.TB, server *sqltest.Server, params string) subject {
+	t.Helper()
+	database := server.NewDatabase(t)
+	dsn := func(addr, user string) string {
+		return strings.Replace(server.DSN(user, "", database), server.Addr(), cmp.Or(addr, server.Addr()), 1)
+	}
+	return subject{server: server, database: database,
+		of: func(_ testing.TB, db *sql.DB, table string) (*sqlstore.Store, error) {
+			connect := func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, dsn("", "")) }
+			return sqlstore.Postgres(db, connect, sqlstore.Options{TableName: table})
+		},
+		db: func(t testing.TB, addr, user string) *sql.DB { return opened(t, "pgx", dsn(addr, user)+params) }}
+}
+
+// sqliteFile is a subject on a file of its own.
+func sqliteFile(t testing.TB) subject {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "outbox.db")
+	return subject{
+		of: func(_ testing.TB, db *sql.DB, table string) (*sqlstore.Store, error) {
+			return sqlstore.SQLite(db, sqlstore.Options{TableName: table})
+		},
+		db: func(t testing.TB, _, _ string) *sql.DB {
+			return opened(t, "sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)&"+
+				"_pragma=synchronous(normal)")
+		}}
+}
+
+// sqlTx is what outbox.SQLTx makes of a transaction.
+type sqlTx struct{ tx *sql.Tx }
+
+func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {
+	return t.tx.QueryRowContext(ctx, query, args...)
+}
+
+func (t sqlTx) Exec(ctx context.Context, query string, args ...any) (int64, error) {
+	result, err := t.tx.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// pgxTx is what outbox.PgxTx makes of a transaction.
+type pgxTx struct{ tx pgx.Tx }
+
+func (t pgxTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {
+	return t.tx.QueryRow(ctx, query, append([]any{pgx.QueryExecModeExec}, args...)...)
+}
+
+func (t pgxTx) Exec(ctx context.Context, query string, args ...any) (int64, error) {
+	tag, err := t.tx.Exec(ctx, query, append([]any{pgx.QueryExecModeExec}, args...)...)
+	return tag.RowsAffected(), err
+}

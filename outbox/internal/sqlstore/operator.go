@@ -1,0 +1,94 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// Messages implements store.Operator.
+func (s *Store) Messages(ctx context.Context, which store.Filter, limit int) ([]store.Record, error) {
+	where, p := s.conditions(which, params{"limit": int64(max(0, limit))})
+	return query(ctx, s, "messages", where, p, func(rows *sql.Rows, r *store.Record) error {
+		return scanRecord(rows, r)
+	})
+}
+
+// Message implements store.Operator.
+func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attempts []store.Attempt, ok bool,
+	err error) {
+	type row struct {
+		store.Record
+		number sql.NullInt64
+		store.Attempt
+	}
+	list, err := query(ctx, s, "message", "", params{"id": id}, func(rows *sql.Rows, r *row) error {
+		var headers []byte
+		var at, took sql.NullInt64
+		var node, outcome, text sql.Null[[]byte]
+		err := scanRecord(rows, &r.Record, &r.Payload, &headers, &r.number, &at, &took, &node, &outcome, &text)
+		if err != nil {
+			return err
+		}
+		r.Attempt = store.Attempt{Number: int(r.number.Int64), At: instant(at.Int64), Took: micros(took.Int64),
+			Node: string(node.V), Outcome: store.Outcome(outcome.V), Error: string(text.V)}
+		return setHeaders(&r.Message, headers)
+	})
+	for _, r := range list {
+		m, ok = r.Record, true
+		if r.number.Valid {
+			attempts = append(attempts, r.Attempt)
+		}
+	}
+	return m, attempts, ok, err
+}
+
+// scanRecord scans the columns of record.sql, and others after them.
+func scanRecord(rows *sql.Rows, r *store.Record, more ...any) error {
+	var id, topic, key, state, text []byte
+	var hash, next, created int64
+	var finished sql.NullInt64
+	err := rows.Scan(append([]any{&r.Seq, &id, &topic, &key, &hash, &state, &r.Attempts, &next, &created, &finished,
+		&text}, more...)...)
+	if err != nil {
+		return err
+	}
+	r.Topic, r.Key, r.Hash, r.State = string(topic), string(key), uint32(hash), store.State(state)
+	r.NextAttemptAt, r.CreatedAt, r.LastError = instant(next), instant(created), string(text)
+	if finished.Valid {
+		r.FinishedAt = instant(finished.Int64)
+	}
+	return setID(&r.ID, id)
+}
+
+func instant(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+// Requeue implements store.Operator.
+func (s *Store) Requeue(ctx context.Context, which store.Filter, olderThan time.Duration, force bool, note string) (
+	n, tooOld int, err error) {
+	if force {
+		olderThan = 0
+	}
+	where, p := s.conditions(which, params{"older": inMicros(olderThan), "note": storable(note)})
+	type row struct{ n, tooOld int }
+	list, err := change(ctx, s, "requeue", where, p, func(rows *sql.Rows, r *row) error {
+		return rows.Scan(&r.n, &r.tooOld)
+	})
+	if err == nil && len(list) != 1 {
+		err = errors.New("outbox: the database gave an answer that makes no sense")
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return list[0].n, list[0].tooOld, nil
+}
+
+// Delete implements store.Operator.
+func (s *Store) Delete(ctx context.Context, which store.Filter) (int, error) {
+	where, p := s.conditions(which, params{})
+	rows, err := change(ctx, s, "delete", where, p, scanNumber)
+	return count(rows), err
+}

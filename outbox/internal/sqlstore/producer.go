@@ -1,0 +1,107 @@
+package sqlstore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// Append implements store.Producer.
+func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh bool, old store.Message, err error) {
+	p := params{"id": m.ID, "topic": name(m.Topic), "key": name(m.Key), "hash": int64(m.Hash),
+		"payload": payload(m.Payload), "headers": headersJSON(m.Headers)}
+	fresh, err = s.insert(ctx, tx, s.bind(s.texts["append"], p))
+	if fresh || err != nil {
+		return fresh, old, err
+	}
+	old.ID = m.ID
+	for _, file := range []string{"appended", "appended_now"} {
+		text, ok := s.texts[file]
+		if !ok {
+			break
+		}
+		st := s.bind(text, p)
+		var topic, key []byte
+		err = tx.QueryRow(ctx, st.text, st.args...).Scan(&topic, &key, &old.Payload)
+		if err == nil {
+			old.Topic, old.Key = string(topic), string(key)
+			return false, old, nil
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return false, old, s.inTransaction(err)
+		}
+	}
+	return false, old, fmt.Errorf("outbox: %w: another one has appended, or deleted, the message since it began",
+		store.ErrRepeat)
+}
+
+// Once implements store.Receiver.
+func (s *Store) Once(ctx context.Context, tx store.Tx, consumer string, id store.ID) (fresh bool, err error) {
+	return s.insert(ctx, tx, s.bind(s.texts["once"], params{"consumer": name(consumer), "id": id}))
+}
+
+// insert executes a statement in the caller's transaction, and returns false if the row is there.
+func (s *Store) insert(ctx context.Context, tx store.Tx, st statement) (bool, error) {
+	if tx == nil {
+		return false, errors.New("outbox: no transaction: pass one")
+	}
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("outbox: %w", err)
+	}
+	rows, err := tx.Exec(ctx, st.text, st.args...)
+	switch {
+	case s.isThere(err):
+		return false, nil
+	case err != nil:
+		return false, s.inTransaction(err)
+	}
+	return rows > 0, nil
+}
+
+// inTransaction explains an error of a statement in the caller's transaction.
+func (s *Store) inTransaction(err error) error {
+	if s.isLater(err) {
+		return fmt.Errorf("outbox: %w: %w", store.ErrRepeat, err)
+	}
+	return fmt.Errorf("outbox: %w", s.explain(err))
+}
+
+// payload is not nil, which would be NULL.
+func payload(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+func headersJSON(h map[string]string) string {
+	if len(h) == 0 {
+		return "{}"
+	}
+	return inJSON(h)
+}
+
+// setHeaders sets headers from the column.
+func setHeaders(m *store.Message, text []byte) error {
+	if text = bytes.TrimSpace(text); len(text) == 0 || string(text) == "{}" {
+		return nil
+	}
+	if err := json.Unmarshal(text, &m.Headers); err != nil {
+		return fmt.Errorf("the headers of message %x are not those of a message: %w", m.ID, err)
+	}
+	return nil
+}
+
+// setID sets the id from the column.
+func setID(id *store.ID, b []byte) error {
+	if len(b) != len(id) {
+		return fmt.Errorf("an id of %d bytes", len(b))
+	}
+	copy(id[:], b)
+	return nil
+}

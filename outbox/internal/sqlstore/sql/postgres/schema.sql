@@ -1,0 +1,47 @@
+-- The messages. Names are kept byte by byte. There is room on each page for new versions of its
+-- rows: each message is written at least twice.
+CREATE TABLE IF NOT EXISTS {messages} (
+	seq             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- the order in a key
+	message_id      uuid NOT NULL CONSTRAINT {message_id} UNIQUE,
+	topic           text COLLATE "C" NOT NULL,
+	key             text COLLATE "C" NOT NULL,          -- '': in no order
+	key_hash        bigint NOT NULL,                    -- its remainder is the shard
+	payload         bytea NOT NULL,
+	headers         text COLLATE "C" NOT NULL,          -- as JSON
+	state           text COLLATE "C" NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'dead')),
+	attempts        integer NOT NULL DEFAULT 0,         -- so far: only grows
+	budget_from     integer NOT NULL DEFAULT 0,         -- attempts before the latest requeue
+	next_attempt_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	created_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	finished_at     timestamptz,                        -- NULL: it is pending
+	last_error      text COLLATE "C" NOT NULL DEFAULT '',
+	note            text COLLATE "C" NOT NULL DEFAULT '' -- of who requeued it
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 500,
+	autovacuum_analyze_scale_factor = 0.02, autovacuum_analyze_threshold = 500);
+
+-- What became of each attempt. Rows are only added, and go with their message.
+CREATE TABLE IF NOT EXISTS {attempts} (
+	message bigint NOT NULL REFERENCES {messages} (seq) ON DELETE CASCADE,
+	attempt integer NOT NULL,
+	at      timestamptz NOT NULL,               -- its end
+	took    bigint NOT NULL,                    -- in microseconds
+	node    text COLLATE "C" NOT NULL,
+	outcome text COLLATE "C" NOT NULL CHECK (outcome IN ('success', 'rejected', 'transient', 'poison')),
+	error   text COLLATE "C" NOT NULL,
+	PRIMARY KEY (message, attempt)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
+
+-- What receivers have had.
+CREATE TABLE IF NOT EXISTS {inbox} (
+	consumer    text COLLATE "C" NOT NULL,
+	message_id  uuid NOT NULL,
+	received_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	PRIMARY KEY (consumer, message_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
+
+-- How keys are spread over shards. It has one row.
+CREATE TABLE IF NOT EXISTS {layout} (
+	id     integer PRIMARY KEY CHECK (id = 1),
+	shards integer NOT NULL,
+	epoch  bigint NOT NULL                      -- grows when shards changes
+);

@@ -1,0 +1,6 @@
+UPDATE {messages} AS m SET state = 'pending', budget_from = m.attempts, next_attempt_at = {now}, finished_at = NULL,
+	note = {note}
+WHERE m.state = 'dead' AND ({older} = 0 OR m.created_at >= {now} - {older}){where};
+
+-- What is left is too old.
+SELECT changes(), (SELECT count(*) FROM {messages} AS m WHERE m.state = 'dead'{where});

@@ -1,0 +1,45 @@
+-- The messages. Times are microseconds since 1970.
+CREATE TABLE IF NOT EXISTS {messages} (
+	seq             INTEGER PRIMARY KEY AUTOINCREMENT, -- the order in a key
+	message_id      BLOB NOT NULL UNIQUE,
+	topic           TEXT NOT NULL,
+	key             TEXT NOT NULL,                     -- '': in no order
+	key_hash        INTEGER NOT NULL,                  -- its remainder is the shard
+	payload         BLOB NOT NULL,
+	headers         TEXT NOT NULL,                     -- as JSON
+	state           TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'dead')),
+	attempts        INTEGER NOT NULL DEFAULT 0,        -- so far: only grows
+	budget_from     INTEGER NOT NULL DEFAULT 0,        -- attempts before the latest requeue
+	next_attempt_at INTEGER NOT NULL DEFAULT ({now}),
+	created_at      INTEGER NOT NULL DEFAULT ({now}),
+	finished_at     INTEGER,                           -- NULL: it is pending
+	last_error      TEXT NOT NULL DEFAULT '',
+	note            TEXT NOT NULL DEFAULT ''           -- of who requeued it
+) STRICT;
+
+-- What became of each attempt. Rows are only added, and go with their message.
+CREATE TABLE IF NOT EXISTS {attempts} (
+	message INTEGER NOT NULL REFERENCES {messages_name} (seq) ON DELETE CASCADE,
+	attempt INTEGER NOT NULL,
+	at      INTEGER NOT NULL,                          -- its end
+	took    INTEGER NOT NULL,                          -- in microseconds
+	node    TEXT NOT NULL,
+	outcome TEXT NOT NULL CHECK (outcome IN ('success', 'rejected', 'transient', 'poison')),
+	error   TEXT NOT NULL,
+	PRIMARY KEY (message, attempt)
+) STRICT, WITHOUT ROWID;
+
+-- What receivers have had.
+CREATE TABLE IF NOT EXISTS {inbox} (
+	consumer    TEXT NOT NULL,
+	message_id  BLOB NOT NULL,
+	received_at INTEGER NOT NULL DEFAULT ({now}),
+	PRIMARY KEY (consumer, message_id)
+) STRICT, WITHOUT ROWID;
+
+-- How keys are spread over shards. It has one row.
+CREATE TABLE IF NOT EXISTS {layout} (
+	id     INTEGER PRIMARY KEY CHECK (id = 1),
+	shards INTEGER NOT NULL,
+	epoch  INTEGER NOT NULL                            -- grows when shards changes
+) STRICT;

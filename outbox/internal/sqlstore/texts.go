@@ -1,0 +1,124 @@
+package sqlstore
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
+)
+
+//go:embed sql
+var files embed.FS
+
+// texts are the statements of one database, by file, with the names of the tables filled in. What
+// is left in braces are parameters.
+type texts map[string]string
+
+// parts are files that others include, each after those that it includes.
+var parts = []string{"unknown", "free", "mine", "old", "record"}
+
+func newTexts(folder string, names map[string]string) texts {
+	t := texts{}
+	list, err := files.ReadDir("sql/" + folder)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	for _, file := range list {
+		text, err := files.ReadFile("sql/" + folder + "/" + file.Name())
+		if err != nil {
+			panic(err)
+		}
+		t[strings.TrimSuffix(file.Name(), ".sql")] = sqlmigrate.Fill(strings.TrimSpace(string(text)), names)
+	}
+	for _, part := range parts {
+		for name, text := range t {
+			t[name] = strings.ReplaceAll(text, "{"+part+"}", t[part])
+		}
+	}
+	return t
+}
+
+// params are the arguments of statements, by name: an int64, a string, a name (of a topic, a key, a
+// consumer), []byte, a store.ID, or a list of names or of numbers.
+type params map[string]any
+
+type (
+	name    string
+	names   []string
+	numbers []int64
+)
+
+// A statement is one that can be executed.
+type statement struct {
+	text string
+	args []any
+}
+
+var parameter = regexp.MustCompile(`\{[a-z_]+\}`)
+
+// bind returns the statement of a text. place returns what stands for the nth argument in it, and
+// the argument; and false if there is none because the value itself stands there. once says that a
+// parameter that is there twice is one argument.
+func bind(text string, p params, once bool, place func(n int, value any) (string, any, bool)) statement {
+	var s statement
+	placed := map[string]string{}
+	s.text = parameter.ReplaceAllStringFunc(text, func(braced string) string {
+		if there, ok := placed[braced]; ok && once {
+			return there
+		}
+		value, ok := p[braced[1:len(braced)-1]]
+		if !ok {
+			return braced // the database refuses it
+		}
+		there, arg, isArg := place(len(s.args)+1, value)
+		if isArg {
+			s.args = append(s.args, arg)
+		}
+		placed[braced] = there
+		return there
+	})
+	return s
+}
+
+// inJSON returns a value in ASCII, which means the same in any character set of a connection.
+func inJSON(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // such values always marshal
+	}
+	if !slices.ContainsFunc(text, func(b byte) bool { return b >= utf8.RuneSelf }) {
+		return string(text)
+	}
+	var b strings.Builder
+	for _, r := range string(text) {
+		switch {
+		case r < utf8.RuneSelf:
+			b.WriteByte(byte(r))
+		case r > 0xFFFF:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// list is never null in JSON.
+func list[T any, L ~[]T](of L) string {
+	if len(of) == 0 {
+		return "[]"
+	}
+	return inJSON([]T(of))
+}
+
+// storable is text of which a person is told, without what some databases cannot store.
+func storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}

@@ -1,0 +1,179 @@
+package storetest
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// check is one test, with the calls of a store that must not fail.
+type check struct {
+	testing.TB
+	store.Store
+
+	ctx context.Context
+	h   Harness
+	ids uint64
+}
+
+const (
+	callTimeout = 20 * time.Second
+	node        = "host/1/abc"
+)
+
+func (c *check) call(what string, call func(ctx context.Context) error) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+	defer cancel()
+	if err := call(ctx); err != nil {
+		c.Fatalf("%s: %v", what, err)
+	}
+}
+
+// message returns one with an id of its own.
+func (c *check) message(topic, key string) store.Message {
+	c.ids++
+	m := store.Message{Topic: topic, Key: key, Payload: []byte(topic + key)}
+	binary.BigEndian.PutUint64(m.ID[8:], c.ids)
+	m.Hash = hashOf(key)
+	if key == "" {
+		m.Hash = uint32(c.ids)
+	}
+	return m
+}
+
+func hashOf(key string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return h.Sum32()
+}
+
+// within calls do in a transaction of the application, and commits it.
+func (c *check) within(do func(ctx context.Context, tx store.Tx)) {
+	c.Helper()
+	tx := c.h.Begin(c.TB, c.Store)
+	committed := false
+	defer func() {
+		if !committed {
+			_ = tx.Rollback()
+		}
+	}()
+	c.call("a transaction", func(ctx context.Context) error {
+		do(ctx, tx)
+		return tx.Commit()
+	})
+	committed = true
+}
+
+// append appends messages in one transaction. All of them must be new.
+func (c *check) append(list ...store.Message) {
+	c.Helper()
+	c.within(func(ctx context.Context, tx store.Tx) {
+		for _, m := range list {
+			if fresh, _, err := c.Append(ctx, tx, m); err != nil || !fresh {
+				c.Fatalf("Append of %q: %t, %v", m.Key, fresh, err)
+			}
+		}
+	})
+}
+
+// keyed appends messages of one topic with these keys, and returns them.
+func (c *check) keyed(keys ...string) (list []store.Message) {
+	c.Helper()
+	for _, key := range keys {
+		list = append(list, c.message("topic", key))
+	}
+	c.append(list...)
+	return list
+}
+
+func (c *check) layout(want int) (l store.Layout) {
+	c.Helper()
+	c.call("Layout", func(ctx context.Context) (err error) { l, err = c.Layout(ctx, want); return err })
+	return l
+}
+
+// one is the layout of fresh tables.
+var one = store.Layout{Shards: 1, Epoch: 1}
+
+// request is for all messages.
+func request() store.DueRequest { return store.DueRequest{Layout: one, Limit: 100} }
+
+func (c *check) due(r store.DueRequest) (due store.Due) {
+	c.Helper()
+	c.call("Due", func(ctx context.Context) (err error) { due, err = c.Due(ctx, r); return err })
+	return due
+}
+
+// isDue wants messages with these payloads, in this order.
+func (c *check) isDue(r store.DueRequest, want ...string) store.Due {
+	c.Helper()
+	due := c.due(r)
+	var got []string
+	for _, m := range due.Messages {
+		got = append(got, string(m.Payload))
+	}
+	if !slices.Equal(got, want) {
+		c.Fatalf("%q are due, want %q", got, want)
+	}
+	return due
+}
+
+// pending returns the one due message with a payload.
+func (c *check) pending(payload string) store.Pending {
+	c.Helper()
+	for _, m := range c.due(request()).Messages {
+		if string(m.Payload) == payload {
+			return m
+		}
+	}
+	c.Fatalf("%q is not due", payload)
+	return store.Pending{}
+}
+
+func result(m store.Pending, outcome store.Outcome) store.Result {
+	r := store.Result{Seq: m.Seq, Attempts: m.Attempts, Outcome: outcome, Took: time.Millisecond}
+	if outcome != store.OutcomeSuccess {
+		r.Error = "the error of " + string(m.Payload)
+	}
+	if outcome == store.OutcomeTransient {
+		r.RetryIn = time.Hour
+	}
+	return r
+}
+
+func (c *check) mark(results ...store.Result) (counted []int64) {
+	c.Helper()
+	c.call("Mark", func(ctx context.Context) (err error) { counted, err = c.Mark(ctx, node, results); return err })
+	slices.Sort(counted)
+	return counted
+}
+
+// ends marks the message with a payload, which must count.
+func (c *check) ends(payload string, outcome store.Outcome) store.Pending {
+	c.Helper()
+	m := c.pending(payload)
+	if counted := c.mark(result(m, outcome)); !slices.Equal(counted, []int64{m.Seq}) {
+		c.Fatalf("Mark of %q as %s: %v counted", payload, outcome, counted)
+	}
+	return m
+}
+
+// record returns what operators see of a message.
+func (c *check) record(id store.ID) (r store.Record, attempts []store.Attempt) {
+	c.Helper()
+	c.call("Message", func(ctx context.Context) (err error) {
+		var ok bool
+		r, attempts, ok, err = c.Message(ctx, id)
+		if err == nil && !ok {
+			c.Fatalf("there is no message %x", id)
+		}
+		return err
+	})
+	return r, attempts
+}

@@ -1,0 +1,2 @@
+// Package storetest tests that a database keeps to what package store says of it.
+package storetest

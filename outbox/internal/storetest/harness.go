@@ -1,0 +1,80 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// A Harness tells Run how to reach a store.
+type Harness struct {
+	// New returns a client of fresh, migrated tables. It is called for every test, concurrently
+	// unless Virtual is set; close what needs closing in a t.Cleanup.
+	New func(t testing.TB) store.Store
+
+	// Begin begins a transaction of an application in the database of a store that New has made.
+	Begin func(t testing.TB, s store.Store) Transaction
+
+	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and
+	// that does no I/O. Otherwise tests run in parallel. Default false.
+	Virtual bool
+
+	// OneWriter says that a transaction that has written keeps others from it until it ends.
+	// Default false.
+	OneWriter bool
+
+	// Large is the size of the largest payload that is tested. Default 10 MB.
+	Large int
+
+	// RoundTrips returns how many there were so far with the store. Default nil: they are not
+	// counted.
+	RoundTrips func(s store.Store) int64
+
+	// MarkTrips is how many round trips Mark takes. Default 1.
+	MarkTrips int64
+}
+
+// A Transaction is one of an application.
+type Transaction struct {
+	store.Tx
+	Commit, Rollback func() error
+}
+
+// Run tests that a store does what package store says, with one subtest per promise.
+func Run(t *testing.T, h Harness) {
+	for _, p := range promises {
+		t.Run(p.name, func(t *testing.T) {
+			if h.Virtual {
+				synctest.Test(t, func(t *testing.T) { h.try(t, p) })
+				return
+			}
+			t.Parallel()
+			h.try(t, p)
+		})
+	}
+}
+
+func (h Harness) try(t *testing.T, p promise) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	p.show(&check{TB: t, Store: h.New(t), ctx: ctx, h: h})
+}
+
+// A promise is one test of the suite.
+type promise struct {
+	name string
+	show func(*check)
+}
+
+// promises are all of them, in the order in which they are tested.
+var promises = join(setUp, appending, delivering, marking)
+
+func join(groups ...[]promise) []promise {
+	var all []promise
+	for _, g := range groups {
+		all = append(all, g...)
+	}
+	return all
+}
