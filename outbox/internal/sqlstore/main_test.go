@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	_ "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"go.uber.org/goleak"
@@ -68,7 +69,32 @@ func (s subject) exec(t testing.TB, statements ...string) {
 }
 
 // Servers that do not wait for their disks: only a crash would lose data, and there is none here.
-var sharedPostgres servertest.Shared[*sqltest.Server]
+var sharedPostgres, sharedMariaDB servertest.Shared[*sqltest.Server]
+
+func quickMariaDB(t testing.TB) *sqltest.Server {
+	t.Helper()
+	sqltest.RequireMariaDB(t)
+	return sharedMariaDB.Get(t, func() (*sqltest.Server, error) {
+		return sqltest.StartMariaDB(sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=0"}})
+	})
+}
+
+// oneTrip has the driver put the arguments into the statement.
+const oneTrip = "?interpolateParams=true"
+
+func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
+	t.Helper()
+	// to whose collation upper and lower case are one
+	database := server.NewDatabase(t, "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+	return subject{server: server, database: database, prepares: !strings.Contains(params, oneTrip),
+		of: func(_ testing.TB, db *sql.DB, table string) (*sqlstore.Store, error) {
+			return sqlstore.MySQL(db, sqlstore.Options{TableName: table})
+		},
+		db: func(t testing.TB, addr, user string) *sql.DB {
+			dsn := server.DSN(user, "", database) + params
+			return opened(t, "mysql", strings.Replace(dsn, server.Addr(), cmp.Or(addr, server.Addr()), 1))
+		}}
+}
 
 func quickPostgres(t testing.TB) *sqltest.Server {
 	t.Helper()

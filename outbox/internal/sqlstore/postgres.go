@@ -27,7 +27,7 @@ func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts
 	}
 	d := sqlmigrate.DialectPostgres
 	schema := cmp.Or(opts.Schema, "public")
-	p := &postgres{server: server{db}, connect: connect, tables: map[string]map[string]string{}}
+	p := &postgres{server: server{db: db}, connect: connect, tables: map[string]map[string]string{}}
 	names := map[string]string{"message_id": d.Quote(opts.TableName + "_message_id")}
 	for suffix, columns := range postgresColumns {
 		in := d.Qualified(schema, opts.TableName+suffix)
@@ -98,9 +98,9 @@ func (p *postgres) instant(param string) string {
 	return "timestamptz 'epoch' + " + param + " * interval '1 microsecond'"
 }
 
-func (p *postgres) isThere(error) bool      { return false } // ON CONFLICT inserts no row
-func (p *postgres) isLater(err error) bool  { return sqlkit.State(err) == "40001" }
-func (p *postgres) explain(err error) error { return sqlkit.Explain(err) }
+func (p *postgres) isThere(error, string) bool { return false } // ON CONFLICT inserts no row
+func (p *postgres) isLater(err error) bool     { return sqlkit.State(err) == "40001" }
+func (p *postgres) explain(err error) error    { return sqlkit.Explain(err) }
 
 func (p *postgres) prepare(context.Context) error { return nil }
 

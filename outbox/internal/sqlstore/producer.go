@@ -15,7 +15,7 @@ import (
 func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh bool, old store.Message, err error) {
 	p := params{"id": m.ID, "topic": name(m.Topic), "key": name(m.Key), "hash": int64(m.Hash),
 		"payload": payload(m.Payload), "headers": headersJSON(m.Headers)}
-	fresh, err = s.insert(ctx, tx, s.bind(s.texts["append"], p))
+	fresh, err = s.insert(ctx, tx, s.bind(s.texts["append"], p), indexOfMessages)
 	if fresh || err != nil {
 		return fresh, old, err
 	}
@@ -42,11 +42,12 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 
 // Once implements store.Receiver.
 func (s *Store) Once(ctx context.Context, tx store.Tx, consumer string, id store.ID) (fresh bool, err error) {
-	return s.insert(ctx, tx, s.bind(s.texts["once"], params{"consumer": name(consumer), "id": id}))
+	st := s.bind(s.texts["once"], params{"consumer": name(consumer), "id": id})
+	return s.insert(ctx, tx, st, indexOfRecords)
 }
 
 // insert executes a statement in the caller's transaction, and returns false if the row is there.
-func (s *Store) insert(ctx context.Context, tx store.Tx, st statement) (bool, error) {
+func (s *Store) insert(ctx context.Context, tx store.Tx, st statement, index string) (bool, error) {
 	if tx == nil {
 		return false, errors.New("outbox: no transaction: pass one")
 	}
@@ -55,7 +56,7 @@ func (s *Store) insert(ctx context.Context, tx store.Tx, st statement) (bool, er
 	}
 	rows, err := tx.Exec(ctx, st.text, st.args...)
 	switch {
-	case s.isThere(err):
+	case s.isThere(err, index):
 		return false, nil
 	case err != nil:
 		return false, s.inTransaction(err)

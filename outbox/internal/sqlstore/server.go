@@ -12,7 +12,8 @@ import (
 // server executes statements on a server. Those that were in the way of another transaction are
 // executed again, until ctx ends: they were undone then.
 type server struct {
-	db *sql.DB
+	db    *sql.DB
+	bound func(ctx context.Context, text string) string // returns a statement that ends before ctx does; nil: as it is
 }
 
 func (v server) read(ctx context.Context, s statement, begin func(), row func(*sql.Rows) error) error {
@@ -27,6 +28,11 @@ func (v server) write(ctx context.Context, list func() []statement, begin func()
 		err := sqlkit.With(ctx, v.db, func(conn *sql.Conn) error {
 			begin()
 			statements := list()
+			for i := range statements {
+				if v.bound != nil {
+					statements[i].text = v.bound(ctx, statements[i].text)
+				}
+			}
 			if len(statements) == 1 { // it is a transaction of its own
 				return sqlkit.EachRow(ctx, conn, statements[0].text, statements[0].args, row)
 			}

@@ -100,7 +100,7 @@ func (s *sqlite) bind(text string, values params) statement {
 
 func (s *sqlite) id(id store.ID) string       { return fmt.Sprintf("x'%x'", id[:]) }
 func (s *sqlite) instant(param string) string { return param }
-func (s *sqlite) isThere(error) bool          { return false } // ON CONFLICT inserts no row
+func (s *sqlite) isThere(error, string) bool  { return false } // ON CONFLICT inserts no row
 
 // isLater is about a transaction of the application, which has not waited long enough for the write
 // lock of the file, or has begun by reading, and finds that somebody has written since.

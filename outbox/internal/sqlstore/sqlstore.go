@@ -67,9 +67,9 @@ type database interface {
 	id(store.ID) string
 	// instant is an expression for a parameter that is in microseconds since 1970.
 	instant(param string) string
-	// isThere reports whether a message or a record was not inserted because it is there, and
-	// another one that the statement failed because of a transaction that was committed later.
-	isThere(err error) bool
+	// isThere reports whether a row was not inserted because this index has it, and isLater whether
+	// a transaction has to be repeated because of another one.
+	isThere(err error, index string) bool
 	isLater(err error) bool
 	// explain adds to an error what to do about it.
 	explain(err error) error
@@ -82,6 +82,12 @@ type database interface {
 	notify(ctx context.Context) error
 	listen(ctx context.Context, woken func()) error
 }
+
+// The indexes that have a row once.
+const (
+	indexOfMessages = "message_id"
+	indexOfRecords  = "PRIMARY KEY" // of the inbox
+)
 
 // errSchema is matched by errors of Migrate and Verify when tables are missing, old, or different
 // from those of Schema.

@@ -1,0 +1,3 @@
+{bounded} DELETE {hint} m FROM {messages} AS m WHERE m.state = 'dead'{where};
+
+SELECT ROW_COUNT();

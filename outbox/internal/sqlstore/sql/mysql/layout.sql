@@ -1,0 +1,1 @@
+{bounded} SELECT {hint} l.shards, l.epoch FROM {layout} AS l WHERE l.id = 1

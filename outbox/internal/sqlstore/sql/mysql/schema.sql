@@ -1,0 +1,58 @@
+-- The messages. Times are UTC. Names are binary because a collation may take 'job', 'JOB' and
+-- 'job ' for one; some clients therefore show them as 0x74... The columns held_key and
+-- pending_topic are NULL in rows that their indexes are not to find.
+CREATE TABLE IF NOT EXISTS {messages} (
+	seq             BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, -- the order in a key
+	message_id      BINARY(16) NOT NULL,
+	topic           VARBINARY(200) NOT NULL,
+	`key`           VARBINARY(200) NOT NULL,        -- '': in no order
+	key_hash        INT UNSIGNED NOT NULL,          -- its remainder is the shard
+	payload         LONGBLOB NOT NULL,
+	headers         LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- as JSON
+	state           VARBINARY(10) NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'dead')),
+	attempts        INT NOT NULL DEFAULT 0,         -- so far: only grows
+	budget_from     INT NOT NULL DEFAULT 0,         -- attempts before the latest requeue
+	next_attempt_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+	created_at      DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+	finished_at     DATETIME(6),                    -- NULL: it is pending
+	last_error      LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT (''),
+	note            LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT (''), -- of who requeued it
+	pending_topic   VARBINARY(200) AS (CASE WHEN state = 'pending' THEN topic END) VIRTUAL,
+	held_key        VARBINARY(200) AS (
+		CASE WHEN attempts > 0 AND state <> 'dispatched' AND `key` <> '' THEN `key` END) VIRTUAL,
+	UNIQUE KEY message_id (message_id),
+	KEY pending (state, seq),                       -- finds what can be delivered, in order
+	KEY topics (pending_topic, `key`, seq),         -- finds what waits for a sink for its topic
+	KEY waiting (held_key, seq),                    -- finds what holds back the later messages of a key
+	KEY backoff (state, next_attempt_at),           -- finds when the next message is tried again
+	KEY finished (state, finished_at)               -- finds what is old, and counts what is dead
+) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4 ROW_FORMAT = DYNAMIC;
+
+-- What became of each attempt. Rows are only added, and go with their message.
+CREATE TABLE IF NOT EXISTS {attempts} (
+	message BIGINT NOT NULL,
+	attempt INT NOT NULL,
+	at      DATETIME(6) NOT NULL,                   -- its end
+	took    BIGINT NOT NULL,                        -- in microseconds
+	node    TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+	outcome VARBINARY(10) NOT NULL CHECK (outcome IN ('success', 'rejected', 'transient', 'poison')),
+	error   LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+	PRIMARY KEY (message, attempt),
+	FOREIGN KEY (message) REFERENCES {messages} (seq) ON DELETE CASCADE
+) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4 ROW_FORMAT = DYNAMIC;
+
+-- What receivers have had.
+CREATE TABLE IF NOT EXISTS {inbox} (
+	consumer    VARBINARY(200) NOT NULL,
+	message_id  BINARY(16) NOT NULL,
+	received_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+	PRIMARY KEY (consumer, message_id),
+	KEY received (received_at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- How keys are spread over shards. It has one row.
+CREATE TABLE IF NOT EXISTS {layout} (
+	id     INT NOT NULL PRIMARY KEY CHECK (id = 1),
+	shards INT NOT NULL,
+	epoch  BIGINT NOT NULL                          -- grows when shards changes
+) ENGINE = InnoDB;

@@ -1,0 +1,18 @@
+{bounded} SELECT {hint}
+	(SELECT COUNT(*) FROM (SELECT 1 FROM {messages} AS m FORCE INDEX (pending) WHERE m.state = 'pending'
+		LIMIT {most}) AS p),
+	(SELECT COUNT(*) FROM (SELECT 1 FROM {messages} AS m FORCE INDEX (finished) WHERE m.state = 'dead'
+		LIMIT {most}) AS d),
+	(SELECT TIMESTAMPDIFF(MICROSECOND, MIN(o.next_attempt_at), UTC_TIMESTAMP(6)) FROM (
+		SELECT m.next_attempt_at FROM {messages} AS m FORCE INDEX (pending)
+		WHERE m.state = 'pending' AND m.next_attempt_at <= UTC_TIMESTAMP(6)
+			AND {free}
+		ORDER BY m.seq LIMIT {first}) AS o),
+	(SELECT TIMESTAMPDIFF(MICROSECOND, m.created_at, UTC_TIMESTAMP(6)) FROM {messages} AS m FORCE INDEX (pending)
+		WHERE m.state = 'pending' ORDER BY m.seq LIMIT 1),
+	u.topic, COALESCE(u.n, 0)
+FROM (SELECT 1 AS one) AS n LEFT JOIN (
+	SELECT v.topic, (SELECT COUNT(*) FROM {messages} AS m FORCE INDEX (topics) WHERE m.pending_topic = v.topic) AS n
+	FROM ({unknown} ORDER BY t.pending_topic LIMIT {max_unknown}) AS v
+) AS u ON 1 = 1
+LIMIT 18446744073709551615
