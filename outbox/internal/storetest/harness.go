@@ -69,7 +69,7 @@ type promise struct {
 }
 
 // promises are all of them, in the order in which they are tested.
-var promises = join(setUp, appending, delivering, marking)
+var promises = join(setUp, appending, delivering, marking, operating)
 
 func join(groups ...[]promise) []promise {
 	var all []promise

@@ -1,0 +1,261 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+func (c *check) messages(which store.Filter, limit int) (list []store.Record) {
+	c.Helper()
+	c.call("Messages", func(ctx context.Context) (err error) { list, err = c.Messages(ctx, which, limit); return err })
+	return list
+}
+
+func (c *check) requeue(which store.Filter, olderThan time.Duration, force bool) (n, tooOld int) {
+	c.Helper()
+	c.call("Requeue", func(ctx context.Context) (err error) {
+		n, tooOld, err = c.Requeue(ctx, which, olderThan, force, "it's mended 漢")
+		return err
+	})
+	return n, tooOld
+}
+
+func (c *check) delete(which store.Filter) (n int) {
+	c.Helper()
+	c.call("Delete", func(ctx context.Context) (err error) { n, err = c.Delete(ctx, which); return err })
+	return n
+}
+
+// dead appends messages with these keys and has them die.
+func (c *check) dead(keys ...string) []store.Message {
+	c.Helper()
+	list := c.keyed(keys...)
+	for _, m := range list {
+		c.ends(string(m.Payload), store.OutcomePoison)
+	}
+	return list
+}
+
+var operating = []promise{
+	{"messages/by each field of the filter, the newest first, in pages", func(c *check) {
+		a, b, d := c.message("ta", "ka"), c.message("tb", "kb"), c.message("ta", "it's \"d\" 漢")
+		c.append(a, b)
+		c.append(d)
+		c.ends(string(b.Payload), store.OutcomeRejected)
+		all := c.messages(store.Filter{}, 10)
+		if len(all) != 3 || all[0].Payload != nil || all[0].Headers != nil {
+			c.Fatalf("%+v", all)
+		}
+		created := map[store.ID]time.Time{}
+		for _, r := range all {
+			created[r.ID] = r.CreatedAt
+			if r.CreatedAt != r.CreatedAt.Truncate(time.Microsecond) {
+				c.Errorf("%v", r.CreatedAt)
+			}
+		}
+		hour := time.Hour
+		for _, x := range []struct {
+			which store.Filter
+			want  []store.Message
+		}{
+			{store.Filter{}, []store.Message{d, b, a}},
+			{store.Filter{IDs: []store.ID{a.ID, d.ID, {9}}}, []store.Message{d, a}},
+			{store.Filter{Topic: "ta"}, []store.Message{d, a}},
+			{store.Filter{Topic: "TA"}, nil},
+			{store.Filter{Key: d.Key}, []store.Message{d}},
+			{store.Filter{Key: "ka "}, nil},
+			{store.Filter{State: store.StateDead}, []store.Message{b}},
+			{store.Filter{State: store.StatePending, Topic: "ta", Key: "ka"}, []store.Message{a}},
+			{store.Filter{Since: created[a.ID], Until: created[d.ID].Add(hour)}, []store.Message{d, b, a}},
+			{store.Filter{Since: created[d.ID].Add(hour)}, nil},
+			{store.Filter{Until: created[a.ID]}, nil},
+			{store.Filter{After: all[0].Seq}, []store.Message{b, a}},
+		} {
+			var got, want []store.ID
+			for _, r := range c.messages(x.which, 10) {
+				got = append(got, r.ID)
+			}
+			for _, m := range x.want {
+				want = append(want, m.ID)
+			}
+			if !slices.Equal(got, want) {
+				c.Errorf("%+v: %x, want %x", x.which, got, want)
+			}
+		}
+		if page := c.messages(store.Filter{}, 2); len(page) != 2 || page[1].ID != b.ID {
+			c.Errorf("%+v", page)
+		}
+		c.call("Message", func(ctx context.Context) error {
+			_, _, ok, err := c.Message(ctx, store.ID{9})
+			if ok {
+				c.Error("there is a message that was never appended")
+			}
+			return err
+		})
+	}},
+	{"requeue/a dead message is due again, with a new budget and its history", func(c *check) {
+		list := c.keyed("a", "a", "b")
+		for range 2 {
+			r := result(c.due(request()).Messages[0], store.OutcomeTransient)
+			r.RetryIn = 0
+			c.mark(r)
+		}
+		c.ends("topicb", store.OutcomeSuccess)
+		first := c.due(request()).Messages[0]
+		c.mark(result(first, store.OutcomePoison))
+		c.isDue(request(), "topica")
+		if n, tooOld := c.requeue(store.Filter{}, 0, false); n != 1 || tooOld != 0 {
+			c.Fatalf("%d requeued, %d too old", n, tooOld)
+		}
+		due := c.isDue(request(), "topica", "topica").Messages[0]
+		if due.ID != list[0].ID || due.Attempts != 3 || due.Budget != 3 {
+			c.Errorf("%+v", due)
+		}
+		r, attempts := c.record(due.ID)
+		if r.State != store.StatePending || !r.FinishedAt.IsZero() || len(attempts) != 3 {
+			c.Errorf("%+v, attempts %+v", r, attempts)
+		}
+		c.mark(result(due, store.OutcomeRejected))
+		if _, attempts := c.record(due.ID); len(attempts) != 4 || attempts[3].Number != 4 ||
+			attempts[3].Outcome != store.OutcomeRejected {
+			c.Errorf("%+v", attempts)
+		}
+	}},
+	{"requeue/what is too old needs force, and nothing but what matches is touched", func(c *check) {
+		list := c.dead("a", "b", "c")
+		c.keyed("d")
+		which := store.Filter{IDs: []store.ID{list[0].ID, list[1].ID}}
+		c.until("the messages are old", func() bool {
+			n, tooOld := c.requeue(which, time.Microsecond, false)
+			return n == 0 && tooOld == 2
+		})
+		if n, tooOld := c.requeue(store.Filter{State: store.StatePending}, 0, true); n != 0 || tooOld != 0 {
+			c.Errorf("%d, %d", n, tooOld)
+		}
+		if n, tooOld := c.requeue(store.Filter{Key: "a"}, time.Hour, false); n != 1 || tooOld != 0 {
+			c.Errorf("%d, %d", n, tooOld)
+		}
+		if n, tooOld := c.requeue(which, time.Microsecond, true); n != 1 || tooOld != 0 {
+			c.Errorf("%d, %d", n, tooOld)
+		}
+		c.isDue(request(), "topica", "topicb", "topicd")
+	}},
+	{"delete/only what is dead, with its attempts", func(c *check) {
+		list := c.dead("a", "b", "c")
+		c.keyed("a")
+		if n := c.delete(store.Filter{IDs: []store.ID{list[0].ID}}); n != 1 {
+			c.Errorf("%d deleted", n)
+		}
+		if n := c.delete(store.Filter{Key: "a"}); n != 0 {
+			c.Errorf("%d deleted, of which none was dead", n)
+		}
+		if n := c.delete(store.Filter{}); n != 2 {
+			c.Errorf("%d deleted", n)
+		}
+		if all := c.messages(store.Filter{}, 10); len(all) != 1 || all[0].State != store.StatePending {
+			c.Errorf("%+v", all)
+		}
+		c.append(list[0]) // its id is free again, and it has no attempts
+		if _, attempts := c.record(list[0].ID); len(attempts) != 0 {
+			c.Errorf("%+v", attempts)
+		}
+	}},
+	{"sweep/what ended long ago, each state by its own retention, and at most limit", func(c *check) {
+		c.dead("a", "b")
+		c.keyed("c", "d", "e", "f", "waits")
+		for _, key := range []string{"c", "d", "e"} {
+			c.ends("topic"+key, store.OutcomeSuccess)
+		}
+		c.ends("topicf", store.OutcomeTransient)
+		c.within(func(ctx context.Context, tx store.Tx) {
+			for _, consumer := range []string{"x", "y"} {
+				if _, err := c.Once(ctx, tx, consumer, store.ID{1}); err != nil {
+					c.Fatal(err)
+				}
+			}
+		})
+		sweep := func(r store.Retention, limit int) (n int) {
+			c.Helper()
+			c.call("Sweep", func(ctx context.Context) (err error) { n, err = c.Sweep(ctx, r, limit); return err })
+			return n
+		}
+		hour, soon := time.Hour, time.Microsecond
+		if n := sweep(store.Retention{}, 10) + sweep(store.Retention{Dispatched: hour, Dead: hour, Inbox: hour}, 10) +
+			sweep(store.Retention{Dispatched: soon, Dead: soon, Inbox: soon}, 0); n != 0 {
+			c.Errorf("%d deleted too early", n)
+		}
+		swept := func(what string, r store.Retention, limit, want int) {
+			c.Helper()
+			got := 0
+			c.until(what, func() bool {
+				n := sweep(r, limit)
+				if n > limit {
+					c.Fatalf("%d deleted, of at most %d", n, limit)
+				}
+				got += n
+				return got >= want
+			})
+			if n := sweep(r, 10); got+n != want {
+				c.Errorf("%s: %d deleted, want %d", what, got+n, want)
+			}
+		}
+		swept("dispatched messages are swept", store.Retention{Dispatched: soon}, 2, 3)
+		swept("dead messages are swept", store.Retention{Dead: soon, Dispatched: hour}, 1, 2)
+		swept("records of receivers are swept", store.Retention{Inbox: soon}, 1, 2)
+		if all := c.messages(store.Filter{}, 10); len(all) != 2 {
+			c.Errorf("%+v", all)
+		}
+	}},
+	{"stats/what is pending, due, dead, and without a sink", func(c *check) {
+		stats := func(stop bool, topics ...string) (s store.Stats) {
+			c.Helper()
+			c.call("Stats", func(ctx context.Context) (err error) { s, err = c.Stats(ctx, topics, stop); return err })
+			return s
+		}
+		if s := stats(false); s.Pending != 0 || s.Dead != 0 || s.OldestDue != 0 || s.OldestPending != 0 || len(s.Unknown) != 0 {
+			c.Errorf("of empty tables: %+v", s)
+		}
+		c.dead("a")
+		c.ends(string(c.keyed("ok")[0].Payload), store.OutcomeSuccess)
+		c.append(c.message("strange", "s"), c.message("strange", ""), c.message("odd'", ""), c.message("topic", "s"))
+		c.append(c.message("topic", "a"))
+		c.ends("topica", store.OutcomeTransient)
+		s := stats(false, "topic")
+		if s.Pending != 5 || s.Dead != 1 || len(s.Unknown) != 2 || s.Unknown["strange"] != 2 || s.Unknown["odd'"] != 1 {
+			c.Errorf("%+v", s)
+		}
+		if s.OldestDue != 0 { // one waits for a message without a sink, and one for its next attempt
+			c.Errorf("nothing is due: %+v", s)
+		}
+		if s = stats(false); len(s.Unknown) != 0 {
+			c.Errorf("every topic has a sink: %+v", s)
+		}
+		c.until("there is a message that has waited", func() bool {
+			s = stats(false)
+			return s.OldestDue > 0 && s.OldestPending > 0
+		})
+		c.keyed("a") // behind one in back-off, and behind a dead one
+		if s = stats(true, "nothing"); s.OldestDue != 0 || s.OldestPending == 0 || s.Unknown["topic"] != 3 {
+			c.Errorf("no topic has a sink: %+v", s)
+		}
+	}},
+	{"stats/a message behind a dead one is not due, if the dead one stops its key", func(c *check) {
+		c.dead("a")
+		c.keyed("a")
+		due := func(stop bool) (d time.Duration) {
+			c.call("Stats", func(ctx context.Context) error {
+				s, err := c.Stats(ctx, nil, stop)
+				d = s.OldestDue
+				return err
+			})
+			return d
+		}
+		c.until("the message has waited", func() bool { return due(false) > 0 })
+		if d := due(true); d != 0 {
+			c.Errorf("it can have been delivered for %v", d)
+		}
+	}},
+}
