@@ -19,9 +19,9 @@ import (
 // MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
 // It does not call the server.
 //
-// What only reads is one statement: one round trip with interpolateParams=true (go-sql-driver/mysql),
-// without it two. Mark is a transaction of five. Sessions have to commit by themselves (autocommit=1,
-// the default).
+// What only reads is one statement: one round trip with interpolateParams=true
+// (go-sql-driver/mysql), without it two. Mark is a transaction of five. Sessions have to commit by
+// themselves (autocommit=1, the default).
 //
 // A driver that gives up a call closes the connection, of which a server that waits for a lock
 // takes no notice. MariaDB therefore gets the limit of the call with each statement. MySQL has no

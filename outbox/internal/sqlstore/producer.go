@@ -11,10 +11,14 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
+func appendParams(m store.Message) params {
+	return params{"id": m.ID, "topic": name(m.Topic), "key": name(m.Key), "hash": int64(m.Hash),
+		"payload": payload(m.Payload), "headers": headersJSON(m.Headers)}
+}
+
 // Append implements store.Producer.
 func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh bool, old store.Message, err error) {
-	p := params{"id": m.ID, "topic": name(m.Topic), "key": name(m.Key), "hash": int64(m.Hash),
-		"payload": payload(m.Payload), "headers": headersJSON(m.Headers)}
+	p := appendParams(m)
 	fresh, err = s.insert(ctx, tx, s.bind(s.texts["append"], p), indexOfMessages)
 	if fresh || err != nil {
 		return fresh, old, err

@@ -51,18 +51,22 @@ func ofTopics(topics []string, stopOnDead bool) params {
 	return p
 }
 
-// Due implements store.Relay.
-func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err error) {
+func dueParams(r store.DueRequest) params {
 	p := ofTopics(r.Topics, r.StopOnDead)
 	p["shards"], p["epoch"], p["shard"] = int64(max(1, r.Layout.Shards)), r.Layout.Epoch, int64(r.Shard)
 	p["limit"], p["keys"], p["ids"] = int64(max(0, r.Limit)), names(r.Keys), numbers(r.IDs)
+	return p
+}
+
+// Due implements store.Relay.
+func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err error) {
 	type row struct {
 		layout store.Layout
 		nextIn sql.NullInt64
 		seq    sql.NullInt64
 		m      store.Pending
 	}
-	list, err := query(ctx, s, "due", "", p, func(rows *sql.Rows, r *row) error {
+	list, err := query(ctx, s, "due", "", dueParams(r), func(rows *sql.Rows, r *row) error {
 		var id, topic, key, payload, headers []byte
 		var hash, attempts, budget, age sql.NullInt64
 		err := rows.Scan(&r.layout.Shards, &r.layout.Epoch, &r.nextIn, &r.seq, &id, &topic, &key, &hash, &payload,
@@ -157,16 +161,20 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 // firstDue is of how many messages Stats looks for the one that has waited longest.
 const firstDue = 100
 
-// Stats implements store.Relay.
-func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (stats store.Stats, err error) {
+func statsParams(topics []string, stopOnDead bool) params {
 	p := ofTopics(topics, stopOnDead)
 	p["most"], p["first"], p["max_unknown"] = int64(store.MaxCount), int64(firstDue), int64(store.MaxUnknown)
+	return p
+}
+
+// Stats implements store.Relay.
+func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (stats store.Stats, err error) {
 	type row struct {
 		pending, dead, waiting int64
 		due, oldest            sql.NullInt64
 		topic                  sql.Null[[]byte]
 	}
-	list, err := query(ctx, s, "stats", "", p, func(rows *sql.Rows, r *row) error {
+	list, err := query(ctx, s, "stats", "", statsParams(topics, stopOnDead), func(rows *sql.Rows, r *row) error {
 		return rows.Scan(&r.pending, &r.dead, &r.due, &r.oldest, &r.topic, &r.waiting)
 	})
 	for _, r := range list {

@@ -225,7 +225,7 @@ const (
 	MaxUnknown = 20
 
 	// MaxCount is how far Stats counts, so that it costs little whatever has accumulated.
-	MaxCount = 100_000
+	MaxCount = 10_000
 )
 
 // A Filter says which messages. Empty fields match all.

@@ -27,13 +27,6 @@ type Harness struct {
 
 	// Large is the size of the largest payload that is tested. Default 10 MB.
 	Large int
-
-	// RoundTrips returns how many there were so far with the store. Default nil: they are not
-	// counted.
-	RoundTrips func(s store.Store) int64
-
-	// MarkTrips is how many round trips Mark takes. Default 1.
-	MarkTrips int64
 }
 
 // A Transaction is one of an application.

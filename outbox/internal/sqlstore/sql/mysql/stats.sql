@@ -12,7 +12,8 @@
 		WHERE m.state = 'pending' ORDER BY m.seq LIMIT 1),
 	u.topic, COALESCE(u.n, 0)
 FROM (SELECT 1 AS one) AS n LEFT JOIN (
-	SELECT v.topic, (SELECT COUNT(*) FROM {messages} AS m FORCE INDEX (topics) WHERE m.pending_topic = v.topic) AS n
+	SELECT v.topic, (SELECT LEAST({most}, COUNT(*)) FROM {messages} AS m FORCE INDEX (topics)
+		WHERE m.pending_topic = v.topic) AS n
 	FROM ({unknown} ORDER BY t.pending_topic LIMIT {max_unknown}) AS v
 ) AS u ON 1 = 1
 LIMIT 18446744073709551615

@@ -5,5 +5,6 @@ m.topic NOT IN (SELECT u.topic FROM unknown AS u)
 			AND (e.state = 'dead' AND {stop} = 1
 				OR e.state = 'pending' AND e.next_attempt_at > greatest(m.next_attempt_at, (SELECT at FROM now)))))
 	AND (m.key = '' OR NOT EXISTS (
-		SELECT FROM unknown AS u JOIN {messages} AS e ON e.topic = u.topic
-		WHERE e.state = 'pending' AND e.key = m.key AND e.seq < m.seq))
+		SELECT FROM unknown AS u
+		WHERE m.seq > (SELECT e.seq FROM {messages} AS e
+			WHERE e.state = 'pending' AND e.topic = u.topic AND e.key = m.key ORDER BY e.seq LIMIT 1)))

@@ -1,11 +1,12 @@
--- What another relay has written since this statement began is looked at once more, and stays.
+-- What another relay has written since this statement began is looked at once more, and stays. With
+-- an array the rows are found by their keys, whatever the statistics are.
 WITH results AS MATERIALIZED (
 	SELECT * FROM pg_catalog.json_to_recordset({results}::json)
 		AS x(seq bigint, attempts integer, outcome text, retry_in bigint, took bigint, node text, error text)
 ),
 mine AS MATERIALIZED (
 	SELECT m.seq, m.attempts FROM {messages} AS m JOIN results AS x ON x.seq = m.seq
-	WHERE m.attempts = x.attempts AND m.state = 'pending'
+	WHERE m.seq = ANY (ARRAY(SELECT y.seq FROM results AS y)) AND m.attempts = x.attempts AND m.state = 'pending'
 	ORDER BY m.seq FOR NO KEY UPDATE OF m
 ),
 written AS (
@@ -27,4 +28,5 @@ history AS (
 SELECT w.seq FROM written AS w
 UNION
 SELECT x.seq FROM results AS x JOIN {attempts} AS a ON a.message = x.seq AND a.attempt = x.attempts + 1
-WHERE a.outcome = x.outcome COLLATE "C" AND a.node = x.node COLLATE "C"
+WHERE a.message = ANY (ARRAY(SELECT y.seq FROM results AS y)) AND a.outcome = x.outcome COLLATE "C"
+	AND a.node = x.node COLLATE "C"

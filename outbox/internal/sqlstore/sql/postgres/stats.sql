@@ -2,7 +2,7 @@ WITH RECURSIVE {unknown}
 SELECT
 	(SELECT count(*) FROM (SELECT FROM {messages} AS m WHERE m.state = 'pending' LIMIT {most}) AS p),
 	(SELECT count(*) FROM (SELECT FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL
-		LIMIT {most}) AS d),
+		ORDER BY m.finished_at LIMIT {most}) AS d),
 	(SELECT (extract(epoch FROM max((SELECT at FROM now) - o.next_attempt_at)) * 1000000)::bigint FROM (
 		SELECT m.next_attempt_at FROM {messages} AS m
 		WHERE m.state = 'pending' AND m.next_attempt_at <= (SELECT at FROM now)

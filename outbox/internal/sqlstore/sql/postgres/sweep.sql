@@ -11,18 +11,19 @@ old AS MATERIALIZED (
 	LIMIT {limit}
 ),
 messages AS (
-	DELETE FROM {messages} WHERE seq IN (
-		SELECT m.seq FROM {messages} AS m JOIN old ON old.seq = m.seq, now
-		WHERE m.finished_at < now.at - interval '1 microsecond'
-			* CASE m.state WHEN 'dispatched' THEN {dispatched} ELSE {dead} END
-		ORDER BY m.seq FOR UPDATE OF m SKIP LOCKED)
+	DELETE FROM {messages} WHERE seq = ANY (ARRAY(
+		SELECT m.seq FROM {messages} AS m
+		WHERE m.seq = ANY (ARRAY(SELECT o.seq FROM old AS o))
+			AND m.finished_at < (SELECT at FROM now) - interval '1 microsecond'
+				* CASE m.state WHEN 'dispatched' THEN {dispatched} ELSE {dead} END
+		ORDER BY m.seq FOR UPDATE OF m SKIP LOCKED))
 	RETURNING 1
 ),
 records AS (
-	DELETE FROM {inbox} WHERE (consumer, message_id) IN (
-		SELECT i.consumer, i.message_id FROM {inbox} AS i, now
-		WHERE i.received_at < now.at - {inbox_kept} * interval '1 microsecond' AND {inbox_kept} > 0
-		ORDER BY i.received_at LIMIT {limit} FOR UPDATE OF i SKIP LOCKED)
+	DELETE FROM {inbox} WHERE ctid = ANY (ARRAY(
+		SELECT i.ctid FROM {inbox} AS i
+		WHERE i.received_at < (SELECT at FROM now) - {inbox_kept} * interval '1 microsecond' AND {inbox_kept} > 0
+		ORDER BY i.received_at LIMIT {limit} FOR UPDATE OF i SKIP LOCKED))
 	RETURNING 1
 )
 SELECT (SELECT count(*) FROM messages) + (SELECT count(*) FROM records)

@@ -1,0 +1,262 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
+)
+
+// crowded fills tables as after weeks: many messages that are dispatched or dead, some of them of
+// the keys that are pending, few that can be delivered, and few that wait. table is that of
+// messages, and numbers a query with the column i from 1 to so many.
+func crowded(t testing.TB, s subject, ended int, id, now, ago func(i string) string, numbers func(n int) string) {
+	t.Helper()
+	row := func(from, state, attempts, key, next, finished string) string {
+		return "INSERT INTO tickslot_outbox (message_id, topic, " + quotedKey(s) + ", key_hash, payload, headers, " +
+			"state, attempts, next_attempt_at, finished_at) SELECT " + id("i") + ", CASE WHEN i % 2 = 0 THEN 'orders' " +
+			"ELSE 'mails' END, " + key + ", i, 'p', '{}', " +
+			strings.Join([]string{state, attempts, next, finished}, ", ") + " FROM (" + from + ") AS n"
+	}
+	key := "CONCAT('key', i % 100)"
+	if s.server == nil {
+		key = "'key' || (i % 100)"
+	}
+	s.exec(t,
+		row(numbers(ended), "CASE WHEN i % 3 = 0 THEN 'dead' ELSE 'dispatched' END", "1", key, ago("i"), ago("i")),
+		"INSERT INTO tickslot_outbox_attempts (message, attempt, at, took, node, outcome, error) "+
+			"SELECT seq, 1, created_at, 1, 'w', 'success', '' FROM tickslot_outbox",
+		"INSERT INTO tickslot_outbox_inbox (consumer, message_id, received_at) SELECT 'c', message_id, finished_at "+
+			"FROM tickslot_outbox",
+		row(strings.ReplaceAll(numbers(50), " AS i", "+1000000 AS i"), "'pending'", "0", key, now(""), "NULL"),
+		row(strings.ReplaceAll(numbers(20), " AS i", "+2000000 AS i"), "'pending'", "1", "''", now("1"), "NULL"))
+}
+
+func quotedKey(s subject) string {
+	if s.server != nil && strings.Contains(s.server.DSN("", "", ""), "tcp(") {
+		return "`key`"
+	}
+	return "key"
+}
+
+// What a relay does all the time finds its rows by the indexes, however many messages have ended,
+// with and without statistics, and whether the plan is one for all arguments or for these.
+//
+// Fails when an index is taken out, or a condition no longer matches that of its index.
+func TestPlansOfPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgresOn(t, quickPostgres(t), "")
+	made, db := s.migrated(t)
+	ended := 100_000
+	if testkit.Rounds(t, 1, 2) == 1 {
+		ended = 10_000
+	}
+	s.exec(t, "ALTER TABLE tickslot_outbox SET (autovacuum_enabled = off)")
+	crowded(t, s, ended,
+		func(i string) string { return "md5(" + i + "::text)::uuid" },
+		func(wait string) string {
+			if wait != "" {
+				return "now() + interval '1 hour'"
+			}
+			return "now()"
+		},
+		func(i string) string { return "now() - " + i + " * interval '1 second'" },
+		func(n int) string { return fmt.Sprintf("SELECT n AS i FROM generate_series(1, %d) AS n", n) })
+	for _, statistics := range []bool{false, true} {
+		if statistics {
+			s.exec(t, "VACUUM ANALYZE")
+		}
+		for _, generic := range []bool{false, true} {
+			for file, list := range made.Explained() {
+				plan, err := explainPostgres(t.Context(), db, list[0], generic)
+				if err != nil {
+					t.Errorf("%s: %v", file, err)
+					continue
+				}
+				checkPlan(t, fmt.Sprintf("%s, statistics %t, generic %t", file, statistics, generic), plan)
+			}
+		}
+	}
+}
+
+// explainPostgres returns the plan of a statement, which it executes, and undoes.
+func explainPostgres(ctx context.Context, db *sql.DB, s sqlstore.Explained, generic bool) (plan string, err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = tx.Rollback() }()
+	mode := "force_custom_plan"
+	if generic {
+		mode = "force_generic_plan"
+	}
+	if _, err := tx.ExecContext(ctx, "SET LOCAL plan_cache_mode = "+mode); err != nil {
+		return "", err
+	}
+	rows, err := tx.QueryContext(ctx, "EXPLAIN (ANALYZE, BUFFERS) "+s.Text, s.Args...)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			return "", err
+		}
+		plan += line + "\n"
+	}
+	return plan, rows.Err()
+}
+
+var removed = regexp.MustCompile(`Rows Removed by (?:Filter|Join Filter|Index Recheck): (\d+)`)
+
+// checkPlan wants no plan that walks over a table or an index.
+func checkPlan(t *testing.T, what, plan string) {
+	t.Helper()
+	for _, table := range []string{"tickslot_outbox ", "tickslot_outbox_attempts", "tickslot_outbox_inbox"} {
+		if strings.Contains(plan, "Seq Scan on "+table) {
+			t.Errorf("%s: it reads a whole table:\n%s", what, plan)
+		}
+	}
+	const most = 400 // rows
+	for _, m := range removed.FindAllStringSubmatch(plan, -1) {
+		if n, err := strconv.Atoi(m[1]); err != nil || n > most {
+			t.Errorf("%s: it looks at %d rows that it does not want:\n%s", what, n, plan)
+		}
+	}
+}
+
+// SQLite has no statistics unless somebody calls ANALYZE.
+func TestPlansOfSQLite(t *testing.T) {
+	t.Parallel()
+	s := sqliteFile(t)
+	made, db := s.migrated(t)
+	small := []string{"SCAN k", "SCAN u", "SCAN t", "SCAN o"} // what is no table
+	walks := regexp.MustCompile(`^SCAN (?:[a-z]|tickslot_outbox\w*)$`)
+	for file, list := range made.Explained() {
+		if file == "messages" {
+			continue // a page from the end of the table
+		}
+		for _, st := range list {
+			for _, line := range explainSQLite(t, db, st) {
+				if walks.MatchString(line) && !slices.Contains(small, line) {
+					t.Errorf("%s: it reads a whole table: %s in\n%s", file, line, st.Text)
+				}
+			}
+		}
+	}
+}
+
+func explainSQLite(t *testing.T, db *sql.DB, s sqlstore.Explained) (lines []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+s.Text, s.Args...)
+	if err != nil {
+		t.Errorf("%s: %v", s.Text, err)
+		return nil
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var line string
+		if err := rows.Scan(&id, &parent, &unused, &line); err != nil {
+			t.Error(err)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// MariaDB looks at no table as a whole, and for topics without a sink only at their messages.
+func TestPlansOfMySQL(t *testing.T) {
+	t.Parallel()
+	s := mysqlOn(t, quickMariaDB(t), oneTrip)
+	made, db := s.migrated(t)
+	digits := "(SELECT 0 AS d"
+	for d := range 9 {
+		digits += fmt.Sprint(" UNION ALL SELECT ", d+1)
+	}
+	digits += ")"
+	crowded(t, s, 10_000,
+		func(i string) string { return "UNHEX(MD5(" + i + "))" },
+		func(wait string) string {
+			if wait != "" {
+				return "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR"
+			}
+			return "UTC_TIMESTAMP(6)"
+		},
+		func(i string) string { return "UTC_TIMESTAMP(6) - INTERVAL " + i + " SECOND" },
+		func(n int) string {
+			return fmt.Sprintf("SELECT a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 1 AS i FROM %s AS a, %[1]s AS b, "+
+				"%[1]s AS c, %[1]s AS e LIMIT %[2]d", digits, n)
+		})
+	for _, statistics := range []bool{false, true} {
+		if statistics {
+			s.exec(t, "ANALYZE TABLE tickslot_outbox, tickslot_outbox_attempts, tickslot_outbox_inbox")
+		}
+		for file, list := range made.Explained() {
+			for _, st := range list {
+				if strings.HasPrefix(st.Text, "SELECT ROW_COUNT") || file == "messages" {
+					continue
+				}
+				for _, row := range explainMySQL(t, db, st) {
+					what := fmt.Sprintf("%s, statistics %t: %s", file, statistics, row)
+					if len(row.table) == 1 && row.typ == "ALL" && !strings.ContainsAny(row.table, "xonulvb") {
+						t.Errorf("%s: it reads a whole table", what)
+					}
+					if row.table == "t" && row.typ != "range" {
+						t.Errorf("%s: it looks at all pending messages, not only at those without a sink", what)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A mysqlPlan is a row of EXPLAIN.
+type mysqlPlan struct{ table, typ, key, extra string }
+
+func explainMySQL(t *testing.T, db *sql.DB, s sqlstore.Explained) (plan []mysqlPlan) {
+	t.Helper()
+	text := strings.ReplaceAll(strings.ReplaceAll(s.Text, "{bounded}", ""), "{hint}", "")
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN "+text, s.Args...)
+	if err != nil {
+		t.Errorf("%s: %v", text, err)
+		return nil
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
+		for i := range values {
+			dest[i] = &values[i]
+		}
+		if err := rows.Scan(dest...); err != nil {
+			t.Fatal(err)
+		}
+		var p mysqlPlan
+		for i, column := range columns {
+			switch column {
+			case "table":
+				p.table = values[i].String
+			case "type":
+				p.typ = values[i].String
+			case "key":
+				p.key = values[i].String
+			case "Extra":
+				p.extra = values[i].String
+			}
+		}
+		plan = append(plan, p)
+	}
+	return plan
+}

@@ -1,0 +1,200 @@
+package sqlstore_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// duties are the calls of each role.
+var duties = map[string]func(t testing.TB, s subject, user string) map[string]error{
+	"producer": func(t testing.TB, s subject, user string) map[string]error {
+		m := store.Message{ID: store.ID{1}, Topic: "orders", Key: "a", Headers: map[string]string{"a": "b"}}
+		return s.inTx(t, user, map[string]func(context.Context, *sqlstore.Store, store.Tx) error{
+			"Append": func(ctx context.Context, box *sqlstore.Store, tx store.Tx) error {
+				for range 2 { // the second is compared
+					if _, _, err := box.Append(ctx, tx, m); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		})
+	},
+	"receiver": func(t testing.TB, s subject, user string) map[string]error {
+		return s.inTx(t, user, map[string]func(context.Context, *sqlstore.Store, store.Tx) error{
+			"Once": func(ctx context.Context, box *sqlstore.Store, tx store.Tx) error {
+				for range 2 {
+					if _, err := box.Once(ctx, tx, "billing", store.ID{1}); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		})
+	},
+	"relay": func(t testing.TB, s subject, user string) map[string]error {
+		box := s.on(t, s.db(t, "", user), "")
+		return failed(t, map[string]func(context.Context) error{
+			"Verify": box.Verify,
+			"Layout": func(ctx context.Context) error {
+				if _, err := box.Layout(ctx, 2); err != nil {
+					return err
+				}
+				_, err := box.Layout(ctx, 1)
+				return err
+			},
+			"Due": func(ctx context.Context) error {
+				_, err := box.Due(ctx, store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 1})
+				return err
+			},
+			"Mark": func(ctx context.Context) error {
+				_, err := box.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeSuccess}})
+				return err
+			},
+			"Sweep": func(ctx context.Context) error {
+				_, err := box.Sweep(ctx, store.Retention{Dispatched: 1, Dead: 1, Inbox: 1}, 10)
+				return err
+			},
+			"Stats": func(ctx context.Context) error { _, err := box.Stats(ctx, []string{"a"}, false); return err },
+		})
+	},
+	"operator": func(t testing.TB, s subject, user string) map[string]error {
+		box := s.on(t, s.db(t, "", user), "")
+		return failed(t, map[string]func(context.Context) error{
+			"Messages": func(ctx context.Context) error { _, err := box.Messages(ctx, store.Filter{}, 10); return err },
+			"Message":  func(ctx context.Context) error { _, _, _, err := box.Message(ctx, store.ID{1}); return err },
+			"Requeue": func(ctx context.Context) error {
+				_, _, err := box.Requeue(ctx, store.Filter{}, 0, false, "")
+				return err
+			},
+			"Delete": func(ctx context.Context) error { _, err := box.Delete(ctx, store.Filter{}); return err },
+		})
+	},
+}
+
+// failed returns the errors of calls.
+func failed(t testing.TB, calls map[string]func(context.Context) error) map[string]error {
+	all := map[string]error{}
+	for name, call := range calls {
+		if err := call(t.Context()); err != nil {
+			all[name] = err
+		}
+	}
+	return all
+}
+
+// inTx makes each call in a transaction of its own, which is rolled back, and returns the errors.
+func (s subject) inTx(t testing.TB, user string,
+	calls map[string]func(context.Context, *sqlstore.Store, store.Tx) error) map[string]error {
+	t.Helper()
+	db := s.db(t, "", user)
+	box := s.on(t, db, "")
+	all := map[string]error{}
+	for name, call := range calls {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := call(t.Context(), box, sqlTx{tx}); err != nil {
+			all[name] = err
+		}
+		_ = tx.Rollback()
+	}
+	return all
+}
+
+// documented returns the grants to a role from docs/outbox-rights.md, one statement each, with
+// another schema and another role.
+func documented(t testing.TB, role, database, schema, user string) []string {
+	t.Helper()
+	doc, err := os.ReadFile("../../../docs/outbox-rights.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heading := "(?m)^-- outbox, " + role + ", " + database + "\\n"
+	block := regexp.MustCompile(heading + "((?:GRANT .*;\\n)+)").FindSubmatch(doc)
+	if block == nil {
+		t.Fatalf("there are no grants of the %s, %s", role, database)
+	}
+	grants := regexp.MustCompile(`\bshop\b`).ReplaceAllString(string(block[1]), schema)
+	grants = regexp.MustCompile(`TO '?`+role+`\b`).ReplaceAllStringFunc(grants, func(to string) string {
+		return strings.TrimSuffix(to, role) + user
+	})
+	return strings.Split(strings.TrimSpace(strings.ReplaceAll(grants, ";", "")), "\n")
+}
+
+// rightsOf splits a list of rights; one with columns is the only one.
+func rightsOf(list string) []string {
+	if strings.Contains(list, "(") {
+		return []string{list}
+	}
+	return strings.Split(list, ", ")
+}
+
+// The documented rights are enough for what each role does and, without any of them, what fails
+// says so.
+//
+// Fails when a statement needs a right that is not in docs/outbox-rights.md, or one there is not
+// needed.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]func(testing.TB) subject{
+		"Postgres": ways["Postgres"], "MySQL, MariaDB": ways["MySQL"],
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			s.migrated(t)
+			schema, user := "public", "app"
+			if name != "Postgres" {
+				schema = s.database
+				// A user without any right in a database may not even connect.
+				s.exec(t, "CREATE TABLE bystander (a INT)", "GRANT SELECT ON bystander TO 'app'@'%'")
+			} else {
+				s.exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC")
+			}
+			statement := regexp.MustCompile(`^GRANT (.*) (ON .*) TO (.*)$`)
+			for role, duty := range duties {
+				grants := documented(t, role, name, schema, user)
+				s.exec(t, grants...)
+				if failed := duty(t, s, user); len(failed) > 0 {
+					t.Errorf("%s with the documented rights: %v", role, failed)
+				}
+				for _, grant := range grants {
+					parts := statement.FindStringSubmatch(grant)
+					for _, right := range rightsOf(parts[1]) {
+						s.exec(t, "REVOKE "+right+" "+parts[2]+" FROM "+parts[3])
+						failed := duty(t, s, user)
+						if len(failed) == 0 {
+							t.Errorf("%s: without %s %s nothing fails", role, right, parts[2])
+						}
+						for call, err := range failed {
+							says := regexp.MustCompile("privilege|right|may not use").MatchString(err.Error())
+							if !errors.Is(err, dlock.ErrSetup) || !says {
+								t.Errorf("%s without %s %s: %s: %v: must match ErrSetup and say so", role, right,
+									parts[2], call, err)
+							}
+							if strings.Contains(err.Error(), servertest.Canary) {
+								t.Errorf("the password is told: %v", err)
+							}
+						}
+						s.exec(t, grant)
+					}
+				}
+				for _, grant := range grants {
+					parts := statement.FindStringSubmatch(grant)
+					s.exec(t, "REVOKE "+parts[1]+" "+parts[2]+" FROM "+parts[3])
+				}
+			}
+		})
+	}
+}
