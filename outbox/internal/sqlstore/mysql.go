@@ -63,11 +63,11 @@ func (m *mysql) bind(text string, values params) statement {
 		case store.ID:
 			return m.id(v), nil, false
 		case name:
-			return hex(string(v)), nil, false
+			return inHex(string(v)), nil, false
 		case names:
-			all := []string{hex("\x00")} // which no name has: a list must not be empty
+			all := []string{inHex("\x00")} // which no name has: a list must not be empty
 			for _, name := range v {
-				all = append(all, hex(name))
+				all = append(all, inHex(name))
 			}
 			return strings.Join(all, ", "), nil, false
 		case numbers:
@@ -83,7 +83,7 @@ func (m *mysql) bind(text string, values params) statement {
 	})
 }
 
-func hex(text string) string { return fmt.Sprintf("x'%x'", text) }
+func inHex(text string) string { return fmt.Sprintf("x'%x'", text) }
 
 // bound returns a statement that ends a little before ctx does. MariaDB executes what is in the
 // first comment, and MySQL does not. What is in the hints is the other way round.
@@ -98,6 +98,8 @@ func (m *mysql) bound(ctx context.Context, text string) string {
 		"{hint}", fmt.Sprintf("/*+ SET_VAR(lock_wait_timeout = %d) MAX_EXECUTION_TIME(%d) */", s, ms),
 	).Replace(text)
 }
+
+func (m *mysql) split(text string) []string { return sqlmigrate.Statements(text) }
 
 func (m *mysql) id(id store.ID) string { return fmt.Sprintf("x'%x'", id[:]) }
 

@@ -21,8 +21,8 @@ func crowded(t testing.TB, s subject, ended int, id, now, ago func(i string) str
 	t.Helper()
 	row := func(from, state, attempts, key, next, finished string) string {
 		return "INSERT INTO tickslot_outbox (message_id, topic, " + quotedKey(s) + ", key_hash, payload, headers, " +
-			"state, attempts, next_attempt_at, finished_at) SELECT " + id("i") + ", CASE WHEN i % 2 = 0 THEN 'orders' " +
-			"ELSE 'mails' END, " + key + ", i, 'p', '{}', " +
+			"state, attempts, next_attempt_at, finished_at) SELECT " + id("i") +
+			", CASE WHEN i % 2 = 0 THEN 'orders' ELSE 'mails' END, " + key + ", i, 'p', '{}', " +
 			strings.Join([]string{state, attempts, next, finished}, ", ") + " FROM (" + from + ") AS n"
 	}
 	key := "CONCAT('key', i % 100)"

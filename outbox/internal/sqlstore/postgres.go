@@ -92,6 +92,8 @@ func (p *postgres) bind(text string, values params) statement {
 	})
 }
 
+func (p *postgres) split(text string) []string { return sqlmigrate.Statements(text) }
+
 func (p *postgres) id(id store.ID) string { return fmt.Sprintf("'%x'::uuid", id[:]) }
 
 func (p *postgres) instant(param string) string {

@@ -98,6 +98,8 @@ func (s *sqlite) bind(text string, values params) statement {
 	})
 }
 
+func (s *sqlite) split(text string) []string { return sqlmigrate.Statements(text) }
+
 func (s *sqlite) id(id store.ID) string       { return fmt.Sprintf("x'%x'", id[:]) }
 func (s *sqlite) instant(param string) string { return param }
 func (s *sqlite) isThere(error, string) bool  { return false } // ON CONFLICT inserts no row

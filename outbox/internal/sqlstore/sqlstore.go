@@ -63,6 +63,8 @@ type database interface {
 	// write executes statements in one transaction. The rows are those of the last.
 	write(ctx context.Context, list func() []statement, begin func(), row func(*sql.Rows) error) error
 
+	// split returns the statements of a text.
+	split(text string) []string
 	// id is a literal.
 	id(store.ID) string
 	// instant is an expression for a parameter that is in microseconds since 1970.
@@ -167,7 +169,7 @@ func (s *Store) Verify(ctx context.Context) error {
 // those that have it.
 func (s *Store) statements(file, where string, p params) func() []statement {
 	return func() (list []statement) {
-		for _, text := range sqlmigrate.Statements(strings.ReplaceAll(s.texts[file], "{where}", where)) {
+		for _, text := range s.split(strings.ReplaceAll(s.texts[file], "{where}", where)) {
 			list = append(list, s.bind(text, p))
 		}
 		return list

@@ -21,7 +21,7 @@ var files embed.FS
 type texts map[string]string
 
 // parts are files that others include, each after those that it includes.
-var parts = []string{"results_as_rows", "unknown", "free", "mine", "old", "record"}
+var parts = []string{"results_as_rows", "unknown", "free", "mine", "old", "record", "begin"}
 
 func newTexts(folder string, names map[string]string) texts {
 	t := texts{}

@@ -1,0 +1,2 @@
+INSERT INTO {messages} (message_id, topic, [key], key_hash, payload, headers)
+VALUES ({id}, {topic}, {key}, {hash}, {payload}, {headers})

@@ -1,0 +1,3 @@
+{begin}
+DELETE m FROM {messages} AS m WHERE m.state = 'dead'{where};
+SELECT @@ROWCOUNT;

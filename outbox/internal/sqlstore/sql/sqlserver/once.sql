@@ -1,0 +1,1 @@
+INSERT INTO {inbox} (consumer, message_id) VALUES ({consumer}, {id})

@@ -1,0 +1,177 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// A scripted driver answers with given rows, and records the statements. The statements have not
+// been run on SQL Server: these tests check what can be checked without it.
+type scripted struct {
+	answers [][]driver.Value
+	texts   []string
+	args    [][]driver.NamedValue
+}
+
+func (s *scripted) Driver() driver.Driver                        { return nil }
+func (s *scripted) Connect(context.Context) (driver.Conn, error) { return scriptedConn{s}, nil }
+
+type scriptedConn struct{ *scripted }
+
+func (c scriptedConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("not prepared") }
+func (c scriptedConn) Begin() (driver.Tx, error)           { return c, nil }
+func (c scriptedConn) Commit() error                       { return nil }
+func (c scriptedConn) Rollback() error                     { return nil }
+func (c scriptedConn) Close() error                        { return nil }
+
+func (c scriptedConn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.texts, c.args = append(c.texts, query), append(c.args, args)
+	if len(c.answers) == 0 {
+		return &scriptedRows{}, nil
+	}
+	row := c.answers[0]
+	c.answers = c.answers[1:]
+	return &scriptedRows{row: row}, nil
+}
+
+// number is an error of go-mssqldb.
+type number int32
+
+func (n number) Error() string         { return "mssql: refused" }
+func (n number) SQLErrorNumber() int32 { return int32(n) }
+
+func (c scriptedConn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.texts, c.args = append(c.texts, query), append(c.args, args)
+	if strings.Contains(query, "_inbox") {
+		return nil, number(2627)
+	}
+	return nil, number(2601)
+}
+
+type scriptedRows struct{ row []driver.Value }
+
+func (r *scriptedRows) Columns() []string { return make([]string, len(r.row)) }
+func (r *scriptedRows) Close() error      { return nil }
+
+func (r *scriptedRows) Next(dest []driver.Value) error {
+	if r.row == nil {
+		return io.EOF
+	}
+	copy(dest, r.row)
+	r.row = nil
+	return nil
+}
+
+// Each call is one batch of statements, in which every parameter is given and used, no placeholder
+// is left, and brackets and quotes close.
+//
+// Fails when a statement and its arguments do not go together.
+func TestSQLServerStatements(t *testing.T) {
+	t.Parallel()
+	id := make([]byte, 16)
+	one := int64(1)
+	script := &scripted{answers: [][]driver.Value{
+		{[]byte("orders"), []byte("a"), []byte("p")}, // what is there
+		{one, one, nil, one, id, []byte("orders"), []byte("漢"), one, []byte("p"), `{"a":"b"}`, one, one, one},
+		{one}, {one}, {one}, {one, one, one, one, nil, one}, {one, one},
+		{one, id, []byte("orders"), []byte("a"), one, "dead", one, one, one, one, "no"},
+		{one, id, []byte("orders"), []byte("a"), one, "dead", one, one, one, one, "no", []byte("p"), "{}", nil, nil,
+			nil, nil, nil, nil},
+		{one, one}, {one},
+	}}
+	db := sql.OpenDB(script)
+	defer db.Close()
+	s, err := sqlstore.SQLServer(db, sqlstore.Options{Schema: "o]dd", TableName: "it's"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	check := func(what string, ok bool, err error) {
+		t.Helper()
+		if err != nil || !ok {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, old, err := s.Append(ctx, sqlTx{tx}, store.Message{Topic: "orders", Key: "a"})
+	check("Append", !fresh && old.Topic == "orders" && string(old.Payload) == "p", err)
+	fresh, err = s.Once(ctx, sqlTx{tx}, "billing", store.ID{})
+	check("Once", !fresh, err)
+	_ = tx.Rollback()
+	due, err := s.Due(ctx, store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 5, Topics: []string{"漢"},
+		Keys: []string{"漢"}, IDs: []int64{7}})
+	check("Due", len(due.Messages) == 1 && due.Messages[0].Key == "漢" && due.Messages[0].Headers["a"] == "b", err)
+	counted, err := s.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeSuccess}})
+	check("Mark", len(counted) == 1, err)
+	n, err := s.Sweep(ctx, store.Retention{Dispatched: time.Hour}, 10)
+	check("Sweep", n == 2, err)
+	stats, err := s.Stats(ctx, []string{"a"}, true)
+	check("Stats", stats.Pending == 1, err)
+	l, err := s.Layout(ctx, 1)
+	check("Layout", l.Shards == 1, err)
+	which := store.Filter{IDs: []store.ID{{1}}, Topic: "a", Key: "b", State: store.StateDead, Since: time.Unix(1, 0),
+		Until: time.Unix(2, 0), After: 3}
+	list, err := s.Messages(ctx, which, 10)
+	check("Messages", len(list) == 1 && list[0].State == store.StateDead, err)
+	_, _, ok, err := s.Message(ctx, store.ID{})
+	check("Message", ok, err)
+	n, tooOld, err := s.Requeue(ctx, which, time.Hour, false, "")
+	check("Requeue", n == 1 && tooOld == 1, err)
+	n, err = s.Delete(ctx, which)
+	check("Delete", n == 1, err)
+	if len(script.texts) != 13 {
+		t.Errorf("%d statements", len(script.texts))
+	}
+	_ = s.Verify(ctx)
+	for i, text := range script.texts {
+		wellFormed(t, text, len(script.args[i]))
+	}
+	schema, err := s.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range schema {
+		wellFormed(t, text, 0)
+	}
+	if name := "[o]]dd].[it's]"; !strings.Contains(script.texts[0], name) {
+		t.Errorf("the table %s is not named in\n%s", name, script.texts[0])
+	}
+}
+
+var numbered = regexp.MustCompile(`@p(\d+)`)
+
+func wellFormed(t *testing.T, text string, args int) {
+	t.Helper()
+	used := map[int]bool{}
+	for _, m := range numbered.FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(m[1])
+		used[n] = true
+	}
+	for n := 1; n <= max(args, len(used)); n++ {
+		if !used[n] || n > args {
+			t.Errorf("parameter %d of %d: used %v in\n%s", n, args, used[n], text)
+		}
+	}
+	if m := regexp.MustCompile(`\{[a-z_]+\}`).FindString(text); m != "" {
+		t.Errorf("%s was not filled in in\n%s", m, text)
+	}
+	code := regexp.MustCompile(`\[(?:[^\]]|\]\])*\]`).ReplaceAllString(text, "x") // names
+	code = regexp.MustCompile(`--[^\n]*`).ReplaceAllString(code, "")
+	if strings.Count(code, "(") != strings.Count(code, ")") || strings.Count(code, "'")%2 != 0 {
+		t.Errorf("brackets or quotes do not close in\n%s", text)
+	}
+}
