@@ -234,7 +234,7 @@ type Filter struct {
 	Topic, Key   string
 	State        State
 	Since, Until time.Time // appended
-	After        int64     // Seq, for the next page
+	After        int64     // of the page before the last Seq: smaller ones follow
 }
 
 // A Record is a message as people see it.

@@ -1,0 +1,81 @@
+// Package loop calls a step again and again: when its interval has passed, when the next thing that
+// the step knows of is due, or when somebody wakes it.
+package loop
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// Never is the wait for what nobody knows to be due.
+const Never = time.Duration(math.MaxInt64)
+
+// A Loop calls the step of a part. Its methods may be called from any goroutine. A step makes a few
+// calls to a database, each of which is bounded.
+type Loop struct {
+	Name     string
+	interval time.Duration
+	jitter   float64
+	step     func() (next time.Duration) // in how long the next thing is due; Never: it knows of none
+	wakes    chan struct{}
+	madeAt   time.Time
+	stepAt   atomic.Int64 // when the step under way began, in ns since madeAt; 0: none is
+}
+
+// New returns a loop whose pauses are an interval, longer or shorter by a share of it.
+func New(name string, interval time.Duration, jitter float64, step func() time.Duration) *Loop {
+	return &Loop{Name: name, interval: interval, jitter: jitter, step: step, wakes: make(chan struct{}, 1),
+		madeAt: time.Now()}
+}
+
+// Wake has the loop take a step now, and after the one under way if there is one.
+func (l *Loop) Wake() {
+	select {
+	case l.wakes <- struct{}{}:
+	default: // it has been woken
+	}
+}
+
+// Run takes steps until stop is closed. It does not cut off a step.
+func (l *Loop) Run(stop <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-timer.C:
+		case <-l.wakes:
+		}
+		select {
+		case <-stop: // both are ready
+			return
+		default:
+		}
+		l.stepAt.Store(int64(time.Since(l.madeAt)) | 1)
+		next := l.step()
+		l.stepAt.Store(0)
+		timer.Reset(max(0, min(next, l.pause())))
+	}
+}
+
+// pause returns how long to wait for what nobody has announced. It is drawn anew each time, so that
+// workers that began together drift apart.
+func (l *Loop) pause() time.Duration { return Jittered(l.interval, l.jitter) }
+
+// Jittered returns d, longer or shorter by up to a share of it.
+func Jittered(d time.Duration, share float64) time.Duration {
+	spread := time.Duration(float64(d) * share)
+	return d - spread + rand.N(2*spread+1)
+}
+
+// StepTook returns for how long the step under way has been going on; 0: none is.
+func (l *Loop) StepTook() time.Duration {
+	at := l.stepAt.Load()
+	if at == 0 {
+		return 0
+	}
+	return time.Since(l.madeAt) - time.Duration(at)
+}

@@ -1,0 +1,297 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// NoLimit turns a limit off: a retention, or a threshold of health.
+const NoLimit = -1
+
+// Defaults of a RelayConfig.
+const (
+	DefaultShards         = 1
+	DefaultTTL            = dlock.DefaultTTL
+	DefaultRetryInterval  = time.Second
+	DefaultMaxAttempts    = 10
+	DefaultFirstWait      = time.Second
+	DefaultMaxWait        = 5 * time.Minute
+	DefaultBatchSize      = 32
+	DefaultMaxDeliveries  = 8
+	DefaultDeliverTimeout = 30 * time.Second
+	DefaultIdleDelay      = 30 * time.Second
+	DefaultPollInterval   = time.Second
+	DefaultCallTimeout    = 5 * time.Second
+	DefaultDrainTimeout   = 30 * time.Second
+	DefaultSweepInterval  = time.Minute
+	DefaultDispatched     = 30 * day
+	DefaultInboxRetention = 60 * day
+)
+
+const (
+	day         = 24 * time.Hour
+	longestWait = 24 * time.Hour
+
+	mostShards     = 64
+	mostAttempts   = 1_000
+	mostBatch      = 1_000
+	mostDeliveries = 1_000
+	shortestPoll   = 10 * time.Millisecond
+)
+
+// RelayConfig is what a relay does. The zero value delivers nothing: it has no sink.
+type RelayConfig struct {
+	// Name is the name under which operators see this relay, in logs and attempts. Two relays of
+	// one name do no harm. At most 200 bytes. Default: host name, process id and a random part.
+	Name string
+
+	// Sinks are those of the topics. A message of a topic that is not here, if DefaultSink is nil,
+	// too, waits for a relay that has one: it spends no attempts, holds back the later messages of
+	// its key, and health names it.
+	Sinks map[string]Sink
+
+	// DefaultSink gets the messages of all other topics. Default nil.
+	DefaultSink Sink
+
+	// UnknownTopic says what becomes of a message without a sink. Default TopicWait.
+	UnknownTopic UnknownTopic
+
+	// Shards is into how many parts the messages are divided, by their key, each of which has one
+	// relay at a time. The relay that starts last decides for all; a key is delivered under the new
+	// number only when every relay has stopped to deliver under the old one. 1 to 64. Default 0:
+	// what the last one has set, and 1 at first.
+	Shards int
+
+	// TTL is how long the shards of a host that died stay its own. It is renewed every third of it.
+	// Default 15 s.
+	TTL time.Duration
+
+	// RetryInterval is how often a host that does not lead a shard tries to. Default 1 s.
+	RetryInterval time.Duration
+
+	// Retry says how often and when a message is delivered again.
+	Retry Retry
+
+	// OnDead says what becomes of the later messages of a key when one is dead. Default
+	// DeadContinue.
+	OnDead OnDead
+
+	// BatchSize is how many messages one call of the database returns at most. Default 32.
+	BatchSize int
+
+	// MaxDeliveries is how many messages, of different keys, are delivered at once by each shard.
+	// Default 8.
+	MaxDeliveries int
+
+	// DeliverTimeout ends the context of a delivery, which has then failed. Default 30 s.
+	DeliverTimeout time.Duration
+
+	// IdleDelay is how long a relay waits for messages while the database would tell it that there
+	// are some, as Postgres does. It is made up to 20 % shorter or longer at random. Default 30 s.
+	IdleDelay time.Duration
+
+	// PollInterval is how often a relay looks for messages while the database cannot tell: on other
+	// databases, behind a PgBouncer in transaction mode, and while the connection that listens is
+	// away. After a message was found it looks after 10 ms, and then ever less often, up to this.
+	// Default 1 s.
+	PollInterval time.Duration
+
+	// Retention is how long rows are kept.
+	Retention Retention
+
+	// InboxRetention is for how long the receivers remember which messages they have had. It has to
+	// be longer than a message can be retried, and Requeue refuses what is older. If the receiver's
+	// inbox is in this database, the relay also deletes its records after this time. Default 60
+	// days.
+	InboxRetention time.Duration
+
+	// SweepInterval is how often the relay that leads the first shard deletes what is older than
+	// Retention, on average. Default 1 min.
+	SweepInterval time.Duration
+
+	// CallTimeout bounds every call to the database. Default 5 s.
+	CallTimeout time.Duration
+
+	// DrainTimeout is how long Run waits, after its context has ended, for the deliveries under way
+	// before it ends their contexts. Default 30 s.
+	DrainTimeout time.Duration
+
+	// Health says when the checks fail: see Relay.Checks.
+	Health Thresholds
+
+	// Logger gets what an operator should see: dead messages, a database that does not answer. At
+	// Debug also each attempt. If it panics, the line is lost. Default slog.Default().
+	Logger *slog.Logger
+
+	// Hooks report what happens on this relay, on a goroutine of their own. Default none.
+	Hooks Hooks
+
+	// Registerer has the metrics, whose names begin with tickslot_outbox_, from NewRelay until Run
+	// has ended. Default nil: no metrics.
+	Registerer prometheus.Registerer
+}
+
+// A Retry says how often and when a message is delivered again after a failure.
+type Retry struct {
+	// MaxAttempts is how many attempts a message has before it is dead. 1: no retry. Default 10.
+	MaxAttempts int
+
+	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
+	// as the one before. Each wait is shortened at random by up to half. Default 1 s, or MaxWait if
+	// that is shorter.
+	FirstWait time.Duration
+
+	// MaxWait is the longest wait. At most 24 h. Default 5 min, or FirstWait if that is longer.
+	MaxWait time.Duration
+}
+
+// Retention is how long rows are kept. NoLimit keeps them for ever.
+type Retention struct {
+	Dispatched time.Duration // since the message was dispatched. Default 30 days.
+	Dead       time.Duration // since the message was dead. Default 0: for ever.
+}
+
+// Thresholds say when the checks of a relay fail. 0: the default; NoLimit: never.
+type Thresholds struct {
+	// DueAge is for how long a message may be due: with a sink, and nothing that holds it back. If
+	// it is longer, no relay delivers, or they are too slow. Default 1 min.
+	DueAge time.Duration
+	// PendingAge is for how long a message may be pending, for whatever reason. If it is longer, a
+	// receiver fails. Default 1 h.
+	PendingAge time.Duration
+	// Dead is how many messages may be dead. Default 0: any number.
+	Dead int64
+}
+
+// UnknownTopic says what becomes of a message whose topic has no sink.
+type UnknownTopic uint8
+
+const (
+	// TopicWait: it waits. In a rolling deploy the hosts that have the sink may only be starting.
+	TopicWait UnknownTopic = iota
+	// TopicDead: it is dead at once, with the outcome poison.
+	TopicDead
+)
+
+// OnDead says what becomes of the later messages of a key when one is dead.
+type OnDead uint8
+
+const (
+	// DeadContinue: they are delivered without it.
+	DeadContinue OnDead = iota
+	// DeadStop: they wait until somebody requeues it, or deletes it.
+	DeadStop
+)
+
+func (c RelayConfig) withDefaults() RelayConfig {
+	if c.Name == "" {
+		c.Name = dlock.NewHolder().String()
+	}
+	orDefault(&c.TTL, DefaultTTL)
+	orDefault(&c.RetryInterval, DefaultRetryInterval)
+	orDefault(&c.Retry.MaxAttempts, DefaultMaxAttempts)
+	if c.Retry.FirstWait == 0 && c.Retry.MaxWait > 0 {
+		c.Retry.FirstWait = min(DefaultFirstWait, c.Retry.MaxWait)
+	}
+	orDefault(&c.Retry.FirstWait, DefaultFirstWait)
+	orDefault(&c.Retry.MaxWait, max(DefaultMaxWait, c.Retry.FirstWait))
+	orDefault(&c.BatchSize, DefaultBatchSize)
+	orDefault(&c.MaxDeliveries, DefaultMaxDeliveries)
+	orDefault(&c.DeliverTimeout, DefaultDeliverTimeout)
+	orDefault(&c.IdleDelay, DefaultIdleDelay)
+	orDefault(&c.PollInterval, min(DefaultPollInterval, c.IdleDelay))
+	orDefault(&c.Retention.Dispatched, DefaultDispatched)
+	orDefault(&c.InboxRetention, DefaultInboxRetention)
+	orDefault(&c.SweepInterval, DefaultSweepInterval)
+	orDefault(&c.CallTimeout, DefaultCallTimeout)
+	orDefault(&c.DrainTimeout, DefaultDrainTimeout)
+	orDefault(&c.Health.DueAge, time.Minute)
+	orDefault(&c.Health.PendingAge, time.Hour)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func orDefault[T comparable](field *T, value T) {
+	if *field == *new(T) {
+		*field = value
+	}
+}
+
+// check returns every fault of a config of which the defaults are filled in.
+func (c RelayConfig) check() error {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("outbox: RelayConfig.%s: "+format, append([]any{field}, args...)...))
+	}
+	between := func(field string, n, least, most int) {
+		if n < least || n > most {
+			fault(field, "%d: use %d to %d", n, least, most)
+		}
+	}
+	positive := func(field string, d time.Duration) {
+		if d <= 0 {
+			fault(field, "%v: use a positive duration", d)
+		}
+	}
+	checkText(c.Name, "Name", fault)
+	if len(c.Sinks) == 0 && c.DefaultSink == nil {
+		fault("Sinks", "there is none: nothing could be delivered")
+	}
+	for topic, sink := range c.Sinks {
+		if topic == "" {
+			fault("Sinks", "a topic is empty")
+		}
+		checkText(topic, "Sinks", fault)
+		if sink == nil {
+			fault("Sinks", "the sink of topic %.60q is nil", topic)
+		}
+	}
+	between("Shards", c.Shards, 0, mostShards)
+	between("Retry.MaxAttempts", c.Retry.MaxAttempts, 1, mostAttempts)
+	between("BatchSize", c.BatchSize, 1, mostBatch)
+	between("MaxDeliveries", c.MaxDeliveries, 1, mostDeliveries)
+	if w := c.Retry; w.FirstWait <= 0 || w.MaxWait < w.FirstWait || w.MaxWait > longestWait {
+		fault("Retry", "FirstWait %v, MaxWait %v: use 0 < FirstWait <= MaxWait <= %v", w.FirstWait, w.MaxWait,
+			longestWait)
+	}
+	positive("DeliverTimeout", c.DeliverTimeout)
+	positive("CallTimeout", c.CallTimeout)
+	positive("SweepInterval", c.SweepInterval)
+	positive("InboxRetention", c.InboxRetention)
+	if c.PollInterval < shortestPoll || c.PollInterval > c.IdleDelay {
+		fault("PollInterval", "%v: use %v to IdleDelay, which is %v", c.PollInterval, shortestPoll, c.IdleDelay)
+	}
+	if c.DrainTimeout < 0 {
+		fault("DrainTimeout", "%v is negative", c.DrainTimeout)
+	}
+	if span := c.retrySpan(); span >= c.InboxRetention {
+		fault("InboxRetention", "%v: a message can be retried for %v, and a receiver that has forgotten it by then "+
+			"would have its effect twice: keep records for longer, or retry for less", c.InboxRetention, span)
+	}
+	if c.UnknownTopic > TopicDead {
+		fault("UnknownTopic", "%d: use TopicWait or TopicDead", c.UnknownTopic)
+	}
+	if c.OnDead > DeadStop {
+		fault("OnDead", "%d: use DeadContinue or DeadStop", c.OnDead)
+	}
+	return errors.Join(errs...)
+}
+
+// retrySpan is how long after its first attempt a message can have its last one, if it is not held
+// up by anything else.
+func (c RelayConfig) retrySpan() time.Duration {
+	span, wait := time.Duration(0), c.Retry.FirstWait
+	for range c.Retry.MaxAttempts - 1 {
+		span += wait + c.DeliverTimeout
+		wait = min(2*wait, c.Retry.MaxWait)
+	}
+	return span + c.DeliverTimeout
+}

@@ -1,0 +1,74 @@
+package outbox
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// DefaultTableName is what the names of the tables begin with if Options do not say it.
+const DefaultTableName = "tickslot_outbox"
+
+// Options of a database. The zero value is fine.
+type Options struct {
+	// TableName is what the names of the tables and indexes begin with, so that several outboxes
+	// have room in one database. It is quoted, so any text without braces is valid. At most 36
+	// bytes. Default "tickslot_outbox".
+	TableName string
+
+	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the tables. SQLite has
+	// none. Default "public" on Postgres, whatever the search_path is; elsewhere that of the
+	// connection.
+	Schema string
+}
+
+// A Database is where an outbox is. Make one with Postgres, MySQL, SQLite or SQLServer.
+type Database struct {
+	store    store.Store
+	locks    locks
+	role     string // of the relays, the same for all of an outbox
+	notifier *notifier
+	fault    error // of the options; every method returns it
+}
+
+// locks are those of the relays, in the same database.
+type locks interface {
+	dlock.DistributedLock
+	dlock.Enumerator
+	Migrate(ctx context.Context) error
+	Verify(ctx context.Context) error
+	Schema() ([]string, error)
+}
+
+const (
+	// coalesceFor is for how long calls of Notify are collected. Postgres takes a lock of the whole
+	// server for the commit of a NOTIFY, so one for each message would be felt.
+	coalesceFor   = 10 * time.Millisecond
+	notifyTimeout = 5 * time.Second
+)
+
+// A notifier calls the database once for all who ask within a moment.
+type notifier struct {
+	mu      sync.Mutex
+	waiting bool // a call will be made
+}
+
+func (n *notifier) notify(call func(context.Context) error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.waiting {
+		return
+	}
+	n.waiting = true
+	time.AfterFunc(coalesceFor, func() {
+		n.mu.Lock()
+		n.waiting = false
+		n.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), notifyTimeout)
+		defer cancel()
+		_ = call(ctx) // a hint: who missed it finds the message when it next looks
+	})
+}

@@ -1,0 +1,142 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// maxErrorLen is how many bytes of an error are kept with an attempt.
+const maxErrorLen = 2000
+
+// An attempt is what came of a delivery.
+type attempt struct {
+	message store.Pending
+	result  store.Result
+	err     error
+	// abandoned: it failed because this host had to stop. It counts as no attempt.
+	abandoned bool
+}
+
+// deliver gives a message to its sink. done is called once, when it is clear what came of it, and
+// then returned, when the sink has returned.
+func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt), returned func()) {
+	ctx, cancel := context.WithTimeoutCause(base, r.config.DeliverTimeout, errTimeout)
+	defer cancel()
+	began := time.Now()
+	result := make(chan error, 1)
+	go func() { result <- r.try(ctx, m) }()
+	var err error
+	select {
+	case err = <-result:
+	case <-ctx.Done():
+		select {
+		case err = <-result:
+		case <-time.After(returnGrace):
+			err = errors.New("outbox: the sink ignores that its context has ended")
+			done(r.attempt(m, time.Since(began), err, context.Cause(ctx), base.Err() != nil))
+			r.events.log(slog.LevelError, "outbox: a sink ignores that its context has ended: it keeps its place "+
+				"until it returns", "topic", m.Topic, "message", ID(m.ID).String())
+			r.stuck(m.Topic, 1)
+			<-result
+			r.stuck(m.Topic, -1)
+			returned()
+			return
+		}
+	}
+	done(r.attempt(m, time.Since(began), err, context.Cause(ctx), base.Err() != nil))
+	returned()
+}
+
+// stuck counts the sinks of a topic that ignore their contexts.
+func (r *Relay) stuck(topic string, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stuckIn[topic] += n; r.stuckIn[topic] == 0 {
+		delete(r.stuckIn, topic)
+	}
+}
+
+// try calls the sink, and returns a panic as an error.
+func (r *Relay) try(ctx context.Context, m store.Pending) (err error) {
+	err = errGoexit
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	sink := r.sink(m.Topic)
+	if sink == nil {
+		return errNoSink
+	}
+	return sink.Deliver(ctx, Delivery{Message: fromStored(m.Message), Seq: m.Seq, Attempt: m.Attempts + 1, Age: m.Age})
+}
+
+// errNoSink is the error of a message that is dead because its topic has no sink.
+var errNoSink = errors.New("outbox: no sink has this topic")
+
+// attempt says what becomes of a message. cause is why the context of the delivery has ended;
+// stopping: because this host has to stop.
+func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, stopping bool) attempt {
+	a := attempt{message: m, err: err, result: store.Result{Seq: m.Seq, Attempts: m.Attempts, Took: took}}
+	if err == nil {
+		a.result.Outcome = store.OutcomeSuccess
+		return a
+	}
+	mark := markOf(err)
+	if stopping && (mark == nil || !mark.rejected) {
+		a.abandoned = true
+		return a
+	}
+	if errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout) {
+		err = fmt.Errorf("%w (%v): %w", errTimeout, r.config.DeliverTimeout, err)
+	}
+	a.result.Error = textOf(err)
+	switch {
+	case mark != nil && mark.rejected:
+		a.result.Outcome = store.OutcomeRejected
+	case errors.Is(err, errNoSink), m.Attempts+1-m.Budget >= r.config.Retry.MaxAttempts:
+		a.result.Outcome = store.OutcomePoison
+	default:
+		a.result.Outcome = store.OutcomeTransient
+		a.result.RetryIn = r.config.Retry.wait(m.Attempts + 1 - m.Budget)
+		if mark != nil {
+			a.result.RetryIn = mark.wait
+		}
+	}
+	return a
+}
+
+// wait returns how long to wait after an attempt: between half and all of what doubles with each.
+func (p Retry) wait(attempt int) time.Duration {
+	wait := p.FirstWait
+	for range attempt - 1 {
+		if wait >= p.MaxWait/2 {
+			wait = p.MaxWait
+			break
+		}
+		wait *= 2
+	}
+	return wait - rand.N(wait/2+1)
+}
+
+// textOf returns the text of an error, as every database can keep it.
+func textOf(err error) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("%T, whose Error method panics", err)
+		}
+	}()
+	text = err.Error()
+	if len(text) > maxErrorLen {
+		text = text[:maxErrorLen]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
+}

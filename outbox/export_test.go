@@ -1,0 +1,28 @@
+package outbox
+
+import (
+	"context"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// MemoryDatabase is a database in memory with these locks.
+func MemoryDatabase(s store.Store, locks interface {
+	dlock.DistributedLock
+	dlock.Enumerator
+}) Database {
+	return Database{store: s, locks: noTables{locks}, role: "outbox", notifier: &notifier{}}
+}
+
+type lockStore interface {
+	dlock.DistributedLock
+	dlock.Enumerator
+}
+
+// noTables are locks that need no tables.
+type noTables struct{ lockStore }
+
+func (noTables) Migrate(context.Context) error { return nil }
+func (noTables) Verify(context.Context) error  { return nil }
+func (noTables) Schema() ([]string, error)     { return nil, nil }

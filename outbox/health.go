@@ -1,0 +1,123 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// stalled is for how long a step of a loop may go on: its calls to the database are bounded.
+const stalled = time.Minute
+
+// Live returns an error if a loop has stalled, because a call to the database ignores its context:
+// only a restart of the process helps. A database that is down is no reason.
+func (r *Relay) Live() error {
+	if took := r.sampler.StepTook(); took > max(stalled, 5*r.config.CallTimeout) {
+		return fmt.Errorf("the %s has stalled for %v", r.sampler.Name, took.Round(time.Second))
+	}
+	return nil
+}
+
+// Started returns an error until Run has begun and the database has been called once, whatever it
+// answered. A database that is down does not keep a process from starting.
+func (r *Relay) Started() error {
+	switch p, _ := r.current(); {
+	case p == created:
+		return errors.New("the relay is not running yet")
+	case !r.calls.wasCalled():
+		return errors.New("the database has not been called yet")
+	}
+	return nil
+}
+
+// Ready returns an error unless Run is running and its context has not ended. A database that is
+// down does not make a relay unready, because all would be unready at once.
+func (r *Relay) Ready() error {
+	switch p, _ := r.current(); p {
+	case running:
+		return nil
+	case created:
+		return errors.New("the relay is not running yet")
+	case stopped:
+		return errors.New("the relay is stopped")
+	default:
+		return errors.New("the relay is draining")
+	}
+}
+
+// Checks returns checks by name, so that a Relay is a health.Source. A relay with a failing check
+// is degraded, but can serve. They read memory only, and what they say is up to 15 s old:
+//
+//   - database: it has not answered three times in a row
+//   - due: a message has been due for longer than Thresholds.DueAge: no relay delivers, or they are
+//     too slow
+//   - pending: a message has been pending for longer than Thresholds.PendingAge: a receiver fails
+//   - dead: more messages are dead than Thresholds.Dead
+//   - topics: messages wait for a topic that this relay has no sink for
+func (r *Relay) Checks() map[string]func() error {
+	return map[string]func() error{
+		"database": r.calls.reachable,
+		"due":      r.dueIsYoung,
+		"pending":  r.pendingIsYoung,
+		"dead":     r.fewDead,
+		"topics":   r.topicsKnown,
+	}
+}
+
+func (r *Relay) dueIsYoung() error {
+	stats, fresh := r.sampler.latest()
+	if most := r.config.Health.DueAge; fresh && most > 0 && stats.OldestDue > most {
+		return fmt.Errorf("a message has been due for %v, and %d are pending: no relay delivers, or they are too slow",
+			stats.OldestDue.Round(time.Second), stats.Pending)
+	}
+	return nil
+}
+
+func (r *Relay) pendingIsYoung() error {
+	stats, fresh := r.sampler.latest()
+	if most := r.config.Health.PendingAge; fresh && most > 0 && stats.OldestPending > most {
+		return fmt.Errorf("a message has been pending for %v: its receiver fails, or its topic has no sink",
+			stats.OldestPending.Round(time.Second))
+	}
+	return nil
+}
+
+func (r *Relay) fewDead() error {
+	stats, fresh := r.sampler.latest()
+	if most := r.config.Health.Dead; fresh && most > 0 && stats.Dead > most {
+		return fmt.Errorf("%d messages are dead, more than %d", stats.Dead, most)
+	}
+	return nil
+}
+
+func (r *Relay) topicsKnown() error {
+	stats, fresh := r.sampler.latest()
+	if !fresh || len(stats.Unknown) == 0 {
+		return nil
+	}
+	var names []string
+	for _, topic := range slices.Sorted(maps.Keys(stats.Unknown)) {
+		names = append(names, fmt.Sprintf("%q: %d", topic, stats.Unknown[topic]))
+	}
+	return fmt.Errorf("messages wait for topics without a sink: %s", strings.Join(names, ", "))
+}
+
+// Runners shows a Relay and the shards that it delivers, so that it is a cluster.Runner. It reads
+// memory only.
+func (r *Relay) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
+	r.mu.Lock()
+	phase, changedAt := r.phase, r.changedAt
+	shards := slices.Sorted(maps.Keys(r.shards))
+	r.mu.Unlock()
+	state := phase.String()
+	switch {
+	case phase == running && len(shards) > 0:
+		state = "delivering shards " + strings.Trim(fmt.Sprint(shards), "[]")
+	case phase == running:
+		state = "standing by"
+	}
+	show("outbox", r.config.Name, state, changedAt, errors.Join(r.calls.errorOf(opDue), r.calls.errorOf(opMark)))
+}

@@ -1,0 +1,260 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/internal/memory"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// A host reaches the database of a fleet over a link of its own.
+type host struct {
+	*fleet
+	cut atomic.Bool // nothing comes back: calls hang until their contexts end
+	lag atomic.Int64
+}
+
+func (f *fleet) host() *host {
+	h := &host{fleet: &fleet{t: f.t, store: f.store, locks: f.locks, receiver: f.receiver}}
+	h.box = outbox.New(outbox.MemoryDatabase(linked{f.store, h}, linkedLocks{f.locks, h}))
+	return h
+}
+
+// ask returns when the request of a call has arrived, and answer when its answer has.
+func (h *host) ask(ctx context.Context) error    { return h.pass(ctx) }
+func (h *host) answer(ctx context.Context) error { return h.pass(ctx) }
+
+func (h *host) pass(ctx context.Context) error {
+	if most := h.lag.Load(); most > 0 {
+		time.Sleep(rand.N(time.Duration(most)))
+	}
+	if h.cut.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return ctx.Err()
+}
+
+// linked is the store as a host reaches it.
+type linked struct {
+	*memory.Store
+	host *host
+}
+
+func over[T any](ctx context.Context, h *host, f func() (T, error)) (none T, err error) {
+	if err := h.ask(ctx); err != nil {
+		return none, err
+	}
+	v, err := f()
+	if lost := h.answer(ctx); lost != nil {
+		return none, lost
+	}
+	return v, err
+}
+
+func (l linked) Layout(ctx context.Context, want int) (store.Layout, error) {
+	return over(ctx, l.host, func() (store.Layout, error) { return l.Store.Layout(ctx, want) })
+}
+
+func (l linked) Due(ctx context.Context, q store.DueRequest) (store.Due, error) {
+	return over(ctx, l.host, func() (store.Due, error) { return l.Store.Due(ctx, q) })
+}
+
+func (l linked) Mark(ctx context.Context, node string, results []store.Result) ([]int64, error) {
+	return over(ctx, l.host, func() ([]int64, error) { return l.Store.Mark(ctx, node, results) })
+}
+
+func (l linked) Stats(ctx context.Context, topics []string) (store.Stats, error) {
+	return over(ctx, l.host, func() (store.Stats, error) { return l.Store.Stats(ctx, topics) })
+}
+
+// linkedLocks are the locks as a host reaches them.
+type linkedLocks struct {
+	*memlock.Store
+	host *host
+}
+
+func (l linkedLocks) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	return over(ctx, l.host, func() (dlock.Grant, error) { return l.Store.TryAcquire(ctx, req) })
+}
+
+func (l linkedLocks) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return over(ctx, l.host, func() ([]dlock.Result, error) { return l.Store.Extend(ctx, ttl, grants...) })
+}
+
+func (l linkedLocks) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return over(ctx, l.host, func() ([]dlock.Result, error) { return l.Store.Release(ctx, grants...) })
+}
+
+func (l linkedLocks) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+	return over(ctx, l.host, func() (dlock.LeasePage, error) { return l.Store.Enumerate(ctx, after, limit) })
+}
+
+// A leader is cut off from its database in the middle of its work, and comes back. Fails when a
+// message is lost, or has two effects, when another relay comes later than a TTL and a
+// RetryInterval, or when the order of a key is broken.
+func TestLeaderIsCutOff(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		config := outbox.RelayConfig{TTL: 5 * time.Second, CallTimeout: time.Second, RetryInterval: time.Second}
+		f.hold = func(ctx context.Context, _ outbox.Delivery) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(rand.N(100 * time.Millisecond)):
+			}
+		}
+		first := f.host()
+		first.relay(config)
+		time.Sleep(10 * time.Second)
+		f.host().relay(config)
+		total := 0
+		for range 20 {
+			for k := range 10 {
+				f.append(string(rune('a'+k)), 5)
+			}
+			total += 50
+			f.box.Notify()
+			time.Sleep(rand.N(300 * time.Millisecond))
+			first.cut.Store(true)
+			f.until("the other one has delivered all", 5*time.Second+time.Second+2*time.Second,
+				func() bool { return f.had() == total })
+			first.cut.Store(false)
+			time.Sleep(rand.N(20 * time.Second))
+		}
+		f.inOrder(t)
+	})
+}
+
+// Fails when a key is delivered by two relays, or in another order, while the number of shards
+// changes and messages wait.
+func TestShardsChangeWhileMessagesWait(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var busy [26]atomic.Int32
+		f.hold = func(ctx context.Context, d outbox.Delivery) {
+			k := d.Key[0] - 'a'
+			if busy[k].Add(1) > 1 {
+				t.Errorf("key %s is delivered twice at once", d.Key)
+			}
+			defer busy[k].Add(-1)
+			select {
+			case <-ctx.Done():
+			case <-time.After(rand.N(time.Second)):
+			}
+		}
+		total := 0
+		for range 26 {
+			f.append(string(rune('a'+total/40)), 40)
+			total += 40
+		}
+		for _, shards := range []int{1, 4, 3, 16, 2} {
+			h := f.host()
+			h.lag.Store(int64(5 * time.Millisecond))
+			h.relay(outbox.RelayConfig{Shards: shards, TTL: 5 * time.Second, CallTimeout: time.Second})
+			time.Sleep(3 * time.Second)
+		}
+		f.until("all are delivered", time.Hour, func() bool { return f.had() == total })
+		f.inOrder(t)
+		if f.deliveries != total {
+			t.Errorf("%d deliveries of %d messages, though nothing failed", f.deliveries, total)
+		}
+	})
+}
+
+// Fails when messages are lost, doubled or overtaken while answers are lost and calls fail.
+func TestDatabaseThatFails(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var failing atomic.Bool
+		fail := func(op string) error {
+			if failing.Load() && rand.IntN(3) == 0 {
+				return errReceiver
+			}
+			return nil
+		}
+		f.store.Fault, f.store.After = fail, fail
+		f.fail = func(outbox.Delivery) error {
+			if failing.Load() && rand.IntN(5) == 0 {
+				return errReceiver
+			}
+			return nil
+		}
+		f.relay(outbox.RelayConfig{Retry: outbox.Retry{MaxAttempts: 100, FirstWait: 10 * time.Millisecond,
+			MaxWait: 100 * time.Millisecond}})
+		time.Sleep(time.Second)
+		failing.Store(true)
+		for i := range 300 {
+			f.append(string(rune('a'+i%26)), 3)
+			time.Sleep(50 * time.Millisecond)
+		}
+		f.until("all are delivered", time.Hour, func() bool { return f.had() == 900 })
+		f.inOrder(t)
+		failing.Store(false)
+		time.Sleep(time.Minute)
+		if f.deliveries-900 > 900 {
+			t.Errorf("%d deliveries of 900 messages", f.deliveries)
+		}
+	})
+}
+
+// A relay that drains finishes what is under way, and another one goes on at once. Fails when a
+// message is delivered twice, or the fail-over takes as long as after a crash.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.hold = func(ctx context.Context, _ outbox.Delivery) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(2 * time.Second):
+			}
+		}
+		a, b := f.host(), f.host()
+		stop := a.relay(outbox.RelayConfig{})
+		time.Sleep(5 * time.Second)
+		b.relay(outbox.RelayConfig{})
+		for k := range 16 {
+			f.append(string(rune('a'+k)), 1)
+		}
+		a.box.Notify()
+		time.Sleep(1500 * time.Millisecond)
+		began := time.Now()
+		if err := stop(); err != nil || time.Since(began) > 4*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		f.until("the other one goes on", 4*time.Second, func() bool { return f.had() == 16 })
+		if f.deliveries != 16 {
+			t.Errorf("%d deliveries of 16 messages", f.deliveries)
+		}
+	})
+}
+
+// A sink that ignores its context keeps its place, and its key, but not those of others. Fails when
+// the relay stops to deliver, or Run does not say which sink it is that does not return.
+func TestSinkThatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		free := make(chan struct{})
+		stuck := f.append("stuck", 2)
+		f.append("a", 10)
+		f.hold = func(_ context.Context, d outbox.Delivery) {
+			if d.ID == stuck[0] {
+				<-free
+			}
+		}
+		stop := f.relay(outbox.RelayConfig{DeliverTimeout: time.Second, MaxDeliveries: 2, DrainTimeout: time.Second})
+		f.until("the others are delivered", time.Second, func() bool { return f.had() == 10 })
+		time.Sleep(time.Minute)
+		if err, ok := errors.AsType[*outbox.StuckError](stop()); !ok || len(err.Topics) != 1 || err.Topics[0] != "t" {
+			t.Errorf("%v, want a StuckError of the topic", err)
+		}
+		close(free)
+	})
+}

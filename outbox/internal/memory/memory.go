@@ -1,0 +1,334 @@
+// Package memory is an outbox's database in memory, for tests in virtual time. It keeps to what
+// package store says, and can be told to fail.
+package memory
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// Store is a store.Store in memory. The zero value is not ready for use: see New.
+type Store struct {
+	// Fault is called before each call, with its name: an error is returned in place of the call's.
+	// After is called when the call was carried out: its error is returned although that was done.
+	// Nil: nothing fails.
+	Fault, After func(op string) error
+
+	mu       sync.Mutex
+	last     int64
+	rows     map[int64]*row
+	byID     map[store.ID]int64
+	attempts map[int64][]store.Attempt
+	inbox    map[had]time.Time
+	layout   store.Layout
+	woken    map[int]func()
+	listens  int
+}
+
+type row struct {
+	store.Record
+	budget int
+}
+
+type had struct {
+	consumer string
+	id       store.ID
+}
+
+// New returns an empty store.
+func New() *Store {
+	return &Store{rows: map[int64]*row{}, byID: map[store.ID]int64{}, attempts: map[int64][]store.Attempt{},
+		inbox: map[had]time.Time{}, layout: store.Layout{Shards: 1, Epoch: 1}, woken: map[int]func(){}}
+}
+
+func (s *Store) String() string { return "memory" }
+
+// Migrate, Verify and Schema have nothing to do.
+func (s *Store) Migrate(context.Context) error { return s.fault("migrate") }
+
+// Verify implements store.Store.
+func (s *Store) Verify(context.Context) error { return s.fault("verify") }
+
+// Schema implements store.Store.
+func (s *Store) Schema() ([]string, error) { return nil, nil }
+
+func (s *Store) fault(op string) error {
+	if s.Fault == nil {
+		return nil
+	}
+	return s.Fault(op)
+}
+
+func (s *Store) after(op string) error {
+	if s.After == nil {
+		return nil
+	}
+	return s.After(op)
+}
+
+// A Tx is a transaction. What was done in it is seen when it commits.
+type Tx struct {
+	store *Store
+	does  []func()
+	ended bool
+}
+
+// Begin begins a transaction.
+func (s *Store) Begin() *Tx { return &Tx{store: s} }
+
+// Commit ends a transaction.
+func (t *Tx) Commit() {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	for _, do := range t.does {
+		do()
+	}
+	t.ended = true
+}
+
+// QueryRow and Exec are for databases with statements.
+func (t *Tx) QueryRow(context.Context, string, ...any) store.Row { panic("memory has no statements") }
+
+// Exec implements store.Tx.
+func (t *Tx) Exec(context.Context, string, ...any) (int64, error) { panic("memory has no statements") }
+
+var errTx = errors.New("the transaction has ended, or is not one of this store")
+
+// Append implements store.Producer. The order of messages is that of Append, not of Commit.
+func (s *Store) Append(_ context.Context, tx store.Tx, m store.Message) (bool, store.Message, error) {
+	t, ok := tx.(*Tx)
+	if !ok || t.ended || t.store != s {
+		return false, store.Message{}, errTx
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seq, ok := s.byID[m.ID]; ok {
+		return false, s.rows[seq].Message, nil
+	}
+	s.last++
+	seq := s.last
+	t.does = append(t.does, func() {
+		now := time.Now()
+		s.byID[m.ID] = seq
+		s.rows[seq] = &row{Record: store.Record{Message: m, Seq: seq, State: store.StatePending, NextAttemptAt: now,
+			CreatedAt: now}}
+	})
+	return true, store.Message{}, nil
+}
+
+// Notify implements store.Producer.
+func (s *Store) Notify(context.Context) error {
+	s.mu.Lock()
+	woken := slices.Collect(maps.Values(s.woken))
+	s.mu.Unlock()
+	for _, f := range woken {
+		f()
+	}
+	return nil
+}
+
+// Listen implements store.Relay.
+func (s *Store) Listen(ctx context.Context, woken func()) error {
+	if err := s.fault("listen"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.listens++
+	n := s.listens
+	s.woken[n] = woken
+	s.mu.Unlock()
+	woken()
+	<-ctx.Done()
+	s.mu.Lock()
+	delete(s.woken, n)
+	s.mu.Unlock()
+	return ctx.Err()
+}
+
+// Layout implements store.Relay.
+func (s *Store) Layout(_ context.Context, want int) (store.Layout, error) {
+	if err := s.fault("layout"); err != nil {
+		return store.Layout{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want != 0 && want != s.layout.Shards {
+		s.layout = store.Layout{Shards: want, Epoch: s.layout.Epoch + 1}
+	}
+	return s.layout, nil
+}
+
+// Due implements store.Relay.
+func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err error) {
+	if err := s.fault("due"); err != nil {
+		return due, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	due = store.Due{Layout: s.layout, NextIn: -1}
+	if q.Layout != s.layout {
+		return due, nil
+	}
+	blocked := map[string]bool{}
+	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
+		m := s.rows[seq]
+		switch {
+		case m.State == store.StateDispatched, int(m.Hash%uint32(q.Layout.Shards)) != q.Shard,
+			m.State == store.StateDead && !q.StopOnDead:
+			continue
+		case m.State == store.StateDead:
+			blocked[m.Key] = m.Key != ""
+			continue
+		case m.Key != "" && blocked[m.Key]:
+			continue
+		case !knows(q.Topics, m.Topic):
+			blocked[m.Key] = m.Key != ""
+			continue
+		case m.NextAttemptAt.After(now):
+			blocked[m.Key] = m.Key != ""
+			if wait := m.NextAttemptAt.Sub(now); due.NextIn < 0 || wait < due.NextIn {
+				due.NextIn = wait
+			}
+			continue
+		case m.Key != "" && slices.Contains(q.Keys, m.Key), slices.Contains(q.IDs, seq), len(due.Messages) == q.Limit:
+			continue
+		}
+		due.Messages = append(due.Messages, store.Pending{Message: m.Message, Seq: seq, Attempts: m.Attempts,
+			Budget: m.budget, Age: now.Sub(m.CreatedAt)})
+	}
+	return due, s.after("due")
+}
+
+func knows(topics []string, topic string) bool {
+	return topics == nil || slices.Contains(topics, topic)
+}
+
+// Mark implements store.Relay.
+func (s *Store) Mark(_ context.Context, node string, results []store.Result) (counted []int64, err error) {
+	if err := s.fault("mark"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, r := range results {
+		m := s.rows[r.Seq]
+		if m == nil {
+			continue
+		}
+		tried := s.attempts[r.Seq]
+		if n := len(tried); n == r.Attempts+1 && tried[n-1].Node == node && tried[n-1].Outcome == r.Outcome {
+			counted = append(counted, r.Seq) // an earlier call has written it
+			continue
+		}
+		if m.State != store.StatePending || m.Attempts != r.Attempts {
+			continue
+		}
+		m.Attempts++
+		m.LastError = r.Error
+		s.attempts[r.Seq] = append(tried, store.Attempt{Number: m.Attempts, At: now, Took: r.Took, Node: node,
+			Outcome: r.Outcome, Error: r.Error})
+		switch r.Outcome {
+		case store.OutcomeTransient:
+			m.NextAttemptAt = now.Add(r.RetryIn)
+		case store.OutcomeSuccess:
+			m.State, m.FinishedAt = store.StateDispatched, now
+		default:
+			m.State, m.FinishedAt = store.StateDead, now
+		}
+		counted = append(counted, r.Seq)
+	}
+	return counted, s.after("mark")
+}
+
+// Sweep implements store.Relay.
+func (s *Store) Sweep(_ context.Context, old store.Retention, limit int) (deleted int, err error) {
+	if err := s.fault("sweep"); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	over := func(at time.Time, keep time.Duration) bool {
+		return keep > 0 && deleted < limit && time.Since(at) > keep
+	}
+	for seq, m := range s.rows {
+		if m.State == store.StateDispatched && over(m.FinishedAt, old.Dispatched) ||
+			m.State == store.StateDead && over(m.FinishedAt, old.Dead) {
+			s.remove(seq)
+			deleted++
+		}
+	}
+	for h, at := range s.inbox {
+		if over(at, old.Inbox) {
+			delete(s.inbox, h)
+			deleted++
+		}
+	}
+	return deleted, nil
+}
+
+func (s *Store) remove(seq int64) {
+	delete(s.byID, s.rows[seq].ID)
+	delete(s.rows, seq)
+	delete(s.attempts, seq)
+}
+
+// Stats implements store.Relay.
+func (s *Store) Stats(_ context.Context, topics []string) (stats store.Stats, err error) {
+	if err := s.fault("stats"); err != nil {
+		return stats, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	blocked := map[string]bool{}
+	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
+		m := s.rows[seq]
+		switch m.State {
+		case store.StateDead:
+			stats.Dead++
+			continue
+		case store.StateDispatched:
+			continue
+		}
+		stats.Pending++
+		stats.OldestPending = max(stats.OldestPending, now.Sub(m.CreatedAt))
+		if !knows(topics, m.Topic) {
+			if stats.Unknown == nil {
+				stats.Unknown = map[string]int64{}
+			}
+			stats.Unknown[m.Topic]++
+			blocked[m.Key] = m.Key != ""
+			continue
+		}
+		if m.NextAttemptAt.After(now) {
+			blocked[m.Key] = m.Key != ""
+		} else if !blocked[m.Key] {
+			stats.OldestDue = max(stats.OldestDue, now.Sub(m.NextAttemptAt))
+		}
+	}
+	return stats, nil
+}
+
+// Once implements store.Receiver.
+func (s *Store) Once(_ context.Context, tx store.Tx, consumer string, id store.ID) (bool, error) {
+	t, ok := tx.(*Tx)
+	if !ok || t.ended || t.store != s {
+		return false, errTx
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := had{consumer, id}
+	if _, ok := s.inbox[key]; ok {
+		return false, nil
+	}
+	t.does = append(t.does, func() { s.inbox[key] = time.Now() })
+	return true, nil
+}

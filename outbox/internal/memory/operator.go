@@ -1,0 +1,76 @@
+package memory
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// matches reports whether a filter has a row.
+func matches(f store.Filter, m *row) bool {
+	return (len(f.IDs) == 0 || slices.Contains(f.IDs, m.ID)) && (f.Topic == "" || f.Topic == m.Topic) &&
+		(f.Key == "" || f.Key == m.Key) && (f.State == "" || f.State == m.State) &&
+		(f.Since.IsZero() || !m.CreatedAt.Before(f.Since)) && (f.Until.IsZero() || m.CreatedAt.Before(f.Until)) &&
+		(f.After == 0 || m.Seq < f.After)
+}
+
+// Messages implements store.Operator.
+func (s *Store) Messages(_ context.Context, which store.Filter, limit int) (list []store.Record, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seqs := slices.Sorted(maps.Keys(s.rows))
+	slices.Reverse(seqs)
+	for _, seq := range seqs {
+		if m := s.rows[seq]; len(list) < limit && matches(which, m) {
+			r := m.Record
+			r.Payload, r.Headers = nil, nil
+			list = append(list, r)
+		}
+	}
+	return list, nil
+}
+
+// Message implements store.Operator.
+func (s *Store) Message(_ context.Context, id store.ID) (store.Record, []store.Attempt, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seq, ok := s.byID[id]
+	if !ok {
+		return store.Record{}, nil, false, nil
+	}
+	return s.rows[seq].Record, slices.Clone(s.attempts[seq]), true, nil
+}
+
+// Requeue implements store.Operator.
+func (s *Store) Requeue(_ context.Context, which store.Filter, olderThan time.Duration, force bool, _ string) (n,
+	tooOld int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.rows {
+		switch {
+		case m.State != store.StateDead || !matches(which, m):
+		case olderThan > 0 && !force && time.Since(m.CreatedAt) > olderThan:
+			tooOld++
+		default:
+			m.State, m.budget, m.NextAttemptAt, m.FinishedAt = store.StatePending, m.Attempts, time.Now(), time.Time{}
+			n++
+		}
+	}
+	return n, tooOld, nil
+}
+
+// Delete implements store.Operator.
+func (s *Store) Delete(_ context.Context, which store.Filter) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for seq, m := range s.rows {
+		if m.State == store.StateDead && matches(which, m) {
+			s.remove(seq)
+			n++
+		}
+	}
+	return n, nil
+}

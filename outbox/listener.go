@@ -1,0 +1,75 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/loop"
+)
+
+// A connection that listens is made again after pauses that grow from the first to the second.
+const (
+	firstListenWait = time.Second
+	longestListen   = time.Minute
+)
+
+// A listener is told by the database when there are messages, if the database can. It is a hint:
+// what it misses, a look finds.
+type listener struct {
+	relay *Relay
+	heard atomic.Bool
+}
+
+// hears reports whether the database surely tells: the connection has heard a notification.
+func (l *listener) hears() bool { return l.heard.Load() }
+
+// run listens until ctx ends, and connects again after pauses that grow.
+func (l *listener) run(ctx context.Context) {
+	wait := firstListenWait
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := l.listen(ctx)
+		l.heard.Store(false)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > longestListen {
+			wait = firstListenWait
+		}
+		l.relay.events.log(slog.LevelDebug, "outbox: no connection listens: the relay looks for messages instead",
+			"err", err)
+		l.relay.wake() // it may be in the middle of a long pause
+		if !sleep(ctx, loop.Jittered(wait, 0.3)) {
+			return
+		}
+		wait = min(2*wait, longestListen)
+	}
+}
+
+// listen listens on one connection. Behind a PgBouncer in transaction mode that seems to work, but
+// nothing is ever heard. So it notifies itself, and believes in the connection when it has heard
+// that.
+func (l *listener) listen(ctx context.Context) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("it panicked")
+		}
+	}()
+	connected := false
+	return l.relay.store.Listen(ctx, func() {
+		l.relay.wake()
+		if connected {
+			l.heard.Store(true)
+			return
+		}
+		connected = true
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, l.relay.config.CallTimeout)
+			defer cancel()
+			_ = l.relay.store.Notify(ctx)
+		}()
+	})
+}

@@ -1,0 +1,177 @@
+package outbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+const (
+	// MaxPayloadLen is how many bytes a payload may have. Larger things belong into a table of
+	// their own, or into a file, and their name into the payload.
+	MaxPayloadLen = 1 << 20
+	// MaxNameLen is how many bytes a topic, a key, or the name of a consumer may have.
+	MaxNameLen = 200
+	// MaxHeadersLen is how many bytes the headers of a message may have together.
+	MaxHeadersLen = 16 << 10
+)
+
+// HeaderID is the header in which sinks pass the ID of a message on, so that the receiver can drop
+// what it has had.
+const HeaderID = "Message-Id"
+
+// An ID is the identity of a message, a UUID. A receiver that has had it drops the message.
+type ID [16]byte
+
+// String returns the ID in the usual form: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6".
+func (id ID) String() string { return uuid.UUID(id).String() }
+
+// ParseID returns the ID that String has returned.
+func ParseID(text string) (ID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return ID{}, fmt.Errorf("outbox: %.80q is no message ID: %w", text, err)
+	}
+	return ID(id), nil
+}
+
+// MarshalText implements encoding.TextMarshaler: it is String.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler: it is ParseID.
+func (id *ID) UnmarshalText(text []byte) (err error) {
+	*id, err = ParseID(string(text))
+	return err
+}
+
+// namespace is that of all IDs that NewID makes. It must never change.
+var namespace = uuid.MustParse("6b2ac5f1-4b1f-5d0e-9f0b-8a7f4c5a3e21")
+
+// NewID returns the ID of the message with this index among those that a source, such as
+// "order-42", has produced at this version of its state. It is the same each time, so that a
+// producer that repeats itself after a crash appends nothing twice. The ID of another source,
+// version or index is another one.
+//
+// It is a UUID of version 5 (RFC 9562), with the namespace 6b2ac5f1-4b1f-5d0e-9f0b-8a7f4c5a3e21,
+// over the source, the version and the index as decimal numbers, each as its length in bytes, a
+// colon, and the bytes: "8:order-42" + "1:7" + "1:0". docs/outbox.md has vectors for programs in
+// other languages.
+func NewID(source string, version uint64, index int) ID {
+	var name []byte
+	for _, field := range []string{source, strconv.FormatUint(version, 10), strconv.Itoa(index)} {
+		name = strconv.AppendInt(name, int64(len(field)), 10)
+		name = append(name, ':')
+		name = append(name, field...)
+	}
+	return ID(uuid.NewSHA1(namespace, name))
+}
+
+// RandomID returns an ID that is used nowhere else, for a message that nobody would append again.
+func RandomID() ID { return ID(uuid.New()) }
+
+// A Message is what a producer appends, and a sink delivers.
+type Message struct {
+	// ID is required: see NewID and RandomID.
+	ID ID
+	// Topic says what the message is, and which sink gets it. Required.
+	Topic string
+	// Key is what the order of messages is kept for, such as "order-42". Default "": the message is
+	// in no order.
+	Key string
+	// Payload is at most MaxPayloadLen long. The outbox does not look into it.
+	Payload []byte
+	// Headers are passed on with the message: the context of a trace, for example.
+	Headers map[string]string
+}
+
+// A Delivery is a message that a sink gets, with what the relay knows of it.
+type Delivery struct {
+	Message
+	// Seq is the number of its row: it grows with the messages of a key, and is the same for all
+	// attempts.
+	Seq int64
+	// Attempt is 1 for the first one.
+	Attempt int
+	// Age is how long ago it was appended.
+	Age time.Duration
+}
+
+// check returns what is wrong with a message.
+func (m Message) check() error {
+	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{field}, args...)...))
+	}
+	if m.ID == (ID{}) {
+		fault("ID", "it is zero: use NewID or RandomID")
+	}
+	if m.Topic == "" {
+		fault("Topic", "it is empty")
+	}
+	checkText(m.Topic, "Topic", fault)
+	checkText(m.Key, "Key", fault)
+	if n := len(m.Payload); n > MaxPayloadLen {
+		errs = append(errs, fmt.Errorf("Payload: %w: %d bytes, and at most %d are allowed", ErrTooLong, n,
+			MaxPayloadLen))
+	}
+	total := 0
+	for name, value := range m.Headers {
+		total += len(name) + len(value)
+		if name == "" {
+			fault("Headers", "a name is empty")
+		}
+		if !utf8.ValidString(name) || !utf8.ValidString(value) || hasNUL(name) || hasNUL(value) {
+			fault("Headers", "%.60q: names and values are text in UTF-8 without NUL", name)
+		}
+	}
+	if total > MaxHeadersLen {
+		errs = append(errs, fmt.Errorf("Headers: %w: %d bytes, and at most %d are allowed", ErrTooLong, total,
+			MaxHeadersLen))
+	}
+	return errors.Join(errs...)
+}
+
+// checkText refuses what not every database keeps as it is.
+func checkText(text, field string, fault func(field, format string, args ...any)) {
+	switch {
+	case len(text) > MaxNameLen:
+		fault(field, "it has %d bytes, and at most %d are allowed", len(text), MaxNameLen)
+	case !utf8.ValidString(text) || hasNUL(text):
+		fault(field, "%.60q: use text in UTF-8 without NUL", text)
+	}
+}
+
+func hasNUL(text string) bool {
+	for i := range len(text) {
+		if text[i] == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// stored returns what the database keeps.
+func (m Message) stored() store.Message {
+	return store.Message{ID: store.ID(m.ID), Topic: m.Topic, Key: m.Key, Hash: m.hash(), Payload: m.Payload,
+		Headers: m.Headers}
+}
+
+// hash decides about the shard. It is stored, so it must never change.
+func (m Message) hash() uint32 {
+	if m.Key == "" {
+		return binary.BigEndian.Uint32(m.ID[:4])
+	}
+	return crc32.ChecksumIEEE([]byte(m.Key))
+}
+
+func fromStored(m store.Message) Message {
+	return Message{ID: ID(m.ID), Topic: m.Topic, Key: m.Key, Payload: m.Payload, Headers: m.Headers}
+}

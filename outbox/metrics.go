@@ -1,0 +1,121 @@
+package outbox
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counts are how many attempts have ended, by outcome.
+type counts struct {
+	mu sync.Mutex
+	by map[Outcome]uint64
+}
+
+func (c *counts) ended(outcome Outcome, _ time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by == nil {
+		c.by = map[Outcome]uint64{}
+	}
+	c.by[outcome]++
+}
+
+func (c *counts) of(outcome Outcome) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.by[outcome]
+}
+
+// metrics are the Prometheus metrics of a relay. Counters and gauges are computed when Prometheus
+// collects them; what is there of the outbox was read by the sampler. There is no label for a
+// topic or a key: their number is not bounded.
+type metrics struct {
+	relay    *Relay
+	duration prometheus.Histogram
+
+	attempts, swept, dropped, up, bad, shards *prometheus.Desc
+	pending, dead, due, oldest                *prometheus.Desc
+
+	descs []*prometheus.Desc // of those that are computed
+}
+
+var durationBounds = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 15, 30, 60}
+
+const (
+	prefix       = "tickslot_outbox_"
+	nativeFactor = 1.2 // a quantile is off by a tenth at most
+)
+
+func newMetrics(r *Relay) *metrics {
+	m := &metrics{relay: r}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		d := prometheus.NewDesc(prefix+name, help, labels, nil)
+		m.descs = append(m.descs, d)
+		return d
+	}
+	m.duration = prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "dispatch_duration_seconds",
+		Help: "How long sinks took.", Buckets: durationBounds, NativeHistogramBucketFactor: nativeFactor,
+		NativeHistogramMaxBucketNumber: 160})
+	m.attempts = desc("attempts_total", "Deliveries of this relay that were tried, by outcome.", "outcome")
+	m.swept = desc("retention_deleted_total", "Rows that this relay has deleted after their retention.")
+	m.dropped = desc("hook_events_dropped_total",
+		"Events of RelayConfig.Hooks that were dropped because a hook was slower than what happened.")
+	m.up = desc("database_up", "0 from the third call in a row that failed until one succeeds.")
+	m.bad = desc("database_errors_total", "Calls to the database that failed, by call.", "call")
+	m.shards = desc("shards_led", "Shards that this relay delivers.")
+	m.pending = desc("pending", "Messages that are pending, as this relay read last.")
+	m.dead = desc("dead", "Messages that are dead, as this relay read last.")
+	m.due = desc("oldest_due_seconds",
+		"For how long the oldest message has been due that nothing holds back, as this relay read last; 0: none.")
+	m.oldest = desc("oldest_pending_seconds",
+		"The age of the oldest pending message, as this relay read last; 0: none.")
+	return m
+}
+
+// observe counts how long a sink took. m may be nil.
+func (m *metrics) observe(took time.Duration) {
+	if m != nil {
+		m.duration.Observe(took.Seconds())
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	m.duration.Describe(ch)
+	for _, d := range m.descs {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	m.duration.Collect(ch)
+	r := m.relay
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	for _, outcome := range outcomes {
+		counter(m.attempts, r.counts.of(outcome), string(outcome))
+	}
+	counter(m.swept, r.sweeper.Rows())
+	counter(m.dropped, r.events.queue.Dropped())
+	gauge(m.up, r.calls.up())
+	for op, n := range r.calls.errorCounts() {
+		counter(m.bad, n, op)
+	}
+	r.mu.Lock()
+	led := len(r.shards)
+	r.mu.Unlock()
+	gauge(m.shards, float64(led))
+	if stats, fresh := r.sampler.latest(); fresh {
+		gauge(m.pending, float64(stats.Pending))
+		gauge(m.dead, float64(stats.Dead))
+		gauge(m.due, stats.OldestDue.Seconds())
+		gauge(m.oldest, stats.OldestPending.Seconds())
+	}
+}

@@ -1,0 +1,136 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// An Outbox is a set of tables in a database. Make one with New. Its methods may be called from any
+// goroutine, and return when their context ends. An error matches dlock.ErrSetup if the database
+// answers, but somebody has to set something up: tables, a right, or an option.
+type Outbox struct {
+	database Database
+
+	mu     sync.Mutex
+	relays map[*Relay]struct{} // that run in this process
+}
+
+// New returns the outbox of a database: see Postgres, MySQL, SQLite and SQLServer. It does not call
+// it.
+func New(database Database) *Outbox {
+	return &Outbox{database: database, relays: map[*Relay]struct{}{}}
+}
+
+// ready returns why a call is not made.
+func (o *Outbox) ready(ctx context.Context) error {
+	switch {
+	case o == nil || o.database.store == nil && o.database.fault == nil:
+		return errNoDatabase
+	case o.database.fault != nil:
+		return o.database.fault
+	case ctx == nil:
+		return errNilContext
+	}
+	return nil
+}
+
+// Migrate creates or upgrades the tables, those of the relays' locks included. Any number of hosts
+// may call it, at the same time and at every start; once everything is there, also as a user who
+// may not create anything.
+func (o *Outbox) Migrate(ctx context.Context) error {
+	if err := o.ready(ctx); err != nil {
+		return err
+	}
+	return errors.Join(o.database.store.Migrate(ctx), o.database.locks.Migrate(ctx))
+}
+
+// Verify returns nil if the tables are as this version needs them, and an error that matches
+// dlock.ErrSetup if not. Call it at start-up if something else applies the schema.
+func (o *Outbox) Verify(ctx context.Context) error {
+	if err := o.ready(ctx); err != nil {
+		return err
+	}
+	return errors.Join(o.database.store.Verify(ctx), o.database.locks.Verify(ctx))
+}
+
+// Schema returns the statements that Migrate executes on an empty database, with the records of
+// what was applied, for those who apply their own migrations.
+func (o *Outbox) Schema() ([]string, error) {
+	if err := o.ready(context.Background()); err != nil {
+		return nil, err
+	}
+	messages, err := o.database.store.Schema()
+	if err != nil {
+		return nil, err
+	}
+	locks, err := o.database.locks.Schema()
+	return append(messages, locks...), err
+}
+
+// A Tx is a transaction of the caller: see PgxTx and SQLTx.
+type Tx = store.Tx
+
+// Append adds a message to the caller's transaction, which is all that it does: the message is
+// there when the transaction commits, and was never there if it does not. It returns false if a
+// message with this ID is there already, with the same topic, key and payload, and an error that
+// matches ErrOtherMessage if they differ. Headers may differ: a producer that repeats itself has
+// another trace.
+//
+// After an error the transaction can only be rolled back. On Postgres with REPEATABLE READ or
+// SERIALIZABLE, a message with the same ID that somebody else has committed since the transaction
+// began is such an error (SQLSTATE 40001): repeat the transaction, as this level asks for anyway.
+func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err error) {
+	if err := o.ready(ctx); err != nil {
+		return false, err
+	}
+	if tx == nil {
+		return false, errNoTx
+	}
+	if err := m.check(); err != nil {
+		return false, fmt.Errorf("outbox: message %s of topic %.60q: not appended: %w", m.ID, m.Topic, err)
+	}
+	fresh, old, err := o.database.store.Append(ctx, tx, m.stored())
+	if err != nil {
+		return false, fmt.Errorf("outbox: message %s of topic %.60q: %w", m.ID, m.Topic, err)
+	}
+	if !fresh && (old.Topic != m.Topic || old.Key != m.Key || !bytes.Equal(old.Payload, m.Payload)) {
+		return false, fmt.Errorf("%w: message %s has the topic %.60q, the key %.60q and %d bytes, and was appended "+
+			"again with the topic %.60q, the key %.60q and %d bytes", ErrOtherMessage, m.ID, old.Topic, old.Key,
+			len(old.Payload), m.Topic, m.Key, len(m.Payload))
+	}
+	return fresh, nil
+}
+
+// Notify has relays look for messages now: those of this process, and on Postgres those of all
+// others. Call it after the commit. It does not wait and does not fail, because nothing depends on
+// it: without it a message is found when the relay next looks, see RelayConfig.PollInterval.
+// Several calls within a few milliseconds are one call of the database.
+func (o *Outbox) Notify() {
+	if o.ready(context.Background()) != nil {
+		return
+	}
+	o.mu.Lock()
+	for r := range o.relays {
+		r.wake()
+	}
+	o.mu.Unlock()
+	o.database.notifier.notify(o.database.store.Notify)
+}
+
+// add has Notify wake a relay.
+func (o *Outbox) add(r *Relay) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.relays[r] = struct{}{}
+}
+
+func (o *Outbox) remove(r *Relay) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.relays, r)
+}

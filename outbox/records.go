@@ -1,0 +1,185 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// State is that of a message.
+type State string
+
+// The states of a message. One that is delivered again is pending.
+const (
+	StatePending    = State(store.StatePending)
+	StateDispatched = State(store.StateDispatched)
+	StateDead       = State(store.StateDead)
+)
+
+// Outcome is how an attempt ended.
+type Outcome string
+
+// The outcomes of an attempt.
+const (
+	OutcomeSuccess   = Outcome(store.OutcomeSuccess)   // the message is dispatched
+	OutcomeRejected  = Outcome(store.OutcomeRejected)  // the sink has returned Reject: it is dead
+	OutcomeTransient = Outcome(store.OutcomeTransient) // another attempt follows
+	OutcomePoison    = Outcome(store.OutcomePoison)    // that was the last attempt: it is dead
+)
+
+var outcomes = [...]Outcome{OutcomeSuccess, OutcomeRejected, OutcomeTransient, OutcomePoison}
+
+// A Filter says which messages. Empty fields match all.
+type Filter struct {
+	IDs          []ID
+	Topic, Key   string
+	State        State
+	CreatedFrom  time.Time // appended at this instant or later
+	CreatedUntil time.Time // appended before this instant
+	BeforeSeq    int64     // with a smaller Seq: the next page, after the last Seq of this one
+}
+
+func (f Filter) stored() store.Filter {
+	s := store.Filter{Topic: f.Topic, Key: f.Key, State: store.State(f.State), Since: f.CreatedFrom, Until: f.CreatedUntil,
+		After: f.BeforeSeq}
+	for _, id := range f.IDs {
+		s.IDs = append(s.IDs, store.ID(id))
+	}
+	return s
+}
+
+// A Record is a message as people see it. Its instants are those of the database's clock.
+type Record struct {
+	Message
+	Seq           int64 // of its row
+	State         State
+	Attempts      int
+	NextAttemptAt time.Time // if it is pending
+	CreatedAt     time.Time
+	FinishedAt    time.Time // zero: it is pending
+	LastError     string
+}
+
+// An Attempt is a delivery that was tried.
+type Attempt struct {
+	Number  int
+	At      time.Time // its end
+	Took    time.Duration
+	Node    string // RelayConfig.Name
+	Outcome Outcome
+	Error   string
+}
+
+// MaxPage is how many messages one call returns at most.
+const MaxPage = 1000
+
+// Messages returns messages without payload and headers, the newest first; up to limit, and at most
+// MaxPage.
+func (o *Outbox) Messages(ctx context.Context, which Filter, limit int) ([]Record, error) {
+	if err := o.ready(ctx); err != nil {
+		return nil, err
+	}
+	if limit < 1 {
+		return nil, nil
+	}
+	rows, err := o.database.store.Messages(ctx, which.stored(), min(limit, MaxPage))
+	if err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
+	}
+	list := make([]Record, len(rows))
+	for i, r := range rows {
+		list[i] = record(r)
+	}
+	return list, nil
+}
+
+// Message returns a message with its payload, and its attempts, the first first. Its error matches
+// ErrNoMessage if there is none.
+func (o *Outbox) Message(ctx context.Context, id ID) (Record, []Attempt, error) {
+	if err := o.ready(ctx); err != nil {
+		return Record{}, nil, err
+	}
+	row, tried, ok, err := o.database.store.Message(ctx, store.ID(id))
+	if err != nil {
+		return Record{}, nil, fmt.Errorf("outbox: %w", err)
+	}
+	if !ok {
+		return Record{}, nil, fmt.Errorf("%w: %s", ErrNoMessage, id)
+	}
+	list := make([]Attempt, len(tried))
+	for i, a := range tried {
+		list[i] = Attempt{a.Number, a.At, a.Took, a.Node, Outcome(a.Outcome), a.Error}
+	}
+	return record(row), list, nil
+}
+
+func record(r store.Record) Record {
+	return Record{fromStored(r.Message), r.Seq, State(r.State), r.Attempts, r.NextAttemptAt, r.CreatedAt, r.FinishedAt,
+		r.LastError}
+}
+
+// RequeueOptions are the options of Requeue.
+type RequeueOptions struct {
+	// InboxRetention is for how long the receivers remember what they have had: see RelayConfig.
+	// Older messages are left out, and Requeue returns an error that matches ErrTooOld. Default
+	// DefaultInboxRetention.
+	InboxRetention time.Duration
+	// Force also requeues what is older: the receiver may have its effect twice.
+	Force bool
+	// Note is kept with the message: who requeues it, and why. At most 200 bytes.
+	Note string
+}
+
+// Requeue makes dead messages pending again, due at once, and returns how many. They have a new
+// budget of attempts; the history of the attempts they have had stays. A filter without any field
+// is refused: it would requeue all that has ever failed.
+func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptions) (int, error) {
+	if err := o.steer(ctx, which); err != nil {
+		return 0, err
+	}
+	var errs []error
+	checkText(options.Note, "Note", func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("outbox: RequeueOptions.%s: "+format, append([]any{field}, args...)...))
+	})
+	if len(errs) > 0 {
+		return 0, errors.Join(errs...)
+	}
+	orDefault(&options.InboxRetention, DefaultInboxRetention)
+	n, tooOld, err := o.database.store.Requeue(ctx, which.stored(), options.InboxRetention, options.Force, options.Note)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("outbox: %w", err)
+	case tooOld > 0:
+		return n, fmt.Errorf("%w: %d messages were appended more than %v ago, and were left out: look whether the "+
+			"receiver has had them, and then set RequeueOptions.Force", ErrTooOld, tooOld, options.InboxRetention)
+	}
+	return n, nil
+}
+
+// Delete deletes dead messages with their attempts, which accepts their loss, and returns how many.
+// A filter without any field is refused.
+func (o *Outbox) Delete(ctx context.Context, which Filter) (int, error) {
+	if err := o.steer(ctx, which); err != nil {
+		return 0, err
+	}
+	n, err := o.database.store.Delete(ctx, which.stored())
+	if err != nil {
+		return 0, fmt.Errorf("outbox: %w", err)
+	}
+	return n, nil
+}
+
+// steer returns why an order is not carried out.
+func (o *Outbox) steer(ctx context.Context, which Filter) error {
+	if err := o.ready(ctx); err != nil {
+		return err
+	}
+	if len(which.IDs) == 0 && which.Topic == "" && which.Key == "" && which.CreatedFrom.IsZero() &&
+		which.CreatedUntil.IsZero() {
+		return errors.New("outbox: the filter matches everything: say IDs, a topic, a key, or since when")
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// Fails when a message of a transaction that was not committed is delivered, or one of a committed
+// one is not.
+func TestMessagesOfCommittedTransactionsAreDelivered(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.append("a", 100)
+		stop := f.relay(outbox.RelayConfig{})
+		f.until("all are delivered", time.Second, func() bool { return f.had() == 100 })
+		open := f.store.Begin()
+		if _, err := f.box.Append(t.Context(), open, outbox.Message{ID: outbox.RandomID(), Topic: "t"}); err != nil {
+			t.Fatal(err)
+		}
+		f.append("b", 1)
+		f.box.Notify()
+		f.until("the next is delivered", time.Second, func() bool { return f.had() == 101 })
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil || f.had() != 101 || f.deliveries != 101 {
+			t.Errorf("%v; %d effects, %d deliveries, want 101", err, f.had(), f.deliveries)
+		}
+		f.inOrder(t)
+	})
+}
+
+// Fails when a message waits for IdleDelay although the database cannot tell, or when a relay that
+// is told waits at all.
+func TestHowSoonMessagesAreDelivered(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		tells  bool
+		notify bool
+		most   time.Duration
+	}{{"the database tells", true, true, 20 * time.Millisecond}, {"nobody tells", false, false, time.Second},
+		{"this process tells", false, true, 5 * time.Millisecond}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, f *fleet) {
+				if !test.tells {
+					f.store.Fault = func(op string) error {
+						if op == "listen" {
+							return errors.New("it cannot")
+						}
+						return nil
+					}
+				}
+				f.relay(outbox.RelayConfig{})
+				time.Sleep(time.Minute)
+				for n := range 20 {
+					f.append("a", 1)
+					if test.notify {
+						f.box.Notify()
+					}
+					took := f.until("it is delivered", time.Minute, func() bool { return f.had() == n+1 })
+					if took > test.most+time.Millisecond {
+						t.Errorf("%v, want at most %v", took, test.most)
+					}
+					time.Sleep(17 * time.Second)
+				}
+			})
+		})
+	}
+}
+
+// Fails when a later message overtakes one that is retried, or when keys wait for each other.
+func TestOrderIsKeptThroughRetries(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		bad := f.append("bad", 20)
+		for i := range 50 {
+			f.append(fmt.Sprint("good", i), 3)
+		}
+		f.fail = func(d outbox.Delivery) error {
+			if slices.Contains(bad, d.ID) && d.Attempt < 4 {
+				return errReceiver
+			}
+			return nil
+		}
+		f.relay(outbox.RelayConfig{})
+		f.until("the good ones are delivered", time.Second, func() bool { return f.had() >= 150 })
+		f.until("the others, too", time.Hour, func() bool { return f.had() == 170 })
+		f.inOrder(t)
+	})
+}
+
+// Fails when the outcomes are not those that the sink has asked for.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		sinks := map[string]outbox.Sink{}
+		sink := func(topic string, f outbox.SinkFunc) { sinks[topic] = f }
+		fails := func(context.Context, outbox.Delivery) error { return errReceiver }
+		sink("ok", func(context.Context, outbox.Delivery) error { return nil })
+		sink("poison", fails)
+		sink("rejected", func(context.Context, outbox.Delivery) error {
+			return fmt.Errorf("x: %w", outbox.Reject(errReceiver))
+		})
+		sink("panics", func(context.Context, outbox.Delivery) error { panic("no") })
+		sink("hangs", func(ctx context.Context, _ outbox.Delivery) error { <-ctx.Done(); return ctx.Err() })
+		sink("later", func(_ context.Context, d outbox.Delivery) error {
+			if d.Attempt == 1 {
+				return outbox.RetryAfter(time.Hour, errReceiver)
+			}
+			return nil
+		})
+		want := map[string][]outbox.Outcome{
+			"ok": {outbox.OutcomeSuccess}, "rejected": {outbox.OutcomeRejected},
+			"poison": {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomePoison},
+			"panics": {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomePoison},
+			"hangs":  {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomePoison},
+			"later":  {outbox.OutcomeTransient, outbox.OutcomeSuccess},
+		}
+		ids := map[string]outbox.ID{}
+		for topic := range want {
+			ids[topic] = f.appendTo(topic, topic, 1)[0]
+		}
+		f.relay(outbox.RelayConfig{Sinks: sinks, Retry: outbox.Retry{MaxAttempts: 3}})
+		time.Sleep(2 * time.Hour)
+		for topic, outcomes := range want {
+			m, tried, err := f.box.Message(t.Context(), ids[topic])
+			var got []outbox.Outcome
+			for _, a := range tried {
+				got = append(got, a.Outcome)
+			}
+			if err != nil || !slices.Equal(got, outcomes) {
+				t.Errorf("%s: %v, want %v (%v, %s)", topic, got, outcomes, err, m.LastError)
+			}
+		}
+		if m, tried, _ := f.box.Message(t.Context(), ids["later"]); m.FinishedAt.Sub(tried[0].At) < time.Hour {
+			t.Errorf("after %v, want an hour", m.FinishedAt.Sub(tried[0].At))
+		}
+	})
+}
+
+// Fails when a dead message stops its key although it should not, or the other way round; and when
+// it stays stopped after somebody has requeued the message.
+func TestWhatDeadMessagesHoldBack(t *testing.T) {
+	t.Parallel()
+	for _, on := range []outbox.OnDead{outbox.DeadContinue, outbox.DeadStop} {
+		t.Run(fmt.Sprint(on), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, f *fleet) {
+				ids := f.append("a", 3)
+				mended := false
+				f.fail = func(d outbox.Delivery) error {
+					if d.ID == ids[0] && !mended {
+						return outbox.Reject(errReceiver)
+					}
+					return nil
+				}
+				f.relay(outbox.RelayConfig{OnDead: on})
+				time.Sleep(time.Hour)
+				if want := map[outbox.OnDead]int{outbox.DeadContinue: 2, outbox.DeadStop: 0}[on]; f.had() != want {
+					t.Errorf("%d were delivered, want %d", f.had(), want)
+				}
+				f.mu.Lock()
+				mended = true
+				f.mu.Unlock()
+				n, err := f.box.Requeue(t.Context(), outbox.Filter{Topic: "t"}, outbox.RequeueOptions{})
+				if n != 1 || err != nil {
+					t.Fatal(n, err)
+				}
+				f.until("all are delivered", time.Minute, func() bool { return f.had() == 3 })
+				if on == outbox.DeadStop {
+					f.inOrder(t)
+				}
+			})
+		})
+	}
+}
+
+// Fails when a message whose topic has no sink spends attempts, does not hold back its key, or when
+// health does not name it.
+func TestTopicsWithoutASink(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		strange := f.appendTo("strange", "a", 1)[0]
+		f.append("a", 1)
+		f.append("b", 1)
+		r, stop := f.relayOf(outbox.RelayConfig{Sinks: map[string]outbox.Sink{"t": f.receiver}})
+		time.Sleep(time.Hour)
+		if m, tried, err := f.box.Message(t.Context(), strange); err != nil || m.Attempts != 0 || len(tried) != 0 ||
+			f.had() != 1 {
+			t.Errorf("%+v, %v, %v; %d delivered, want 1", m, tried, err, f.had())
+		}
+		if err := r.Checks()["topics"](); err == nil {
+			t.Error("health does not name the topic")
+		}
+		if err := r.Checks()["due"](); err != nil {
+			t.Errorf("what waits for a sink is not due: %v", err)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		f.relay(outbox.RelayConfig{Sinks: map[string]outbox.Sink{"t": f.receiver}, UnknownTopic: outbox.TopicDead})
+		f.until("the key goes on", time.Minute, func() bool { return f.had() == 2 })
+		if m, _, err := f.box.Message(t.Context(), strange); err != nil || m.State != outbox.StateDead {
+			t.Errorf("%+v, %v, want it dead", m, err)
+		}
+	})
+}

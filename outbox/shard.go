@@ -1,0 +1,294 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/loop"
+	"github.com/tickslot/tickslot/leader"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+const (
+	// shortestPause is how soon a relay looks again after it has found a message, if the database
+	// cannot tell of the next one.
+	shortestPause = shortestPoll
+	// The waits after calls that failed.
+	firstCallWait   = 100 * time.Millisecond
+	longestCallWait = 2 * time.Second
+	// returnGrace is how long a sink has to return after its context has ended.
+	returnGrace = 5 * time.Second
+	// lostLook is how often a shard that drains asks whether it still leads.
+	lostLook = 100 * time.Millisecond
+)
+
+var (
+	errDraining = errors.New("outbox: the relay is shutting down")
+	errTimeout  = errors.New("outbox: the sink took longer than DeliverTimeout")
+)
+
+// A shard delivers the messages of one shard, for one term of its leader. All its state belongs to
+// the goroutine of run; others post functions to it.
+type shard struct {
+	relay  *Relay
+	term   *leader.Term
+	layout store.Layout
+	base   context.Context // of deliveries
+	end    context.CancelCauseFunc
+	posts  chan func()
+	gone   chan struct{} // run has returned
+	wakes  chan struct{}
+
+	lanes    map[laneID]*lane
+	ready    []*lane // with a message to deliver, first come, first served
+	active   int     // calls of sinks
+	unmarked int     // results that are not written
+
+	look     bool // there may be messages
+	fetching bool
+	retryAt  time.Time // not before, because a call failed
+	callWait time.Duration
+	pause    time.Duration // before the next look, while nobody tells of messages
+	changed  bool          // the layout is another one
+}
+
+// A laneID is a key, or a message without one.
+type laneID struct {
+	key string
+	seq int64 // 0 if there is a key
+}
+
+// A lane has the messages of one key that were read and not all written: they are delivered one
+// after the other. While it is there, the database leaves its key out.
+type lane struct {
+	id       laneID
+	waiting  []store.Pending
+	busy     bool // one is being delivered
+	unmarked int
+	more     bool // the database may have left messages of the key out
+}
+
+func idOf(m store.Pending) laneID {
+	if m.Key == "" {
+		return laneID{seq: m.Seq}
+	}
+	return laneID{key: m.Key}
+}
+
+func newShard(r *Relay, layout store.Layout, term *leader.Term) *shard {
+	s := &shard{relay: r, term: term, layout: layout, posts: make(chan func(), 64), gone: make(chan struct{}),
+		wakes: make(chan struct{}, 1), lanes: map[laneID]*lane{}, callWait: firstCallWait, pause: shortestPause}
+	s.base, s.end = context.WithCancelCause(context.Background())
+	return s
+}
+
+// wake has the shard look for messages now.
+func (s *shard) wake() {
+	select {
+	case s.wakes <- struct{}{}:
+	default: // it has been woken
+	}
+}
+
+// post has run call f, unless it has returned.
+func (s *shard) post(f func()) {
+	select {
+	case s.posts <- f:
+	case <-s.gone:
+	}
+}
+
+// run delivers until ctx ends or the layout is another one, and then waits for what is under way.
+func (s *shard) run(ctx context.Context) {
+	defer close(s.gone)
+	defer s.end(nil)
+	timer := time.NewTimer(0) // looks at once
+	defer timer.Stop()
+	for ctx.Err() == nil && !s.changed {
+		s.deliver()
+		s.fetch(timer)
+		select {
+		case <-ctx.Done():
+		case f := <-s.posts:
+			f()
+		case <-s.wakes:
+			s.look, s.pause = true, shortestPause
+		case <-timer.C:
+			s.look = true
+		}
+	}
+	s.drain()
+}
+
+// deliver starts deliveries while there is room.
+func (s *shard) deliver() {
+	c := s.relay.config
+	for len(s.ready) > 0 && s.active < c.MaxDeliveries && s.unmarked < 4*max(c.BatchSize, c.MaxDeliveries) {
+		l := s.ready[0]
+		s.ready = s.ready[1:]
+		m := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		l.busy = true
+		s.active++
+		go s.relay.deliver(s.base, m, func(a attempt) { s.post(func() { s.delivered(l, a) }) },
+			func() { s.post(func() { s.active-- }) })
+	}
+}
+
+// delivered takes the result of a delivery.
+func (s *shard) delivered(l *lane, a attempt) {
+	l.busy = false
+	if a.abandoned {
+		l.waiting, l.more = nil, true
+		s.settle(l)
+		return
+	}
+	goesOn := a.result.Outcome == store.OutcomeSuccess ||
+		a.result.Outcome != store.OutcomeTransient && s.relay.config.OnDead == DeadContinue
+	if !goesOn {
+		l.waiting, l.more = nil, true // the database knows when they may go
+	}
+	l.unmarked++
+	s.unmarked++
+	s.relay.marker.put(a, func(counts bool) { s.post(func() { s.marked(l, counts) }) })
+	if len(l.waiting) > 0 {
+		s.ready = append(s.ready, l)
+	}
+	s.settle(l)
+}
+
+// marked is told that a result was written.
+func (s *shard) marked(l *lane, counts bool) {
+	l.unmarked--
+	s.unmarked--
+	if !counts { // another relay delivers this key
+		s.ready = slices.DeleteFunc(s.ready, func(r *lane) bool { return r == l })
+		l.waiting, l.more = nil, true
+	}
+	s.settle(l)
+}
+
+// settle takes a lane away that has nothing left.
+func (s *shard) settle(l *lane) {
+	if l.busy || l.unmarked > 0 || len(l.waiting) > 0 {
+		return
+	}
+	delete(s.lanes, l.id)
+	s.look = s.look || l.more
+}
+
+// fetch asks for messages, if there may be some and there is room for them.
+func (s *shard) fetch(timer *time.Timer) {
+	c := s.relay.config
+	if !s.look || s.fetching || len(s.ready) >= c.MaxDeliveries {
+		return
+	}
+	if wait := time.Until(s.retryAt); wait > 0 {
+		timer.Reset(wait)
+		return
+	}
+	request := store.DueRequest{Layout: s.layout, Shard: s.term.Slot(), Limit: c.BatchSize, Topics: s.relay.topics,
+		StopOnDead: c.OnDead == DeadStop}
+	for id, l := range s.lanes {
+		l.more = true
+		if id.key == "" {
+			request.IDs = append(request.IDs, id.seq)
+		} else {
+			request.Keys = append(request.Keys, id.key)
+		}
+	}
+	s.look, s.fetching = false, true
+	go func() {
+		due, err := call(s.relay.calls, opDue, func(ctx context.Context) (store.Due, error) {
+			return s.relay.store.Due(ctx, request)
+		})
+		s.post(func() { s.fetched(timer, due, err) })
+	}()
+}
+
+// fetched takes the answer to fetch.
+func (s *shard) fetched(timer *time.Timer, due store.Due, err error) {
+	s.fetching = false
+	c := s.relay.config
+	if err != nil {
+		s.retryAt = time.Now().Add(s.callWait/2 + rand.N(s.callWait))
+		s.callWait = min(2*s.callWait, longestCallWait)
+		timer.Reset(time.Until(s.retryAt))
+		return
+	}
+	s.callWait = firstCallWait
+	if due.Layout != s.layout {
+		s.changed = true
+		return
+	}
+	for _, m := range due.Messages {
+		id := idOf(m)
+		l := s.lanes[id]
+		if l == nil {
+			l = &lane{id: id}
+			s.lanes[id] = l
+		}
+		if len(l.waiting) == 0 {
+			s.ready = append(s.ready, l)
+		}
+		l.waiting = append(l.waiting, m)
+	}
+	if len(due.Messages) > 0 {
+		s.pause = shortestPause
+	}
+	if len(due.Messages) >= c.BatchSize {
+		s.look = true
+		for _, m := range due.Messages {
+			s.lanes[idOf(m)].more = true
+		}
+		return
+	}
+	wait := s.pause
+	if s.relay.listener.hears() {
+		wait = loop.Jittered(c.IdleDelay, idleJitter)
+	} else {
+		s.pause = min(2*s.pause, c.PollInterval)
+	}
+	if due.NextIn >= 0 {
+		wait = min(wait, due.NextIn)
+	}
+	timer.Reset(wait)
+}
+
+// drain waits for deliveries, and then for their results to be written. It ends the contexts of
+// deliveries after DrainTimeout, or at once if the term is over.
+func (s *shard) drain() {
+	c := s.relay.config
+	patience := time.NewTimer(c.DrainTimeout)
+	defer patience.Stop()
+	look := time.NewTicker(lostLook)
+	defer look.Stop()
+	var giveUp <-chan time.Time
+	endWith := func(cause error) {
+		if s.base.Err() == nil {
+			s.end(cause)
+			giveUp = time.After(returnGrace + time.Second)
+		}
+	}
+	for s.active > 0 || s.unmarked > 0 {
+		if !s.term.Valid() {
+			endWith(dlock.ErrLost)
+			if s.active == 0 {
+				return // what is not written yet, the relay goes on to write
+			}
+		}
+		select {
+		case f := <-s.posts:
+			f()
+		case <-look.C:
+		case <-patience.C:
+			endWith(errDraining)
+		case <-giveUp:
+			return // Run names the sinks
+		}
+	}
+}

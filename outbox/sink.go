@@ -1,0 +1,21 @@
+package outbox
+
+import (
+	"context"
+)
+
+// A Sink passes messages on. Deliver may be called from several goroutines, at once for different
+// keys, and never for two messages of one key. If it returns nil, the message is dispatched. After
+// an error it is delivered again, later, unless the error is marked by Reject. It should return
+// soon after its context has ended: then its time is over, or another host delivers.
+//
+// A message can be delivered more than once, so pass its ID on, or make the effect idempotent.
+type Sink interface {
+	Deliver(ctx context.Context, d Delivery) error
+}
+
+// A SinkFunc is a function that is a Sink.
+type SinkFunc func(ctx context.Context, d Delivery) error
+
+// Deliver calls the function.
+func (f SinkFunc) Deliver(ctx context.Context, d Delivery) error { return f(ctx, d) }
