@@ -140,3 +140,39 @@ func textOf(err error) (text string) {
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
 }
+
+// told says what came of an attempt, once the database has it.
+func (r *Relay) told(a attempt, counts bool) {
+	m, outcome := a.message, Outcome(a.result.Outcome)
+	line := func(more ...any) []any {
+		line := append([]any{"message", ID(m.ID).String(), "topic", m.Topic, "key", m.Key, "attempt", m.Attempts + 1,
+			"took", a.result.Took}, more...)
+		if a.err != nil {
+			line = append(line, "err", a.err)
+		}
+		return line
+	}
+	if !counts {
+		r.events.log(slog.LevelInfo, "outbox: the result of a delivery does not count, because another relay has "+
+			"delivered the message", line("outcome", string(outcome))...)
+		return
+	}
+	r.counts.ended(outcome, a.result.Took)
+	r.metrics.observe(a.result.Took)
+	switch outcome {
+	case OutcomeSuccess:
+		r.events.log(slog.LevelDebug, "outbox: message delivered", line()...)
+	case OutcomeTransient:
+		r.events.log(slog.LevelDebug, "outbox: an attempt has failed, another follows", line("retry_in",
+			a.result.RetryIn)...)
+	default:
+		if p, ok := a.err.(*PanicError); ok {
+			r.events.log(slog.LevelError, "outbox: a message is dead", line("outcome", string(outcome), "stack",
+				string(p.Stack))...)
+		} else {
+			r.events.log(slog.LevelError, "outbox: a message is dead", line("outcome", string(outcome))...)
+		}
+	}
+	tell(r.events, "Attempted", r.events.hooks.Attempted, AttemptInfo{ID: ID(m.ID), Topic: m.Topic, Key: m.Key,
+		Attempt: m.Attempts + 1, Outcome: outcome, Took: a.result.Took, Err: a.err, RetryIn: a.result.RetryIn})
+}

@@ -43,8 +43,8 @@ type Filter struct {
 }
 
 func (f Filter) stored() store.Filter {
-	s := store.Filter{Topic: f.Topic, Key: f.Key, State: store.State(f.State), Since: f.CreatedFrom, Until: f.CreatedUntil,
-		After: f.BeforeSeq}
+	s := store.Filter{Topic: f.Topic, Key: f.Key, State: store.State(f.State), Since: f.CreatedFrom,
+		Until: f.CreatedUntil, After: f.BeforeSeq}
 	for _, id := range f.IDs {
 		s.IDs = append(s.IDs, store.ID(id))
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/retention"
-	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -25,8 +24,6 @@ const (
 	layoutInterval = 5 * time.Second
 	// writeGrace is how long Run goes on at its end to write results.
 	writeGrace = 5 * time.Second
-	sweepBatch = 1000
-	sweepPause = time.Second
 )
 
 // A Relay delivers messages, while it leads a shard. Make one with NewRelay. Its methods may be
@@ -195,31 +192,6 @@ func (r *Relay) first(ctx context.Context) error {
 	}
 }
 
-// readLayout asks for the layout, and sets the number of shards if want is not 0.
-func (r *Relay) readLayout(want int) error {
-	layout, err := call(r.calls, opLayout, func(ctx context.Context) (store.Layout, error) {
-		return r.store.Layout(ctx, want)
-	})
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	changed := r.layout.Epoch != 0 && r.layout != layout
-	r.layout = layout
-	r.mu.Unlock()
-	if changed {
-		r.events.log(slog.LevelInfo, "outbox: the number of shards has changed", "shards", layout.Shards, "epoch",
-			layout.Epoch)
-	}
-	return nil
-}
-
-func (r *Relay) currentLayout() store.Layout {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.layout
-}
-
 func isSetup(err error) (yes bool) {
 	defer func() { _ = recover() }() // a driver's error may be anything
 	return errors.Is(err, dlock.ErrSetup)
@@ -285,113 +257,6 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	return err
 }
 
-// electAll takes part in the elections of one layout after the other.
-func (r *Relay) electAll(ctx context.Context, session *dlock.Session) error {
-	for ctx.Err() == nil {
-		if err := r.elect(ctx, session, r.currentLayout()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// elect takes part in the elections of the shards of a layout, until ctx ends or the layout is
-// another one.
-func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.Layout) error {
-	term, end := context.WithCancel(ctx)
-	defer end()
-	errs := make([]error, layout.Shards)
-	var electors sync.WaitGroup
-	for i := range layout.Shards {
-		electors.Go(func() {
-			errs[i] = leader.Run(term, session, leader.Role{
-				Name: r.roleOf(layout.Epoch), Max: layout.Shards, RetryInterval: r.config.RetryInterval,
-				StopTimeout: r.config.DrainTimeout + 2*returnGrace, Logger: r.events.logger,
-				Run: func(ctx context.Context, t *leader.Term) error { return r.lead(ctx, layout, t) },
-			})
-			if errs[i] != nil {
-				end() // the others cannot do without it
-			}
-		})
-	}
-	electors.Go(func() {
-		for r.currentLayout() == layout && sleep(term, loop.Jittered(layoutInterval, idleJitter)) {
-			_ = r.readLayout(0) // a call that fails is counted, and the next one comes
-		}
-		end()
-	})
-	electors.Wait()
-	return errors.Join(errs...)
-}
-
-// roleOf returns the name of what the relays compete for. Each layout has a name of its own.
-func (r *Relay) roleOf(epoch int64) string {
-	return fmt.Sprintf("%s:%d", r.outbox.database.role, epoch)
-}
-
-// lead delivers the messages of a shard for one term.
-func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term) error {
-	if !r.othersHaveStopped(ctx, layout) {
-		return nil
-	}
-	s := newShard(r, layout, term)
-	r.mu.Lock()
-	r.shards[term.Slot()] = s
-	r.mu.Unlock()
-	r.events.log(slog.LevelInfo, "outbox: this relay delivers", "shard", term.Slot(), "shards", layout.Shards, "fence",
-		term.Fence())
-	defer func() {
-		r.mu.Lock()
-		delete(r.shards, term.Slot())
-		r.mu.Unlock()
-	}()
-	s.run(ctx)
-	if s.changed {
-		_ = r.readLayout(0)
-	}
-	return nil
-}
-
-// othersHaveStopped waits until no relay has a shard of another layout, so that a key is delivered
-// by one at a time. It reports false if ctx has ended first. Nobody can start to deliver under an
-// old layout meanwhile, because Due answers only under the current one.
-func (r *Relay) othersHaveStopped(ctx context.Context, layout store.Layout) bool {
-	prefix := "leader:" + r.outbox.database.role + ":"
-	own := prefix + fmt.Sprint(layout.Epoch)
-	for {
-		held, err := call(r.calls, opLocks, func(ctx context.Context) (bool, error) {
-			return anyHeld(ctx, r.outbox.database.locks, func(name string) bool {
-				return strings.HasPrefix(name, prefix) && name != own
-			})
-		})
-		if err == nil && !held {
-			return true
-		}
-		if !sleep(ctx, loop.Jittered(min(r.config.RetryInterval, r.config.TTL/10), idleJitter)) {
-			return false
-		}
-	}
-}
-
-// anyHeld reports whether one of the locks is held.
-func anyHeld(ctx context.Context, locks dlock.Enumerator, which func(name string) bool) (bool, error) {
-	after := ""
-	for {
-		page, err := locks.Enumerate(ctx, after, dlock.MaxPage)
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(page.Leases, func(l dlock.LeaseInfo) bool {
-			return which(l.Name) && l.ReleasedAgo == 0
-		}) {
-			return true, nil
-		}
-		if after = page.Next; after == "" {
-			return false, nil
-		}
-	}
-}
-
 // wake has the shards look for messages now.
 func (r *Relay) wake() {
 	r.mu.Lock()
@@ -416,66 +281,4 @@ func (r *Relay) current() (phase, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.phase, r.changedAt
-}
-
-// told says what came of an attempt, once the database has it.
-func (r *Relay) told(a attempt, counts bool) {
-	m, outcome := a.message, Outcome(a.result.Outcome)
-	line := func(more ...any) []any {
-		line := append([]any{"message", ID(m.ID).String(), "topic", m.Topic, "key", m.Key, "attempt", m.Attempts + 1,
-			"took", a.result.Took}, more...)
-		if a.err != nil {
-			line = append(line, "err", a.err)
-		}
-		return line
-	}
-	if !counts {
-		r.events.log(slog.LevelInfo, "outbox: the result of a delivery does not count, because another relay has "+
-			"delivered the message", line("outcome", string(outcome))...)
-		return
-	}
-	r.counts.ended(outcome, a.result.Took)
-	r.metrics.observe(a.result.Took)
-	switch outcome {
-	case OutcomeSuccess:
-		r.events.log(slog.LevelDebug, "outbox: message delivered", line()...)
-	case OutcomeTransient:
-		r.events.log(slog.LevelDebug, "outbox: an attempt has failed, another follows", line("retry_in",
-			a.result.RetryIn)...)
-	default:
-		if p, ok := a.err.(*PanicError); ok {
-			r.events.log(slog.LevelError, "outbox: a message is dead", line("outcome", string(outcome), "stack",
-				string(p.Stack))...)
-		} else {
-			r.events.log(slog.LevelError, "outbox: a message is dead", line("outcome", string(outcome))...)
-		}
-	}
-	tell(r.events, "Attempted", r.events.hooks.Attempted, AttemptInfo{ID: ID(m.ID), Topic: m.Topic, Key: m.Key,
-		Attempt: m.Attempts + 1, Outcome: outcome, Took: a.result.Took, Err: a.err, RetryIn: a.result.RetryIn})
-}
-
-// newSweeper returns what deletes old rows.
-func (r *Relay) newSweeper() *retention.Sweeper {
-	keep := func(d time.Duration) time.Duration { return max(0, d) } // NoLimit
-	c := r.config
-	old := store.Retention{Dispatched: keep(c.Retention.Dispatched), Dead: keep(c.Retention.Dead),
-		Inbox: keep(c.InboxRetention)}
-	return &retention.Sweeper{Interval: c.SweepInterval, Pause: min(sweepPause, c.SweepInterval), Batch: sweepBatch,
-		Delete: func(ctx context.Context, limit int) (int, error) {
-			return call(r.calls, opSweep, func(ctx context.Context) (int, error) {
-				return r.store.Sweep(ctx, old, limit)
-			})
-		}}
-}
-
-// sweep deletes old rows while this relay leads the first shard, until ctx ends.
-func (r *Relay) sweep(ctx context.Context) {
-	for sleep(ctx, r.sweeper.Next(1)) {
-		r.mu.Lock()
-		leads := r.shards[0] != nil
-		r.mu.Unlock()
-		if leads {
-			_ = r.sweeper.Once(ctx) // a call that fails is counted, and the next one comes
-		}
-	}
 }

@@ -1,0 +1,148 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/loop"
+	"github.com/tickslot/tickslot/leader"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// readLayout asks for the layout, and sets the number of shards if want is not 0.
+func (r *Relay) readLayout(want int) error {
+	layout, err := call(r.calls, opLayout, func(ctx context.Context) (store.Layout, error) {
+		return r.store.Layout(ctx, want)
+	})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	changed := r.layout.Epoch != 0 && r.layout != layout
+	r.layout = layout
+	r.mu.Unlock()
+	if changed {
+		r.events.log(slog.LevelInfo, "outbox: the number of shards has changed", "shards", layout.Shards, "epoch",
+			layout.Epoch)
+	}
+	return nil
+}
+
+func (r *Relay) currentLayout() store.Layout {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.layout
+}
+
+// electAll takes part in the elections of one layout after the other.
+func (r *Relay) electAll(ctx context.Context, session *dlock.Session) error {
+	for ctx.Err() == nil {
+		if err := r.elect(ctx, session, r.currentLayout()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// elect takes part in the elections of the shards of a layout, until ctx ends or the layout is
+// another one.
+func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.Layout) error {
+	term, end := context.WithCancel(ctx)
+	defer end()
+	errs := make([]error, layout.Shards)
+	var electors sync.WaitGroup
+	for i := range layout.Shards {
+		electors.Go(func() {
+			errs[i] = leader.Run(term, session, leader.Role{
+				Name: r.roleOf(layout.Epoch), Max: layout.Shards, RetryInterval: r.config.RetryInterval,
+				StopTimeout: r.config.DrainTimeout + 2*returnGrace, Logger: r.events.logger,
+				Run: func(ctx context.Context, t *leader.Term) error { return r.lead(ctx, layout, t) },
+			})
+			if errs[i] != nil {
+				end() // the others cannot do without it
+			}
+		})
+	}
+	electors.Go(func() {
+		for r.currentLayout() == layout && sleep(term, loop.Jittered(layoutInterval, idleJitter)) {
+			_ = r.readLayout(0) // a call that fails is counted, and the next one comes
+		}
+		end()
+	})
+	electors.Wait()
+	return errors.Join(errs...)
+}
+
+// roleOf returns the name of what the relays compete for. Each layout has a name of its own.
+func (r *Relay) roleOf(epoch int64) string {
+	return fmt.Sprintf("%s:%d", r.outbox.database.role, epoch)
+}
+
+// lead delivers the messages of a shard for one term.
+func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term) error {
+	if !r.othersHaveStopped(ctx, layout) {
+		return nil
+	}
+	s := newShard(r, layout, term)
+	r.mu.Lock()
+	r.shards[term.Slot()] = s
+	r.mu.Unlock()
+	r.events.log(slog.LevelInfo, "outbox: this relay delivers", "shard", term.Slot(), "shards", layout.Shards, "fence",
+		term.Fence())
+	defer func() {
+		r.mu.Lock()
+		delete(r.shards, term.Slot())
+		r.mu.Unlock()
+	}()
+	s.run(ctx)
+	if s.changed {
+		_ = r.readLayout(0)
+	}
+	return nil
+}
+
+// othersHaveStopped waits until no relay has a shard of another layout, so that a key is delivered
+// by one at a time. It reports false if ctx has ended first. Nobody can start to deliver under an
+// old layout meanwhile, because Due answers only under the current one.
+func (r *Relay) othersHaveStopped(ctx context.Context, layout store.Layout) bool {
+	prefix := "leader:" + r.outbox.database.role + ":"
+	own := prefix + fmt.Sprint(layout.Epoch)
+	for {
+		held, err := call(r.calls, opLocks, func(ctx context.Context) (bool, error) {
+			return anyHeld(ctx, r.outbox.database.locks, func(name string) bool {
+				return strings.HasPrefix(name, prefix) && name != own
+			})
+		})
+		if err == nil && !held {
+			return true
+		}
+		if !sleep(ctx, loop.Jittered(min(r.config.RetryInterval, r.config.TTL/10), idleJitter)) {
+			return false
+		}
+	}
+}
+
+// anyHeld reports whether one of the locks is held.
+func anyHeld(ctx context.Context, locks dlock.Enumerator, which func(name string) bool) (bool, error) {
+	after := ""
+	for {
+		page, err := locks.Enumerate(ctx, after, dlock.MaxPage)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(page.Leases, func(l dlock.LeaseInfo) bool {
+			return which(l.Name) && l.ReleasedAgo == 0
+		}) {
+			return true, nil
+		}
+		if after = page.Next; after == "" {
+			return false, nil
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// The vectors of docs/outbox.md, for programs in other languages. Fails when IDs change: then a
+// producer that repeats itself after an upgrade appends its messages twice.
+func TestIDsNeverChange(t *testing.T) {
+	t.Parallel()
+	for _, v := range idVectors {
+		if got := outbox.NewID(v.source, v.version, v.index).String(); got != v.id {
+			t.Errorf("NewID(%q, %d, %d) = %s, want %s", v.source, v.version, v.index, got, v.id)
+		}
+	}
+}
+
+var idVectors = []struct {
+	source  string
+	version uint64
+	index   int
+	id      string
+}{
+	{"order-42", 7, 0, "3457d5ae-dd45-50af-8990-1ee9bc64d5fe"},
+	{"order-42", 7, 1, "350e7cdb-9ede-5190-ad5a-a606e0653147"},
+	{"order-427", 0, 0, "d61cb410-7c32-5ef1-b3ae-78904734d4ca"},
+	{"", 0, 0, "097c4388-b2bb-5446-98c4-4a36a89acd9d"},
+	{"größe 😀", math.MaxUint64, -1, "4cb3a9d0-a4c2-565d-983f-3dd43eaa9027"},
+}
+
+// Fails when two sources, versions or indexes have one ID, because their texts run together.
+func TestIDsDoNotCollide(t *testing.T) {
+	t.Parallel()
+	seen := map[outbox.ID]string{}
+	for _, source := range []string{"a", "a1", "a12", "a:1", "1:a", "", "2:", "a\x00"} {
+		for _, version := range []uint64{0, 1, 2, 12, 112} {
+			for _, index := range []int{0, 1, 2, 12, 112} {
+				id, from := outbox.NewID(source, version, index), fmt.Sprintf("%q %d %d", source, version, index)
+				if old, ok := seen[id]; ok {
+					t.Errorf("%s and %s have the ID %s", old, from, id)
+				}
+				seen[id] = from
+				if back, err := outbox.ParseID(id.String()); err != nil || back != id {
+					t.Errorf("%s is read as %s, %v", id, back, err)
+				}
+			}
+		}
+	}
+	if _, err := outbox.ParseID("none"); err == nil {
+		t.Error("none is no ID")
+	}
+}
+
+// Fails when a message that no database could keep, or no sink could have meant, is appended.
+func TestMessagesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	long := strings.Repeat("x", outbox.MaxNameLen+1)
+	for name, m := range map[string]outbox.Message{
+		"no ID":             {Topic: "t"},
+		"no topic":          {ID: outbox.RandomID()},
+		"a long topic":      {ID: outbox.RandomID(), Topic: long},
+		"a long key":        {ID: outbox.RandomID(), Topic: "t", Key: long},
+		"NUL":               {ID: outbox.RandomID(), Topic: "t\x00"},
+		"no UTF-8":          {ID: outbox.RandomID(), Topic: "t", Key: "\xff"},
+		"a large payload":   {ID: outbox.RandomID(), Topic: "t", Payload: make([]byte, 10<<20)},
+		"a header's name":   {ID: outbox.RandomID(), Topic: "t", Headers: map[string]string{"": "x"}},
+		"a header's value":  {ID: outbox.RandomID(), Topic: "t", Headers: map[string]string{"x": "\xff"}},
+		"headers too large": {ID: outbox.RandomID(), Topic: "t", Headers: map[string]string{"x": string(make([]byte, 20000))}},
+	} {
+		if _, err := f.box.Append(t.Context(), f.store.Begin(), m); err == nil {
+			t.Errorf("%s: appended", name)
+		}
+	}
+	ok := outbox.Message{ID: outbox.RandomID(), Topic: "t"}
+	if _, err := f.box.Append(t.Context(), nil, ok); err == nil {
+		t.Error("appended without a transaction")
+	}
+	//lint:ignore SA1012 this is what is tested
+	if _, err := f.box.Append(nil, f.store.Begin(), ok); err == nil { //nolint:staticcheck
+		t.Error("appended without a context")
+	}
+	if _, err := (*outbox.Outbox)(nil).Append(t.Context(), f.store.Begin(), ok); err == nil {
+		t.Error("appended without an outbox")
+	}
+	if _, err := outbox.New(outbox.Database{}).Append(t.Context(), f.store.Begin(), ok); err == nil {
+		t.Error("appended without a database")
+	}
+	ended := f.store.Begin()
+	ended.Commit()
+	if _, err := f.box.Append(t.Context(), ended, ok); err == nil {
+		t.Error("appended in a transaction that has ended")
+	}
+	for name, text := range map[string]string{"quotes": `'"` + "`", "runes": "größe 😀", "control": "a\n\t\x01",
+		"200 bytes": long[1:]} {
+		m := outbox.Message{ID: outbox.RandomID(), Topic: text, Key: text, Headers: map[string]string{text: text}}
+		if fresh, err := f.box.Append(t.Context(), f.store.Begin(), m); !fresh || err != nil {
+			t.Errorf("%s: %v, %v", name, fresh, err)
+		}
+	}
+}
+
+// Fails when a message that is appended again counts as new, or when another one with its ID goes
+// unnoticed.
+func TestSameID(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	m := outbox.Message{ID: outbox.NewID("order-42", 1, 0), Topic: "t", Key: "k", Payload: []byte("1"),
+		Headers: map[string]string{"traceparent": "1"}}
+	try := func(m outbox.Message) (bool, error) {
+		tx := f.store.Begin()
+		defer tx.Commit()
+		return f.box.Append(t.Context(), tx, m)
+	}
+	if fresh, err := try(m); !fresh || err != nil {
+		t.Fatal(fresh, err)
+	}
+	m.Headers = map[string]string{"traceparent": "2"}
+	if fresh, err := try(m); fresh || err != nil {
+		t.Error(fresh, err)
+	}
+	for _, change := range []func(m *outbox.Message){func(m *outbox.Message) { m.Topic = "u" },
+		func(m *outbox.Message) { m.Key = "l" }, func(m *outbox.Message) { m.Payload = []byte("2") }} {
+		other := m
+		change(&other)
+		if _, err := try(other); !errors.Is(err, outbox.ErrOtherMessage) {
+			t.Errorf("%+v: %v, want ErrOtherMessage", other, err)
+		}
+	}
+}
+
+// Fails when a config that cannot work is not refused, or one fault hides another.
+func TestConfigsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	sink := outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })
+	for name, c := range map[string]outbox.RelayConfig{
+		"Sinks":             {},
+		"nil":               {Sinks: map[string]outbox.Sink{"t": nil}},
+		"Shards":            {DefaultSink: sink, Shards: 65},
+		"Retry.MaxAttempts": {DefaultSink: sink, Retry: outbox.Retry{MaxAttempts: -1}},
+		"Retry":             {DefaultSink: sink, Retry: outbox.Retry{FirstWait: 2, MaxWait: 1}},
+		"InboxRetention":    {DefaultSink: sink, Retry: outbox.Retry{MaxAttempts: 1000, MaxWait: 24 * 3600e9}},
+		"PollInterval":      {DefaultSink: sink, PollInterval: 1},
+		"Name":              {DefaultSink: sink, Name: strings.Repeat("x", 201)},
+	} {
+		err := outbox.NewRelay(newFleet(t).box, c).Check()
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := outbox.NewRelay(nil, outbox.RelayConfig{}).Run(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "no database") || !strings.Contains(err.Error(), "Sinks") {
+		t.Error(err)
+	}
+}
+
+// Fails when a window forgets what it has room for, remembers what it has not, or counts an ID
+// twice.
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	var ids []outbox.ID
+	for i := range 2000 {
+		ids = append(ids, outbox.NewID("a", 1, i))
+	}
+	var w outbox.Window
+	for i, id := range ids {
+		if !w.Add(id) || w.Add(id) {
+			t.Fatalf("%d is not new, or new twice", i)
+		}
+	}
+	for i, id := range ids {
+		if w.Has(id) != (i >= 2000-outbox.DefaultWindow) {
+			t.Fatalf("%d: %v", i, w.Has(id))
+		}
+	}
+	small := outbox.NewWindow(2)
+	small.Load(ids[:5])
+	if small.Has(ids[2]) || !small.Has(ids[3]) || !small.Has(ids[4]) || !small.Add(ids[0]) || small.Has(ids[3]) {
+		t.Error("the window is not the last two")
+	}
+}
