@@ -90,28 +90,38 @@ func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, s
 		a.result.Outcome = store.OutcomeSuccess
 		return a
 	}
-	mark := markOf(err)
-	if stopping && (mark == nil || !mark.rejected) {
+	rejected, wait, waits := marksOf(err)
+	if stopping && !rejected {
 		a.abandoned = true
 		return a
 	}
-	if errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout) {
-		err = fmt.Errorf("%w (%v): %w", errTimeout, r.config.DeliverTimeout, err)
-	}
 	a.result.Error = textOf(err)
+	if cause == errTimeout {
+		a.result.Error = textOf(fmt.Errorf("%w (%v): %s", errTimeout, r.config.DeliverTimeout, a.result.Error))
+	}
 	switch {
-	case mark != nil && mark.rejected:
+	case rejected:
 		a.result.Outcome = store.OutcomeRejected
-	case errors.Is(err, errNoSink), m.Attempts+1-m.Budget >= r.config.Retry.MaxAttempts:
+	case err == errNoSink, m.Attempts+1-m.Budget >= r.config.Retry.MaxAttempts:
 		a.result.Outcome = store.OutcomePoison
 	default:
 		a.result.Outcome = store.OutcomeTransient
 		a.result.RetryIn = r.config.Retry.wait(m.Attempts + 1 - m.Budget)
-		if mark != nil {
-			a.result.RetryIn = mark.wait
+		if waits {
+			a.result.RetryIn = wait
 		}
 	}
 	return a
+}
+
+// marksOf returns what Reject and RetryAfter have added to an error, whose methods may panic.
+func marksOf(err error) (rejected bool, wait time.Duration, waits bool) {
+	defer func() { _ = recover() }()
+	rejected = errors.Is(err, ErrRejected)
+	if after, ok := errors.AsType[*RetryAfterError](err); ok {
+		wait, waits = after.Wait, true
+	}
+	return rejected, wait, waits
 }
 
 // wait returns how long to wait after an attempt: between half and all of what doubles with each.

@@ -17,6 +17,8 @@ var (
 	// ErrTooOld is matched by the error of Requeue for messages that a receiver may have had and
 	// forgotten.
 	ErrTooOld = errors.New("outbox: a receiver may have forgotten that it has had them")
+	// ErrRejected is matched by what Reject returns.
+	ErrRejected = errors.New("outbox: rejected")
 	// ErrNoMessage is matched by the error for a message that does not exist, or does not any more.
 	ErrNoMessage = errors.New("outbox: there is no such message")
 
@@ -27,39 +29,39 @@ var (
 	errGoexit = errors.New("the sink called runtime.Goexit")
 )
 
-// Reject marks an error that another attempt would not mend: the message is dead at once.
-// errors.Is and errors.As see through the mark. Reject(nil) is nil.
+// Reject marks an error that another attempt would not mend: the message is dead at once. It
+// matches ErrRejected, and errors.Is and errors.As see through it. Reject(nil) is nil.
 func Reject(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &markedError{err: err, rejected: true}
+	return rejectedError{err}
 }
 
+type rejectedError struct{ err error }
+
+func (e rejectedError) Error() string        { return e.err.Error() }
+func (e rejectedError) Unwrap() error        { return e.err }
+func (e rejectedError) Is(target error) bool { return target == ErrRejected }
+
 // RetryAfter marks an error after which the message is tried again in d, and not when
-// RelayConfig.Retry says; 0 to 24 h. The attempt counts. RetryAfter(d, nil) is nil.
+// RelayConfig.Retry says; 0 to 24 h. The attempt counts. errors.Is and errors.As see through it.
+// RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &markedError{err: err, wait: min(max(d, 0), longestWait)}
+	return &RetryAfterError{Wait: min(max(d, 0), longestWait), Err: err}
 }
 
-// A markedError says what is to become of the message.
-type markedError struct {
-	err      error
-	rejected bool
-	wait     time.Duration
+// A RetryAfterError is what RetryAfter returns.
+type RetryAfterError struct {
+	Wait time.Duration
+	Err  error
 }
 
-func (e *markedError) Error() string { return e.err.Error() }
-func (e *markedError) Unwrap() error { return e.err }
-
-// markOf returns the outermost mark; nil: none.
-func markOf(err error) *markedError {
-	mark, _ := errors.AsType[*markedError](err)
-	return mark
-}
+func (e *RetryAfterError) Error() string { return e.Err.Error() }
+func (e *RetryAfterError) Unwrap() error { return e.Err }
 
 // A PanicError is the error of a sink that panicked.
 type PanicError struct {

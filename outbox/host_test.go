@@ -72,8 +72,8 @@ func (l linked) Mark(ctx context.Context, node string, results []store.Result) (
 	return over(ctx, l.host, func() ([]int64, error) { return l.Store.Mark(ctx, node, results) })
 }
 
-func (l linked) Stats(ctx context.Context, topics []string) (store.Stats, error) {
-	return over(ctx, l.host, func() (store.Stats, error) { return l.Store.Stats(ctx, topics) })
+func (l linked) Stats(ctx context.Context, topics []string, stopOnDead bool) (store.Stats, error) {
+	return over(ctx, l.host, func() (store.Stats, error) { return l.Store.Stats(ctx, topics, stopOnDead) })
 }
 
 // linkedLocks are the locks as a host reaches them.

@@ -35,7 +35,7 @@ func newSampler(r *Relay) *sampler {
 // sample is a step of the loop.
 func (s *sampler) sample() time.Duration {
 	stats, err := call(s.relay.calls, opStats, func(ctx context.Context) (store.Stats, error) {
-		return s.relay.store.Stats(ctx, s.relay.topics)
+		return s.relay.store.Stats(ctx, s.relay.topics, s.relay.config.OnDead == DeadStop)
 	})
 	if err == nil {
 		s.mu.Lock()

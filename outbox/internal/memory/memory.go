@@ -281,7 +281,7 @@ func (s *Store) remove(seq int64) {
 }
 
 // Stats implements store.Relay.
-func (s *Store) Stats(_ context.Context, topics []string) (stats store.Stats, err error) {
+func (s *Store) Stats(_ context.Context, topics []string, stopOnDead bool) (stats store.Stats, err error) {
 	if err := s.fault("stats"); err != nil {
 		return stats, err
 	}
@@ -294,6 +294,7 @@ func (s *Store) Stats(_ context.Context, topics []string) (stats store.Stats, er
 		switch m.State {
 		case store.StateDead:
 			stats.Dead++
+			blocked[m.Key] = blocked[m.Key] || stopOnDead && m.Key != ""
 			continue
 		case store.StateDispatched:
 			continue

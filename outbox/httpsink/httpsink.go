@@ -1,0 +1,147 @@
+// Package httpsink delivers messages of an outbox to an HTTP server.
+package httpsink
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// The headers of a request. The last three are left out if they would be empty.
+const (
+	// HeaderKey is the ID of the message, in quotes, as the draft of the IETF says
+	// (draft-ietf-httpapi-idempotency-key-header): the same for each attempt.
+	HeaderKey = "Idempotency-Key"
+	// HeaderID is the ID of the message, without quotes.
+	HeaderID = outbox.HeaderID
+	// HeaderTopic and HeaderOrder are the topic and the key of the message. Bytes that a header
+	// cannot have are escaped as in a URL.
+	HeaderTopic = "Message-Topic"
+	HeaderOrder = "Message-Key"
+	// HeaderAttempt is the number of the attempt, from 1.
+	HeaderAttempt = "Message-Attempt"
+)
+
+// longestError is how many bytes of an answer are kept as an error.
+const longestError = 500
+
+// Options of a sink. The zero value is fine.
+type Options struct {
+	// Client sends the requests. It needs no time-out: a request ends with the context of the
+	// delivery, see outbox.RelayConfig.DeliverTimeout. Redirects are not followed: they would turn
+	// a POST into a GET. Default http.DefaultClient.
+	Client *http.Client
+
+	// Header are headers of every request, such as Authorization. They are not kept in the
+	// database. Default: Content-Type application/octet-stream.
+	Header http.Header
+
+	// Method is that of the request. Default POST.
+	Method string
+}
+
+// New returns a sink that sends the payload of each message to a URL, with the headers of this
+// package, those of Options, and those of the message. One that HTTP cannot have makes each attempt
+// fail.
+//
+// An answer of 2xx is a success. After 401, 403, 404, 407, 408, 421, 425, 429, 3xx and 5xx, and if
+// there is no answer, the message is delivered again: somebody may mend the server, or the address,
+// without changing the message. It waits for as long as Retry-After says. After all other answers
+// the server has refused the message itself, and it is dead at once.
+func New(url string, options Options) outbox.Sink {
+	s := sink{url: url, header: options.Header, method: cmp.Or(options.Method, http.MethodPost)}
+	s.client = *cmp.Or(options.Client, http.DefaultClient)
+	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &s
+}
+
+type sink struct {
+	url, method string
+	header      http.Header
+	client      http.Client
+}
+
+// Deliver implements outbox.Sink.
+func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) error {
+	request, err := http.NewRequestWithContext(ctx, s.method, s.url, bytes.NewReader(d.Payload))
+	if err != nil {
+		return fmt.Errorf("httpsink: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/octet-stream")
+	for name, values := range s.header {
+		request.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	for name, value := range d.Headers {
+		request.Header.Set(name, value)
+	}
+	id := d.ID.String()
+	request.Header.Set(HeaderKey, `"`+id+`"`)
+	request.Header.Set(HeaderID, id)
+	request.Header.Set(HeaderTopic, escaped(d.Topic))
+	if d.Key != "" {
+		request.Header.Set(HeaderOrder, escaped(d.Key))
+	}
+	request.Header.Set(HeaderAttempt, strconv.Itoa(d.Attempt))
+	response, err := s.client.Do(request)
+	if err != nil {
+		return fmt.Errorf("httpsink: %w", err)
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(response.Body, longestError))
+	return result(response, text)
+}
+
+// result says what an answer means.
+func result(response *http.Response, text []byte) error {
+	code := response.StatusCode
+	if code/100 == 2 {
+		return nil
+	}
+	err := fmt.Errorf("httpsink: %s", response.Status)
+	if len(text) > 0 {
+		err = fmt.Errorf("httpsink: %s: %q", response.Status, text)
+	}
+	switch code {
+	case 401, 403, 404, 407, 408, 421, 425, 429:
+	default:
+		if code/100 == 4 {
+			return outbox.Reject(err)
+		}
+	}
+	if wait, ok := retryAfter(response.Header.Get("Retry-After")); ok {
+		return outbox.RetryAfter(wait, err)
+	}
+	return err
+}
+
+// retryAfter reads the header: a number of seconds, or a date.
+func retryAfter(text string) (wait time.Duration, ok bool) {
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second, true
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, time.Until(at)), true
+	}
+	return 0, false
+}
+
+// escaped returns a text as a header can have it.
+func escaped(text string) string {
+	const hex = "0123456789ABCDEF"
+	var b []byte
+	for i := range len(text) {
+		if c := text[i]; c > ' ' && c < 0x7f && c != '%' {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,122 @@
+package httpsink_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/httpsink"
+)
+
+var message = outbox.Delivery{Message: outbox.Message{ID: outbox.NewID("order-42", 7, 0), Topic: "größe 😀",
+	Key: "a\nb", Payload: []byte("hello"), Headers: map[string]string{"traceparent": "00-1"}}, Attempt: 3}
+
+// Fails when a server is not told what it needs to drop what it has had.
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	var got *http.Request
+	var body []byte
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		body, _ = io.ReadAll(r.Body)
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	defer server.Close()
+	sink := httpsink.New(server.URL, httpsink.Options{Header: http.Header{"Authorization": {"Bearer x"}}})
+	if err := sink.Deliver(t.Context(), message); err != nil {
+		t.Fatal(err)
+	}
+	topic, _ := url.PathUnescape(got.Header.Get(httpsink.HeaderTopic))
+	key, _ := url.PathUnescape(got.Header.Get(httpsink.HeaderOrder))
+	id := message.ID.String()
+	if got.Method != "POST" || string(body) != "hello" || got.Header.Get(httpsink.HeaderKey) != strconv.Quote(id) ||
+		got.Header.Get(httpsink.HeaderID) != id || topic != message.Topic || key != message.Key ||
+		got.Header.Get(httpsink.HeaderAttempt) != "3" || got.Header.Get("Traceparent") != "00-1" ||
+		got.Header.Get("Authorization") != "Bearer x" || got.Header.Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("%s %q %v", got.Method, body, got.Header)
+	}
+	bad := message
+	bad.Headers = map[string]string{"a b": "x"}
+	if err := sink.Deliver(t.Context(), bad); outcome(err) != "transient" {
+		t.Errorf("a header that HTTP cannot have: %v", err)
+	}
+}
+
+// outcome returns what a relay makes of an error.
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return "success"
+	case errors.Is(err, outbox.ErrRejected):
+		return "rejected"
+	default:
+		return "transient"
+	}
+}
+
+// Fails when an answer has another meaning than the doc says.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	code := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "/elsewhere")
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte("because"))
+	}))
+	defer server.Close()
+	sink := httpsink.New(server.URL, httpsink.Options{})
+	for want, codes := range map[string][]int{
+		"success":   {200, 201, 202, 299},
+		"rejected":  {400, 402, 405, 406, 409, 410, 413, 415, 422, 451},
+		"transient": {301, 302, 303, 307, 308, 401, 403, 404, 407, 408, 421, 425, 429, 500, 502, 503, 504, 599},
+	} {
+		for _, code = range codes {
+			if err := sink.Deliver(t.Context(), message); outcome(err) != want {
+				t.Errorf("%d: %v, want %s", code, err, want)
+			}
+		}
+	}
+	server.Close()
+	if err := sink.Deliver(t.Context(), message); outcome(err) != "transient" {
+		t.Errorf("no server: %v", err)
+	}
+	if err := httpsink.New("://", httpsink.Options{}).Deliver(t.Context(), message); outcome(err) != "transient" {
+		t.Errorf("no URL: %v", err)
+	}
+}
+
+// answers is a RoundTripper that answers.
+type answers func(*http.Request) (*http.Response, error)
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
+
+// Fails when a server that asks for time is called before it is over.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	for name, header := range map[string]func(time.Time) string{
+		"seconds": func(time.Time) string { return "120" },
+		"a date":  func(now time.Time) string { return now.Add(2 * time.Minute).UTC().Format(http.TimeFormat) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client := &http.Client{Transport: answers(func(r *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: 429, Status: "429", Body: http.NoBody,
+						Header: http.Header{"Retry-After": {header(time.Now())}}, Request: r}, nil
+				})}
+				err := httpsink.New("http://x", httpsink.Options{Client: client}).Deliver(t.Context(), message)
+				after, ok := errors.AsType[*outbox.RetryAfterError](err)
+				if !ok || after.Wait < 119*time.Second || after.Wait > 120*time.Second {
+					t.Errorf("%v, %+v", err, after)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,66 @@
+// Package redissink adds messages of an outbox to Redis streams.
+package redissink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// The fields of an entry. FieldKey and FieldHeaders are left out if the message has none.
+const (
+	FieldID      = "id" // by which the reader drops what it has had
+	FieldTopic   = "topic"
+	FieldKey     = "key"
+	FieldPayload = "payload"
+	FieldHeaders = "headers" // an object of JSON
+	FieldAttempt = "attempt" // from 1
+)
+
+// Options of a sink. The zero value is fine.
+type Options struct {
+	// Stream returns the name of the stream of a topic. Default: "outbox:" and the topic.
+	Stream func(topic string) string
+
+	// MaxLen is about how many entries a stream keeps: older ones are deleted, whether they were
+	// read or not. Default 0: all.
+	MaxLen int64
+}
+
+// New returns a sink that adds each message to the stream of its topic, in one round trip. The
+// messages of a key are in the stream in their order. One whose answer was lost is there twice, with
+// the same FieldID.
+func New(client redis.UniversalClient, options Options) outbox.Sink {
+	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
+		if client == nil {
+			return errors.New("redissink: there is no client")
+		}
+		stream := "outbox:" + d.Topic
+		if options.Stream != nil {
+			stream = options.Stream(d.Topic)
+		}
+		values := []any{FieldID, d.ID.String(), FieldTopic, d.Topic, FieldPayload, d.Payload, FieldAttempt,
+			strconv.Itoa(d.Attempt)}
+		if d.Key != "" {
+			values = append(values, FieldKey, d.Key)
+		}
+		if len(d.Headers) > 0 {
+			headers, err := json.Marshal(d.Headers)
+			if err != nil {
+				return outbox.Reject(fmt.Errorf("redissink: %w", err))
+			}
+			values = append(values, FieldHeaders, headers)
+		}
+		err := client.XAdd(ctx, &redis.XAddArgs{Stream: stream, MaxLen: options.MaxLen, Approx: true, Values: values}).Err()
+		if err != nil {
+			return fmt.Errorf("redissink: stream %q: %w", stream, err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,56 @@
+package redissink_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/redissink"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m) }
+
+// Fails when a reader of the stream does not find what it needs, or finds messages in another order.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+	t.Cleanup(func() { client.Close() })
+	stream := "stream:" + t.Name()
+	sink := redissink.New(client, redissink.Options{Stream: func(topic string) string { return stream + topic }})
+	var sent []outbox.Delivery
+	for i := range 3 {
+		d := outbox.Delivery{Message: outbox.Message{ID: outbox.NewID("a", 1, i), Topic: "größe", Key: "k",
+			Payload: []byte{0, 0xff, byte(i)}, Headers: map[string]string{"traceparent": "00\n"}}, Attempt: i + 1}
+		if err := sink.Deliver(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		sent = append(sent, d)
+	}
+	entries, err := client.XRange(t.Context(), stream+"größe", "-", "+").Result()
+	if err != nil || len(entries) != 3 {
+		t.Fatal(entries, err)
+	}
+	for i, e := range entries {
+		d, v := sent[i], e.Values
+		headers := map[string]string{}
+		if err := json.Unmarshal([]byte(v[redissink.FieldHeaders].(string)), &headers); err != nil {
+			t.Fatal(err)
+		}
+		if v[redissink.FieldID] != d.ID.String() || v[redissink.FieldTopic] != d.Topic || v[redissink.FieldKey] != d.Key ||
+			v[redissink.FieldPayload] != string(d.Payload) || headers["traceparent"] != "00\n" {
+			t.Errorf("entry %d: %v", i, v)
+		}
+	}
+	client.Close()
+	if err := sink.Deliver(t.Context(), sent[0]); err == nil {
+		t.Error("delivered without a connection")
+	}
+	if err := redissink.New(nil, redissink.Options{}).Deliver(t.Context(), sent[0]); err == nil {
+		t.Error("delivered without a client")
+	}
+}
