@@ -34,8 +34,8 @@ type Options struct {
 }
 
 // New returns a sink that adds each message to the stream of its topic, in one round trip. The
-// messages of a key are in the stream in their order. One whose answer was lost is there twice, with
-// the same FieldID.
+// messages of a key are in the stream in their order. One whose answer was lost is there twice,
+// with the same FieldID.
 func New(client redis.UniversalClient, options Options) outbox.Sink {
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 		if client == nil {
@@ -57,8 +57,8 @@ func New(client redis.UniversalClient, options Options) outbox.Sink {
 			}
 			values = append(values, FieldHeaders, headers)
 		}
-		err := client.XAdd(ctx, &redis.XAddArgs{Stream: stream, MaxLen: options.MaxLen, Approx: true, Values: values}).Err()
-		if err != nil {
+		entry := &redis.XAddArgs{Stream: stream, MaxLen: options.MaxLen, Approx: true, Values: values}
+		if err := client.XAdd(ctx, entry).Err(); err != nil {
 			return fmt.Errorf("redissink: stream %q: %w", stream, err)
 		}
 		return nil

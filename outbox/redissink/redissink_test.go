@@ -14,11 +14,12 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// Fails when a reader of the stream does not find what it needs, or finds messages in another order.
+// Fails when a reader of the stream does not find what it needs, or finds messages in another
+// order.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)
-	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), Password: servertest.Canary})
 	t.Cleanup(func() { client.Close() })
 	stream := "stream:" + t.Name()
 	sink := redissink.New(client, redissink.Options{Stream: func(topic string) string { return stream + topic }})
@@ -41,8 +42,8 @@ func TestStream(t *testing.T) {
 		if err := json.Unmarshal([]byte(v[redissink.FieldHeaders].(string)), &headers); err != nil {
 			t.Fatal(err)
 		}
-		if v[redissink.FieldID] != d.ID.String() || v[redissink.FieldTopic] != d.Topic || v[redissink.FieldKey] != d.Key ||
-			v[redissink.FieldPayload] != string(d.Payload) || headers["traceparent"] != "00\n" {
+		if v[redissink.FieldID] != d.ID.String() || v[redissink.FieldTopic] != d.Topic ||
+			v[redissink.FieldKey] != d.Key || v[redissink.FieldPayload] != string(d.Payload) || headers["traceparent"] != "00\n" {
 			t.Errorf("entry %d: %v", i, v)
 		}
 	}
