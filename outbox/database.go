@@ -2,6 +2,8 @@ package outbox
 
 import (
 	"context"
+	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -28,10 +30,22 @@ type Options struct {
 // A Database is where an outbox is. Make one with Postgres, MySQL, SQLite or SQLServer.
 type Database struct {
 	store    store.Store
-	locks    locks
-	role     string // of the relays, the same for all of an outbox
+	locks    *lazyLocks
+	own      io.Closer // the pool of the relays; nil: they use the caller's
 	notifier *notifier
 	fault    error // of the options; every method returns it
+}
+
+// roleName is that of the relays: every outbox has locks of its own.
+const roleName = "outbox"
+
+// close closes what the database has opened.
+func (d Database) close() error {
+	errs := []error{d.locks.close()}
+	if d.own != nil {
+		errs = append(errs, d.own.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // locks are those of the relays, in the same database.
@@ -41,6 +55,34 @@ type locks interface {
 	Migrate(ctx context.Context) error
 	Verify(ctx context.Context) error
 	Schema() ([]string, error)
+	Close() error
+}
+
+// lazyLocks are opened by who first needs them: a program that only appends has no use for their
+// connections.
+type lazyLocks struct {
+	open func() locks
+
+	mu   sync.Mutex
+	kept locks
+}
+
+func (l *lazyLocks) get() locks {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept == nil {
+		l.kept = l.open()
+	}
+	return l.kept
+}
+
+func (l *lazyLocks) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept == nil {
+		return nil
+	}
+	return l.kept.Close()
 }
 
 const (

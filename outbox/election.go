@@ -60,7 +60,7 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 	for i := range layout.Shards {
 		electors.Go(func() {
 			errs[i] = leader.Run(term, session, leader.Role{
-				Name: r.roleOf(layout.Epoch), Max: layout.Shards, RetryInterval: r.config.RetryInterval,
+				Name: roleOf(layout.Epoch), Max: layout.Shards, RetryInterval: r.config.RetryInterval,
 				StopTimeout: r.config.DrainTimeout + 2*returnGrace, Logger: r.events.logger,
 				Run: func(ctx context.Context, t *leader.Term) error { return r.lead(ctx, layout, t) },
 			})
@@ -80,9 +80,7 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 }
 
 // roleOf returns the name of what the relays compete for. Each layout has a name of its own.
-func (r *Relay) roleOf(epoch int64) string {
-	return fmt.Sprintf("%s:%d", r.outbox.database.role, epoch)
-}
+func roleOf(epoch int64) string { return fmt.Sprintf("%s:%d", roleName, epoch) }
 
 // lead delivers the messages of a shard for one term.
 func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term) error {
@@ -111,11 +109,10 @@ func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term
 // by one at a time. It reports false if ctx has ended first. Nobody can start to deliver under an
 // old layout meanwhile, because Due answers only under the current one.
 func (r *Relay) othersHaveStopped(ctx context.Context, layout store.Layout) bool {
-	prefix := "leader:" + r.outbox.database.role + ":"
-	own := prefix + fmt.Sprint(layout.Epoch)
+	prefix, own := "leader:"+roleName+":", "leader:"+roleOf(layout.Epoch)
 	for {
 		held, err := call(r.calls, opLocks, func(ctx context.Context) (bool, error) {
-			return anyHeld(ctx, r.outbox.database.locks, func(name string) bool {
+			return anyHeld(ctx, r.outbox.database.locks.get(), func(name string) bool {
 				return strings.HasPrefix(name, prefix) && name != own
 			})
 		})

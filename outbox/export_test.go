@@ -8,11 +8,8 @@ import (
 )
 
 // MemoryDatabase is a database in memory with these locks.
-func MemoryDatabase(s store.Store, locks interface {
-	dlock.DistributedLock
-	dlock.Enumerator
-}) Database {
-	return Database{store: s, locks: noTables{locks}, role: "outbox", notifier: &notifier{}}
+func MemoryDatabase(s store.Store, locks lockStore) Database {
+	return Database{store: s, notifier: &notifier{}, locks: &lazyLocks{kept: noTables{locks}}}
 }
 
 type lockStore interface {
@@ -26,3 +23,4 @@ type noTables struct{ lockStore }
 func (noTables) Migrate(context.Context) error { return nil }
 func (noTables) Verify(context.Context) error  { return nil }
 func (noTables) Schema() ([]string, error)     { return nil, nil }
+func (noTables) Close() error                  { return nil }

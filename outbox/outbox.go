@@ -46,7 +46,7 @@ func (o *Outbox) Migrate(ctx context.Context) error {
 	if err := o.ready(ctx); err != nil {
 		return err
 	}
-	return errors.Join(o.database.store.Migrate(ctx), o.database.locks.Migrate(ctx))
+	return errors.Join(o.database.store.Migrate(ctx), o.database.locks.get().Migrate(ctx))
 }
 
 // Verify returns nil if the tables are as this version needs them, and an error that matches
@@ -55,7 +55,7 @@ func (o *Outbox) Verify(ctx context.Context) error {
 	if err := o.ready(ctx); err != nil {
 		return err
 	}
-	return errors.Join(o.database.store.Verify(ctx), o.database.locks.Verify(ctx))
+	return errors.Join(o.database.store.Verify(ctx), o.database.locks.get().Verify(ctx))
 }
 
 // Schema returns the statements that Migrate executes on an empty database, with the records of
@@ -68,8 +68,17 @@ func (o *Outbox) Schema() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	locks, err := o.database.locks.Schema()
+	locks, err := o.database.locks.get().Schema()
 	return append(messages, locks...), err
+}
+
+// Close closes the connections that the outbox has opened for its relays, if it has. Call it when
+// Run of all of them has returned. Append and Once, which use the caller's transaction, go on.
+func (o *Outbox) Close() error {
+	if o == nil || o.database.store == nil {
+		return nil
+	}
+	return o.database.close()
 }
 
 // A Tx is a transaction of the caller: see PgxTx and SQLTx.

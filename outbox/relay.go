@@ -175,7 +175,7 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) first(ctx context.Context) error {
 	for wait := firstCallWait; ; wait = min(2*wait, longestCallWait) {
 		_, err := call(r.calls, opVerify, func(ctx context.Context) (none struct{}, err error) {
-			return none, errors.Join(r.store.Verify(ctx), r.outbox.database.locks.Verify(ctx))
+			return none, errors.Join(r.store.Verify(ctx), r.outbox.database.locks.get().Verify(ctx))
 		})
 		if err == nil {
 			err = r.readLayout(r.config.Shards)
@@ -211,7 +211,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // work runs the parts until ctx ends, and drains.
 func (r *Relay) work(ctx context.Context, endLife func()) error {
-	session, err := dlock.NewSession(r.outbox.database.locks, dlock.SessionOptions{TTL: r.config.TTL})
+	session, err := dlock.NewSession(r.outbox.database.locks.get(), dlock.SessionOptions{TTL: r.config.TTL})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,176 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "modernc.org/sqlite"
+
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m) }
+
+// A place is a real database, and how the application has transactions in it.
+type place struct {
+	open  func() outbox.Database
+	begin func(t testing.TB) (tx outbox.Tx, commit, rollback func() error)
+}
+
+// onEach runs a test on each database.
+func onEach(t *testing.T, test func(t *testing.T, p place)) {
+	for name, open := range map[string]func(testing.TB) place{"SQLite": onSQLite, "Postgres": onPostgres,
+		"Postgres, database/sql": onPostgresSQL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t))
+		})
+	}
+}
+
+func onSQLite(t testing.TB) place {
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "outbox.db")+
+		"?_pragma=synchronous(off)&_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return place{open: func() outbox.Database { return outbox.SQLite(db) }, begin: inSQL(db)}
+}
+
+func inSQL(db *sql.DB) func(t testing.TB) (outbox.Tx, func() error, func() error) {
+	return func(t testing.TB) (outbox.Tx, func() error, func() error) {
+		t.Helper()
+		tx, err := db.BeginTx(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return outbox.SQLTx(tx), tx.Commit, tx.Rollback
+	}
+}
+
+func onPostgres(t testing.TB) place {
+	server := sqltest.SharedPostgres(t)
+	pool, err := pgxpool.New(t.Context(), server.DSN("", "", server.NewDatabase(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return place{open: func() outbox.Database { return outbox.Postgres(pool) },
+		begin: func(t testing.TB) (outbox.Tx, func() error, func() error) {
+			t.Helper()
+			ctx := context.Background()
+			tx, err := pool.Begin(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return outbox.PgxTx(tx), func() error { return tx.Commit(ctx) }, func() error { return tx.Rollback(ctx) }
+		}}
+}
+
+func onPostgresSQL(t testing.TB) place {
+	server := sqltest.SharedPostgres(t)
+	dsn := server.DSN("", "", server.NewDatabase(t))
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return place{open: func() outbox.Database { return outbox.Postgres(pool) }, begin: inSQL(db)}
+}
+
+// An order and its message are committed together, or neither is; two relays deliver; the receiver
+// has every effect once. Fails when a message of a transaction that was rolled back is delivered,
+// or one of a committed one is not.
+func TestFromProducerToReceiver(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, p place) {
+		box := outbox.New(p.open())
+		t.Cleanup(func() { box.Close() })
+		if err := box.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		inbox := outbox.NewInbox(p.open())
+		var mu sync.Mutex
+		effects, last := map[outbox.ID]int{}, map[string]int64{}
+		sink := outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
+			tx, commit, rollback := p.begin(t)
+			defer rollback()
+			fresh, err := inbox.Once(ctx, tx, "billing", d.ID)
+			if err != nil || !fresh {
+				return err
+			}
+			if err := commit(); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			effects[d.ID]++
+			if d.Seq < last[d.Key] {
+				t.Errorf("key %s: message %d came after %d", d.Key, d.Seq, last[d.Key])
+			}
+			last[d.Key] = d.Seq
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var relays sync.WaitGroup
+		defer relays.Wait()
+		defer cancel()
+		for range 2 {
+			relays.Go(func() {
+				r := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink, PollInterval: 50 * time.Millisecond,
+					Logger: slog.New(slog.DiscardHandler)})
+				if err := r.Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		want := 0
+		for i := range 40 {
+			tx, commit, rollback := p.begin(t)
+			for n := range 3 {
+				fresh, err := box.Append(ctx, tx, outbox.Message{ID: outbox.NewID("order", uint64(i), n), Topic: "t",
+					Key: fmt.Sprint(i % 7), Payload: fmt.Append(nil, i), Headers: map[string]string{"a": "b"}})
+				if err != nil || !fresh {
+					t.Error(fresh, err)
+				}
+			}
+			if i%5 == 4 {
+				if err := rollback(); err != nil {
+					t.Error(err)
+				}
+				continue
+			}
+			if err := commit(); err != nil {
+				t.Fatal(err)
+			}
+			want += 3
+			box.Notify()
+		}
+		testkit.Eventually(t, testkit.Patience, "every message has its effect", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(effects) >= want
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		if len(effects) != want {
+			t.Errorf("%d messages had an effect, want %d", len(effects), want)
+		}
+	})
+}

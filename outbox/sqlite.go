@@ -1,0 +1,30 @@
+package outbox
+
+import (
+	"database/sql"
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
+)
+
+// SQLite returns a database in a SQLite file, for the processes of one machine. It needs SQLite
+// 3.38 or newer, and works with any driver for database/sql. It does not open the file.
+//
+// The file is that of the application, whose transactions append messages, see SQLTx. SQLite has
+// one write lock per file: a call of a relay that finds it taken tries again about every
+// millisecond, until its context ends. Let the transactions of the application be short, begin with
+// BEGIN IMMEDIATE, and wait for the lock (of modernc.org/sqlite: _txlock=immediate and
+// _pragma=busy_timeout(5000) in the name of the file): one that has read before it appends is
+// refused as locked, by SQLite, if somebody else has written meanwhile.
+//
+// Processes cannot wake each other: what another one has appended is found within
+// RelayConfig.PollInterval. What package sqllock says of network file systems holds here, too.
+//
+// How durable a commit is, the application decides by PRAGMA synchronous: with normal, the latest
+// messages may be lost with the changes they belong to when the machine loses power, though not
+// when a process dies.
+func SQLite(db *sql.DB, opts ...Options) Database {
+	o := oneOf(opts)
+	s, err := sqlstore.SQLite(db, sqlstore.Options(o))
+	return newDatabase(s, err, o, func(l sqllock.Options) locks { return sqllock.SQLite(db, l) })
+}
