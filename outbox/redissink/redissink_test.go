@@ -43,7 +43,8 @@ func TestStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v[redissink.FieldID] != d.ID.String() || v[redissink.FieldTopic] != d.Topic ||
-			v[redissink.FieldKey] != d.Key || v[redissink.FieldPayload] != string(d.Payload) || headers["traceparent"] != "00\n" {
+			v[redissink.FieldKey] != d.Key || v[redissink.FieldPayload] != string(d.Payload) ||
+			headers["traceparent"] != "00\n" {
 			t.Errorf("entry %d: %v", i, v)
 		}
 	}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// Billing writes an invoice for each order it is told of. It is another service, with a database of
+// its own; here the shop calls it in place of an HTTP server.
+type billing struct {
+	db    *sql.DB
+	inbox *outbox.Inbox
+}
+
+func openBilling(ctx context.Context, folder string) (billing, error) {
+	db, err := open(folder, "billing.db")
+	if err != nil {
+		return billing{}, err
+	}
+	b := billing{db, outbox.NewInbox(outbox.SQLite(db))}
+	_, err = db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS deliveries (id INTEGER PRIMARY KEY, order_id INTEGER);
+		CREATE TABLE IF NOT EXISTS invoices (id INTEGER PRIMARY KEY, order_id INTEGER)`)
+	return b, errors.Join(err, outbox.New(outbox.SQLite(db)).Migrate(ctx))
+}
+
+// deliver is the sink. The first statement is only there to be counted.
+func (b billing) deliver(ctx context.Context, d outbox.Delivery) error {
+	order, err := strconv.ParseInt(string(d.Payload), 10, 64)
+	if err != nil {
+		return outbox.Reject(err) // another attempt would not mend it
+	}
+	if _, err := b.db.ExecContext(ctx, "INSERT INTO deliveries (order_id) VALUES (?)", order); err != nil {
+		return err
+	}
+	time.Sleep(10 * time.Millisecond) // a slow service
+	tx, err := b.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	fresh, err := b.inbox.Once(ctx, outbox.SQLTx(tx), "billing", d.ID)
+	if err != nil || !fresh {
+		return err // if it is not fresh, all is done
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO invoices (order_id) VALUES (?)", order); err != nil {
+		return err
+	}
+	return tx.Commit() // the invoice, and that billing has had the message
+}
