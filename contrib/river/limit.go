@@ -1,0 +1,168 @@
+package tickslotriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+const (
+	// DefaultWait is the default of LimitOptions.Wait.
+	DefaultWait = 5 * time.Second
+	// DefaultSnooze is the default of LimitOptions.SnoozeFor.
+	DefaultSnooze = time.Second
+
+	// The pauses between two calls of the store, of the one job in a process that asks.
+	shortestPause = 10 * time.Millisecond
+	longestPause  = 40 * time.Millisecond
+)
+
+// LimitOptions are the options of Limit. Max is required.
+type LimitOptions struct {
+	// Max is how many jobs of each kind may be worked at once, by all clients together. A kind that
+	// is not here has no limit. Clients with different numbers, as in a rolling deploy, together
+	// never exceed the largest.
+	Max map[string]int
+
+	// Prefix is put before the kind in the name of the semaphore. Default "river:".
+	Prefix string
+
+	// Wait is how long a job waits for a slot before it is snoozed. While it waits it takes up one
+	// of the MaxWorkers of its queue, so give kinds with a limit a queue of their own. Default 5 s.
+	Wait time.Duration
+
+	// SnoozeFor is in how long a job that has got no slot is tried again. River counts it as no
+	// attempt. Default 1 s.
+	SnoozeFor time.Duration
+
+	// Logger is told of jobs that got no slot for another reason than that all are taken, such as a
+	// store that is down. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Limit returns a middleware that works a job only while it holds a slot of its kind, in the store
+// of the session. So the limit holds over all clients of all processes, and a dead process gives
+// its slots back within a TTL of the session.
+//
+// A job whose slot is lost, because its process was cut off from the store for too long, has its
+// context ended before another one can get the slot. While the store does not answer no job of a
+// kind with a limit starts: each is snoozed.
+//
+// Put it first in river.Config.Middleware, so that other middleware sees only jobs that are worked.
+func Limit(session *dlock.Session, options LimitOptions) (rivertype.WorkerMiddleware, error) {
+	m := &limit{options: options, kinds: map[string]*kind{}}
+	if m.options.Prefix == "" {
+		m.options.Prefix = "river:"
+	}
+	if m.options.Wait <= 0 {
+		m.options.Wait = DefaultWait
+	}
+	if m.options.SnoozeFor <= 0 {
+		m.options.SnoozeFor = DefaultSnooze
+	}
+	if m.options.Logger == nil {
+		m.options.Logger = slog.Default()
+	}
+	if session == nil {
+		return nil, errors.New("tickslotriver: no session: dlock.NewSession makes one")
+	}
+	for of, n := range options.Max {
+		name := m.options.Prefix + of
+		if err := dlock.CheckName(name); err != nil {
+			return nil, fmt.Errorf("tickslotriver: kind %.60q: %w", of, err)
+		}
+		if n < 1 || n > dlock.MaxSlots {
+			return nil, fmt.Errorf("tickslotriver: kind %.60q: %d: use 1 to %d", of, n, dlock.MaxSlots)
+		}
+		m.kinds[of] = &kind{slots: session.Semaphore(name, n), turn: make(chan struct{}, 1),
+			freed: make(chan struct{}, 1)}
+	}
+	return m, nil
+}
+
+type limit struct {
+	river.MiddlewareDefaults
+	options LimitOptions
+	kinds   map[string]*kind
+}
+
+// A kind has a limit. Of its jobs that wait in this process only one asks the store, so that the
+// store is asked no more often if more wait.
+type kind struct {
+	slots dlock.Semaphore
+	turn  chan struct{} // one is in it while a job asks
+	freed chan struct{} // a job of this process has given its slot back
+}
+
+// Work implements rivertype.WorkerMiddleware.
+func (m *limit) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+	k, ok := m.kinds[job.Kind]
+	if !ok {
+		return work(ctx)
+	}
+	waits, cancel := context.WithTimeout(ctx, m.options.Wait)
+	lease, err := k.acquire(waits)
+	cancel()
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
+		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
+			m.options.Logger.WarnContext(ctx, "tickslotriver: a job got no slot, although there may be some: it is "+
+				"snoozed", "kind", job.Kind, "job", job.ID, "err", err)
+		}
+		return river.JobSnooze(m.options.SnoozeFor)
+	}
+	working, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(lease.Context(), func() { end(context.Cause(lease.Context())) })()
+	defer k.release(context.WithoutCancel(ctx), lease) // also when the job panics
+	return work(working)
+}
+
+// acquire waits for a slot until ctx ends. Then the error is the last answer of the store.
+func (k *kind) acquire(ctx context.Context) (*dlock.Lease, error) {
+	full := error(&dlock.NotAcquiredError{Reason: dlock.ReasonFull}) // as who has the turn knows
+	select {
+	case k.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, full
+	}
+	defer func() { <-k.turn }()
+	last := full
+	for {
+		lease, err := k.slots.TryAcquire(ctx)
+		if err == nil {
+			return lease, nil
+		}
+		if ctx.Err() != nil {
+			return nil, last // of the call before: this one was cut off
+		}
+		last = err
+		pause := time.NewTimer(shortestPause + rand.N(longestPause-shortestPause))
+		select {
+		case <-k.freed:
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+	}
+}
+
+// release gives a slot back. If that is not answered, the session goes on with it.
+func (k *kind) release(ctx context.Context, lease *dlock.Lease) {
+	_ = lease.Release(ctx)
+	select {
+	case k.freed <- struct{}{}:
+	default: // it is known
+	}
+}
