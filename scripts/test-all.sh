@@ -23,6 +23,8 @@ beside() {
 	# shellcheck disable=SC2086
 	sh scripts/test.sh -count=1 -p 2 -timeout 20m $others || code=1
 	(cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
+	(cd contrib/river && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
+	(cd contrib/watermill && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
 	(cd oteltickslot && sh ../scripts/test.sh -race -count=1 ./...) || code=1
 	return $code
 }
