@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite"
 
@@ -30,7 +31,7 @@ type place struct {
 // onEach runs a test on each database.
 func onEach(t *testing.T, test func(t *testing.T, p place)) {
 	for name, open := range map[string]func(testing.TB) place{"SQLite": onSQLite, "Postgres": onPostgres,
-		"Postgres, database/sql": onPostgresSQL} {
+		"Postgres, database/sql": onPostgresSQL, "MariaDB": onMariaDB} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, open(t))
@@ -92,6 +93,16 @@ func onPostgresSQL(t testing.TB) place {
 	}
 	t.Cleanup(func() { db.Close() })
 	return place{open: func() outbox.Database { return outbox.Postgres(pool) }, begin: inSQL(db)}
+}
+
+func onMariaDB(t testing.TB) place {
+	server := sqltest.SharedMariaDB(t)
+	db, err := sql.Open("mysql", server.DSN("", "", server.NewDatabase(t))+"?interpolateParams=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return place{open: func() outbox.Database { return outbox.MySQL(db) }, begin: inSQL(db)}
 }
 
 // An order and its message are committed together, or neither is; two relays deliver; the receiver

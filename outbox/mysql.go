@@ -1,0 +1,27 @@
+package outbox
+
+import (
+	"database/sql"
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
+)
+
+// MySQL returns a database on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for
+// database/sql. It does not call the server. With go-sql-driver/mysql add interpolateParams=true to
+// the data source name: otherwise most statements are two round trips.
+//
+// Relays use db, so give the sinks a pool of their own, or allow db more connections than sinks use
+// at once: otherwise a relay cannot write what it has delivered.
+//
+// Two transactions that append a message with the same ID at once are done one after the other. If
+// the first is rolled back and others wait, MySQL may end one of them as a deadlock (1213): repeat
+// that transaction.
+//
+// Processes cannot wake each other: what another one has appended is found within
+// RelayConfig.PollInterval.
+func MySQL(db *sql.DB, opts ...Options) Database {
+	o := oneOf(opts)
+	s, err := sqlstore.MySQL(db, sqlstore.Options(o))
+	return newDatabase(s, err, o, func(l sqllock.Options) locks { return sqllock.MySQL(db, l) })
+}
