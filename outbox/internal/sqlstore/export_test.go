@@ -34,3 +34,13 @@ type Explained struct {
 	Text string
 	Args []any
 }
+
+// ExplainedDue is the statement of Due, and Planned what comes before it in its transaction.
+func (s *Store) ExplainedDue(stopOnDead bool) Explained {
+	st := s.statements("due", "", dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32,
+		StopOnDead: stopOnDead}))()[0]
+	return Explained{st.text, st.args}
+}
+
+// Planned is what Postgres is told before each transaction.
+const Planned = planned

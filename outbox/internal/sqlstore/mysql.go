@@ -163,7 +163,8 @@ var mysqlTables = map[string]struct {
 
 func (m *mysql) verify(ctx context.Context) (faults []error, err error) {
 	read := func(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
-		return m.read(ctx, statement{query, args}, func() {}, row)
+		// which it is, because MySQL has no transact
+		return m.read(ctx, statement{query, args}, func() {}, func(r store.Row) error { return row(r.(*sql.Rows)) })
 	}
 	suffixes := make([]string, 0, len(mysqlTables))
 	for suffix := range mysqlTables {

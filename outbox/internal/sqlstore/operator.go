@@ -12,7 +12,7 @@ import (
 // Messages implements store.Operator.
 func (s *Store) Messages(ctx context.Context, which store.Filter, limit int) ([]store.Record, error) {
 	where, p := s.conditions(which, params{"limit": int64(max(0, limit))})
-	return query(ctx, s, "messages", where, p, func(rows *sql.Rows, r *store.Record) error {
+	return query(ctx, s, "messages", where, p, func(rows store.Row, r *store.Record) error {
 		return scanRecord(rows, r)
 	})
 }
@@ -25,7 +25,7 @@ func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attem
 		number sql.NullInt64
 		store.Attempt
 	}
-	list, err := query(ctx, s, "message", "", params{"id": id}, func(rows *sql.Rows, r *row) error {
+	list, err := query(ctx, s, "message", "", params{"id": id}, func(rows store.Row, r *row) error {
 		var headers []byte
 		var at, took sql.NullInt64
 		var node, outcome, text sql.Null[[]byte]
@@ -47,7 +47,7 @@ func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attem
 }
 
 // scanRecord scans the columns of record.sql, and others after them.
-func scanRecord(rows *sql.Rows, r *store.Record, more ...any) error {
+func scanRecord(rows store.Row, r *store.Record, more ...any) error {
 	var id, topic, key, state, text []byte
 	var hash, next, created int64
 	var finished sql.NullInt64
@@ -74,7 +74,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, olderThan time.
 	}
 	where, p := s.conditions(which, params{"older": inMicros(olderThan), "note": storable(note)})
 	type row struct{ n, tooOld int }
-	list, err := change(ctx, s, "requeue", where, p, func(rows *sql.Rows, r *row) error {
+	list, err := change(ctx, s, "requeue", where, p, func(rows store.Row, r *row) error {
 		return rows.Scan(&r.n, &r.tooOld)
 	})
 	if err == nil && len(list) != 1 {

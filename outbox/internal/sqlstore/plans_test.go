@@ -87,7 +87,8 @@ func TestPlansOfPostgres(t *testing.T) {
 }
 
 // explainPostgres returns the plan of a statement, which it executes, and undoes.
-func explainPostgres(ctx context.Context, db *sql.DB, s sqlstore.Explained, generic bool) (plan string, err error) {
+func explainPostgres(ctx context.Context, db *sql.DB, s sqlstore.Explained, generic bool, before ...string) (
+	plan string, err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return "", err
@@ -99,6 +100,11 @@ func explainPostgres(ctx context.Context, db *sql.DB, s sqlstore.Explained, gene
 	}
 	if _, err := tx.ExecContext(ctx, "SET LOCAL plan_cache_mode = "+mode); err != nil {
 		return "", err
+	}
+	for _, text := range before {
+		if _, err := tx.ExecContext(ctx, text); err != nil {
+			return "", err
+		}
 	}
 	rows, err := tx.QueryContext(ctx, "EXPLAIN (ANALYZE, BUFFERS) "+s.Text, s.Args...)
 	if err != nil {
@@ -129,6 +135,35 @@ func checkPlan(t *testing.T, what, plan string) {
 	for _, m := range removed.FindAllStringSubmatch(plan, -1) {
 		if n, err := strconv.Atoi(m[1]); err != nil || n > most {
 			t.Errorf("%s: it looks at %d rows that it does not want:\n%s", what, n, plan)
+		}
+	}
+}
+
+// Thousands of messages were appended within a minute, and the database has no statistics of them.
+// Fails when Due looks at all that wait, or walks over an index for each message.
+func TestPlanOfABacklogPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgresOn(t, quickPostgres(t), "")
+	made, db := s.migrated(t)
+	s.exec(t, "ALTER TABLE tickslot_outbox SET (autovacuum_enabled = off)",
+		"INSERT INTO tickslot_outbox (message_id, topic, key, key_hash, payload, headers) SELECT md5(i::text)::uuid, "+
+			"'orders', 'key' || (i % 1000), i, 'p', '{}' FROM generate_series(1, 10000) AS i")
+	pages := regexp.MustCompile(`Buffers: shared hit=(\d+)`)
+	for _, stop := range []bool{false, true} {
+		for _, generic := range []bool{false, true} {
+			plan, err := explainPostgres(t.Context(), db, made.ExplainedDue(stop), generic, sqlstore.Planned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const most = 500
+			m := pages.FindStringSubmatch(plan)
+			if m == nil {
+				t.Fatalf("it does not say how many pages it looks at:\n%s", plan)
+			}
+			if n, err := strconv.Atoi(m[1]); err != nil || n > most {
+				t.Errorf("stop %t, generic %t: it looks at %d pages for 32 messages, want at most %d:\n%s", stop, generic, n,
+					most, plan)
+			}
 		}
 	}
 }

@@ -27,7 +27,7 @@ func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts
 	}
 	d := sqlmigrate.DialectPostgres
 	schema := cmp.Or(opts.Schema, "public")
-	p := &postgres{server: server{db: db}, connect: connect, tables: map[string]map[string]string{}}
+	p := &postgres{server: server{db: db, transact: pipelined}, connect: connect, tables: map[string]map[string]string{}}
 	names := map[string]string{"message_id": d.Quote(opts.TableName + "_message_id")}
 	for suffix, columns := range postgresColumns {
 		in := d.Qualified(schema, opts.TableName+suffix)
@@ -123,7 +123,7 @@ func verify(ctx context.Context, d database, text string, tables map[string]map[
 	}
 	s := d.bind(text, params{"tables": list(of), "indexes": list(indexes)})
 	var faults []error
-	err := d.read(ctx, s, func() { faults = nil }, func(rows *sql.Rows) error {
+	err := d.read(ctx, s, func() { faults = nil }, func(rows store.Row) error {
 		var fault string
 		err := rows.Scan(&fault)
 		faults = append(faults, errors.New(fault))
@@ -137,5 +137,5 @@ func verify(ctx context.Context, d database, text string, tables map[string]map[
 
 func (p *postgres) notify(ctx context.Context) error {
 	return p.read(ctx, p.bind(p.texts["notify"], params{"channel": p.channel}), func() {},
-		func(*sql.Rows) error { return nil })
+		func(store.Row) error { return nil })
 }

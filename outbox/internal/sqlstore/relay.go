@@ -24,7 +24,7 @@ func (s *Store) Layout(ctx context.Context, want int) (store.Layout, error) {
 }
 
 func (s *Store) layout(ctx context.Context) (store.Layout, error) {
-	list, err := query(ctx, s, "layout", "", nil, func(rows *sql.Rows, l *store.Layout) error {
+	list, err := query(ctx, s, "layout", "", nil, func(rows store.Row, l *store.Layout) error {
 		return rows.Scan(&l.Shards, &l.Epoch)
 	})
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 		seq    sql.NullInt64
 		m      store.Pending
 	}
-	list, err := query(ctx, s, "due", "", dueParams(r), func(rows *sql.Rows, r *row) error {
+	list, err := query(ctx, s, "due", "", dueParams(r), func(rows store.Row, r *row) error {
 		var id, topic, key, payload, headers []byte
 		var hash, attempts, budget, age sql.NullInt64
 		err := rows.Scan(&r.layout.Shards, &r.layout.Epoch, &r.nextIn, &r.seq, &id, &topic, &key, &hash, &payload,
@@ -174,7 +174,7 @@ func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (st
 		due, oldest            sql.NullInt64
 		topic                  sql.Null[[]byte]
 	}
-	list, err := query(ctx, s, "stats", "", statsParams(topics, stopOnDead), func(rows *sql.Rows, r *row) error {
+	list, err := query(ctx, s, "stats", "", statsParams(topics, stopOnDead), func(rows store.Row, r *row) error {
 		return rows.Scan(&r.pending, &r.dead, &r.due, &r.oldest, &r.topic, &r.waiting)
 	})
 	for _, r := range list {

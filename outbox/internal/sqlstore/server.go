@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
 // server executes statements on a server. Those that were in the way of another transaction are
@@ -14,13 +15,20 @@ import (
 type server struct {
 	db    *sql.DB
 	bound func(ctx context.Context, text string) string // returns a statement that ends before ctx does; nil: as it is
+	// transact carries out statements in one transaction; nil: in the way of database/sql.
+	transact func(ctx context.Context, conn *sql.Conn, list []statement, row func(store.Row) error) error
 }
 
-func (v server) read(ctx context.Context, s statement, begin func(), row func(*sql.Rows) error) error {
+// eachRow executes a statement, and calls row for each row of its answer.
+func eachRow(ctx context.Context, q sqlkit.Querier, s statement, row func(store.Row) error) error {
+	return sqlkit.EachRow(ctx, q, s.text, s.args, func(rows *sql.Rows) error { return row(rows) })
+}
+
+func (v server) read(ctx context.Context, s statement, begin func(), row func(store.Row) error) error {
 	return v.write(ctx, func() []statement { return []statement{s} }, begin, row)
 }
 
-func (v server) write(ctx context.Context, list func() []statement, begin func(), row func(*sql.Rows) error) error {
+func (v server) write(ctx context.Context, list func() []statement, begin func(), row func(store.Row) error) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -33,8 +41,11 @@ func (v server) write(ctx context.Context, list func() []statement, begin func()
 					statements[i].text = v.bound(ctx, statements[i].text)
 				}
 			}
+			if v.transact != nil {
+				return v.transact(ctx, conn, statements, row)
+			}
 			if len(statements) == 1 { // it is a transaction of its own
-				return sqlkit.EachRow(ctx, conn, statements[0].text, statements[0].args, row)
+				return eachRow(ctx, conn, statements[0], row)
 			}
 			return transaction(ctx, conn, statements, row)
 		})
@@ -49,7 +60,7 @@ func (v server) write(ctx context.Context, list func() []statement, begin func()
 	}
 }
 
-func transaction(ctx context.Context, conn *sql.Conn, list []statement, row func(*sql.Rows) error) error {
+func transaction(ctx context.Context, conn *sql.Conn, list []statement, row func(store.Row) error) error {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -60,7 +71,7 @@ func transaction(ctx context.Context, conn *sql.Conn, list []statement, row func
 			return errors.Join(err, tx.Rollback())
 		}
 	}
-	if err := sqlkit.EachRow(ctx, tx, list[last].text, list[last].args, row); err != nil {
+	if err := eachRow(ctx, tx, list[last], row); err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()

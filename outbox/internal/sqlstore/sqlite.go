@@ -146,14 +146,14 @@ func (s *sqlite) do(ctx context.Context, call func(*sql.Conn) error) error {
 	return err
 }
 
-func (s *sqlite) read(ctx context.Context, st statement, begin func(), row func(*sql.Rows) error) error {
+func (s *sqlite) read(ctx context.Context, st statement, begin func(), row func(store.Row) error) error {
 	return s.do(ctx, func(conn *sql.Conn) error {
 		begin()
-		return sqlkit.EachRow(local, conn, st.text, st.args, row)
+		return eachRow(local, conn, st, row)
 	})
 }
 
-func (s *sqlite) write(ctx context.Context, list func() []statement, begin func(), row func(*sql.Rows) error) error {
+func (s *sqlite) write(ctx context.Context, list func() []statement, begin func(), row func(store.Row) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, sqlkit.LastResort)
@@ -177,7 +177,7 @@ func (s *sqlite) write(ctx context.Context, list func() []statement, begin func(
 					return err
 				}
 			}
-			return sqlkit.EachRow(local, conn, statements[last].text, statements[last].args, row)
+			return eachRow(local, conn, statements[last], row)
 		})
 	})
 }

@@ -59,9 +59,9 @@ type database interface {
 	bind(text string, p params) statement
 	// read executes a statement that only reads, and calls row for each row of its answer. begin is
 	// called before each attempt.
-	read(ctx context.Context, s statement, begin func(), row func(*sql.Rows) error) error
+	read(ctx context.Context, s statement, begin func(), row func(store.Row) error) error
 	// write executes statements in one transaction. The rows are those of the last.
-	write(ctx context.Context, list func() []statement, begin func(), row func(*sql.Rows) error) error
+	write(ctx context.Context, list func() []statement, begin func(), row func(store.Row) error) error
 
 	// split returns the statements of a text.
 	split(text string) []string
@@ -177,26 +177,26 @@ func (s *Store) statements(file, where string, p params) func() []statement {
 }
 
 // query returns the rows that a statement reads.
-func query[R any](ctx context.Context, s *Store, file, where string, p params, scan func(*sql.Rows, *R) error) (
+func query[R any](ctx context.Context, s *Store, file, where string, p params, scan func(store.Row, *R) error) (
 	[]R, error) {
 	text := s.statements(file, where, p)()[0]
-	return answer(s, scan, func(begin func(), row func(*sql.Rows) error) error { return s.read(ctx, text, begin, row) })
+	return answer(s, scan, func(begin func(), row func(store.Row) error) error { return s.read(ctx, text, begin, row) })
 }
 
 // change returns the rows of the last of the statements of a file, which are one transaction.
-func change[R any](ctx context.Context, s *Store, file, where string, p params, scan func(*sql.Rows, *R) error) (
+func change[R any](ctx context.Context, s *Store, file, where string, p params, scan func(store.Row, *R) error) (
 	[]R, error) {
 	statements := s.statements(file, where, p)
-	return answer(s, scan, func(begin func(), row func(*sql.Rows) error) error {
+	return answer(s, scan, func(begin func(), row func(store.Row) error) error {
 		return s.write(ctx, statements, begin, row)
 	})
 }
 
 // answer collects rows. After an error it does not look at them: the call may still go on.
-func answer[R any](s *Store, scan func(*sql.Rows, *R) error, call func(begin func(), row func(*sql.Rows) error) error) (
+func answer[R any](s *Store, scan func(store.Row, *R) error, call func(begin func(), row func(store.Row) error) error) (
 	[]R, error) {
 	var list []R
-	err := call(func() { list = nil }, func(rows *sql.Rows) error {
+	err := call(func() { list = nil }, func(rows store.Row) error {
 		var r R
 		err := scan(rows, &r)
 		list = append(list, r)
@@ -216,7 +216,7 @@ func count(rows []int64) int {
 	return int(rows[0])
 }
 
-func scanNumber(rows *sql.Rows, n *int64) error { return rows.Scan(n) }
+func scanNumber(rows store.Row, n *int64) error { return rows.Scan(n) }
 
 // Notify implements store.Producer.
 func (s *Store) Notify(ctx context.Context) error {
