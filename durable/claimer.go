@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/loop"
 )
 
 // A claimer takes runs that are due, as many as there is room for, and has the runner start them.
 // Its loop takes a step also when a place has become free.
 type claimer struct {
-	*loop
+	*loop.Loop
 	store    store.Worker
 	database *database
 	book     *book
@@ -27,7 +28,7 @@ type claimer struct {
 func (c *claimer) claim() time.Duration {
 	limit := min(c.batch, c.book.room())
 	if limit == 0 || c.draining.Load() {
-		return never // a place that becomes free wakes the loop
+		return loop.Never // a place that becomes free wakes the loop
 	}
 	if !c.book.renewedLately() {
 		c.events.log(slog.LevelDebug, "durable: claim cycle skipped, because no lease was renewed lately")
@@ -41,7 +42,7 @@ func (c *claimer) claim() time.Duration {
 		return c.store.Claim(ctx, request)
 	})
 	if err != nil {
-		return never // what it may have claimed is reclaimed
+		return loop.Never // what it may have claimed is reclaimed
 	}
 	for _, row := range claimed.Runs {
 		switch {
@@ -58,7 +59,7 @@ func (c *claimer) claim() time.Duration {
 	case len(claimed.Runs) == limit:
 		return 0 // there may be more
 	case claimed.Next.IsZero():
-		return never
+		return loop.Never
 	default:
 		return claimed.Next.Sub(claimed.Now)
 	}

@@ -16,9 +16,9 @@ const stalled = time.Minute
 // Live returns an error if a loop has stalled, because a call to the database ignores its context:
 // only a restart of the process helps. A database that is down is no reason.
 func (w *Worker) Live() error {
-	for _, l := range append(w.askingLoops(), w.renewer.loop) {
-		if took := l.stepTook(); took > max(stalled, 5*w.config.CallTimeout) {
-			return fmt.Errorf("the %s has stalled for %v", l.name, took.Round(time.Second))
+	for _, l := range append(w.askingLoops(), w.renewer.Loop) {
+		if took := l.StepTook(); took > max(stalled, 5*w.config.CallTimeout) {
+			return fmt.Errorf("the %s has stalled for %v", l.Name, took.Round(time.Second))
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/loop"
 )
 
 // Run works until ctx ends, and then drains: Ready fails at once, PreStopDelay passes, nothing more
@@ -97,11 +98,11 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	defer stopWriting()
 	defer endAsks()
 	for _, l := range w.askingLoops() {
-		asking.Go(func() { l.run(stopAsking) })
+		asking.Go(func() { l.Run(stopAsking) })
 	}
 	asking.Go(func() { runSweeper(asks, w.sweeper) })
 	asking.Go(func() { w.listener.run(asks) })
-	writing.Go(func() { w.renewer.run(stopRenewing) })
+	writing.Go(func() { w.renewer.Run(stopRenewing) })
 	writing.Go(func() { w.finisher.run(writes) })
 
 	<-ctx.Done()
@@ -133,8 +134,8 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 }
 
 // askingLoops are the loops that look for work. They end when draining begins.
-func (w *Worker) askingLoops() []*loop {
-	return []*loop{w.claimer.loop, w.reclaimer.loop, w.materializer.loop, w.registrar.loop, w.sampler.loop}
+func (w *Worker) askingLoops() []*loop.Loop {
+	return []*loop.Loop{w.claimer.Loop, w.reclaimer.Loop, w.materializer.Loop, w.registrar.Loop, w.sampler.Loop}
 }
 
 // drain waits for the handlers and their results. After DrainTimeout it ends the contexts of those

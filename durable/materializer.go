@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/loop"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 // A materializer queues the runs of ticks that are due, of the schedules that this worker has. All
 // workers do so, and the database decides who was first.
 type materializer struct {
-	*loop
+	*loop.Loop
 	store     store.Worker
 	database  *database
 	events    *events
@@ -38,7 +39,7 @@ func (m *materializer) materialize() time.Duration {
 	m.events.log(slog.LevelDebug, "durable: materialize cycle starting")
 	due, err := call(m.database, opDue, m.store.Due)
 	if err != nil {
-		return never
+		return loop.Never
 	}
 	receivedAt := time.Now()
 	next := due.Next
@@ -72,7 +73,7 @@ func (m *materializer) materialize() time.Duration {
 	case more:
 		return 0
 	case next.IsZero():
-		return never
+		return loop.Never
 	}
 	return next.Sub(due.Now) - time.Since(receivedAt)
 }

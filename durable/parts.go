@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/retention"
 )
 
@@ -68,7 +69,7 @@ func (l *listener) run(ctx context.Context) {
 			wait = firstListenWait
 		}
 		l.events.log(slog.LevelDebug, "durable: a connection that listens has ended: polls go on", "err", err)
-		again := time.NewTimer(jittered(wait, 0.3))
+		again := time.NewTimer(loop.Jittered(wait, 0.3))
 		select {
 		case <-ctx.Done():
 		case <-again.C:
@@ -90,7 +91,7 @@ func (l *listener) listen(ctx context.Context) (err error) {
 // A sampler reads what health and metrics show of the fleet, so that a probe or a scrape costs the
 // database nothing.
 type sampler struct {
-	*loop
+	*loop.Loop
 	store    store.Worker
 	database *database
 
@@ -109,7 +110,7 @@ func (s *sampler) sample() time.Duration {
 		defer s.mu.Unlock()
 		s.stats, s.readAt = stats, time.Now()
 	}
-	return never
+	return loop.Never
 }
 
 // latest returns what was read last, and reports false if that is too old to say anything.

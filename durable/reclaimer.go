@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/loop"
 )
 
 // mostReclaimed is how many runs one call reclaims at most.
@@ -15,7 +16,7 @@ const mostReclaimed = 100
 // A reclaimer takes the runs of which the leases have expired from their workers, whatever their
 // handlers are.
 type reclaimer struct {
-	*loop
+	*loop.Loop
 	store     store.Worker
 	database  *database
 	events    *events
@@ -29,7 +30,7 @@ func (r *reclaimer) reclaim() time.Duration {
 		return r.store.Reclaim(ctx, mostReclaimed)
 	})
 	if err != nil {
-		return never
+		return loop.Never
 	}
 	queued := false
 	for _, run := range list {
@@ -43,7 +44,7 @@ func (r *reclaimer) reclaim() time.Duration {
 	if len(list) == mostReclaimed {
 		return 0
 	}
-	return never
+	return loop.Never
 }
 
 func (r *reclaimer) tell(run store.Reclaimed) {

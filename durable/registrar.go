@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/loop"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 
 // A registrar tells the database which handlers and schedules this worker has.
 type registrar struct {
-	*loop
+	*loop.Loop
 	store     store.Worker
 	database  *database
 	reader    store.Reader
@@ -54,7 +55,7 @@ func (r *registrar) first(ctx context.Context, verify func(context.Context) erro
 		case isSetup(err):
 			return err
 		}
-		again := time.NewTimer(jittered(wait, 0.3))
+		again := time.NewTimer(loop.Jittered(wait, 0.3))
 		select {
 		case <-ctx.Done():
 			again.Stop()
@@ -74,7 +75,7 @@ func (r *registrar) register() time.Duration {
 	if r.call(false, r.schedules) == nil {
 		r.takeAbandoned()
 	}
-	return never
+	return loop.Never
 }
 
 // takeAbandoned takes over schedules of which another version decides, if no worker of that version

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/loop"
 )
 
 // A renewer extends the leases of all attempts in one statement, every third of a lease, or sooner
 // after a failure. Without attempts it calls nobody.
 type renewer struct {
-	*loop
+	*loop.Loop
 	worker   string
 	store    store.Worker
 	database *database
@@ -28,14 +29,14 @@ func (r *renewer) renew() time.Duration {
 	keys, ignoring := r.book.toRenew()
 	r.tell(ignoring)
 	if len(keys) == 0 {
-		return never
+		return loop.Never
 	}
 	sent := now()
 	answer, err := call(r.database, opRenew, func(ctx context.Context) ([]store.Renewed, error) {
 		return r.store.Renew(ctx, r.worker, keys, r.book.lease)
 	})
 	if err != nil {
-		return jittered(r.book.lease/10, 0.3)
+		return loop.Jittered(r.book.lease/10, 0.3)
 	}
 	r.renewals.Add(uint64(len(answer)))
 	r.book.renewed(sent, keys, answer)
@@ -44,7 +45,7 @@ func (r *renewer) renew() time.Duration {
 			r.runner.cancel(a, n.By)
 		}
 	}
-	return never
+	return loop.Never
 }
 
 // tell logs, once, that handlers ignore their context.

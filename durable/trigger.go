@@ -114,7 +114,7 @@ func (w *Worker) Trigger(ctx context.Context, tx Tx, handler string, payload []b
 	}
 	id, err = w.store.Trigger(ctx, tx, handler, payload, options)
 	if err == nil && tx == nil {
-		w.claimer.wake()
+		w.claimer.Wake()
 	}
 	return id, err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/retention"
 	"github.com/tickslot/tickslot/schedule"
 )
@@ -97,27 +98,27 @@ func (w *Worker) assemble(s store.Store) {
 		news: make(chan struct{}, 1)}
 	w.runner = &runner{worker: c.Name, book: w.book, finisher: w.finisher, events: v}
 	w.claimer = &claimer{store: s, database: d, book: w.book, runner: w.runner, events: v, batch: c.ClaimBatch}
-	w.claimer.loop = newLoop("claimer", c.ClaimInterval, c.PollJitter, w.claimer.claim)
+	w.claimer.Loop = loop.New("claimer", c.ClaimInterval, c.PollJitter, w.claimer.claim)
 	w.renewer = &renewer{worker: c.Name, store: s, database: d, book: w.book, runner: w.runner, events: v}
-	w.renewer.loop = newLoop("renewer", c.Lease/3, 0, w.renewer.renew)
-	w.reclaimer = &reclaimer{store: s, database: d, events: v, queued: w.claimer.wake}
-	w.reclaimer.loop = newLoop("reclaimer", c.ReclaimInterval, c.PollJitter, w.reclaimer.reclaim)
+	w.renewer.Loop = loop.New("renewer", c.Lease/3, 0, w.renewer.renew)
+	w.reclaimer = &reclaimer{store: s, database: d, events: v, queued: w.claimer.Wake}
+	w.reclaimer.Loop = loop.New("reclaimer", c.ReclaimInterval, c.PollJitter, w.reclaimer.reclaim)
 	w.materializer = &materializer{store: s, database: d, events: v, queued: w.queued, faults: map[string]string{},
 		elsewhere: map[string]bool{}}
-	w.materializer.loop = newLoop("materializer", c.MaterializeInterval, c.PollJitter, w.materializer.materialize)
+	w.materializer.Loop = loop.New("materializer", c.MaterializeInterval, c.PollJitter, w.materializer.materialize)
 	w.registrar = &registrar{store: s, reader: s, database: d, events: v, takenOver: w.materializer.takenOver}
-	w.registrar.loop = newLoop("registrar", registerInterval, c.PollJitter, w.registrar.register)
+	w.registrar.Loop = loop.New("registrar", registerInterval, c.PollJitter, w.registrar.register)
 	w.sampler = &sampler{store: s, database: d}
-	w.sampler.loop = newLoop("sampler", sampleInterval, sampleJitter, w.sampler.sample)
+	w.sampler.Loop = loop.New("sampler", sampleInterval, sampleJitter, w.sampler.sample)
 	w.sweeper = newSweeper(c, s, d)
-	w.listener = &listener{store: s, events: v, woken: w.claimer.wake}
-	w.book.ended, w.book.freed = w.runner.lost, w.claimer.wake
+	w.listener = &listener{store: s, events: v, woken: w.claimer.Wake}
+	w.book.ended, w.book.freed = w.runner.lost, w.claimer.Wake
 }
 
 // queued is told when the materializer has queued runs. If there is no room for them here, others
 // are woken, if the database can.
 func (w *Worker) queued(runs int64) {
-	w.claimer.wake()
+	w.claimer.Wake()
 	if int64(w.book.room()) < runs {
 		_, _ = call(w.database, opNotify, func(ctx context.Context) (none struct{}, err error) {
 			return none, w.store.store.Notify(ctx)

@@ -161,8 +161,8 @@ func TestPlanOfABacklogPostgres(t *testing.T) {
 				t.Fatalf("it does not say how many pages it looks at:\n%s", plan)
 			}
 			if n, err := strconv.Atoi(m[1]); err != nil || n > most {
-				t.Errorf("stop %t, generic %t: it looks at %d pages for 32 messages, want at most %d:\n%s", stop, generic, n,
-					most, plan)
+				t.Errorf("stop %t, generic %t: it looks at %d pages for 32 messages, want at most %d:\n%s", stop,
+					generic, n, most, plan)
 			}
 		}
 	}

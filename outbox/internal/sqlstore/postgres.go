@@ -27,7 +27,8 @@ func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts
 	}
 	d := sqlmigrate.DialectPostgres
 	schema := cmp.Or(opts.Schema, "public")
-	p := &postgres{server: server{db: db, transact: pipelined}, connect: connect, tables: map[string]map[string]string{}}
+	p := &postgres{server: server{db: db, transact: pipelined}, connect: connect,
+		tables: map[string]map[string]string{}}
 	names := map[string]string{"message_id": d.Quote(opts.TableName + "_message_id")}
 	for suffix, columns := range postgresColumns {
 		in := d.Qualified(schema, opts.TableName+suffix)
