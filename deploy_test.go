@@ -21,6 +21,7 @@ import (
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/leader"
+	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -51,6 +52,7 @@ func metrics(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	durable.NewWorker(nil, durable.Config{Registerer: g, Logger: slog.New(slog.DiscardHandler)})
+	outbox.NewRelay(nil, outbox.RelayConfig{Registerer: g, Logger: slog.New(slog.DiscardHandler)})
 	described := make(chan *prometheus.Desc, 1000)
 	for _, c := range g.all {
 		c.Describe(described)

@@ -342,6 +342,12 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"cluster":     {"Options"},
 		"durable": {"Config", "HandlerOptions", "Retry", "ScheduleOptions", "CatchUp", "Retention", "TriggerOptions",
 			"Options"},
+		"outbox": {"RelayConfig", "Retry", "Retention", "Thresholds", "Options", "RequeueOptions"},
+
+		"httpsink":          {"Options"},
+		"redissink":         {"Options"},
+		"tickslotwatermill": {"Options"},
+		"tickslotriver":     {"LimitOptions"},
 
 		"redisregistry": {"Options"},
 
