@@ -26,6 +26,10 @@ func (s *Store) Explained() map[string][]Explained {
 			statements[file] = append(statements[file], Explained{st.text, st.args})
 		}
 	}
+	r.StopOnDead, r.Topics = false, nil
+	for _, st := range s.statements("due", "", dueParams(r))() {
+		statements["due of all topics"] = append(statements["due of all topics"], Explained{st.text, st.args})
+	}
 	return statements
 }
 

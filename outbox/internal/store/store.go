@@ -216,7 +216,8 @@ type Stats struct {
 	// none.
 	OldestDue, OldestPending time.Duration
 	// Unknown are how many pending messages each topic has that has no sink; at most MaxUnknown
-	// topics, and MaxCount messages of each.
+	// topics. Those that are not among the first MaxCount pending ones need not be counted, but
+	// their topics are named.
 	Unknown map[string]int64
 }
 

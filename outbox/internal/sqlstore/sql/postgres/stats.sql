@@ -1,4 +1,9 @@
-WITH RECURSIVE {unknown}
+WITH RECURSIVE {unknown},
+first AS MATERIALIZED (
+	SELECT p.topic, count(*) AS n
+	FROM (SELECT m.topic FROM {messages} AS m WHERE m.state = 'pending' ORDER BY m.seq LIMIT {most}) AS p
+	GROUP BY p.topic
+)
 SELECT
 	(SELECT count(*) FROM (SELECT FROM {messages} AS m WHERE m.state = 'pending' LIMIT {most}) AS p),
 	(SELECT count(*) FROM (SELECT FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL
@@ -11,6 +16,5 @@ SELECT
 	(SELECT (extract(epoch FROM (SELECT at FROM now) - m.created_at) * 1000000)::bigint FROM {messages} AS m
 		WHERE m.state = 'pending' ORDER BY m.seq LIMIT 1),
 	u.topic,
-	(SELECT count(*) FROM (SELECT FROM {messages} AS m WHERE m.state = 'pending' AND m.topic = u.topic
-		LIMIT {most}) AS w)
+	coalesce((SELECT f.n FROM first AS f WHERE f.topic = u.topic), 1)
 FROM now LEFT JOIN (SELECT u.topic FROM unknown AS u ORDER BY u.topic LIMIT {max_unknown}) AS u ON true
