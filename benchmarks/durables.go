@@ -241,7 +241,9 @@ func (d *runsOnSQLite) count(query string) (n int, err error) {
 
 func (d *runsOnSQLite) asked() (statements, trips int64, err error) { return 0, 0, errUncounted }
 
-func (d *runsOnSQLite) hold() (func() error, error) { return nil, errors.New("there is no xmin in SQLite") }
+func (d *runsOnSQLite) hold() (func() error, error) {
+	return nil, errors.New("there is no xmin in SQLite")
+}
 
 func (d *runsOnSQLite) dead() (int, error) { return 0, nil }
 

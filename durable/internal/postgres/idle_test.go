@@ -71,7 +71,7 @@ func idlePolls(s *Store, schedules []store.Schedule) map[string]func(context.Con
 		"Claim":   func(ctx context.Context) error { _, err := s.claim(ctx, 16); return err },
 		"Due":     func(ctx context.Context) error { _, err := s.Due(ctx); return err },
 		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 100); return err },
-		"Stats":   func(ctx context.Context) error { _, err := s.Stats(ctx); return err },
+		"Stats":   func(ctx context.Context) error { _, err := s.Stats(ctx, time.Minute); return err },
 		"Register": func(ctx context.Context) error {
 			return s.Register(ctx, orders, schedules, false)
 		},
