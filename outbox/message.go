@@ -119,8 +119,8 @@ func (m Message) check() error {
 	checkText(m.Topic, "Topic", fault)
 	checkText(m.Key, "Key", fault)
 	if n := len(m.Payload); n > MaxPayloadLen {
-		errs = append(errs, fmt.Errorf("Payload: %w: %d bytes, and at most %d are allowed", ErrTooLong, n,
-			MaxPayloadLen))
+		errs = append(errs, fmt.Errorf("%w: the payload has %d bytes, and at most %d are allowed", ErrTooLong,
+			n, MaxPayloadLen))
 	}
 	total := 0
 	for name, value := range m.Headers {
@@ -133,8 +133,8 @@ func (m Message) check() error {
 		}
 	}
 	if total > MaxHeadersLen {
-		errs = append(errs, fmt.Errorf("Headers: %w: %d bytes, and at most %d are allowed", ErrTooLong, total,
-			MaxHeadersLen))
+		errs = append(errs, fmt.Errorf("%w: the headers have %d bytes, and at most %d are allowed", ErrTooLong,
+			total, MaxHeadersLen))
 	}
 	return errors.Join(errs...)
 }

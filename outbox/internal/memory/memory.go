@@ -49,7 +49,7 @@ func New() *Store {
 
 func (s *Store) String() string { return "memory" }
 
-// Migrate, Verify and Schema have nothing to do.
+// Migrate implements store.Store.
 func (s *Store) Migrate(context.Context) error { return s.fault("migrate") }
 
 // Verify implements store.Store.
