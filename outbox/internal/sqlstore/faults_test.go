@@ -182,6 +182,34 @@ func TestDuplicateThatTheTransactionDoesNotSee(t *testing.T) {
 	}
 }
 
+// What is refused by an index that somebody has added is an error, and does not count as there.
+//
+// Fails when every conflict is ignored, and not only that of the id: to repeat the transaction does
+// not help.
+func TestConflictWithSomethingElse(t *testing.T) {
+	t.Parallel()
+	for _, way := range databases {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			s := ways[way](t)
+			box, db := s.migrated(t)
+			s.exec(t, "CREATE UNIQUE INDEX somebody ON tickslot_outbox (topic)")
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback()
+			for i, want := range []bool{true, false} {
+				m := store.Message{ID: store.ID{byte(i)}, Topic: "orders"}
+				fresh, _, err := box.Append(t.Context(), sqlTx{tx}, m)
+				if fresh != want || (err == nil) != want || errors.Is(err, store.ErrRepeat) {
+					t.Errorf("message %d: %t, %v", i, fresh, err)
+				}
+			}
+		})
+	}
+}
+
 // In a transaction that a fault has ended, on Postgres, nothing counts as appended.
 func TestAbortedTransaction(t *testing.T) {
 	t.Parallel()

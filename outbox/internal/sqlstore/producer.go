@@ -19,6 +19,9 @@ func appendParams(m store.Message) params {
 // Append implements store.Producer.
 func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh bool, old store.Message, err error) {
 	p := appendParams(m)
+	if err = fits(m.Topic, m.Key); err != nil {
+		return false, old, err
+	}
 	fresh, err = s.insert(ctx, tx, s.bind(s.texts["append"], p), indexOfMessages)
 	if fresh || err != nil {
 		return fresh, old, err
@@ -46,8 +49,21 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 
 // Once implements store.Receiver.
 func (s *Store) Once(ctx context.Context, tx store.Tx, consumer string, id store.ID) (fresh bool, err error) {
+	if err := fits(consumer); err != nil {
+		return false, err
+	}
 	st := s.bind(s.texts["once"], params{"consumer": name(consumer), "id": id})
 	return s.insert(ctx, tx, st, indexOfRecords)
+}
+
+// fits returns an error for a name that MySQL cuts without one, depending on its sql_mode.
+func fits(names ...string) error {
+	for _, name := range names {
+		if len(name) > store.MaxName {
+			return fmt.Errorf("outbox: the name %.20q… has %d bytes, at most %d", name, len(name), store.MaxName)
+		}
+	}
+	return nil
 }
 
 // insert executes a statement in the caller's transaction, and returns false if the row is there.

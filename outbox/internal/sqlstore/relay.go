@@ -53,7 +53,7 @@ func ofTopics(topics []string, stopOnDead bool) params {
 
 func dueParams(r store.DueRequest) params {
 	p := ofTopics(r.Topics, r.StopOnDead)
-	p["shards"], p["epoch"], p["shard"] = int64(max(1, r.Layout.Shards)), r.Layout.Epoch, int64(r.Shard)
+	p["shards"], p["shard"] = int64(max(1, r.Layout.Shards)), int64(r.Shard)
 	p["limit"], p["keys"], p["ids"] = int64(max(0, r.Limit)), names(r.Keys), numbers(r.IDs)
 	return p
 }
@@ -89,7 +89,7 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 		return due, errNoLayout
 	}
 	due.Layout, due.NextIn = list[0].layout, -1
-	if due.Layout != r.Layout {
+	if due.Layout != r.Layout { // a key may be of another shard now
 		return due, nil
 	}
 	if next := list[0].nextIn; next.Valid {

@@ -16,6 +16,9 @@ import (
 	"time"
 )
 
+// MaxName is how many bytes a topic, a key and the name of a consumer have at most.
+const MaxName = 200
+
 // ErrNoListen is what Listen returns if the database cannot wake anybody.
 var ErrNoListen = errors.New("outbox: this database cannot wake other processes")
 

@@ -102,6 +102,22 @@ var appending = []promise{
 		c.within(func(ctx context.Context, tx store.Tx) { again(ctx, tx, m) })
 		c.isDue(request())
 	}},
+	{"append/a name that is too long is an error", func(c *check) {
+		long := strings.Repeat("x", store.MaxName+1)
+		for _, m := range []store.Message{c.message(long, "a"), c.message("t", long)} {
+			tx := c.h.Begin(c.TB, c.Store)
+			if fresh, _, err := c.Append(c.ctx, tx, m); err == nil || fresh {
+				c.Errorf("Append: %t, %v", fresh, err)
+			}
+			_ = tx.Rollback()
+		}
+		tx := c.h.Begin(c.TB, c.Store)
+		if fresh, err := c.Once(c.ctx, tx, long, store.ID{1}); err == nil || fresh {
+			c.Errorf("Once: %t, %v", fresh, err)
+		}
+		_ = tx.Rollback()
+		c.isDue(request())
+	}},
 	{"append/a message whose transaction is rolled back was never there", func(c *check) {
 		tx := c.h.Begin(c.TB, c.Store)
 		m := c.message("topic", "a")
