@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/outbox/internal/store"
@@ -76,4 +78,46 @@ var marking = []promise{
 				c.Error(counted)
 			}
 		}},
+	{"mark/of two relays that mark at once, in any order, each attempt counts for one", func(c *check) {
+		var keys []string
+		for i := range 20 {
+			keys = append(keys, fmt.Sprint(i))
+		}
+		c.keyed(keys...)
+		for round := range 3 {
+			counts := make([][]int64, 2)
+			var results []store.Result
+			for _, m := range c.due(request()).Messages {
+				r := result(m, store.OutcomeTransient)
+				r.RetryIn = 0
+				results = append(results, r)
+			}
+			if len(results) != len(keys) {
+				c.Fatalf("%d messages are due", len(results))
+			}
+			backwards := slices.Clone(results)
+			slices.Reverse(backwards)
+			var both sync.WaitGroup
+			for i, list := range [][]store.Result{results, backwards} {
+				both.Go(func() {
+					ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+					defer cancel()
+					var err error
+					if counts[i], err = c.Mark(ctx, fmt.Sprint("relay", i), list); err != nil {
+						c.Errorf("Mark: %v", err)
+					}
+				})
+			}
+			both.Wait()
+			all := slices.Sorted(slices.Values(append(counts[0], counts[1]...)))
+			if len(all) != len(keys) || len(slices.Compact(all)) != len(keys) {
+				c.Errorf("round %d: %d attempts count, of %d messages", round, len(all), len(keys))
+			}
+		}
+		for _, r := range c.messages(store.Filter{}, 100) {
+			if _, attempts := c.record(r.ID); r.Attempts != 3 || len(attempts) != 3 {
+				c.Errorf("%+v: %+v", r, attempts)
+			}
+		}
+	}},
 }
