@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
@@ -87,6 +88,27 @@ func TestPlansOfPostgres(t *testing.T) {
 				checkPlan(t, fmt.Sprintf("%s, %s statistics, generic %t", file, statistics, generic), plan)
 			}
 		}
+	}
+}
+
+// A key with thousands of messages is looked at once, also before there are statistics.
+//
+// Fails when what holds a message back is looked for among all pending messages before it.
+func TestPlanOfAHotKeyOnPostgres(t *testing.T) {
+	t.Parallel()
+	s := postgresOn(t, quickPostgres(t), "")
+	made, db := s.migrated(t)
+	s.exec(t, "ALTER TABLE tickslot_outbox SET (autovacuum_enabled = off)",
+		"INSERT INTO tickslot_outbox (message_id, topic, key, key_hash, payload, headers) SELECT "+
+			"md5(i::text)::uuid, 'orders', 'hot', 1, 'p', '{}' FROM generate_series(1, 20000) AS i")
+	for _, file := range []string{"due", "due of all topics"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // it takes less than one
+		plan, err := explainPostgres(ctx, db, made.Explained()[file][0], false)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPlan(t, file, plan)
 	}
 }
 
