@@ -32,8 +32,8 @@ func BenchmarkBatch(b *testing.B) {
 				if err := tx.Commit(); err != nil {
 					b.Fatal(err)
 				}
-				due, err := box.Due(b.Context(), store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: batch,
-					Topics: []string{"orders"}})
+				due, err := box.Due(b.Context(), store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1},
+					Limit: batch, Topics: []string{"orders"}})
 				if err != nil || len(due.Messages) != batch {
 					b.Fatal(len(due.Messages), err)
 				}
