@@ -17,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/torture"
 	"github.com/tickslot/tickslot/internal/torture/linear"
+	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
 const (
@@ -68,7 +69,7 @@ func sleep(least, most time.Duration) { time.Sleep(least + mrand.N(most-least)) 
 
 // turn is one lease.
 func (c *client) turn() {
-	number := mono() / int64(round)
+	number := nemesis.Mono() / int64(round)
 	g := dlock.Grant{Name: fmt.Sprint("torture:", number), Slots: 1 + int(number)%linear.Slots, Token: rand.Text(),
 		Slot: dlock.AnySlot}
 	switch result := c.acquire(&g); {
@@ -157,9 +158,9 @@ func (c *client) call(what string, g *dlock.Grant, do func(ctx context.Context) 
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait)
 	defer cancel()
 	op := torture.Op{Client: c.number, ID: c.ids.Add(1), Op: what, Name: g.Name, Slots: g.Slots, Token: g.Token,
-		Call: mono()}
+		Call: nemesis.Mono()}
 	result, err := do(ctx)
-	op.Return, op.Result, op.Slot = mono(), result, max(0, g.Slot)
+	op.Return, op.Result, op.Slot = nemesis.Mono(), result, max(0, g.Slot)
 	if err != nil {
 		op.Result = "unknown"
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
 // Fails when a plan depends on anything but its seed, or half an hour of it leaves out a fault or
@@ -117,9 +118,9 @@ func TestWallClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, by := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
-		before, at := time.Now(), mono()
+		before, at := time.Now(), nemesis.Mono()
 		w.jump(by)
-		now, passed := time.Now(), time.Duration(mono()-at)
+		now, passed := time.Now(), time.Duration(nemesis.Mono()-at)
 		if shown := now.Round(0).Sub(before.Round(0)); shown < by || shown > by+time.Second {
 			t.Errorf("set by %v, it shows %v", by, shown)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/internal/torture/nemesis"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -152,7 +153,7 @@ func runHost(spec Spec, log *torture.Log) error {
 		stacks := make([]byte, 1<<20)
 		fmt.Fprintf(os.Stderr, "%d goroutines leaked:\n%s\n", end.Leaked, stacks[:runtime.Stack(stacks, true)])
 	}
-	end.At = mono()
+	end.At = nemesis.Mono()
 	log.Write(end)
 	return nil
 }
@@ -199,7 +200,7 @@ func (h *host) obey(ctx context.Context, stop func(), scheduler *timer.Scheduler
 }
 
 func (h *host) status(scheduler *timer.Scheduler) torture.Line {
-	at := mono()
+	at := nemesis.Mono()
 	line := torture.Line{Kind: torture.Status, At: at}
 	for _, t := range scheduler.Status().Timers { // by name, as ours
 		done := t.Started
@@ -332,7 +333,7 @@ func (w *witness) look() {
 		w.write()
 		w.line.Fence, w.line.Slot, w.line.Tick = fence, w.r.Slot(), 0
 	}
-	now := mono()
+	now := nemesis.Mono()
 	kind := ""
 	switch {
 	case w.r.Valid():

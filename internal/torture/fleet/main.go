@@ -20,6 +20,7 @@ import (
 
 	"github.com/tickslot/tickslot/internal/torture"
 	"github.com/tickslot/tickslot/internal/torture/linear"
+	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
 // What a torture must at least do to tell anything.
@@ -86,7 +87,7 @@ func (r report) ok() bool { return len(r.Broken) == 0 && len(r.TooWeak) == 0 }
 
 func main() {
 	redis.SetLogger(silence{}) // go-redis tells of every connection that we break
-	if text := os.Getenv(specEnv); text != "" {
+	if text := os.Getenv(nemesis.SpecEnv); text != "" {
 		if err := runRole(text); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -195,7 +196,7 @@ func runRole(text string) error {
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		return err
 	}
-	log, err := torture.OpenLog(spec.Dir, spec.Name, mono)
+	log, err := torture.OpenLog(spec.Dir, spec.Name, nemesis.Mono)
 	if err != nil {
 		return err
 	}

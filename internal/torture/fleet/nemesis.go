@@ -19,6 +19,7 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
 const (
@@ -42,7 +43,7 @@ type tormentor struct {
 	inspect  *door
 	registry *registryDoor
 	members  []*member // the hosts
-	clients  *process
+	clients  *nemesis.Process
 	doors    [][]*servertest.Proxy // of the clients
 
 	checks sync.WaitGroup
@@ -71,7 +72,7 @@ type member struct {
 	mu    sync.Mutex // held by the fault that acts on it
 	lives int
 	small bool
-	proc  *process
+	proc  *nemesis.Process
 }
 
 func (t *tormentor) fail(err error) {
@@ -109,7 +110,7 @@ func (t *tormentor) begin(m *member) error {
 	if m.number%2 == 1 {
 		program = t.other
 	}
-	p, err := spawn(program, spec)
+	p, err := nemesis.Spawn(program, t.dir, spec.Name, spec)
 	if err != nil {
 		return err // m.proc stays the one that ended, so that ensureAlive starts another
 	}
@@ -118,22 +119,23 @@ func (t *tormentor) begin(m *member) error {
 }
 
 func (t *tormentor) logDead(m *member) {
-	t.log.Write(torture.Line{Kind: torture.Dead, Target: m.proc.spec.Name})
+	t.log.Write(torture.Line{Kind: torture.Dead, Target: m.proc.Name})
 }
 
 // do does one fault and returns when it is over.
-func (t *tormentor) do(f fault) {
-	from := mono()
+func (t *tormentor) do(f nemesis.Fault) {
+	from := nemesis.Mono()
 	var err error
 	switch {
 	case f.Target == "store":
 		t.hurt.Lock()
 		err = t.store.hurt(f, func(kind string, from int64) {
-			t.log.Write(torture.Line{Kind: torture.Fault, Fault: kind, Target: "lease", First: from, Last: mono()})
+			t.log.Write(torture.Line{Kind: torture.Fault, Fault: kind, Target: "lease", First: from,
+				Last: nemesis.Mono()})
 		})
 		t.hurt.Unlock()
 		t.mu.Lock()
-		t.lastly = mono()
+		t.lastly = nemesis.Mono()
 		t.mu.Unlock()
 	case f.Target == "registry":
 		err = t.hurtRegistry(f)
@@ -161,11 +163,12 @@ func (t *tormentor) do(f fault) {
 		t.jumped = time.Now()
 	}
 	t.mu.Unlock()
-	t.log.Write(torture.Line{Kind: torture.Fault, Fault: "done:" + f.Kind, Target: f.Target, First: from, Last: mono()})
+	t.log.Write(torture.Line{Kind: torture.Fault, Fault: "done:" + f.Kind, Target: f.Target, First: from,
+		Last: nemesis.Mono()})
 }
 
 // member does something to one host.
-func (t *tormentor) member(m *member, f fault) error {
+func (t *tormentor) member(m *member, f nemesis.Fault) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := t.ensureAlive(m); err != nil {
@@ -173,16 +176,16 @@ func (t *tormentor) member(m *member, f fault) error {
 	}
 	switch f.Kind {
 	case "host_kill":
-		m.proc.kill()
+		m.proc.Kill()
 		killed := time.Now()
 		t.logDead(m)
-		holder := m.proc.spec.Name
+		holder := m.proc.Name
 		t.checks.Go(func() { t.freed(holder, killed) })
 		return t.begin(m)
 	case "host_stop":
-		m.proc.signal(syscall.SIGSTOP)
+		m.proc.Signal(syscall.SIGSTOP)
 		time.Sleep(f.For)
-		m.proc.signal(syscall.SIGCONT)
+		m.proc.Signal(syscall.SIGCONT)
 		return nil
 	case "host_drain":
 		return t.restart(m)
@@ -191,21 +194,21 @@ func (t *tormentor) member(m *member, f fault) error {
 		if f.Pick%2 == 0 {
 			by = -by
 		}
-		m.proc.tell("jump %v", by)
+		m.proc.Tell("jump %v", by)
 		time.Sleep(2 * t.timing.TTL)
-		m.proc.tell("jump %v", -by)
+		m.proc.Tell("jump %v", -by)
 		return nil
 	case "handler_panic":
-		m.proc.tell("panic")
+		m.proc.Tell("panic")
 		return nil
 	case "handler_hang":
-		m.proc.tell("hang")
+		m.proc.Tell("hang")
 		return nil
 	case "handler_ignore":
-		m.proc.tell("ignore")
+		m.proc.Tell("ignore")
 		return nil
 	case "pool_exhausted":
-		m.proc.tell("exhaust %v", f.For)
+		m.proc.Tell("exhaust %v", f.For)
 		time.Sleep(f.For)
 		return nil
 	default:
@@ -216,8 +219,8 @@ func (t *tormentor) member(m *member, f fault) error {
 // ensureAlive starts another process if a member's has ended by itself, and returns why it did.
 func (t *tormentor) ensureAlive(m *member) error {
 	select {
-	case <-m.proc.done:
-		err := m.proc.failure()
+	case <-m.proc.Done:
+		err := m.proc.Failure()
 		if err = unlessSetup(err); err != nil {
 			err = fmt.Errorf("it died: %w", err)
 		}
@@ -229,7 +232,7 @@ func (t *tormentor) ensureAlive(m *member) error {
 }
 
 func (t *tormentor) restart(m *member) error {
-	err := unlessSetup(m.proc.end(drainTime))
+	err := unlessSetup(m.proc.End(drainTime))
 	t.logDead(m)
 	return errors.Join(err, t.begin(m))
 }
@@ -256,55 +259,14 @@ func (t *tormentor) changeLimit() error {
 	return errors.Join(errs...)
 }
 
-func (t *tormentor) network(proxies []*servertest.Proxy, f fault) error {
-	each := func(do func(p *servertest.Proxy)) {
-		for _, p := range proxies {
-			do(p)
-		}
-	}
-	switch f.Kind {
-	case "net_reset":
-		each((*servertest.Proxy).Reset)
-	case "net_cut":
-		each((*servertest.Proxy).Cut)
-		time.Sleep(f.For)
-		var errs []error
-		each(func(p *servertest.Proxy) { errs = append(errs, p.Mend()) })
-		return errors.Join(errs...)
-	case "net_black_hole":
-		each(func(p *servertest.Proxy) { p.BlackHole(true) })
-		time.Sleep(f.For)
-		each(func(p *servertest.Proxy) { p.BlackHole(false) })
-	case "net_stranded": // the host gets another address: what was open falls silent for good
-		each(func(p *servertest.Proxy) { p.BlackHole(true) })
-		time.Sleep(f.For)
-		each(func(p *servertest.Proxy) { p.Strand(); p.BlackHole(false) })
-	case "net_slow": // sometimes too slow
-		each(func(p *servertest.Proxy) { p.DelayUpTo(t.timing.StoreTimeout/20, t.timing.StoreTimeout*6/10) })
-		time.Sleep(f.For)
-		each(func(p *servertest.Proxy) { p.Delay(0) })
-	case "net_fading": // answers come late, and then none: trust counted from the answer lasts too long
-		each(func(p *servertest.Proxy) { p.DelayReplies(t.timing.StoreTimeout * 8 / 10) })
-		// a heartbeat or two; much longer, and no run would be left, for nothing is acquired
-		// meanwhile
-		time.Sleep(f.For)
-		each(func(p *servertest.Proxy) { p.BlackHole(true) })
-		time.Sleep(t.timing.TTL * 3 / 2)
-		each(func(p *servertest.Proxy) { p.DelayReplies(0); p.BlackHole(false) })
-	case "net_replies_lost":
-		each(func(p *servertest.Proxy) { p.LoseReplies(true) })
-		time.Sleep(f.For)
-		each(func(p *servertest.Proxy) { p.LoseReplies(false) })
-	default:
-		return unknown(f)
-	}
-	return nil
+func (t *tormentor) network(proxies []*servertest.Proxy, f nemesis.Fault) error {
+	return nemesis.Network(proxies, f, t.timing.StoreTimeout, t.timing.TTL)
 }
 
 // freed looks whether the slots of a host that was killed are free one TTL later. A store that was
 // hurt meanwhile may have got what the host had sent later than that.
 func (t *tormentor) freed(holder string, killed time.Time) {
-	since := mono()
+	since := nemesis.Mono()
 	time.Sleep(time.Until(killed.Add(t.timing.TTL + onTheWay)))
 	if !t.hurt.TryRLock() {
 		return
@@ -337,13 +299,13 @@ func (t *tormentor) freed(holder string, killed time.Time) {
 
 // migrateOther has the other build of this program make what it needs, beside what we have made.
 func (t *tormentor) migrateOther() error {
-	p, err := spawn(t.other, Spec{Role: "migrate", Name: "other", Dir: t.dir, Store: []StoreSpec{t.store.spec(nil)},
-		Timing: t.timing})
+	p, err := nemesis.Spawn(t.other, t.dir, "other", Spec{Role: "migrate", Name: "other", Dir: t.dir,
+		Store: []StoreSpec{t.store.spec(nil)}, Timing: t.timing})
 	if err != nil {
 		return err
 	}
-	<-p.done
-	return p.failure()
+	<-p.Done
+	return p.Failure()
 }
 
 // newTormentor starts the store and all processes.
@@ -352,7 +314,7 @@ func newTormentor(kind, dir, other string, seed uint64, hosts, doors int) (t *to
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return nil, err
 	}
-	if t.log, err = torture.OpenLog(t.dir, "tormentor", mono); err != nil {
+	if t.log, err = torture.OpenLog(t.dir, "tormentor", nemesis.Mono); err != nil {
 		return nil, err
 	}
 	if t.store, err = startStore(kind, t.dir); err != nil {
@@ -382,7 +344,7 @@ func newTormentor(kind, dir, other string, seed uint64, hosts, doors int) (t *to
 		t.doors = append(t.doors, proxies)
 		spec.Store = append(spec.Store, t.store.spec(via))
 	}
-	if t.clients, err = spawn("", spec); err != nil {
+	if t.clients, err = nemesis.Spawn("", t.dir, spec.Name, spec); err != nil {
 		return t, err
 	}
 	for i := range hosts {
@@ -405,14 +367,14 @@ func newTormentor(kind, dir, other string, seed uint64, hosts, doors int) (t *to
 func (t *tormentor) close() {
 	for _, m := range t.members {
 		if m.proc != nil {
-			m.proc.kill()
+			m.proc.Kill()
 		}
 		for _, p := range slices.Concat(m.proxies, m.toRegistry) {
 			p.Close()
 		}
 	}
 	if t.clients != nil {
-		t.clients.kill()
+		t.clients.Kill()
 	}
 	for _, d := range t.doors {
 		for _, p := range d {
@@ -432,32 +394,8 @@ func (t *tormentor) close() {
 
 // torment carries out the plan, and then disturbs nothing until all timers must run again, and
 // nothing but the registry from then on. It returns from when until when that was.
-func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Duration) (settled, until int64) {
-	whole := ctx
-	began := time.Now()
-	ctx, cancel := context.WithDeadline(ctx, began.Add(length))
-	defer cancel()
-	tracks := map[string][]fault{}
-	for _, f := range faults {
-		tracks[f.Target] = append(tracks[f.Target], f)
-	}
-	var all sync.WaitGroup
-	for _, track := range tracks {
-		all.Go(func() {
-			for _, f := range track {
-				select {
-				case <-time.After(time.Until(began.Add(f.At))):
-				case <-ctx.Done():
-				}
-				if ctx.Err() != nil {
-					return
-				}
-				t.do(f)
-			}
-		})
-	}
-	all.Wait()
-	<-ctx.Done()
+func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length time.Duration) (settled, until int64) {
+	nemesis.CarryOut(ctx, faults, length, t.do)
 	t.checks.Wait()
 	for _, m := range t.members {
 		m.mu.Lock()
@@ -465,9 +403,9 @@ func (t *tormentor) torment(ctx context.Context, faults []fault, length time.Dur
 		m.mu.Unlock()
 	}
 	time.Sleep(max(t.timing.settling(), time.Until(t.jumped.Add(dlock.MaxTickAhead+time.Second))))
-	settled = mono()
-	t.calm(whole)
-	until = mono()
+	settled = nemesis.Mono()
+	t.calm(ctx)
+	until = nemesis.Mono()
 	t.lookRegistered()
 	return settled, until
 }
@@ -477,10 +415,10 @@ func (t *tormentor) end() {
 	var all sync.WaitGroup
 	for _, m := range t.members {
 		all.Go(func() {
-			t.fail(unlessSetup(m.proc.end(drainTime)))
+			t.fail(unlessSetup(m.proc.End(drainTime)))
 			t.logDead(m)
 		})
 	}
-	all.Go(func() { t.fail(t.clients.end(drainTime)) })
+	all.Go(func() { t.fail(t.clients.End(drainTime)) })
 	all.Wait()
 }

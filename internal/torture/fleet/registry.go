@@ -26,6 +26,7 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
 const (
@@ -133,7 +134,7 @@ func startRegistry(spec Spec, lock dlock.DistributedLock, holder dlock.Holder,
 	if err != nil {
 		return nil, err
 	}
-	h := &registryHost{door: door, log: log, store: &fragile{Store: door.store}, sight: sightOf(spec),
+	h := &registryHost{door: door, log: log, store: &fragile{Store: door.store}, sight: sightOf(spec.Dir, spec.Name),
 		ended: make(chan error, 1)}
 	h.Registry, err = cluster.New(cluster.Options{Store: h.store, Locks: lock, Holder: holder, TTL: registryTTL,
 		StoreTimeout: registryTimeout, SnapshotAge: sightEvery / 2,
@@ -172,18 +173,18 @@ type timed struct {
 func (s timed) Unwrap() dlock.DistributedLock { return s.DistributedLock }
 
 func (s timed) since(from int64) {
-	if last := mono(); last-from > int64(s.most) {
+	if last := nemesis.Mono(); last-from > int64(s.most) {
 		s.log.Write(torture.Line{Kind: torture.Slow, First: from, Last: last})
 	}
 }
 
 func (s timed) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	defer s.since(mono())
+	defer s.since(nemesis.Mono())
 	return s.DistributedLock.TryAcquire(ctx, req)
 }
 
 func (s timed) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	defer s.since(mono())
+	defer s.since(nemesis.Mono())
 	return s.DistributedLock.Extend(ctx, ttl, grants...)
 }
 
@@ -212,7 +213,7 @@ type sight struct {
 	Alive []string
 }
 
-func sightOf(spec Spec) string { return filepath.Join(spec.Dir, spec.Name+".sight") }
+func sightOf(dir, name string) string { return filepath.Join(dir, name+".sight") }
 
 // look writes down again and again whom this host sees.
 func (h *registryHost) look(ctx context.Context) {
@@ -228,7 +229,7 @@ func (h *registryHost) look(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		seen := sight{At: mono() - int64(s.ReadAge)}
+		seen := sight{At: nemesis.Mono() - int64(s.ReadAge)}
 		for _, o := range s.Hosts {
 			if o.State == cluster.HostAlive {
 				seen.Alive = append(seen.Alive, o.Holder.Host)
@@ -263,14 +264,14 @@ func (h *registryHost) suffer(ctx context.Context, order string) {
 		panic(err)
 	}
 	h.store.set(kind)
-	from := mono()
+	from := nemesis.Mono()
 	select {
 	case <-time.After(lasts):
 	case <-ctx.Done():
 	}
 	if kind != "registry_full" { // it can still be read
 		h.log.Write(torture.Line{Kind: torture.RegistryBroken, Fault: kind, Target: h.Holder().Host, First: from,
-			Last: mono()})
+			Last: nemesis.Mono()})
 	}
 	h.store.set("")
 }
@@ -323,9 +324,9 @@ func (f *fragile) Sweep(ctx context.Context, r cluster.Retention, limit int) (in
 }
 
 // hurtRegistry does one of registryFaults and returns when it is over.
-func (t *tormentor) hurtRegistry(f fault) error {
+func (t *tormentor) hurtRegistry(f nemesis.Fault) error {
 	broken := func(from int64) {
-		t.log.Write(torture.Line{Kind: torture.RegistryBroken, Fault: f.Kind, First: from, Last: mono()})
+		t.log.Write(torture.Line{Kind: torture.RegistryBroken, Fault: f.Kind, First: from, Last: nemesis.Mono()})
 	}
 	network := len(t.store.targets()) > 0
 	switch {
@@ -333,13 +334,13 @@ func (t *tormentor) hurtRegistry(f fault) error {
 		return t.dropRegistry(f.For, broken)
 	case f.Kind == "registry_slow" && network:
 		t.eachWay(func(p *servertest.Proxy) { p.Delay(slowness / 2) })
-		from := mono()
+		from := nemesis.Mono()
 		time.Sleep(f.For)
 		broken(from)
 		t.eachWay(func(p *servertest.Proxy) { p.Delay(0) })
 	case f.Kind == "registry_gone" && network:
 		t.eachWay((*servertest.Proxy).Cut)
-		from := mono()
+		from := nemesis.Mono()
 		time.Sleep(f.For)
 		broken(from)
 		var errs []error
@@ -350,7 +351,7 @@ func (t *tormentor) hurtRegistry(f fault) error {
 		for _, m := range t.members {
 			all.Go(func() { // later if something else is being done to it
 				m.mu.Lock()
-				m.proc.tell("registry %s %v", f.Kind, f.For)
+				m.proc.Tell("registry %s %v", f.Kind, f.For)
 				m.mu.Unlock()
 			})
 		}
@@ -374,7 +375,7 @@ func (t *tormentor) dropRegistry(lasts time.Duration, broken func(from int64)) e
 	if err := testkit.Poll(30*time.Second, "drop the registry", t.registry.drop); err != nil {
 		return err
 	}
-	from := mono()
+	from := nemesis.Mono()
 	time.Sleep(lasts)
 	if t.kind == "postgres" || t.kind == "sqlite" { // on Redis a registry is made by the next stamp
 		broken(from)
@@ -386,7 +387,7 @@ func (t *tormentor) dropRegistry(lasts time.Duration, broken func(from int64)) e
 func (t *tormentor) calm(ctx context.Context) {
 	for _, kind := range registryFaults {
 		if ctx.Err() == nil {
-			t.do(fault{Target: "registry", Kind: kind, For: calmFault})
+			t.do(nemesis.Fault{Target: "registry", Kind: kind, For: calmFault})
 			time.Sleep(calmPause)
 		}
 	}
@@ -394,12 +395,12 @@ func (t *tormentor) calm(ctx context.Context) {
 
 // lookRegistered counts hosts that do not see all others, or see some that are not there.
 func (t *tormentor) lookRegistered() {
-	healed := mono()
+	healed := nemesis.Mono()
 	var shows, live []string
 	for _, m := range t.members {
-		live = append(live, m.proc.spec.Name)
+		live = append(live, m.proc.Name)
 		if t.ours(m) {
-			shows = append(shows, m.proc.spec.Name)
+			shows = append(shows, m.proc.Name)
 		}
 	}
 	var mu sync.Mutex
@@ -411,7 +412,7 @@ func (t *tormentor) lookRegistered() {
 		all.Go(func() {
 			err := testkit.Poll(sightLimit, "see all hosts", func() error {
 				var s sight
-				text, err := os.ReadFile(sightOf(m.proc.spec))
+				text, err := os.ReadFile(sightOf(t.dir, m.proc.Name))
 				if err == nil {
 					err = json.Unmarshal(text, &s)
 				}
@@ -436,7 +437,7 @@ func (t *tormentor) lookRegistered() {
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				t.blind = append(t.blind, fmt.Sprintf("%s: %v", m.proc.spec.Name, err))
+				t.blind = append(t.blind, fmt.Sprintf("%s: %v", m.proc.Name, err))
 			}
 		})
 	}

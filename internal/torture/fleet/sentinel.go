@@ -12,6 +12,7 @@ import (
 	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
 // Three sentinels, two servers. After a failover the old master is alive and takes itself for the
@@ -57,12 +58,12 @@ func (s *sentinelStore) roles() (master, other *redistest.Server, err error) {
 	}
 }
 
-func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
+func (s *sentinelStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 	master, other, err := s.roles()
 	if err != nil {
 		return err
 	}
-	from := mono()
+	from := nemesis.Mono()
 	if strings.HasPrefix(f.Kind, "failover") {
 		defer func() { mark(torture.Replaced, from) }()
 	}
@@ -104,13 +105,13 @@ func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
 	case "failover_back":
 		return errors.Join(s.failover(other), s.failover(master))
 	case "sentinel_stop":
-		return stopped(s.Sentinels[f.Pick%3].Server, f.For)
+		return nemesis.Stop(s.Sentinels[f.Pick%3].Server, f.For)
 	case "sentinels_stop": // nobody can say who the master is
 		one, two := s.Sentinels[f.Pick%3], s.Sentinels[(f.Pick+1)%3]
 		if err := one.Pause(); err != nil {
 			return err
 		}
-		err := stopped(two.Server, f.For)
+		err := nemesis.Stop(two.Server, f.For)
 		return errors.Join(err, one.Resume())
 	case "store_connections_killed":
 		for _, server := range s.servers() {
@@ -121,7 +122,7 @@ func (s *sentinelStore) hurt(f fault, mark func(string, int64)) error {
 		}
 		return nil
 	}
-	return unknown(f)
+	return f.Unknown()
 }
 
 // failover has the sentinels make another master while the old one is well.

@@ -4,15 +4,10 @@ package main
 
 import (
 	"fmt"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/tickslot/tickslot/internal/torture"
 )
-
-// specEnv holds the Spec of a process that we started.
-const specEnv = "TICKSLOT_TORTURE_SPEC"
 
 // A Spec is what a process has to know.
 type Spec struct {
@@ -89,15 +84,3 @@ func roles() []torture.TimerLine {
 
 // local says which timers run without the store, too.
 func local(i int) bool { return i%4 == 3 }
-
-// mono reads CLOCK_MONOTONIC, which all processes of a machine share. Go's own readings are
-// relative to the start of a process.
-func mono() int64 {
-	const clockMonotonic = 1
-	var ts syscall.Timespec
-	_, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&ts)), 0)
-	if errno != 0 {
-		panic(errno)
-	}
-	return ts.Nano()
-}

@@ -13,10 +13,10 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
 // A store is a real server, or several, and what can be done to it.
@@ -29,7 +29,7 @@ type store interface {
 	spec(via []string) StoreSpec
 	// hurt does one of storeFaults and returns when it is over. mark tells from when until when
 	// leases may have been forgotten.
-	hurt(f fault, mark func(kind string, from int64)) error
+	hurt(f nemesis.Fault, mark func(kind string, from int64)) error
 	close()
 }
 
@@ -82,7 +82,7 @@ func (s *redisStore) spec(via []string) StoreSpec {
 
 func (s *redisStore) close() { s.Close() }
 
-func (s *redisStore) hurt(f fault, mark func(string, int64)) error {
+func (s *redisStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 	ctx := context.Background()
 	switch f.Kind {
 	case "store_kill":
@@ -92,7 +92,7 @@ func (s *redisStore) hurt(f fault, mark func(string, int64)) error {
 		time.Sleep(f.For)
 		return s.Restart()
 	case torture.Wiped:
-		from := mono()
+		from := nemesis.Mono()
 		if err := s.Kill(); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (s *redisStore) hurt(f fault, mark func(string, int64)) error {
 		mark(torture.Wiped, from)
 		return err
 	case "store_stop":
-		return stopped(s.Server.Server, f.For)
+		return nemesis.Stop(s.Server.Server, f.For)
 	case "store_connections_killed":
 		return s.Client().Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
 	case "store_client_pause":
@@ -117,17 +117,7 @@ func (s *redisStore) hurt(f fault, mark func(string, int64)) error {
 		time.Sleep(f.For)
 		return s.Client().Do(ctx, "ACL", "SETUSER", "default", "+info").Err()
 	}
-	return unknown(f)
-}
-
-func unknown(f fault) error { return fmt.Errorf("no such fault: %s", f.Kind) }
-
-func stopped(s *servertest.Server, length time.Duration) error {
-	if err := s.Pause(); err != nil {
-		return err
-	}
-	time.Sleep(length)
-	return s.Resume()
+	return f.Unknown()
 }
 
 // A Redis Cluster: its replication is asynchronous, so that a failover may forget what was granted
@@ -150,14 +140,14 @@ func (s *clusterStore) spec(via []string) StoreSpec {
 
 func (s *clusterStore) close() { s.Close() }
 
-func (s *clusterStore) hurt(f fault, mark func(string, int64)) error {
+func (s *clusterStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 	ctx := context.Background()
 	masters, replicas := s.roles()
 	if len(masters) != 3 || len(replicas) != 3 {
 		return fmt.Errorf("the cluster has %d masters and %d replicas", len(masters), len(replicas))
 	}
 	victim := masters[f.Pick%3]
-	from := mono()
+	from := nemesis.Mono()
 	if strings.HasPrefix(f.Kind, "failover") {
 		defer func() { mark(torture.Failover, from) }()
 	}
@@ -177,7 +167,7 @@ func (s *clusterStore) hurt(f fault, mark func(string, int64)) error {
 		}
 		return errors.Join(err, s.settle())
 	case "failover_stop":
-		if err := stopped(victim.Server, f.For); err != nil {
+		if err := nemesis.Stop(victim.Server, f.For); err != nil {
 			return err
 		}
 		return s.settle()
@@ -202,7 +192,7 @@ func (s *clusterStore) hurt(f fault, mark func(string, int64)) error {
 		}
 		return nil
 	}
-	return unknown(f)
+	return f.Unknown()
 }
 
 // roles asks every node what it takes itself for.
@@ -276,45 +266,17 @@ func migrate(spec StoreSpec, timing Timing) error {
 
 func (s *postgresStore) close() { s.Close() }
 
-func (s *postgresStore) hurt(f fault, _ func(string, int64)) error {
-	switch f.Kind {
-	case "store_kill":
-		if err := s.Kill(); err != nil {
-			return err
-		}
-		time.Sleep(f.For)
-		return s.Restart()
-	case "store_restart":
-		if err := s.Stop(); err != nil {
-			return err
-		}
-		time.Sleep(f.For)
-		return s.Restart()
-	case "store_stop":
-		return stopped(s.Server.Server, f.For)
-	case "store_connections_killed":
-		_, err := s.Exec("", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "+
-			"AND backend_type = 'client backend'")
-		return err
-	case "store_table_locked":
-		_, err := s.Exec("", fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); COMMIT",
-			sqllock.DefaultTableName, f.For.Seconds()))
-		return err
-	case "store_rows_locked": // a client forgot to commit
-		_, err := s.Exec("",
-			fmt.Sprintf("BEGIN; SELECT 1 FROM %s WHERE slot >= 0 ORDER BY random() LIMIT 3 FOR UPDATE; SELECT "+
-				"pg_sleep(%f); COMMIT", sqllock.DefaultTableName, f.For.Seconds()))
-		return err
-	case "store_table_missing":
-		const away = sqllock.DefaultTableName + "_away"
-		if _, err := s.Exec("", "ALTER TABLE "+sqllock.DefaultTableName+" RENAME TO "+away); err != nil {
-			return err
-		}
-		time.Sleep(f.For)
-		_, err := s.Exec("", "ALTER TABLE "+away+" RENAME TO "+sqllock.DefaultTableName)
+func (s *postgresStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
+	if f.Kind != "store_table_missing" {
+		return nemesis.Postgres(s.Server, f, sqllock.DefaultTableName, "slot >= 0")
+	}
+	const away = sqllock.DefaultTableName + "_away"
+	if _, err := s.Exec("", "ALTER TABLE "+sqllock.DefaultTableName+" RENAME TO "+away); err != nil {
 		return err
 	}
-	return unknown(f)
+	time.Sleep(f.For)
+	_, err := s.Exec("", "ALTER TABLE "+away+" RENAME TO "+sqllock.DefaultTableName)
+	return err
 }
 
 // A SQLite file that all processes share.
@@ -330,24 +292,25 @@ func (s *fileStore) migrate() error          { return migrate(s.spec(nil), s.tim
 
 func (s *fileStore) close() { _ = os.Remove(s.path) }
 
-func (s *fileStore) hurt(f fault, _ func(string, int64)) error {
+func (s *fileStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
 	switch f.Kind {
 	// somebody else has the lock of the file, and gives it back or dies in the middle of a
 	// transaction
 	case "file_locked", "writer_killed":
-		p, err := spawn("", Spec{Role: "writer", Name: fmt.Sprint("writer-", mono()), Dir: s.dir,
+		name := fmt.Sprint("writer-", nemesis.Mono())
+		p, err := nemesis.Spawn("", s.dir, name, Spec{Role: "writer", Name: name, Dir: s.dir,
 			Store: []StoreSpec{s.spec(nil)}})
 		if err != nil {
 			return err
 		}
 		time.Sleep(100*time.Millisecond + f.For)
 		if f.Kind == "writer_killed" {
-			p.kill()
+			p.Kill()
 			return nil
 		}
-		return p.end(10 * time.Second)
+		return p.End(10 * time.Second)
 	}
-	return unknown(f)
+	return f.Unknown()
 }
 
 // runWriter locks the file until it is told to end, and undoes what it wrote.
