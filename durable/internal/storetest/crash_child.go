@@ -1,0 +1,167 @@
+//go:build unix
+
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+const (
+	crashPeriod = 20 * time.Millisecond // of the schedule
+	crashLease  = 300 * time.Millisecond
+	crashActive = 3
+)
+
+var (
+	crashing      = store.Handler{Name: "orders", MaxAttempts: 1000, MaxConcurrency: 2}
+	crashTicks    = store.Schedule{Name: "ticks", Handler: "mails", Spec: "1"}
+	crashHandlers = []store.Handler{crashing, {Name: "mails", MaxAttempts: 1000}}
+)
+
+// A Killer kills this process when it executes a statement, so that no code of ours runs any more.
+// Whatever stands between the store and its database calls Statement before each.
+type Killer struct {
+	when string // "count": never
+	at   string // its name, "#", and how often it was executed then
+
+	mu       sync.Mutex
+	executed map[string]int
+}
+
+// Statement is told that a statement of that name is about to be executed. It returns nil, or what
+// to call when it was begun: that does not return.
+func (k *Killer) Statement(name string) (begun func()) {
+	k.mu.Lock()
+	k.executed[name]++
+	now := k.at == fmt.Sprint(name, "#", k.executed[name])
+	k.mu.Unlock()
+	switch {
+	case k.when == "count":
+		fmt.Println("statement", name)
+		return nil
+	case !now:
+		return nil
+	}
+	fmt.Println("killed", k.when, name)
+	die := func() {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	if k.when == "before" {
+		die()
+	}
+	return die
+}
+
+// Child is a worker that is killed at a statement, or by the end of its input. env is the value of
+// Crash.Env, and ok is false if there is none.
+func Child(env string, open func(arg string, k *Killer) (store.Store, error)) (ok bool) {
+	k := &Killer{executed: map[string]int{}}
+	var arg string
+	if n, _ := fmt.Sscanf(env, "%s %s %s", &k.when, &k.at, &arg); n != 3 {
+		return false
+	}
+	err := func() error {
+		s, err := open(arg, k)
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprint("worker-", os.Getpid())
+		if k.when == "count" {
+			return Cycle(s, name, 0)
+		}
+		stop := make(chan struct{})
+		go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(stop) }()
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return nil
+			default:
+			}
+			if err := Cycle(s, name, i); err != nil {
+				return err
+			}
+			time.Sleep(2 * time.Millisecond) // others have their turn
+		}
+	}()
+	if err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+	return true
+}
+
+// Cycle does all that a worker does, and prints what it knows to be committed.
+func Cycle(s store.Store, name string, i int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := s.Register(ctx, crashHandlers, []store.Schedule{crashTicks}, i == 0); err != nil {
+		return err
+	}
+	key := fmt.Sprint(name, "-", i)
+	id, _, err := s.Insert(ctx, nil, store.NewRun{Handler: crashing.Name, Key: key})
+	if err != nil {
+		return err
+	}
+	fmt.Println("queued", id, key)
+	due, err := s.Due(ctx)
+	if err != nil {
+		return err
+	}
+	var plans []store.Plan
+	for _, d := range due.Schedules {
+		n := due.Now.Sub(d.NextDueAt) / crashPeriod // of ticks before the latest that is due
+		last := d.NextDueAt.Add(n * crashPeriod)
+		plans = append(plans, store.Plan{Schedule: d, Handler: crashTicks.Handler, Last: last,
+			Next: last.Add(crashPeriod), Skipped: int64(n), Runs: []store.NewRun{{Handler: crashTicks.Handler,
+				Schedule: d.Name, DueAt: last, RunAt: last}}})
+	}
+	if _, err := s.Materialize(ctx, plans); err != nil {
+		return err
+	}
+	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: name, Handlers: crashHandlers, Limit: 2,
+		MaxActive: crashActive, Lease: crashLease})
+	if err != nil {
+		return err
+	}
+	var keys []store.RunKey
+	var results []store.Result
+	for _, r := range claimed.Runs {
+		keys = append(keys, r.RunKey)
+		result := store.Result{RunKey: r.RunKey, Outcome: store.OutcomeOK, State: store.StateSucceeded}
+		switch {
+		case r.Attempt == 1 && r.ID%3 == 0:
+			result.Outcome, result.State = store.OutcomeError, store.StateQueued
+		case r.Attempt == 1 && r.ID%3 == 1: // given back
+			result.Outcome, result.State = store.OutcomeInterrupted, store.StateQueued
+		}
+		results = append(results, result)
+	}
+	if _, err := s.Renew(ctx, name, keys, crashLease); err != nil {
+		return err
+	}
+	counted, err := s.Finish(ctx, name, results)
+	if err != nil {
+		return err
+	}
+	for _, c := range counted {
+		fmt.Println("counted", c.ID, c.Attempt)
+	}
+	if _, err := s.Reclaim(ctx, 10); err != nil {
+		return err
+	}
+	if _, err := s.Stats(ctx); err != nil {
+		return err
+	}
+	_, err = s.Sweep(ctx, store.Retention{Succeeded: time.Hour, Unseen: time.Hour}, 10)
+	return err
+}
