@@ -50,6 +50,11 @@ type Line struct {
 	Target string `json:"target,omitempty"`
 
 	Op *Op `json:"op,omitempty"`
+
+	// Of durable runs. Looked: how many run, by handler, unless there was no answer.
+	Work    *Work          `json:"work,omitempty"`
+	Running map[string]int `json:"running,omitempty"`
+	Failed  bool           `json:"failed,omitempty"`
 }
 
 // The kinds of lines.

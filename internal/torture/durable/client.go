@@ -1,0 +1,100 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/internal/torture"
+)
+
+// A client triggers runs, as long as not too many wait.
+type client struct {
+	number int
+	door   *door
+	log    *torture.Log
+}
+
+func runClients(spec Spec, log *torture.Log) error {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		bufio.NewScanner(os.Stdin).Scan() // there is but one command
+		stop()
+	}()
+	var all sync.WaitGroup
+	for i, way := range spec.Database {
+		d, err := open(way)
+		if err != nil {
+			return err
+		}
+		defer d.close()
+		c := &client{number: i, door: d, log: log}
+		all.Go(func() {
+			for n := 0; ctx.Err() == nil; {
+				n = c.round(n)
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+// round triggers runs of each handler of which few wait. It returns n and how many transactions
+// there were.
+func (c *client) round(n int) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	handlers, err := c.door.store.Handlers(ctx)
+	if err != nil {
+		return n
+	}
+	for _, w := range works {
+		for _, h := range handlers {
+			if h.Name == w.name && h.Queued < w.backlog {
+				c.transaction(w, fmt.Sprintf("%d-%d", c.number, n))
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// transaction triggers some runs, all or none, and writes down what became of them.
+func (c *client) transaction(w work, key string) {
+	runs := 1 + rand.IntN(w.batch)
+	rollback := rand.IntN(8) == 0
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	outcome := func() string {
+		tx, err := c.door.begin(ctx, (c.number+runs)%2 == 0)
+		if err != nil {
+			return torture.RolledBack
+		}
+		for i := range runs {
+			if _, err = c.door.store.Trigger(ctx, tx, w.name, []byte("payload"), durable.TriggerOptions{
+				Key: fmt.Sprintf("%s/%d", key, i), Priority: durable.Priority(rand.IntN(3) - 1),
+				RunIn: rand.N(100 * time.Millisecond)}); err != nil {
+				break
+			}
+		}
+		if err != nil || rollback {
+			tx.rollback(ctx)
+			return torture.RolledBack
+		}
+		if tx.commit(ctx) != nil {
+			return torture.Unknown
+		}
+		return torture.Committed
+	}()
+	c.log.Write(torture.Line{Kind: torture.Triggered, Work: &torture.Work{Handler: w.name, Key: key, Runs: runs,
+		Outcome: outcome}})
+}
