@@ -49,13 +49,15 @@ func waysToTrigger(t testing.TB) []way {
 			tx, err := db.BeginTx(ctx, nil)
 			return durable.SQLTx(tx), tx.Commit, tx.Rollback, err
 		}},
-		{"database/sql on Postgres", server, func(ctx context.Context) (durable.Tx, func() error, func() error, error) {
+		{"database/sql on Postgres", server, func(ctx context.Context) (durable.Tx, func() error, func() error,
+			error) {
 			tx, err := overPgx.BeginTx(ctx, nil)
 			return durable.SQLTx(tx), tx.Commit, tx.Rollback, err
 		}},
 		{"pgx", server, func(ctx context.Context) (durable.Tx, func() error, func() error, error) {
 			tx, err := pool.Begin(ctx)
-			return durable.PgxTx(tx), func() error { return tx.Commit(ctx) }, func() error { return tx.Rollback(ctx) }, err
+			return durable.PgxTx(tx), func() error { return tx.Commit(ctx) },
+				func() error { return tx.Rollback(ctx) }, err
 		}},
 	}
 }
@@ -76,7 +78,8 @@ func TestTriggerInATransactionOfEachDriver(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := len(allRuns(t, way.store))
-			if _, err := way.store.Trigger(ctx, tx, way.name, []byte(key), durable.TriggerOptions{Key: key}); err != nil {
+			_, err = way.store.Trigger(ctx, tx, way.name, []byte(key), durable.TriggerOptions{Key: key})
+			if err != nil {
 				t.Fatal(err)
 			}
 			if n := len(allRuns(t, way.store)) - before; n != 0 {
