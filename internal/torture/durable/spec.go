@@ -56,7 +56,7 @@ var works = []work{
 	// It does nothing, so that there are many.
 	{"noop", durable.HandlerOptions{MaxConcurrency: 18, Retry: durable.Retry{MaxAttempts: attempts}}, 600, 60},
 	// It works for a while, up to two leases, and may ignore the end of its context.
-	{"long", durable.HandlerOptions{MaxConcurrency: 4, Retry: retry}, 4, 2},
+	{"long", durable.HandlerOptions{MaxConcurrency: 8, Retry: retry}, 8, 3},
 	// It fails more often than not: with an error, a panic, or a wish to be called again later.
 	{"flaky", durable.HandlerOptions{MaxConcurrency: 3, Retry: retry}, 20, 5},
 	// It gives up on purpose.

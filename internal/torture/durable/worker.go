@@ -42,8 +42,9 @@ func runWorker(spec Spec, log *torture.Log) error {
 		DrainTimeout:  time.Second,
 		SweepInterval: 5 * time.Second, Logger: slog.New(slog.DiscardHandler), Hooks: hooks(log)})
 	for _, each := range works {
-		w.Handle(each.name, func(ctx context.Context, r *durable.Run) error { return handle(ctx, r, log, spec.Timing.Lease) },
-			each.options)
+		w.Handle(each.name, func(ctx context.Context, r *durable.Run) error {
+			return handle(ctx, r, log, spec.Timing.Lease)
+		}, each.options)
 	}
 	for _, c := range cadences {
 		w.Schedule(c.name, "ticking", schedule.Every(c.period), durable.ScheduleOptions{CatchUp: c.catchUp})

@@ -192,14 +192,15 @@ func (e *examiner) ended() {
 	for _, id := range slices.Sorted(maps.Keys(e.rows)) {
 		r := e.rows[id]
 		want, final := said[r.State]
-		a := e.attempts[key{id, r.Attempt}]
 		switch {
 		case !final:
 			e.lost("run %d of %s is %s, after %d attempts", id, r.Handler, r.State, r.Attempt)
 			continue
-		case a == nil || !slices.Contains(a.outcomes, want):
-			e.lost("run %d of %s is %s, which the handler did not say in attempt %d: %+v", id, r.Handler, r.State,
-				r.Attempt, a)
+		case e.said(key{id, r.Attempt}, want):
+		case e.saidBefore(key{id, r.Attempt}, want):
+			e.zombie("run %d of %s is %s, as a handler has said before attempt %d", id, r.Handler, r.State, r.Attempt)
+		default:
+			e.lost("run %d of %s is %s, which the handler did not say in attempt %d", id, r.Handler, r.State, r.Attempt)
 		}
 		e.Runs++
 		for n := 1; n <= r.Attempt; n++ {
@@ -215,19 +216,36 @@ func (e *examiner) ended() {
 	}
 }
 
+// said reports whether the handler has returned with an outcome from an attempt.
+func (e *examiner) said(k key, outcome string) bool {
+	a := e.attempts[k]
+	return a != nil && slices.Contains(a.outcomes, outcome)
+}
+
+// saidBefore reports the same of an earlier attempt.
+func (e *examiner) saidBefore(k key, outcome string) bool {
+	for k.attempt--; k.attempt > 0; k.attempt-- {
+		if e.said(k, outcome) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *examiner) zombie(format string, args ...any) {
+	e.Zombies++
+	e.example("a zombie's result has counted: "+format, args...)
+}
+
 // counted looks whether a result has counted that was not the owner's: it is not that of the
 // attempt, or the run went on after it had ended.
 func (e *examiner) counted() {
-	zombie := func(format string, args ...any) {
-		e.Zombies++
-		e.example("a zombie's result has counted: "+format, args...)
-	}
 	for _, l := range e.lines {
 		if l.Kind != torture.Counted {
 			continue
 		}
 		if t := e.tried[key{l.Work.ID, l.Work.Attempt}]; t.Outcome != l.Work.Outcome || t.Worker != l.Host {
-			zombie("attempt %d of run %d: %s was told that %q counts, and the database has %q of %s", l.Work.Attempt,
+			e.zombie("attempt %d of run %d: %s was told that %q counts, and the database has %q of %s", l.Work.Attempt,
 				l.Work.ID, l.Host, l.Work.Outcome, t.Outcome, t.Worker)
 		}
 	}
@@ -236,11 +254,11 @@ func (e *examiner) counted() {
 		last := k.attempt == r.Attempt
 		switch {
 		case !ok || k.attempt > r.Attempt:
-			zombie("run %d has an attempt %d", k.id, k.attempt)
+			e.zombie("run %d has an attempt %d", k.id, k.attempt)
 		case !last && t.Outcome == "ok":
-			zombie("run %d has succeeded with attempt %d, and went on to %d", k.id, k.attempt, r.Attempt)
+			e.zombie("run %d has succeeded with attempt %d, and went on to %d", k.id, k.attempt, r.Attempt)
 		case last && (t.Outcome == "ok") != (r.State == "succeeded"):
-			zombie("run %d is %s, and its last attempt %q", k.id, r.State, t.Outcome)
+			e.zombie("run %d is %s, and its last attempt %q", k.id, r.State, t.Outcome)
 		}
 	}
 }
@@ -328,13 +346,16 @@ func (e *examiner) owners() {
 		slices.SortFunc(all, func(a, b stretch) int {
 			return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.attempt, b.attempt))
 		})
-		latest := all[0]
+		latest, blamed := all[0], map[int]bool{} // an attempt once
 		for _, s := range all[1:] {
 			switch {
+			case blamed[s.attempt]:
 			case s.attempt < latest.attempt:
+				blamed[s.attempt] = true
 				e.DoubleOwners++
 				e.example("run %d: attempt %d was valid after attempt %d", id, s.attempt, latest.attempt)
 			case s.attempt > latest.attempt && s.first < latest.last:
+				blamed[s.attempt], blamed[latest.attempt] = true, true
 				e.DoubleOwners++
 				e.example("run %d: attempts %d and %d were valid at once, for %v", id, latest.attempt, s.attempt,
 					time.Duration(min(s.last, latest.last)-s.first))
