@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
@@ -144,7 +146,7 @@ func (d *database) hurt(f nemesis.Fault) error {
 			p.Kill()
 			return nil
 		}
-		return p.End(10 * time.Second)
+		return p.End(drainTime)
 	default:
 		return nemesis.Postgres(d.server, f, tableOfRuns, "state = 'running'")
 	}
@@ -157,7 +159,12 @@ func runWriter(spec Spec) error {
 		return err
 	}
 	defer d.close()
-	tx, err := d.db.BeginTx(context.Background(), nil) // BEGIN IMMEDIATE
+	var tx *sql.Tx
+	// A worker that is stopped may have the lock for longer than SQLite waits.
+	err = testkit.Poll(time.Minute, "lock the file", func() (err error) {
+		tx, err = d.db.BeginTx(context.Background(), nil) // BEGIN IMMEDIATE
+		return err
+	})
 	if err != nil {
 		return err
 	}
