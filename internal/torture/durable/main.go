@@ -23,6 +23,7 @@ const (
 	leastRuns      = 5000
 	leastFaults    = 12
 	leastReclaimed = 5
+	leastTimed     = 2
 )
 
 type report struct {
@@ -160,9 +161,10 @@ func run(ctx context.Context, kind, dir string, seed uint64, length time.Duratio
 // demand notes what there was too little of.
 func (r *report) demand(length time.Duration) {
 	for what, weak := range map[string]bool{
-		"runs":      float64(r.Runs) < leastRuns*length.Minutes(),
-		"faults":    float64(r.Faults) < leastFaults*length.Minutes(),
-		"reclaimed": float64(r.Reclaimed) < leastReclaimed*length.Minutes(),
+		"runs":           float64(r.Runs) < leastRuns*length.Minutes(),
+		"faults":         float64(r.Faults) < leastFaults*length.Minutes(),
+		"reclaimed":      float64(r.Reclaimed) < leastReclaimed*length.Minutes(),
+		"reclaims_timed": float64(r.Timed) < leastTimed*length.Minutes(),
 	} {
 		if weak {
 			r.TooWeak = append(r.TooWeak, what)
