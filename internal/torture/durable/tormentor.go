@@ -207,6 +207,11 @@ func newTormentor(kind, dir string, timing Timing) (t *tormentor, err error) {
 		return t, err
 	}
 	t.watch = &watch{door: direct, log: t.log}
+	if t.database.bouncer != nil {
+		if t.watch.bounced, err = open(t.database.via(t.database.target())); err != nil {
+			return t, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := direct.store.Migrate(ctx); err != nil {
@@ -258,6 +263,9 @@ func (t *tormentor) close() {
 	}
 	if t.watch != nil {
 		t.watch.door.close()
+		if t.watch.bounced != nil {
+			t.watch.bounced.close()
+		}
 	}
 	t.database.close()
 }

@@ -25,8 +25,9 @@ const (
 
 // A watch looks into the database, which it reaches by a way that nobody disturbs.
 type watch struct {
-	door *door
-	log  *torture.Log
+	door    *door
+	bounced *door // through the PgBouncer, which may serve nobody while the server is well; nil: none
+	log     *torture.Log
 
 	expired map[[2]int64]*torture.Line // by run and attempt
 }
@@ -47,18 +48,35 @@ func (d *door) micros(column string) string {
 // run looks until ctx ends.
 func (w *watch) run(ctx context.Context, all *sync.WaitGroup) {
 	w.expired = map[[2]int64]*torture.Line{}
+	if w.bounced != nil {
+		all.Go(func() { each(ctx, w.lookThrough) })
+	}
 	all.Go(func() {
-		for ctx.Err() == nil {
-			w.look(ctx)
-			select {
-			case <-ctx.Done():
-			case <-time.After(lookEvery):
-			}
-		}
+		each(ctx, w.look)
 		for _, l := range w.expired { // still there
 			w.log.Write(*l)
 		}
 	})
+}
+
+func each(ctx context.Context, look func(context.Context)) {
+	for ctx.Err() == nil {
+		look(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// lookThrough looks whether the PgBouncer has a connection to the server.
+func (w *watch) lookThrough(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	l := torture.Line{Kind: torture.Looked, First: nemesis.Mono()}
+	_, err := w.bounced.pool.Exec(ctx, "SELECT 1")
+	l.Last, l.Failed = nemesis.Mono(), err != nil
+	w.log.Write(l)
 }
 
 // look reads what is running, and whose leases have ended.

@@ -12,7 +12,7 @@ import (
 const ms = int64(time.Millisecond)
 
 var promised = Rules{Limits: map[string]int{"a": 2}, MaxActive: 3, MaxRuns: 2, Within: time.Second,
-	Recovers: 500 * time.Millisecond, TicksWithin: 3 * time.Second}
+	Recovers: 500 * time.Millisecond, Begins: time.Second, TicksWithin: 3 * time.Second}
 
 // An end is a run as the database has it in the end.
 func end(id int64, state string, tried ...string) []torture.Line {
@@ -232,12 +232,13 @@ func TestExamineReclaims(t *testing.T) {
 		{"in time", [][]torture.Line{awake("host-1.1", 0, 9000), expired(5000, 5900)}, 1, 0, 900},
 		{"too late", [][]torture.Line{awake("host-1.1", 0, 9000), expired(5000, 6100)}, 1, 1, 1100},
 		{"nobody is there", [][]torture.Line{expired(5000, 9000)}, 0, 0, 0},
-		{"the others are stopped", [][]torture.Line{awake("host-1.1", 0, 4000), awake("host-2.7", 8000, 9500),
+		{"the others are stopped", [][]torture.Line{awake("host-1.1", 0, 4000), awake("host-2.7", 7500, 9500),
 			expired(5000, 9000)}, 1, 0, 500},
 		{"one was stopped in between", [][]torture.Line{awake("host-1.1", 0, 5500), awake("host-1.1", 6000, 7400),
 			expired(5000, 9000)}, 1, 0, 900},
 		{"one is well for long enough", [][]torture.Line{awake("host-1.1", 0, 5500), awake("host-2.1", 3000, 9000),
 			expired(5000, 9000)}, 1, 1, 4000},
+		{"one has just been started", [][]torture.Line{awake("host-1.1", 4500, 9000), expired(5000, 6000)}, 1, 0, 500},
 		{"cut off", [][]torture.Line{awake("host-1.1", 0, 9000), fault("host-1", 4000, 6000), fault("host-2", 0, 9000),
 			expired(5000, 7000)}, 1, 0, 500},
 		{"cut off before", [][]torture.Line{awake("host-1.1", 0, 9000), fault("host-1", 3000, 4500),

@@ -71,8 +71,11 @@ func (e *examiner) well() map[string][]span {
 	}
 	well := map[string][]span{}
 	for host, all := range awake {
-		for _, s := range all {
+		for i, s := range all {
 			s.first += recovers
+			if i == 0 {
+				s.first = max(s.first, all[0].first+int64(e.rules.Begins))
+			}
 			well[host] = append(well[host], without(s, slices.Concat(ill[life(host)], storeIll))...)
 		}
 	}
