@@ -4,7 +4,7 @@
 .PHONY: help test test-long short bench bench-durable bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable cluster-proof model mutants simulate scale secrets quickstart lint examples ci
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 test: ## run every test but the long proofs, the core under -race: five minutes; what was skipped is listed last
 	@sh scripts/servers.sh
