@@ -181,7 +181,7 @@ func (c *Crash) note(line string) {
 }
 
 func (c *Crash) withinLimits() {
-	stats, err := c.Store.Stats(c.t.Context())
+	stats, err := c.Store.Stats(c.t.Context(), time.Minute)
 	if err != nil {
 		c.t.Error(err)
 	}

@@ -159,7 +159,7 @@ func Cycle(s store.Store, name string, i int) error {
 	if _, err := s.Reclaim(ctx, 10); err != nil {
 		return err
 	}
-	if _, err := s.Stats(ctx); err != nil {
+	if _, err := s.Stats(ctx, time.Minute); err != nil {
 		return err
 	}
 	_, err = s.Sweep(ctx, store.Retention{Succeeded: time.Hour, Unseen: time.Hour}, 10)
