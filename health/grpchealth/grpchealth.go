@@ -86,20 +86,15 @@ func New(s Services) *Server {
 // Run updates clients that Watch until ctx ends. From then on everything that depends on Ready is
 // NOT_SERVING for good.
 func (s *Server) Run(ctx context.Context) {
-	// Not in the loop, which may be waiting for a function.
-	done := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(done)
-		s.drain()
-	})
+	// The loop may be waiting for a function when ctx ends.
+	defer context.AfterFunc(ctx, s.drain)()
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()
 	for {
 		s.lookAtAll()
 		select {
 		case <-ctx.Done():
-			stop()
-			<-done
+			s.drain() // the loop may have seen the end first
 			return
 		case <-tick.C:
 		}

@@ -246,6 +246,27 @@ func TestDrainingLeavesLivenessAlone(t *testing.T) {
 	watch(t, c, "liveness")(serving)
 }
 
+// lateContext is a context whose Done is seen before the functions of context.AfterFunc begin, which
+// are then stopped: one order of two that every context has.
+type lateContext struct{ context.Context }
+
+func (lateContext) AfterFunc(func()) func() bool { return func() bool { return true } }
+func (lateContext) Value(any) any                { return nil } // AfterFunc would find the context within
+
+// Fails when Run waits for a function that it has stopped, and when nobody is told in that order.
+func TestRunThatSeesTheEndFirst(t *testing.T) {
+	t.Parallel()
+	s := grpchealth.New(grpchealth.Services{})
+	c := dial(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.Run(lateContext{ctx}) }()
+	check(t, c, "", serving)
+	cancel()
+	wait(t, ended)
+	check(t, c, "", notServing)
+}
+
 // Fails when a function is called twice at once, so that the older result is set last.
 func TestAnOldAnswerDoesNotFollowANewOne(t *testing.T) {
 	t.Parallel()
