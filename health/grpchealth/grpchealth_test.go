@@ -246,12 +246,14 @@ func TestDrainingLeavesLivenessAlone(t *testing.T) {
 	watch(t, c, "liveness")(serving)
 }
 
-// lateContext is a context whose Done is seen before the functions of context.AfterFunc begin, which
-// are then stopped: one order of two that every context has.
+// lateContext is a context whose Done is seen before the functions of context.AfterFunc begin,
+// which are then stopped: an order that every context may have.
 type lateContext struct{ context.Context }
 
 func (lateContext) AfterFunc(func()) func() bool { return func() bool { return true } }
-func (lateContext) Value(any) any                { return nil } // AfterFunc would find the context within
+
+// Value hides the context within, whose own list of functions context.AfterFunc would use.
+func (lateContext) Value(any) any { return nil }
 
 // Fails when Run waits for a function that it has stopped, and when nobody is told in that order.
 func TestRunThatSeesTheEndFirst(t *testing.T) {
