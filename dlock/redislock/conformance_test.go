@@ -75,11 +75,15 @@ func one(t *testing.T, client redis.UniversalClient) func(testing.TB) redis.Univ
 
 func TestConformanceMiniredis(t *testing.T) {
 	t.Parallel()
-	m := ageing(t)
-	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: features,
-		New:      namespaces(one(t, client), client, redislock.Options{Embedded: true}),
+		New: func(t testing.TB) dlocktest.Namespace {
+			// One for each check: to age all keys of all checks would take long.
+			client := redis.NewClient(&redis.Options{Addr: ageing(t).Addr()})
+			t.Cleanup(func() { client.Close() })
+			connect := func(testing.TB) redis.UniversalClient { return client }
+			return namespaces(connect, client, redislock.Options{Embedded: true})(t)
+		},
 	})
 }
 
