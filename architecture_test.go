@@ -166,9 +166,9 @@ var rules = []rule{
 		"github.com/jackc/pgx/"},
 		"a program of our own"},
 	{"benchmarks", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/redlock", "dlock/sqllock",
-		"dlock/sqllock/pgxlock", "durable", "schedule", "timer", "internal/redistest", "internal/sqltest",
-		"internal/servertest", "internal/testkit", "github.com/", "go.etcd.io/etcd/", "gonum.org/v1/plot",
-		"modernc.org/sqlite"},
+		"dlock/sqllock/pgxlock", "durable", "outbox", "schedule", "timer", "contrib/river",
+		"internal/redistest", "internal/sqltest", "internal/servertest", "internal/testkit", "github.com/",
+		"go.etcd.io/etcd/", "gonum.org/v1/plot", "modernc.org/sqlite"},
 		"it is a module of its own, which keeps rivals from users, so it may have any of them; it is no place " +
 			"to borrow from"},
 	{"examples", []string{"dlock", "leader", "dlock/memlock", "dlock/redislock", "dlock/sqllock",

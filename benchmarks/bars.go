@@ -24,6 +24,12 @@ var barred = map[string]struct {
 	"ahead":     {plotted{"From the instant for which a run is scheduled to its start", "ahead.svg"}, true},
 	"ticks":     {plotted{"From the tick of a schedule to the start of its run", "ticks.svg"}, true},
 	"slots":     {plotted{"Slots in use", "slots.svg"}, false},
+	"append":    {plotted{"A message appended in a transaction", "append.svg"}, false},
+	"delivery":  {plotted{"Messages delivered", "delivery.svg"}, false},
+	"commit":    {plotted{"From the commit of a message to its delivery", "commit.svg"}, true},
+	"history":   {plotted{"Messages delivered beside old ones", "history.svg"}, false},
+	"keys":      {plotted{"Messages delivered in the order of their keys", "keys.svg"}, false},
+	"bridge":    {plotted{"Slots in use by River, limit of tickslot", "bridge.svg"}, false},
 }
 
 // plotBars writes those plots for which there are figures.

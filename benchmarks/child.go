@@ -30,6 +30,10 @@ type spec struct {
 	Value   string        // which extra figure of a scheduler is its value
 	Every   time.Duration // period of all timers, 0: random; of the heartbeat
 	AtOnce  bool          // all timers are due at the same instants
+
+	Postgres string        // data source name of a relay's database
+	TTL      time.Duration // of a relay
+	Name     string        // of a relay
 }
 
 // kinds has what a child can set up, by the kind of its spec.
@@ -41,6 +45,7 @@ var kinds = map[string]func(spec) (runner, error){
 	"heartbeat-tickslot": tickslotBeats,
 	"heartbeat-redsync":  redsyncBeats,
 	"heartbeat-bsm":      bsmBeats,
+	"relay":              relayInChild,
 }
 
 const childFlag = "child"
@@ -166,6 +171,13 @@ func (c *childRunner) close() error {
 	killer := time.AfterFunc(childGrace, func() { _ = c.cmd.Process.Kill() })
 	defer killer.Stop()
 	return errors.Join(err, c.cmd.Wait())
+}
+
+// kill ends the child as if its machine had lost power.
+func (c *childRunner) kill() error {
+	err := c.cmd.Process.Kill()
+	_ = c.cmd.Wait() // it says that it was killed
+	return err
 }
 
 // cpu is the CPU time that this process has used.

@@ -1,9 +1,10 @@
 // Command benchmarks measures tickslot beside its rivals and beside floors that nothing can beat,
 // on servers that it starts itself.
 //
-//	go run . -short            one line of JSON per claim, in a minute and a half (make bench-short)
+//	go run . -short            one line of JSON per claim, in two minutes (make bench-short)
 //	go run . -results .        RESULTS.md and the plots, in an hour (make bench)
-//	go run . -only '^durable' -results .    one part of them: the other part stays (make bench-durable)
+//	go run . -only '^durable' -results .    one part of them: the others stay (make bench-durable)
+//	go run . -only '^outbox' -results .     another one (make bench-outbox)
 //	go run . -only mutex       the groups whose names match
 //	go run . -only mutex -profile DIR    and CPU profiles of tickslot's part
 //
@@ -19,8 +20,9 @@
 // CPU time and memory (schedulers, heartbeats) are measured in processes of their own, one per
 // case, so that the garbage of one is not collected at the expense of another.
 //
-// Durable runs are measured beside libraries for jobs, each with a fleet of workers and a database
-// of its own. Their windows are long, so there are fewer rounds.
+// Durable runs are measured beside libraries for jobs, and the outbox beside libraries that are
+// used as one, each with a fleet of workers and a database of its own. Their windows are long, so
+// there are fewer rounds.
 //
 // A case that fails ends the benchmark: an error is not a slow figure. A case that did less than it
 // claims is an error, too: each has a proof, a counter that its server or its handlers keep, which

@@ -13,14 +13,9 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Each fleet does what was queued before it started and what is due later, not before it is due,
-// and its database has that.
-//
-// Fails when a side forgets jobs, loses the instant at which they are due, or counts in another
-// database.
-func TestFleets(t *testing.T) {
-	sqltest.RequirePostgres(t)
-	redistest.Require(t)
+// startLab starts the servers of a run.
+func startLab(t *testing.T) *lab {
+	t.Helper()
 	l := &lab{}
 	var err error
 	if l.postgres, err = startPostgres(); err != nil {
@@ -31,6 +26,18 @@ func TestFleets(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.redis.Close() })
+	return l
+}
+
+// Each fleet does what was queued before it started and what is due later, not before it is due,
+// and its database has that.
+//
+// Fails when a side forgets jobs, loses the instant at which they are due, or counts in another
+// database.
+func TestFleets(t *testing.T) {
+	sqltest.RequirePostgres(t)
+	redistest.Require(t)
+	l := startLab(t)
 	const now, later = 5, 3
 	for name, s := range map[string]side{tickslotPostgres: l.onPostgres().fleet, tickslotSQLite: onSQLiteFile().fleet,
 		"River": l.river(quick), "asynq": l.tasks(asynq.Config{DelayedTaskCheckInterval: 50 * time.Millisecond})} {

@@ -40,7 +40,7 @@ func (l *lab) groups() []Group {
 			list = append(list, l.hosts(n))
 		}
 	}
-	return append(list, l.durable()...)
+	return append(append(list, l.durable()...), l.outboxes()...)
 }
 
 // on is a case of cycles on Redis.

@@ -15,7 +15,7 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == childFlag {
 		exit(child(os.Args[2]))
 	}
-	short := flag.Bool("short", false, "measure only what has a target, in a minute and a half")
+	short := flag.Bool("short", false, "measure only what has a target, in two minutes")
 	results := flag.String("results", "", "write RESULTS.md and the plots to this `folder`")
 	only := flag.String("only", "", "measure the groups whose names match this `pattern`")
 	rounds := flag.Int("rounds", 7, "how often each case is measured")

@@ -20,10 +20,13 @@ type part struct {
 
 func isDurable(group string) bool { return strings.HasPrefix(group, durableName) }
 
+func isOutbox(group string) bool { return strings.HasPrefix(group, outboxName) }
+
 // parts are all, in the order of RESULTS.md.
 var parts = []part{
-	{"Locks and timers", func(group string) bool { return !isDurable(group) }, settings},
+	{"Locks and timers", func(group string) bool { return !isDurable(group) && !isOutbox(group) }, settings},
 	{"Durable runs", isDurable, durableSettings},
+	{"Outbox", isOutbox, outboxSettings},
 }
 
 // of returns those of the results that are the part's.

@@ -20,7 +20,7 @@ func result(t *testing.T, group string, value float64) Result {
 	return r
 }
 
-// Fails when measuring one part loses the figures of the other, or keeps its own of the last time,
+// Fails when measuring one part loses the figures of the others, or keeps its own of the last time,
 // or a part changes by being kept.
 func TestPartsAreWrittenByThemselves(t *testing.T) {
 	folder := t.TempDir()
@@ -28,7 +28,7 @@ func TestPartsAreWrittenByThemselves(t *testing.T) {
 	began := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	step := func(all ...Result) string {
 		t.Helper()
-		if err := write(folder, all, occasion{began: began}); err != nil {
+		if err := write(folder, all, occasion{began: began, machine: []string{"a machine"}}); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(path)
@@ -38,17 +38,19 @@ func TestPartsAreWrittenByThemselves(t *testing.T) {
 		return string(text)
 	}
 	mutex, runs := result(t, "mutex", 11), result(t, durableName+"runs", 22)
-	both := step(mutex, runs)
-	if again := step(mutex, runs); again != both {
-		t.Errorf("it is another text:\n%s\nbefore:\n%s", again, both)
+	messages := result(t, outboxName+"messages", 44)
+	all := step(mutex, runs, messages)
+	if again := step(mutex, runs, messages); again != all {
+		t.Errorf("it is another text:\n%s\nbefore:\n%s", again, all)
 	}
 	later := step(result(t, durableName+"other", 33))
-	locks, _, _ := strings.Cut(both, heading(parts[1].title))
-	if !strings.HasPrefix(later, locks) {
-		t.Errorf("the other part has changed:\n%s\nbefore:\n%s", later, locks)
+	locks, _, _ := strings.Cut(all, heading(parts[1].title))
+	_, box, _ := strings.Cut(all, heading(parts[2].title))
+	if !strings.HasPrefix(later, locks) || !strings.HasSuffix(later, heading(parts[2].title)+box) {
+		t.Errorf("another part has changed:\n%s\nbefore:\n%s", later, all)
 	}
 	for text, want := range map[string]int{"#### durable: other": 1, "claim of durable: other": 1, "durable: runs": 0,
-		"#### mutex": 1, "claim of mutex": 1, "\n## ": 2, "# Results\n": 1} {
+		"#### mutex": 1, "claim of mutex": 1, "#### outbox: messages": 1, "\n## ": 3, "# Results\n": 1} {
 		if n := strings.Count(later, text); n != want {
 			t.Errorf("%q is there %d times, want %d:\n%s", text, n, want, later)
 		}
@@ -57,8 +59,9 @@ func TestPartsAreWrittenByThemselves(t *testing.T) {
 
 // Fails when some groups of a part may replace all of them.
 func TestAPartIsMeasuredAsAWhole(t *testing.T) {
-	groups := []Group{{Name: "mutex"}, {Name: "slot"}, {Name: durableName + "a"}, {Name: durableName + "b"}}
-	for only, ok := range map[string]bool{"": true, "^durable": true, "^[^d]": true, "mutex": false,
+	groups := []Group{{Name: "mutex"}, {Name: "slot"}, {Name: durableName + "a"}, {Name: durableName + "b"},
+		{Name: outboxName + "c"}}
+	for only, ok := range map[string]bool{"": true, "^durable": true, "^outbox": true, "^[^d]": true, "mutex": false,
 		"durable: a": false, "mutex|^durable": false, "nothing": true} {
 		if err := whole(groups, regexp.MustCompile(only)); (err == nil) != ok {
 			t.Errorf("-only %q: %v", only, err)

@@ -106,8 +106,8 @@ func (v Verdict) row() string {
 }
 
 const about = `
-Written by ` + "`make bench`" + `, and the part about durable runs alone by ` + "`make bench-durable`" + `. Ratios count; absolute figures are of
-the machine that is named at the end of each part.
+Written by ` + "`make bench`" + `, and the parts about durable runs and the outbox alone by ` + "`make bench-durable`" + ` and ` + "`make bench-outbox`" + `.
+Ratios count; absolute figures are of the machine that is named at the end of each part.
 
 All cases of a group are measured once per round, in rotated order, and a ratio is the median of the ratios within a round, with the
 least and the greatest. "Control" is tickslot beside itself, which would be 1 without noise. Client and servers share the machine, so
@@ -128,6 +128,7 @@ var rivals = []string{"github.com/redis/go-redis/v9", "github.com/go-redsync/red
 	"github.com/redis/rueidis", "github.com/hibiken/asynq",
 	"github.com/hibiken/asynq/x", "github.com/riverqueue/river", "github.com/go-redis/redis/v8",
 	"github.com/go-co-op/gocron/v2",
+	"github.com/ThreeDotsLabs/watermill-sql/v4", "github.com/ThreeDotsLabs/watermill",
 	"github.com/robfig/cron/v3", "go.etcd.io/etcd/server/v3", "github.com/jackc/pgx/v5"}
 
 func machine(l *lab) []string {

@@ -10,6 +10,11 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
+	"github.com/riverqueue/river/rivertype"
+
+	tickslotriver "github.com/tickslot/tickslot/contrib/river"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
 // riverSide is River's. What is not set is as by default.
@@ -17,8 +22,11 @@ type riverSide struct {
 	postgres *postgresServer
 	config   river.Config
 	counted  bool
-	periodic int // jobs that are due in a long time
-	ticking  int // jobs that are due each second, spread over it
+	periodic int          // jobs that are due in a long time
+	ticking  int          // jobs that are due each second, spread over it
+	limit    int          // of jobs that all clients together work at once, kept by tickslot; 0: none
+	redis    *redisServer // of the limit
+	history  int          // so many jobs were discarded, and as many completed, before the first is inserted
 }
 
 // quick is what River's own benchmark has, because it performs "much better than the client's
@@ -34,6 +42,8 @@ type riverFleet struct {
 	client  *river.Client[pgx.Tx] // inserts only
 	workers []*river.Client[pgx.Tx]
 	running int
+	stop    []func() error
+	history int
 }
 
 // riverWorker does the work.
@@ -72,7 +82,7 @@ func (s riverSide) fleet(workers, places int, work func(due time.Time)) (fleet, 
 	if err != nil {
 		return nil, err
 	}
-	f := &riverFleet{pgDatabase: database}
+	f := &riverFleet{pgDatabase: database, history: s.history}
 	if err := f.fill(s, workers, places, work); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
@@ -111,13 +121,46 @@ func (f *riverFleet) fill(s riverSide, workers, places int, work func(due time.T
 			config.PeriodicJobs = append(config.PeriodicJobs, periodicJob(river.PeriodicInterval(365*24*time.Hour),
 				fmt.Sprint("yearly-", i)))
 		}
+		if s.limit > 0 {
+			limit, err := f.limited(s)
+			if err != nil {
+				return err
+			}
+			config.Middleware = []rivertype.Middleware{limit}
+		}
 		client, err := open(config)
 		if err != nil {
 			return err
 		}
 		f.workers = append(f.workers, client)
 	}
-	return nil
+	return f.finished(s.history)
+}
+
+// limited keeps the limit for one client, whose session is its own, as in a process of its own.
+func (f *riverFleet) limited(s riverSide) (rivertype.WorkerMiddleware, error) {
+	client := s.redis.client()
+	store := redislock.New(client, redislock.Options{Prefix: f.name + ":", NoQuarantine: true})
+	session, err := dlock.NewSession(store, dlock.SessionOptions{})
+	if err != nil {
+		return nil, errors.Join(err, store.Close(), client.Close())
+	}
+	f.stop = append(f.stop, func() error { return errors.Join(session.Close(ctx), store.Close(), client.Close()) })
+	return tickslotriver.Limit(session, tickslotriver.LimitOptions{Max: map[string]int{job{}.Kind(): s.limit},
+		Logger: warnings})
+}
+
+// finished writes jobs as they are long after they were worked, or could not be.
+func (f *riverFleet) finished(n int) error {
+	if n == 0 {
+		return nil
+	}
+	_, err := f.admin.Exec(ctx, `INSERT INTO river_job (args, attempt, attempted_at, finalized_at, kind, max_attempts,
+			state)
+		SELECT '{"due":0}', 1, now(), now(), $1, 25,
+			(CASE i % 2 WHEN 0 THEN 'discarded' ELSE 'completed' END)::river_job_state
+		FROM generate_series(1, $2::bigint) AS i`, job{}.Kind(), 2*n)
+	return err
 }
 
 func (f *riverFleet) start() error {
@@ -153,7 +196,8 @@ func riverWhen(at time.Time) *river.InsertOpts {
 }
 
 func (f *riverFleet) done() (int, error) {
-	return f.count("SELECT count(*) FROM river_job WHERE state = 'completed'")
+	n, err := f.count("SELECT count(*) FROM river_job WHERE state = 'completed'")
+	return n - f.history, err
 }
 
 func (f *riverFleet) close() (err error) {
@@ -161,6 +205,9 @@ func (f *riverFleet) close() (err error) {
 	defer cancel()
 	for _, w := range f.workers[:f.running] {
 		err = errors.Join(err, w.Stop(limited))
+	}
+	for _, stop := range f.stop {
+		err = errors.Join(err, stop())
 	}
 	return errors.Join(err, f.pgDatabase.close())
 }

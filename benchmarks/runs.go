@@ -138,18 +138,20 @@ func (l *lab) ticks() Group {
 
 func (l *lab) slots() Group {
 	perHandler, overAll, both := l.onPostgres(), l.onPostgres(), onSQLiteFile()
-	perHandler.handler.MaxConcurrency, overAll.config.MaxActive = slotLimit, slotLimit
-	both.handler.MaxConcurrency, both.config.MaxActive = slotLimit, slotLimit
+	limit := slotsOfAll.limit
+	perHandler.handler.MaxConcurrency, overAll.config.MaxActive = limit, limit
+	both.handler.MaxConcurrency, both.config.MaxActive = limit, limit
 	g := Group{
-		Name: fmt.Sprintf("slots in use, limit %d, %d workers with room for %d, jobs of %v to %v", slotLimit,
-			slotWorkers, slotPlaces, shortestJob, longestJob), Unit: "% of the slots", Sharing: caseByCase,
+		Name: fmt.Sprintf("slots in use, limit %d, %d workers with room for %d, jobs of %v to %v",
+			limit, slotsOfAll.workers, slotsOfAll.places, shortestJob, longestJob),
+		Unit: "% of the slots", Sharing: caseByCase,
 		Window: l.window(1200*time.Millisecond, 15*time.Second), Rounds: l.rounds(3), NoControl: true, Plot: "slots",
 		Claims: []Claim{
 			{Name: "slots in use, MaxConcurrency", Bound: 95, Target: 1},
 			{Name: "slots in use, MaxActive", Ours: "tickslot, MaxActive", Bound: 95, Target: 1},
 		},
 	}
-	of := func(name string, s side) Case { return slotsOf(name, s, time.Duration(g.Rounds)*g.Window) }
+	of := func(name string, s side) Case { return slotsOf(name, s, slotsOfAll, time.Duration(g.Rounds)*g.Window) }
 	g.Cases = []Case{
 		of("tickslot, MaxConcurrency", perHandler.fleet),
 		of("tickslot, MaxActive", overAll.fleet),

@@ -41,3 +41,24 @@ const durableSettings = `- Each fleet has a database of its own on the one Postg
   workers with room for 50; "/s by 1:00" is the rate of the half minute before. The "dead rows" are those of all tables of the database at the end.
 - Idle: defaults, 1,000 schedules of a year on each worker; a proxy counts what is executed, with BEGIN, COMMIT and settings, and how often a client waits for an answer.
 `
+
+// outboxSettings are those of the part about the outbox.
+const outboxSettings = `- Each case has a database of its own on the one Postgres of the run (its defaults: fsync on, 128 MB of shared buffers). Relays, subscribers, clients and
+  the producer are goroutines of one process, each with a pool of 10 connections of its own, as in processes of their own. The payload is a number in JSON, on all sides.
+- tickslot: its defaults (batches of 32, 8 deliveries at once), messages of 1,000 keys unless something else is said; the producer has an ` + "`Outbox`" + ` of its own, and calls
+  ` + "`Notify`" + ` after each commit. It keeps each message and a row for each attempt (30 days).
+- watermill-sql: as its documentation has it for an outbox: a publisher in the transaction, pgx, its default schema, payloads as JSON, batches of 100; a subscriber that handles
+  and acknowledges, or, as "forwarder", the forwarder with its envelopes. "Queue schema" is its other schema, which deletes what was acknowledged, and keeps nothing.
+  The default schema keeps the messages, and where each group of consumers is. Messages are delivered one after the other, in one order, within a transaction that is open until all
+  of a batch are acknowledged. There is no fail-over to measure: several subscribers take turns at a row lock, which ends with its connection.
+- River OSS, as an outbox: ` + "`InsertTx`" + `, and a worker that delivers; two clients, with ` + "`FetchCooldown`" + ` 2 ms, ` + "`FetchPollInterval`" + ` 20 ms and ` + "`MaxWorkers`" + ` 2,000, as its own
+  benchmark has; "its defaults" are 100 ms, 1 s and room for 16. It keeps no order.
+- Append: each transaction has ten messages and ten bare INSERTs of such a row, into a table with the same indexes, in turns; the commit is not measured. The bare INSERT is
+  prepared once, as pgx does by default; Append prepares nothing, so that any PgBouncer will do. "Over an INSERT" is the difference of the two medians of a round.
+- Delivery: sinks do nothing. All messages wait when it starts; it begins with the first delivery, and ends when the database has the results of all.
+- From commit to delivery: one producer; two relays, subscribers or clients; messages come every 25 ms on average. The clock starts when the commit has returned.
+- Fail-over: each relay is a process; the one that delivers is killed (SIGKILL). Messages come every 20 ms. The time is that until the database has the first delivery of another relay.
+- Old messages: of the same 1,000 keys, with an attempt each.
+- River with tickslot's limit: ` + "`contrib/river`" + `; four clients with their defaults, each with a session of its own on the one Redis; jobs always wait. The measurement fails if
+  more jobs than the limit allows go on at once.
+`

@@ -40,10 +40,14 @@ type slots struct {
 	limit  int
 }
 
+// A slotShape is a limit over a fleet, and how many workers it has, each with room for so many
+// jobs.
+type slotShape struct{ limit, workers, places int }
+
+// The workers have room for as many jobs as there are slots.
+var slotsOfAll = slotShape{limit: 40, workers: 4, places: 10}
+
 const (
-	slotLimit   = 40
-	slotWorkers = 4
-	slotPlaces  = slotLimit / slotWorkers
 	// A job sleeps for that long.
 	shortestJob = 100 * time.Millisecond
 	longestJob  = 500 * time.Millisecond
@@ -53,11 +57,11 @@ const (
 
 // slotsOf is a case of such a fleet, which is measured for so long in all rounds together. All jobs
 // are queued before: whoever queues more while it is measured takes time from the fleet.
-func slotsOf(name string, s side, long time.Duration) Case {
+func slotsOf(name string, s side, shape slotShape, long time.Duration) Case {
 	return Case{Name: name, Open: func() (runner, error) {
-		m := &slots{use: &usage{at: time.Now()}, limit: slotLimit}
+		m := &slots{use: &usage{at: time.Now()}, limit: shape.limit}
 		var err error
-		m.fleet, err = s(slotWorkers, slotPlaces, func(time.Time) {
+		m.fleet, err = s(shape.workers, shape.places, func(time.Time) {
 			m.use.change(1)
 			time.Sleep(shortestJob + rand.N(longestJob-shortestJob))
 			m.use.change(-1)

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// failOver is how long after the kill of the relay that delivers another one has delivered, in
+// seconds. Each relay is a process, and messages come all the time.
+type failOver struct {
+	fleet
+	database *pgDatabase
+	ttl      time.Duration
+	relays   map[string]*childRunner // by their names
+	started  int
+}
+
+const (
+	// appendPause is between two messages.
+	appendPause = 20 * time.Millisecond
+	// longestOver is how much longer than it may take a fail-over is waited for.
+	longestOver = 30 * time.Second
+)
+
+// failsOver is a case of two processes.
+func failsOver(name string, s outboxSide, ttl time.Duration) Case {
+	return Case{Name: name, Open: func() (runner, error) {
+		f, err := s.fleet(0, 0, nil) // the producer only
+		if err != nil {
+			return nil, err
+		}
+		m := &failOver{fleet: f, database: inDatabase(f), ttl: ttl, relays: map[string]*childRunner{}}
+		for range 2 {
+			if err := m.relay(); err != nil {
+				return nil, errors.Join(err, m.close())
+			}
+		}
+		return m, nil
+	}}
+}
+
+// relay starts one more.
+func (m *failOver) relay() error {
+	m.started++
+	name := fmt.Sprint("relay ", m.started)
+	c, err := inChild(spec{Kind: "relay", Name: name, TTL: m.ttl,
+		Postgres: m.database.server.DSN("", "", m.database.name)})()
+	if err == nil {
+		m.relays[name] = c.(*childRunner)
+	}
+	return err
+}
+
+// measure kills the relay that delivers, and starts another one in its place.
+func (m *failOver) measure(time.Duration) (sample, error) {
+	leader, err := m.delivered("", longestOver)
+	if err != nil {
+		return sample{}, err
+	}
+	killed := m.relays[leader]
+	if killed == nil {
+		return sample{}, fmt.Errorf("%q delivers, who is dead", leader)
+	}
+	delete(m.relays, leader)
+	began := time.Now()
+	if err := killed.kill(); err != nil {
+		return sample{}, err
+	}
+	if _, err := m.delivered(leader, m.ttl+outbox.DefaultRetryInterval+longestOver); err != nil {
+		return sample{}, err
+	}
+	took := time.Since(began).Seconds()
+	return sample{Value: took, Did: 1, Extra: map[string]float64{"TTL s": m.ttl.Seconds()}}, m.relay()
+}
+
+// delivered appends messages until somebody has delivered one of them, and returns who. Not is
+// somebody else.
+func (m *failOver) delivered(not string, within time.Duration) (who string, err error) {
+	var first int64
+	row := m.database.admin.QueryRow(ctx, "SELECT coalesce(max(seq), 0) FROM tickslot_outbox")
+	if err := row.Scan(&first); err != nil {
+		return "", err
+	}
+	for began := time.Now(); time.Since(began) < within; time.Sleep(appendPause) {
+		if err := m.queue(atOnceDue(1)); err != nil {
+			return "", err
+		}
+		row := m.database.admin.QueryRow(ctx, `SELECT coalesce((SELECT node FROM tickslot_outbox_attempts
+			WHERE message > $1 AND node <> $2 ORDER BY message DESC LIMIT 1), '')`, first, not)
+		if err := row.Scan(&who); who != "" || err != nil {
+			return who, err
+		}
+	}
+	return "", fmt.Errorf("nobody but %q has delivered within %v", not, within)
+}
+
+func (m *failOver) close() (err error) {
+	for _, c := range m.relays {
+		err = errors.Join(err, c.close())
+	}
+	return errors.Join(err, m.fleet.close())
+}
+
+// relayInChild runs a relay that is never measured itself.
+func relayInChild(s spec) (runner, error) {
+	pool, err := pgxpool.New(ctx, s.Postgres)
+	if err != nil {
+		return nil, err
+	}
+	r := outbox.NewRelay(outbox.New(outbox.Postgres(pool)), outbox.RelayConfig{Name: s.Name, TTL: s.TTL,
+		Logger: warnings, DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })})
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	return nil, testkit.Poll(longestOver, "the relay", func(context.Context) error {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("it has ended: %w", err)
+		default:
+			return r.Started()
+		}
+	})
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	watermillsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/components/forwarder"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// watermillSide is watermill-sql's, as its documentation has it for an outbox: a publisher in the
+// transaction, and a subscriber. What is not set is as by default.
+type watermillSide struct {
+	postgres  *postgresServer
+	poll      time.Duration
+	forwarder bool // messages are enveloped, and a forwarder publishes them
+	queue     bool // the other schema, from which messages are deleted when they were acknowledged
+	history   int  // so many messages were acknowledged before the first is published
+}
+
+// watermillFleet is a fleet of subscribers.
+type watermillFleet struct {
+	*pgDatabase
+	side        watermillSide
+	schema      watermillsql.SchemaAdapter
+	producer    *pgxpool.Pool
+	subscribers []*watermillsql.Subscriber
+	forwarders  []*forwarder.Forwarder
+	published   int
+	work        func(due time.Time)
+	handling    sync.WaitGroup
+	ended       chan error
+	running     int
+}
+
+func (s watermillSide) fleet(workers, _ int, work func(due time.Time)) (fleet, error) {
+	database, err := s.postgres.newDatabase(false)
+	if err != nil {
+		return nil, err
+	}
+	f := &watermillFleet{pgDatabase: database, side: s, work: work, ended: make(chan error, workers),
+		schema: watermillsql.DefaultPostgreSQLSchema{}}
+	if err := f.fill(workers); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+func (f *watermillFleet) fill(workers int) (err error) {
+	var offsets watermillsql.OffsetsAdapter = watermillsql.DefaultPostgreSQLOffsetsAdapter{}
+	if f.side.queue {
+		f.schema = watermillsql.PostgreSQLQueueSchema{}
+		offsets = watermillsql.PostgreSQLQueueOffsetsAdapter{DeleteOnAck: true}
+	}
+	if f.producer, err = f.pool(); err != nil {
+		return err
+	}
+	for range workers {
+		pool, err := f.pool()
+		if err != nil {
+			return err
+		}
+		s, err := watermillsql.NewSubscriber(watermillsql.BeginnerFromPgx(pool), watermillsql.SubscriberConfig{
+			SchemaAdapter: f.schema, OffsetsAdapter: offsets, PollInterval: f.side.poll}, nil)
+		if err != nil {
+			return err
+		}
+		if err := s.SubscribeInitialize(relayTopic); err != nil {
+			return err
+		}
+		f.subscribers = append(f.subscribers, s)
+	}
+	return f.acknowledged(f.side.history)
+}
+
+// acknowledged writes messages that were acknowledged.
+func (f *watermillFleet) acknowledged(n int) error {
+	if n == 0 {
+		return nil
+	}
+	_, err := f.admin.Exec(ctx, `WITH had AS (
+			INSERT INTO watermill_job (uuid, payload, metadata, transaction_id)
+			SELECT gen_random_uuid(), '{"due":0}', '{}', pg_current_xact_id() FROM generate_series(1, $1::bigint)
+			RETURNING "offset", transaction_id)
+		INSERT INTO watermill_offsets_job (consumer_group, offset_acked, last_processed_transaction_id)
+		SELECT '', max("offset"), (SELECT transaction_id FROM had LIMIT 1) FROM had`, n)
+	return err
+}
+
+func (f *watermillFleet) start() error {
+	for _, s := range f.subscribers {
+		if f.side.forwarder {
+			fwd, err := forwarder.NewForwarder(s, toWork(f.had), nil, forwarder.Config{ForwarderTopic: relayTopic})
+			if err != nil {
+				return err
+			}
+			f.forwarders = append(f.forwarders, fwd)
+			f.running++
+			go func() { f.ended <- fwd.Run(ctx) }()
+			<-fwd.Running()
+			continue
+		}
+		messages, err := s.Subscribe(ctx, relayTopic)
+		if err != nil {
+			return err
+		}
+		f.handling.Go(func() {
+			for m := range messages {
+				if f.had(m) == nil {
+					m.Ack()
+				} else {
+					m.Nack()
+				}
+			}
+		})
+	}
+	return nil
+}
+
+func (f *watermillFleet) had(m *message.Message) error {
+	var j job
+	if err := json.Unmarshal(m.Payload, &j); err != nil {
+		return err
+	}
+	f.work(j.at())
+	return nil
+}
+
+// toWork is what a forwarder publishes to.
+type toWork func(*message.Message) error
+
+func (w toWork) Publish(_ string, messages ...*message.Message) error {
+	for _, m := range messages {
+		if err := w(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w toWork) Close() error { return nil }
+
+// queue publishes in transactions.
+func (f *watermillFleet) queue(due []time.Time) error {
+	return inBatches(due, func(part []time.Time) error {
+		var list []*message.Message
+		for _, at := range part {
+			payload, err := json.Marshal(jobDue(at))
+			if err != nil {
+				return err
+			}
+			list = append(list, message.NewMessage(outbox.RandomID().String(), payload))
+		}
+		f.published += len(part)
+		return pgx.BeginFunc(ctx, f.producer, func(tx pgx.Tx) error { return f.publish(tx, list...) })
+	})
+}
+
+// publish publishes in a transaction, which takes a publisher of its own.
+func (f *watermillFleet) publish(tx pgx.Tx, list ...*message.Message) error {
+	var p message.Publisher
+	p, err := watermillsql.NewPublisher(watermillsql.TxFromPgx(tx), watermillsql.PublisherConfig{
+		SchemaAdapter: f.schema}, nil)
+	if err != nil {
+		return err
+	}
+	if f.side.forwarder {
+		p = forwarder.NewPublisher(p, forwarder.PublisherConfig{ForwarderTopic: relayTopic})
+	}
+	return p.Publish(relayTopic, list...)
+}
+
+// done counts what is acknowledged, without what was there before.
+func (f *watermillFleet) done() (n int, err error) {
+	if f.side.queue {
+		left, err := f.count("SELECT count(*) FROM watermill_job")
+		return f.published - left, err
+	}
+	n, err = f.count(`SELECT count(*) FROM watermill_job AS m JOIN watermill_offsets_job AS o ON true
+		WHERE (m.transaction_id, m."offset") <= (o.last_processed_transaction_id, o.offset_acked)`)
+	return n - f.side.history, err
+}
+
+func (f *watermillFleet) close() (err error) {
+	limited, cancel := context.WithTimeout(ctx, childGrace)
+	defer cancel()
+	for _, fwd := range f.forwarders {
+		err = errors.Join(err, fwd.Close())
+	}
+	for range f.running {
+		select {
+		case e := <-f.ended:
+			err = errors.Join(err, e)
+		case <-limited.Done():
+			err = errors.Join(err, fmt.Errorf("a forwarder does not end"))
+		}
+	}
+	for _, s := range f.subscribers {
+		err = errors.Join(err, s.Close())
+	}
+	f.handling.Wait()
+	return errors.Join(err, f.pgDatabase.close())
+}
