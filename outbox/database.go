@@ -86,31 +86,42 @@ func (l *lazyLocks) close() error {
 }
 
 const (
-	// coalesceFor is for how long calls of Notify are collected. Postgres takes a lock of the whole
+	// coalesceFor is how long a notifier rests after a call. Postgres takes a lock of the whole
 	// server for the commit of a NOTIFY, so one for each message would be felt.
 	coalesceFor   = 10 * time.Millisecond
 	notifyTimeout = 5 * time.Second
 )
 
-// A notifier calls the database once for all who ask within a moment.
+// A notifier calls the database at once for who asks first, and then once for all who ask while it
+// rests.
 type notifier struct {
 	mu      sync.Mutex
-	waiting bool // a call will be made
+	resting bool // or calling
+	asked   bool // since it made its call
 }
 
 func (n *notifier) notify(call func(context.Context) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.waiting {
+	if n.resting {
+		n.asked = true
 		return
 	}
-	n.waiting = true
+	n.resting = true
+	go n.call(call)
+}
+
+func (n *notifier) call(call func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), notifyTimeout)
+	defer cancel()
+	_ = call(ctx) // a hint: who missed it finds the message when it next looks
 	time.AfterFunc(coalesceFor, func() {
 		n.mu.Lock()
-		n.waiting = false
+		again := n.asked
+		n.resting, n.asked = again, false
 		n.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), notifyTimeout)
-		defer cancel()
-		_ = call(ctx) // a hint: who missed it finds the message when it next looks
+		if again {
+			n.call(call)
+		}
 	})
 }

@@ -24,3 +24,9 @@ func (noTables) Migrate(context.Context) error { return nil }
 func (noTables) Verify(context.Context) error  { return nil }
 func (noTables) Schema() ([]string, error)     { return nil, nil }
 func (noTables) Close() error                  { return nil }
+
+// Notifier returns what a new notifier does.
+func Notifier(call func(context.Context) error) (notify func()) {
+	n := &notifier{}
+	return func() { n.notify(call) }
+}

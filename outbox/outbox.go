@@ -118,7 +118,7 @@ func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err 
 // Notify has relays look for messages now: those of this process, and on Postgres those of all
 // others. Call it after the commit. It does not wait and does not fail, because nothing depends on
 // it: without it a message is found when the relay next looks, see RelayConfig.PollInterval.
-// Several calls within a few milliseconds are one call of the database.
+// The first call is one of the database at once; further ones within 10 ms are one together.
 func (o *Outbox) Notify() {
 	if o.ready(context.Background()) != nil {
 		return
