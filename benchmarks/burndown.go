@@ -37,7 +37,11 @@ func burnsDown(name string, s side, workers, places, jobs int) Case {
 // measure counts from when the first job has started, so that it does not matter how long a library
 // takes to start.
 func (b *burnDown) measure(time.Duration) (sample, error) {
-	used, overdue := cpu(), time.After(longestBurnDown)
+	server := func() time.Duration { return 0 } // nobody tells
+	if d, ok := b.fleet.(interface{ serverCPU() time.Duration }); ok {
+		server = d.serverCPU
+	}
+	used, usedThere, overdue := cpu(), server(), time.After(longestBurnDown)
 	if err := b.start(); err != nil {
 		return sample{}, err
 	}
@@ -64,6 +68,10 @@ func (b *burnDown) measure(time.Duration) (sample, error) {
 	if n := b.come.n.Load(); n != b.come.want {
 		return sample{}, fmt.Errorf("%d jobs were started, and there were %.0f", n, jobs)
 	}
-	return sample{Value: jobs / time.Since(*b.come.first.Load()).Seconds(), Did: jobs,
-		Extra: map[string]float64{"client CPU µs": (cpu() - used).Seconds() * 1e6 / jobs}}, nil
+	s := sample{Value: jobs / time.Since(*b.come.first.Load()).Seconds(), Did: jobs,
+		Extra: map[string]float64{"client CPU µs": (cpu() - used).Seconds() * 1e6 / jobs}}
+	if there := server() - usedThere; there > 0 {
+		s.Extra["server CPU µs"] = there.Seconds() * 1e6 / jobs
+	}
+	return s, nil
 }

@@ -148,6 +148,14 @@ func (f *durableFleet) done() (int, error) {
 		"ON a.run_id = r.id WHERE r.state = 'succeeded' AND a.outcome = 'ok'")
 }
 
+// serverCPU is that of Postgres.
+func (f *durableFleet) serverCPU() time.Duration {
+	if d, ok := f.runDatabase.(*runsOnPostgres); ok {
+		return d.serverCPU()
+	}
+	return 0
+}
+
 func (f *durableFleet) close() (err error) {
 	f.stop()
 	for range f.running {

@@ -74,12 +74,15 @@ func (l *lab) delivers(name string, s side) Case {
 func (l *lab) delivered() Group {
 	forwarded, queue := l.watermills(), l.watermills()
 	forwarded.forwarder, queue.queue = true, true
+	batches := l.relays()
+	batches.config.BatchSize = 200
 	const ofQueue = watermill + ", queue schema"
 	return Group{
 		Name: fmt.Sprintf("delivery of %d messages that wait", l.backlog()), Unit: "messages/s", Sharing: reopened,
 		Rounds: l.rounds(5), Plot: "delivery",
 		Cases: []Case{
 			l.delivers(ourOutbox, l.relays().fleet),
+			l.delivers(ourOutbox+", batches of 200", batches.fleet),
 			l.delivers(watermill, l.watermills().fleet),
 			l.delivers(ofQueue, queue.fleet),
 			l.delivers(riverBox, l.river(quick)),
