@@ -3,40 +3,36 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
 // A client triggers runs, as long as not too many wait.
 type client struct {
 	number int
-	door   *door
+	door   *nemesis.Door
+	store  *durable.Store
 	log    *torture.Log
 }
 
-func runClients(spec Spec, log *torture.Log) error {
-	ctx, stop := context.WithCancel(context.Background())
+func runClients(spec nemesis.Spec, log *torture.Log) error {
+	ctx, stop := nemesis.UntilTold()
 	defer stop()
-	go func() {
-		bufio.NewScanner(os.Stdin).Scan() // there is but one command
-		stop()
-	}()
 	var all sync.WaitGroup
-	for i, way := range spec.Database {
-		d, err := open(way)
+	for i, way := range spec.Ways {
+		d, err := nemesis.Open(way)
 		if err != nil {
 			return err
 		}
-		defer d.close()
-		c := &client{number: i, door: d, log: log}
+		defer d.Close()
+		c := &client{number: i, door: d, store: storeOf(d), log: log}
 		all.Go(func() {
 			for n := 0; ctx.Err() == nil; {
 				n = c.round(n)
@@ -48,12 +44,20 @@ func runClients(spec Spec, log *torture.Log) error {
 	return nil
 }
 
+// storeOf returns the runs that a door leads to.
+func storeOf(d *nemesis.Door) *durable.Store {
+	if d.Pool != nil {
+		return durable.Postgres(d.Pool)
+	}
+	return durable.SQLite(d.DB)
+}
+
 // round triggers runs of each handler of which few wait. It returns n and how many transactions
 // there were.
 func (c *client) round(n int) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	handlers, err := c.door.store.Handlers(ctx)
+	handlers, err := c.store.Handlers(ctx)
 	if err != nil {
 		return n
 	}
@@ -75,22 +79,26 @@ func (c *client) transaction(w work, key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	outcome := func() string {
-		tx, err := c.door.begin(ctx, (c.number+runs)%2 == 0)
+		tx, err := c.door.Begin(ctx, (c.number+runs)%2 == 0)
 		if err != nil {
 			return torture.RolledBack
 		}
+		of := durable.SQLTx(tx.SQL)
+		if tx.Pgx != nil {
+			of = durable.PgxTx(tx.Pgx)
+		}
 		for i := range runs {
-			if _, err = c.door.store.Trigger(ctx, tx, w.name, []byte("payload"), durable.TriggerOptions{
+			if _, err = c.store.Trigger(ctx, of, w.name, []byte("payload"), durable.TriggerOptions{
 				Key: fmt.Sprintf("%s/%d", key, i), Priority: durable.Priority(rand.IntN(3) - 1),
 				RunIn: rand.N(100 * time.Millisecond)}); err != nil {
 				break
 			}
 		}
 		if err != nil || rollback {
-			tx.rollback(ctx)
+			tx.Rollback(ctx)
 			return torture.RolledBack
 		}
-		if tx.commit(ctx) != nil {
+		if tx.Commit(ctx) != nil {
 			return torture.Unknown
 		}
 		return torture.Committed

@@ -6,11 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"os/signal"
-	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/torture"
@@ -42,73 +38,21 @@ type report struct {
 func (r report) ok() bool { return len(r.Broken) == 0 && len(r.TooWeak) == 0 }
 
 func main() {
-	if text := os.Getenv(nemesis.SpecEnv); text != "" {
-		if err := runRole(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	kinds := flag.String("store", "postgres", "postgres, pgbouncer, sqlite; several with commas, one after the other")
-	length := flag.Duration("for", 4*time.Minute, "how long, all stores together")
-	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the choice of faults")
-	lease := flag.Duration("lease", 3*time.Second, "of the workers; all else is as quick")
-	show := flag.Bool("plan", false, "print what is to be done, and do nothing")
-	keep := flag.String("logs", "", "the `FOLDER` for the logs (default: one that is removed if all was well)")
-	flag.Parse()
-	stores := strings.Split(*kinds, ",")
-	each := *length / time.Duration(len(stores))
-	if *show {
-		for _, kind := range stores {
-			fmt.Println(kind)
-			for _, f := range plan(kind, *seed, each, *lease) {
-				fmt.Println(f)
-			}
-		}
-		return
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	dir, err := folder(*keep)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	}
-	fmt.Fprintf(os.Stderr, "torture: -store %s -for %v -seed %d, logs in %s\n", *kinds, *length, *seed, dir)
-	well := true
-	for _, kind := range stores {
-		r := run(ctx, kind, dir, *seed, each, Timing{*lease})
-		r.demand(each)
-		well = well && r.ok()
-		text, err := json.Marshal(r)
-		if err != nil {
-			panic(err)
-		}
-		fmt.Println(string(text))
-	}
-	if !well {
-		fmt.Fprintf(os.Stderr, "torture: broken, or too weak to tell; the logs are in %s\n", dir)
-		os.Exit(1)
-	}
-	if *keep == "" {
-		_ = os.RemoveAll(dir)
-	}
-}
-
-func folder(keep string) (string, error) {
-	if keep == "" {
-		return os.MkdirTemp("", "tickslot-torture-")
-	}
-	return keep, os.MkdirAll(keep, 0o755)
+	nemesis.Program{Kinds: "postgres, pgbouncer, sqlite", Lease: 3 * time.Second, Role: runRole, Plan: plan,
+		Run: func(ctx context.Context, kind, dir string, seed uint64, length, lease time.Duration) (any, bool) {
+			r := run(ctx, kind, dir, seed, length, Timing{lease})
+			r.demand(length)
+			return r, r.ok()
+		}}.Main()
 }
 
 // runRole runs the role of a child process.
 func runRole(text string) error {
-	var spec Spec
+	var spec nemesis.Spec
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		return err
 	}
-	log, err := torture.OpenLog(spec.Dir, spec.Name, nemesis.Mono)
+	log, err := spec.OpenLog()
 	if err != nil {
 		return err
 	}
@@ -118,7 +62,7 @@ func runRole(text string) error {
 	case "clients":
 		return runClients(spec, log)
 	default:
-		return runWriter(spec)
+		return nemesis.RunWriter(spec)
 	}
 }
 
@@ -136,15 +80,10 @@ func run(ctx context.Context, kind, dir string, seed uint64, length time.Duratio
 			return err
 		}
 		err = t.torment(ctx, plan(kind, seed, length, timing.Lease), length)
-		err = errors.Join(append(t.broken, err, t.end())...)
-		r.FaultKinds = t.faults
-		for _, n := range t.faults {
-			r.Faults += n
-		}
-		for _, m := range t.members {
-			r.Lives += m.lives
-		}
-		lines, unread := torture.ReadLogs(t.dir)
+		err = errors.Join(err, t.end(), t.crew.Broken())
+		r.FaultKinds, r.Faults = t.crew.Faults()
+		r.Lives = t.crew.Lives()
+		lines, unread := torture.ReadLogs(t.crew.Dir)
 		r.Figures = owners.Examine(lines, timing.rules())
 		return errors.Join(err, unread)
 	}()

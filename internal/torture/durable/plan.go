@@ -14,18 +14,6 @@ import (
 // doors are the ways of the clients to the database.
 const doors = 2
 
-// What can be done to a worker, and to each kind of database: first comes what endangers leases
-// most, so that it is done however short the torture is.
-var (
-	hostFaults = []string{"host_kill", "host_kill", "host_stop", "host_stop", "host_drain"}
-
-	databaseFaults = map[string][]string{
-		"postgres":  nemesis.PostgresFaults,
-		"pgbouncer": append([]string{"bouncer_kill", "bouncer_stop"}, nemesis.PostgresFaults...),
-		"sqlite":    {"file_locked", "writer_killed"},
-	}
-)
-
 // hostsOf is how many workers there are. The processes of SQLite share one lock.
 func hostsOf(kind string) int {
 	if kind == "sqlite" {
@@ -43,18 +31,18 @@ func plan(kind string, seed uint64, length, lease time.Duration) []nemesis.Fault
 	}
 	net := kind != "sqlite"
 	for i := range hostsOf(kind) {
-		cards, mean := hostFaults, 2*lease
+		cards, mean := nemesis.HostFaults, 2*lease
 		if net {
-			cards, mean = slices.Concat(hostFaults, nemesis.NetworkFaults), lease*5/3
+			cards, mean = slices.Concat(nemesis.HostFaults, nemesis.NetworkFaults), lease*5/3
 		}
-		track(uint64(i), fmt.Sprint("host-", i), mean, cards, hostFaults[2*(i%2)])
+		track(uint64(i), fmt.Sprint("host-", i), mean, cards, nemesis.HostFaults[2*(i%2)])
 	}
 	if net {
 		for i := range doors {
 			track(100+uint64(i), fmt.Sprint("clients-", i), 3*lease, nemesis.NetworkFaults)
 		}
 	}
-	track(200, "store", 4*lease, databaseFaults[kind], databaseFaults[kind][0])
+	track(200, "store", 4*lease, nemesis.DatabaseFaults[kind], nemesis.DatabaseFaults[kind][0])
 	track(300, "fleet", 13*lease, []string{"fleet_kill"})
 	return nemesis.Plan(seed, length, tracks...)
 }

@@ -6,17 +6,9 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/internal/torture/nemesis"
 	"github.com/tickslot/tickslot/internal/torture/owners"
 )
-
-// A Spec is what a process has to know.
-type Spec struct {
-	Role     string // worker, clients, writer
-	Name     string // of this life: host-3.17
-	Dir      string // where the logs are
-	Database []Way  // clients have several
-	Timing   Timing
-}
 
 // A Timing is how quick a torture is.
 type Timing struct{ Lease time.Duration }
@@ -27,18 +19,9 @@ func (t Timing) Poll() time.Duration { return t.Lease / 3 }
 // Call is how long a call to the database may take.
 func (t Timing) Call() time.Duration { return t.Lease / 3 }
 
-// A Way says how a process gets to the database.
-type Way struct {
-	DSN      string // of Postgres, or the file of SQLite
-	Prepares bool   // statements, which is not possible behind a PgBouncer
-}
-
 const (
 	maxRuns   = 12
 	maxActive = 24
-	// drainTime is how long a worker may take to stop: handlers may ignore the end of their
-	// context.
-	drainTime = 20 * time.Second
 )
 
 // A work is a handler and how many runs of it wait at most.
@@ -85,7 +68,7 @@ var cadences = []cadence{
 func (t Timing) rules() owners.Rules {
 	r := owners.Rules{Limits: map[string]int{}, MaxActive: maxActive, MaxRuns: maxRuns,
 		// The jitter of a poll, two looks of the watch, and a call.
-		Within: time.Duration(float64(t.Poll())*(1+durable.DefaultPollJitter)) + 2*lookEvery + t.Call()/2,
+		Within: time.Duration(float64(t.Poll())*(1+durable.DefaultPollJitter)) + 2*nemesis.LookEvery + t.Call()/2,
 		// A worker that cannot register at first tries again after up to 2.6 s.
 		Recovers: 2 * t.Call(), Begins: 2*t.Call() + 2600*time.Millisecond, TicksWithin: 2*t.Poll() + t.Call()}
 	for _, w := range works {

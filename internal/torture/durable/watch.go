@@ -15,9 +15,6 @@ import (
 	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
-// lookEvery is how often the watch looks into the database, without the library.
-const lookEvery = 100 * time.Millisecond
-
 const (
 	tableOfRuns     = durable.DefaultTableName + "_runs"
 	tableOfAttempts = durable.DefaultTableName + "_attempts"
@@ -25,19 +22,19 @@ const (
 
 // A watch looks into the database, which it reaches by a way that nobody disturbs.
 type watch struct {
-	door    *door
-	bounced *door // through the PgBouncer, which may serve nobody while the server is well; nil: none
+	door    *nemesis.Door
+	bounced *nemesis.Door // through the PgBouncer, which may serve nobody while the server is well; nil: none
 	log     *torture.Log
 
 	expired map[[2]int64]*torture.Line // by run and attempt
 }
 
 // micros is an expression for an instant in microseconds.
-func (d *door) micros(column string) string {
+func (w *watch) micros(column string) string {
 	switch {
-	case d.pool == nil && column == "now":
+	case w.door.Pool == nil && column == "now":
 		return "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
-	case d.pool == nil:
+	case w.door.Pool == nil:
 		return column
 	case column == "now":
 		column = "clock_timestamp()"
@@ -49,34 +46,16 @@ func (d *door) micros(column string) string {
 func (w *watch) run(ctx context.Context, all *sync.WaitGroup) {
 	w.expired = map[[2]int64]*torture.Line{}
 	if w.bounced != nil {
-		all.Go(func() { each(ctx, w.lookThrough) })
+		all.Go(func() {
+			nemesis.Each(ctx, func(ctx context.Context) { nemesis.LookThrough(ctx, w.bounced, w.log) })
+		})
 	}
 	all.Go(func() {
-		each(ctx, w.look)
+		nemesis.Each(ctx, w.look)
 		for _, l := range w.expired { // still there
 			w.log.Write(*l)
 		}
 	})
-}
-
-func each(ctx context.Context, look func(context.Context)) {
-	for ctx.Err() == nil {
-		look(ctx)
-		select {
-		case <-ctx.Done():
-		case <-time.After(lookEvery):
-		}
-	}
-}
-
-// lookThrough looks whether the PgBouncer has a connection to the server.
-func (w *watch) lookThrough(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	l := torture.Line{Kind: torture.Looked, First: nemesis.Mono()}
-	_, err := w.bounced.pool.Exec(ctx, "SELECT 1")
-	l.Last, l.Failed = nemesis.Mono(), err != nil
-	w.log.Write(l)
 }
 
 // look reads what is running, and whose leases have ended.
@@ -85,8 +64,8 @@ func (w *watch) look(ctx context.Context) {
 	defer cancel()
 	l := torture.Line{Kind: torture.Looked, First: nemesis.Mono(), Running: map[string]int{}}
 	seen := map[[2]int64]bool{}
-	rows, err := w.door.db.QueryContext(ctx, "SELECT id, attempt, handler, "+w.door.micros("lease_until")+" - "+
-		w.door.micros("now")+" FROM "+tableOfRuns+" WHERE state = 'running'")
+	rows, err := w.door.DB.QueryContext(ctx, "SELECT id, attempt, handler, "+w.micros("lease_until")+" - "+
+		w.micros("now")+" FROM "+tableOfRuns+" WHERE state = 'running'")
 	if err == nil {
 		for rows.Next() && err == nil {
 			var id, attempt, left int64
@@ -122,8 +101,8 @@ func (w *watch) look(ctx context.Context) {
 
 // ticks writes down what the database has counted of the ticks.
 func (w *watch) ticks(ctx context.Context) error {
-	rows, err := w.door.db.QueryContext(ctx, "SELECT name, ticks_queued, ticks_coalesced + ticks_skipped + "+
-		"ticks_paused, "+w.door.micros("next_due_at")+", "+w.door.micros("now")+" FROM "+durable.DefaultTableName+
+	rows, err := w.door.DB.QueryContext(ctx, "SELECT name, ticks_queued, ticks_coalesced + ticks_skipped + "+
+		"ticks_paused, "+w.micros("next_due_at")+", "+w.micros("now")+" FROM "+durable.DefaultTableName+
 		"_schedules WHERE next_due_at IS NOT NULL")
 	if err != nil {
 		return err
@@ -153,7 +132,7 @@ func (w *watch) ticks(ctx context.Context) error {
 func (w *watch) registered() error {
 	return testkit.Poll(30*time.Second, "the schedules have ticks", func(ctx context.Context) error {
 		var n int
-		err := w.door.db.QueryRowContext(ctx, "SELECT count(*) FROM "+durable.DefaultTableName+
+		err := w.door.DB.QueryRowContext(ctx, "SELECT count(*) FROM "+durable.DefaultTableName+
 			"_schedules WHERE next_due_at IS NOT NULL").Scan(&n)
 		if err == nil && n < len(cadences) {
 			err = fmt.Errorf("%d of %d", n, len(cadences))
@@ -169,7 +148,7 @@ func (w *watch) registered() error {
 func (w *watch) finished(limit time.Duration) error {
 	return testkit.Poll(limit, "all runs have ended", func(ctx context.Context) error {
 		var n int
-		err := w.door.db.QueryRowContext(ctx, "SELECT count(*) FROM "+tableOfRuns+
+		err := w.door.DB.QueryRowContext(ctx, "SELECT count(*) FROM "+tableOfRuns+
 			" WHERE state IN ('queued', 'running')").Scan(&n)
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d are left", n)
@@ -180,8 +159,8 @@ func (w *watch) finished(limit time.Duration) error {
 
 // rows writes down all that the database has in the end.
 func (w *watch) rows(ctx context.Context) error {
-	rows, err := w.door.db.QueryContext(ctx, "SELECT id, handler, coalesce(schedule, ''), coalesce("+
-		w.door.micros("due_at")+", 0), state, attempt, coalesce(key, '') FROM "+tableOfRuns)
+	rows, err := w.door.DB.QueryContext(ctx, "SELECT id, handler, coalesce(schedule, ''), coalesce("+
+		w.micros("due_at")+", 0), state, attempt, coalesce(key, '') FROM "+tableOfRuns)
 	if err != nil {
 		return err
 	}
@@ -193,7 +172,7 @@ func (w *watch) rows(ctx context.Context) error {
 		}
 		w.log.Write(torture.Line{Kind: torture.Row, Work: &r})
 	}
-	tried, err := w.door.db.QueryContext(ctx, "SELECT run_id, attempt, worker, outcome FROM "+tableOfAttempts)
+	tried, err := w.door.DB.QueryContext(ctx, "SELECT run_id, attempt, worker, outcome FROM "+tableOfAttempts)
 	if err != nil {
 		return errors.Join(err, rows.Err())
 	}

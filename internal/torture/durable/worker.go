@@ -3,12 +3,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"time"
 
@@ -31,30 +29,27 @@ const (
 )
 
 // runWorker is a worker until it is told to drain.
-func runWorker(spec Spec, log *torture.Log) error {
-	d, err := open(spec.Database[0])
+func runWorker(spec nemesis.Spec, log *torture.Log) error {
+	d, err := nemesis.Open(spec.Ways[0])
 	if err != nil {
 		return err
 	}
-	defer d.close()
-	w := durable.NewWorker(d.store, durable.Config{Name: spec.Name, MaxRuns: maxRuns, MaxActive: maxActive,
-		Lease: spec.Timing.Lease, PollInterval: spec.Timing.Poll(), CallTimeout: spec.Timing.Call(),
+	defer d.Close()
+	timing := Timing{spec.Lease}
+	w := durable.NewWorker(storeOf(d), durable.Config{Name: spec.Name, MaxRuns: maxRuns, MaxActive: maxActive,
+		Lease: timing.Lease, PollInterval: timing.Poll(), CallTimeout: timing.Call(),
 		DrainTimeout:  time.Second,
 		SweepInterval: 5 * time.Second, Logger: slog.New(slog.DiscardHandler), Hooks: hooks(log)})
 	for _, each := range works {
 		w.Handle(each.name, func(ctx context.Context, r *durable.Run) error {
-			return handle(ctx, r, log, spec.Timing.Lease)
+			return handle(ctx, r, log, timing.Lease)
 		}, each.options)
 	}
 	for _, c := range cadences {
 		w.Schedule(c.name, "ticking", schedule.Every(c.period), durable.ScheduleOptions{CatchUp: c.catchUp})
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := nemesis.UntilTold()
 	defer stop()
-	go func() { // stays until the process ends
-		bufio.NewScanner(os.Stdin).Scan() // there is but one command
-		stop()
-	}()
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	for tick := time.NewTicker(statusEvery); ; {

@@ -2,6 +2,7 @@ package nemesis
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/servertest"
@@ -44,6 +45,34 @@ func Postgres(s *sqltest.Server, f Fault, table, rows string) error {
 		return err
 	default:
 		return f.Unknown()
+	}
+}
+
+// MariaDBFaults are what MariaDB does.
+var MariaDBFaults = PostgresFaults
+
+// MariaDB is Postgres for a server of MariaDB.
+func MariaDB(s *sqltest.Server, f Fault, database, table, rows string) error {
+	switch f.Kind {
+	case "store_connections_killed":
+		ids, err := s.Exec("", "SELECT id FROM information_schema.processlist WHERE db = '"+database+"'")
+		if err != nil {
+			return err
+		}
+		for _, id := range strings.Fields(ids) {
+			_, _ = s.Exec("", "KILL "+id) // it may have ended
+		}
+		return nil
+	case "store_table_locked":
+		_, err := s.Exec(database, fmt.Sprintf("LOCK TABLES %s WRITE; SELECT SLEEP(%f); UNLOCK TABLES", table,
+			f.For.Seconds()))
+		return err
+	case "store_rows_locked": // a client forgot to commit
+		_, err := s.Exec(database, fmt.Sprintf("BEGIN; SELECT 1 FROM %s WHERE %s ORDER BY RAND() LIMIT 3 FOR UPDATE; "+
+			"SELECT SLEEP(%f); COMMIT", table, rows, f.For.Seconds()))
+		return err
+	default:
+		return Postgres(s, f, table, rows)
 	}
 }
 
