@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/torture"
@@ -69,8 +68,7 @@ type key struct {
 	attempt int
 }
 
-// A span is a stretch of time.
-type span struct{ first, last int64 }
+type span = torture.Span
 
 // An attempt is what handlers have written down about one.
 type attempt struct {
@@ -134,7 +132,7 @@ func (e *examiner) read() {
 			a.starts++
 			e.Attempts++
 		case torture.Seen:
-			a.valid = append(a.valid, span{l.First, max(l.Last, l.First+1)})
+			a.valid = append(a.valid, span{First: l.First, Last: max(l.Last, l.First+1)})
 		case torture.Returned:
 			a.outcomes = append(a.outcomes, l.Work.Outcome)
 		case torture.Untold:
@@ -346,7 +344,7 @@ func (e *examiner) owners() {
 	}
 	for id, all := range byRun {
 		slices.SortFunc(all, func(a, b stretch) int {
-			return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.attempt, b.attempt))
+			return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.attempt, b.attempt))
 		})
 		latest, blamed := all[0], map[int]bool{} // an attempt once
 		for _, s := range all[1:] {
@@ -356,13 +354,13 @@ func (e *examiner) owners() {
 				blamed[s.attempt] = true
 				e.DoubleOwners++
 				e.example("run %d: attempt %d was valid after attempt %d", id, s.attempt, latest.attempt)
-			case s.attempt > latest.attempt && s.first < latest.last:
+			case s.attempt > latest.attempt && s.First < latest.Last:
 				blamed[s.attempt], blamed[latest.attempt] = true, true
 				e.DoubleOwners++
 				e.example("run %d: attempts %d and %d were valid at once, for %v", id, latest.attempt, s.attempt,
-					time.Duration(min(s.last, latest.last)-s.first))
+					time.Duration(min(s.Last, latest.Last)-s.First))
 			}
-			if s.attempt > latest.attempt || s.attempt == latest.attempt && s.last > latest.last {
+			if s.attempt > latest.attempt || s.attempt == latest.attempt && s.Last > latest.Last {
 				latest = s
 			}
 		}
@@ -418,7 +416,7 @@ func (e *examiner) places() {
 		case torture.Returned:
 			o := open{l.Host, key{l.Work.ID, l.Work.Attempt}}
 			if from, ok := began[o]; ok {
-				at[l.Host] = append(at[l.Host], span{from, l.At})
+				at[l.Host] = append(at[l.Host], span{First: from, Last: l.At})
 				delete(began, o)
 			}
 		}
@@ -428,7 +426,7 @@ func (e *examiner) places() {
 		if !ok {
 			until = 1<<63 - 1
 		}
-		at[o.host] = append(at[o.host], span{from, until})
+		at[o.host] = append(at[o.host], span{First: from, Last: until})
 	}
 	for _, host := range slices.Sorted(maps.Keys(at)) {
 		e.OverWorker += e.over(at[host], e.rules.MaxRuns, host)
@@ -443,7 +441,7 @@ func (e *examiner) over(all []span, limit int, what string) (n int) {
 	}
 	edges := make([]edge, 0, 2*len(all))
 	for _, s := range all {
-		edges = append(edges, edge{s.first, +1}, edge{s.last, -1})
+		edges = append(edges, edge{s.First, +1}, edge{s.Last, -1})
 	}
 	// Ends before beginnings: two stretches that touch at one instant do not overlap.
 	slices.SortFunc(edges, func(a, b edge) int {
@@ -458,6 +456,3 @@ func (e *examiner) over(all []span, limit int, what string) (n int) {
 	}
 	return n
 }
-
-// life returns the part of a host's name that all its lives share.
-func life(host string) string { name, _, _ := strings.Cut(host, "."); return name }

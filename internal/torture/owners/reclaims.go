@@ -1,22 +1,17 @@
 package owners
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/torture"
 )
 
-// maxStatusGap is the longest gap between two status lines of a worker that was not stopped: they
-// come every 100 ms.
-const maxStatusGap = 300 * int64(time.Millisecond)
-
 // reclaims looks how long runs stayed with workers whose leases had ended. Somebody is to blame if
 // a worker was well for so long meanwhile: it was not stopped, nothing was done to it or its way to
 // the database, and the database was well, too.
 func (e *examiner) reclaims() {
-	well := e.well()
+	well := torture.Well(e.lines, torture.Wellness{Recovers: e.rules.Recovers, Begins: e.rules.Begins,
+		OfAll: func(target string) bool { return target == "store" || target == "fleet" }})
 	for _, l := range e.lines {
 		if l.Kind != torture.Expired {
 			continue
@@ -24,7 +19,7 @@ func (e *examiner) reclaims() {
 		longest := int64(0)
 		for _, times := range well {
 			for _, s := range times {
-				longest = max(longest, min(s.last, l.Last)-max(s.first, l.First))
+				longest = max(longest, min(s.Last, l.Last)-max(s.First, l.First))
 			}
 		}
 		if longest <= 0 {
@@ -39,66 +34,4 @@ func (e *examiner) reclaims() {
 				time.Duration(longest))
 		}
 	}
-}
-
-// well returns when each worker was well.
-func (e *examiner) well() map[string][]span {
-	awake := map[string][]span{}
-	ill := map[string][]span{}
-	var storeIll []span
-	recovers := int64(e.rules.Recovers)
-	for _, l := range e.lines {
-		switch l.Kind {
-		case torture.Status:
-			all := awake[l.Host]
-			if n := len(all); n > 0 && l.At-all[n-1].last <= maxStatusGap {
-				all[n-1].last = l.At
-			} else { // it is new, or was stopped
-				awake[l.Host] = append(all, span{l.At, l.At})
-			}
-		case torture.Fault:
-			s := span{l.First, l.Last + recovers}
-			if l.Target == "store" || l.Target == "fleet" {
-				storeIll = append(storeIll, s)
-			} else {
-				ill[l.Target] = append(ill[l.Target], s)
-			}
-		case torture.Looked:
-			if l.Failed || l.Last-l.First > maxStatusGap {
-				storeIll = append(storeIll, span{l.First, l.Last + recovers})
-			}
-		}
-	}
-	well := map[string][]span{}
-	for host, all := range awake {
-		for i, s := range all {
-			s.first += recovers
-			if i == 0 {
-				s.first = max(s.first, all[0].first+int64(e.rules.Begins))
-			}
-			well[host] = append(well[host], without(s, slices.Concat(ill[life(host)], storeIll))...)
-		}
-	}
-	return well
-}
-
-// without returns what is left of a stretch.
-func without(s span, out []span) (left []span) {
-	slices.SortFunc(out, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	for _, o := range out {
-		if o.last <= s.first {
-			continue
-		}
-		if o.first >= s.last {
-			break
-		}
-		if o.first > s.first {
-			left = append(left, span{s.first, o.first})
-		}
-		s.first = o.last
-	}
-	if s.first < s.last {
-		left = append(left, s)
-	}
-	return left
 }
