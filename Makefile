@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test test-long short bench bench-durable bench-outbox bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable cluster-proof model mutants simulate scale secrets quickstart lint examples ci
+.PHONY: help test test-long short bench bench-durable bench-outbox bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable torture-outbox cluster-proof model mutants simulate scale secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,10 @@ torture-mixed: ## torture a fleet of which every second host runs an earlier com
 torture-durable: ## torture durable runs on Postgres, behind PgBouncer, and on SQLite: twelve minutes (DURABLE=3m for less)
 	@sh scripts/servers.sh
 	go run -tags sqlite ./internal/torture/durable -store postgres,pgbouncer,sqlite -for $${DURABLE:-12m} $${SEED:+-seed $$SEED}
+
+torture-outbox: ## torture outboxes on Postgres, behind PgBouncer, on MariaDB and SQLite: fourteen minutes (OUTBOX=4m for less)
+	@sh scripts/servers.sh
+	go run -tags sqlite ./internal/torture/outbox -store postgres,pgbouncer,mariadb,sqlite -for $${OUTBOX:-12m} $${SEED:+-seed $$SEED}
 
 cluster-proof: ## 10,000 leases of one process on a Redis Cluster, of which a node hangs for half a minute: none is lost on the others
 	@sh scripts/servers.sh

@@ -55,6 +55,9 @@ type Line struct {
 	Work    *Work          `json:"work,omitempty"`
 	Running map[string]int `json:"running,omitempty"`
 	Failed  bool           `json:"failed,omitempty"`
+
+	// Of an outbox.
+	Message *Message `json:"message,omitempty"`
 }
 
 // The kinds of lines.

@@ -99,7 +99,7 @@ func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length 
 
 // end shuts down all workers, and writes down what the database has.
 func (t *tormentor) end() error {
-	t.crew.End()
+	t.crew.End("worker")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return t.watch.rows(ctx)

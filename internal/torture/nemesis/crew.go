@@ -319,10 +319,13 @@ func (c *Crew) killFleet(after time.Duration) error {
 // EndClients has the clients stop.
 func (c *Crew) EndClients() { c.Fail(c.clients.End(drainTime)) }
 
-// End has all members stop.
-func (c *Crew) End() {
+// End has the members of a role stop.
+func (c *Crew) End(role string) {
 	var all sync.WaitGroup
 	for _, m := range c.Members {
+		if m.role != role {
+			continue
+		}
 		all.Go(func() {
 			c.Fail(m.proc.End(drainTime))
 			c.logDead(m)

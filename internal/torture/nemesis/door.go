@@ -101,6 +101,16 @@ func (t Tx) Exec(ctx context.Context, query string) (int64, error) {
 	return result.RowsAffected()
 }
 
+// Int returns the one number that a query returns.
+func (t Tx) Int(ctx context.Context, query string) (n int64, err error) {
+	if t.Pgx != nil {
+		err = t.Pgx.QueryRow(ctx, query).Scan(&n)
+	} else {
+		err = t.SQL.QueryRowContext(ctx, query).Scan(&n)
+	}
+	return n, err
+}
+
 // Commit commits it.
 func (t Tx) Commit(ctx context.Context) error {
 	if t.Pgx != nil {

@@ -1,0 +1,5 @@
+//go:build linux && sqlite
+
+package main
+
+import _ "modernc.org/sqlite" // behind a tag, because it takes a minute to compile
