@@ -76,7 +76,8 @@ func NewCrew(o CrewOptions) (c *Crew, err error) {
 		o.Complete = func(s Spec) any { return s }
 	}
 	c = &Crew{CrewOptions: o, faults: map[string]int{}}
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+	// The logs of an earlier torture would be taken for ours.
+	if err := os.Mkdir(o.Dir, 0o755); err != nil {
 		return nil, err
 	}
 	if c.Log, err = torture.OpenLog(o.Dir, "tormentor", Mono); err != nil {
