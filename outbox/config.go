@@ -43,6 +43,12 @@ const (
 	mostBatch      = 1_000
 	mostDeliveries = 1_000
 	shortestPoll   = 10 * time.Millisecond
+
+	// A lease is renewed every third of it, and a call to its store may take so long.
+	shortestTTL = 3 * dlock.DefaultStoreTimeout
+	// Those of package leader.
+	shortestRetry = 10 * time.Millisecond
+	longestRetry  = time.Hour
 )
 
 // RelayConfig is what a relay does. The zero value delivers nothing: it has no sink.
@@ -69,10 +75,11 @@ type RelayConfig struct {
 	Shards int
 
 	// TTL is how long the shards of a host that died stay its own. It is renewed every third of it.
-	// Default 15 s.
+	// At least 3 s. Default 15 s.
 	TTL time.Duration
 
-	// RetryInterval is how often a host that does not lead a shard tries to. Default 1 s.
+	// RetryInterval is how often a host that does not lead a shard tries to. 10 ms to 1 h. Default
+	// 1 s.
 	RetryInterval time.Duration
 
 	// Retry says how often and when a message is delivered again.
@@ -262,6 +269,13 @@ func (c RelayConfig) check() error {
 		fault("Retry", "FirstWait %v, MaxWait %v: use 0 < FirstWait <= MaxWait <= %v", w.FirstWait, w.MaxWait,
 			longestWait)
 	}
+	within := func(field string, d, least, most time.Duration) {
+		if d < least || d > most {
+			fault(field, "%v: use %v to %v", d, least, most)
+		}
+	}
+	within("TTL", c.TTL, shortestTTL, dlock.MaxTTL)
+	within("RetryInterval", c.RetryInterval, shortestRetry, longestRetry)
 	positive("DeliverTimeout", c.DeliverTimeout)
 	positive("CallTimeout", c.CallTimeout)
 	positive("SweepInterval", c.SweepInterval)

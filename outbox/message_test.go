@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tickslot/tickslot/outbox"
 )
@@ -148,6 +149,8 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		"Retry.MaxAttempts": {DefaultSink: sink, Retry: outbox.Retry{MaxAttempts: -1}},
 		"Retry":             {DefaultSink: sink, Retry: outbox.Retry{FirstWait: 2, MaxWait: 1}},
 		"InboxRetention":    {DefaultSink: sink, Retry: outbox.Retry{MaxAttempts: 1000, MaxWait: 24 * 3600e9}},
+		"TTL":               {DefaultSink: sink, TTL: 2999 * time.Millisecond},
+		"RetryInterval":     {DefaultSink: sink, RetryInterval: time.Millisecond},
 		"PollInterval":      {DefaultSink: sink, PollInterval: 1},
 		"Name":              {DefaultSink: sink, Name: strings.Repeat("x", 201)},
 	} {
