@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // done.
 func tortured(t *testing.T, kind string, length time.Duration) {
 	t.Helper()
-	r := run(t.Context(), kind, t.TempDir(), uint64(time.Now().UnixNano()), length, Timing{1500 * time.Millisecond})
+	r := run(t.Context(), kind, t.TempDir(), uint64(time.Now().UnixNano()), length, Timing{3 * time.Second})
 	t.Logf("%+v", r)
 	if len(r.Broken) > 0 || r.Messages == 0 || r.Faults == 0 {
 		t.Errorf("%s: %v; %d messages, %d faults; %q", kind, r.Broken, r.Messages, r.Faults, r.Examples)
