@@ -117,6 +117,7 @@ var rules = []rule{
 	{"outbox/internal/sqlstore", []string{"dlock", "internal/sqlkit", "internal/sqlmigrate", "outbox/internal/store",
 		"github.com/jackc/pgx/"},
 		"it knows no relay; its user brings the driver, and it has pgx for LISTEN only, which database/sql has not"},
+	{"outbox/internal/crash", nil, "all of it is tests"},
 	{"outbox/internal/store", nil, "it is the seam: a database implements it without knowing a relay, and a relay " +
 		"calls it without knowing a database"},
 	{"outbox/internal/storetest", []string{"outbox/internal/store", "internal/testkit"},

@@ -10,7 +10,7 @@
 set -eu
 which=$1
 shift
-stores='/dlock/(sqllock|redislock|nativelock|redlock)(/|$)|/cluster/(sqlregistry|redisregistry)$|/durable/internal/(postgres|sqlite)$|/outbox/internal/sqlstore$|/internal/(acceptance|registrycost|sqlmigrate|sqltest|redistest|servertest)$'
+stores='/dlock/(sqllock|redislock|nativelock|redlock)(/|$)|/cluster/(sqlregistry|redisregistry)$|/durable/internal/(postgres|sqlite)$|/outbox/internal/(crash|sqlstore)$|/internal/(acceptance|registrycost|sqlmigrate|sqltest|redistest|servertest)$'
 others='/tickslot$|/schedule$|/internal/torture/(durable|outbox)$'
 case $which in
 stores) printf '%s\n' "$@" | grep -E "$stores" ;;

@@ -1,0 +1,165 @@
+//go:build unix
+
+package crash
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/httpsink"
+)
+
+// childEnv makes the test binary a child process. It has an order as JSON.
+const childEnv = "TICKSLOT_TEST_OUTBOX_CHILD"
+
+// A job is what a child does: one role until its end, or until it is killed.
+type job struct {
+	Role  string // "producer", "relay" or "receiver"
+	Place place
+	At    string // the statement at which it is killed; "": none
+	After bool
+
+	First, Orders int    // of a producer
+	URL           string // of a relay: the receiver
+	Shards        int
+}
+
+func init() {
+	text := os.Getenv(childEnv)
+	if text == "" {
+		return
+	}
+	var j job
+	err := json.Unmarshal([]byte(text), &j)
+	if err == nil {
+		err = j.do()
+	}
+	if err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func (j job) do() error {
+	a, err := j.Place.open(&killer{at: j.At, after: j.After, seen: map[string]bool{}})
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	switch j.Role {
+	case "producer":
+		for n := j.First; n < j.First+j.Orders; n++ {
+			if err := a.order(context.Background(), n); err != nil {
+				return err
+			}
+			fmt.Println("ordered", n)
+		}
+		return a.order(context.Background(), j.First) // again, as if it had not heard of the commit
+	case "relay":
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(lifetime, cancel)
+		return a.relay(j.URL, j.Shards).Run(ctx)
+	default:
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		fmt.Println("listens", l.Addr())
+		go func() { _ = http.Serve(l, a) }()
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return nil
+	}
+}
+
+const (
+	ttl = 3 * time.Second
+	// lifetime is how long a relay runs that is not killed: it renews its locks after a third of ttl.
+	lifetime = ttl / 2
+	// sweeps is how often messages that were dispatched are deleted.
+	sweeps = 50 * time.Millisecond
+)
+
+// relay returns a relay that delivers to a receiver.
+func (a *app) relay(url string, shards int) *outbox.Relay {
+	return outbox.NewRelay(a.box, outbox.RelayConfig{DefaultSink: httpsink.New(url, httpsink.Options{}), TTL: ttl,
+		Shards: shards, RetryInterval: 50 * time.Millisecond, PollInterval: 50 * time.Millisecond,
+		Retry: outbox.Retry{MaxAttempts: 1000, FirstWait: 10 * time.Millisecond,
+			MaxWait: 50 * time.Millisecond},
+		SweepInterval: sweeps, Retention: outbox.Retention{Dispatched: time.Millisecond},
+		Logger: slog.New(slog.DiscardHandler)})
+}
+
+// ServeHTTP is the receiver. Some messages it takes twice, as if the relay had not heard of the
+// first time.
+func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	n, err := strconv.Atoi(string(body))
+	if err != nil {
+		http.Error(w, "no number", http.StatusBadRequest)
+		return
+	}
+	id, err := outbox.ParseID(r.Header.Get(httpsink.HeaderID))
+	for range 1 + n%2 {
+		if err == nil {
+			err = a.receive(context.Background(), id, n)
+		}
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// A process is a child as its parent sees it.
+type process struct {
+	*exec.Cmd
+	in    io.WriteCloser
+	lines *bufio.Scanner
+	ctx   context.Context // it has not ended
+	ended func()
+}
+
+// start starts a child that ends with the test.
+func (j job) start(t testing.TB) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.Command(exe)}
+	p.ctx, p.ended = context.WithCancel(t.Context())
+	p.Env = append(os.Environ(), childEnv+"="+string(text))
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.lines = bufio.NewScanner(out)
+	p.lines.Buffer(nil, 1<<20)
+	if p.in, err = p.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	})
+	return p
+}

@@ -1,0 +1,204 @@
+//go:build unix
+
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+// A lane is a place of its own, in which one process after the other is killed. The roles that are
+// not killed this process has.
+type lane struct {
+	t *testing.T
+	*matrix
+	app      *app
+	receiver *httptest.Server
+	next     int   // order
+	ordered  []int // a producer has heard that they were committed
+	children int
+
+	delivering sync.WaitGroup // to a receiver that is a child
+	undone     error          // what that could not do
+}
+
+func newLane(t *testing.T, m *matrix, p place) *lane {
+	t.Helper()
+	a, err := p.open(&killer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.close)
+	if err := a.setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l := &lane{t: t, matrix: m, app: a, receiver: httptest.NewServer(a)}
+	t.Cleanup(l.receiver.Close)
+	return l
+}
+
+// run runs a child that is to be killed, or that tells of its statements if at is "". It reports
+// whether it was killed.
+func (l *lane) run(role, at string, after bool) (killed bool, err error) {
+	j := job{Role: role, Place: l.app.place, At: at, After: after, First: l.next, Orders: 5, URL: l.receiver.URL,
+		Shards: 1 + l.children%2} // 5, so that the first one is not always one that is withdrawn
+	l.children++
+	if role != "producer" {
+		if err := l.order(4); err != nil {
+			return false, err
+		}
+	}
+	p := j.start(l.t)
+	patience := time.AfterFunc(2*testkit.Patience, func() { _ = p.Process.Kill() })
+	for p.lines.Scan() {
+		if err := l.hears(j, p, p.lines.Text()); err != nil {
+			return false, err
+		}
+	}
+	inTime := patience.Stop()
+	p.ended()
+	l.delivering.Wait()
+	err = p.Wait()
+	switch {
+	case l.undone != nil:
+		return false, l.undone
+	case !inTime:
+		return false, fmt.Errorf("a %s has not ended", role)
+	case err == nil:
+		return false, nil
+	case !strings.Contains(err.Error(), "killed"):
+		return false, fmt.Errorf("a %s: %w", role, err)
+	}
+	return true, l.expire()
+}
+
+// expire has the locks expire that a killed relay has left, as if the others had waited for them.
+func (l *lane) expire() error {
+	_, err := l.app.db.Exec("UPDATE tickslot_outbox_locks SET expires_at = renewed_at WHERE expires_at > renewed_at")
+	return err
+}
+
+// hears takes a line of a child. The last one may have been cut off.
+func (l *lane) hears(j job, p *process, line string) error {
+	word, rest, _ := strings.Cut(line, " ")
+	switch word {
+	case "statement":
+		if id, text, ok := strings.Cut(rest, " "); ok {
+			l.found(j.Role, id, text, j.At != "")
+		}
+	case "ordered":
+		var n int
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			return err
+		}
+		l.next = n + 1
+		l.ordered = append(l.ordered, n)
+	case "listens":
+		l.delivering.Go(func() {
+			l.undone = l.deliver(p.ctx, "http://"+rest)
+			_ = p.in.Close() // it ends, if it was not killed
+		})
+	default:
+		return fmt.Errorf("a %s says %q", j.Role, line)
+	}
+	return nil
+}
+
+// order makes orders.
+func (l *lane) order(n int) error {
+	for range n {
+		if err := l.app.order(context.Background(), l.next); err != nil {
+			return err
+		}
+		l.ordered = append(l.ordered, l.next)
+		l.next++
+	}
+	l.app.box.Notify()
+	return nil
+}
+
+// deliver delivers until every order has its effect, or ctx ends.
+func (l *lane) deliver(ctx context.Context, url string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- l.app.relay(url, 0).Run(ctx) }()
+	err := testkit.Poll(testkit.Patience, "every order has its effect", func() error {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return l.app.settled()
+	})
+	cancel()
+	return errors.Join(err, <-ended)
+}
+
+// settled returns an error while messages are on their way.
+func (a *app) settled() error {
+	var pending, missing int
+	err := a.db.QueryRow("SELECT (SELECT count(*) FROM tickslot_outbox WHERE state = 'pending'), (SELECT count(*) "+
+		"FROM orders WHERE NOT EXISTS (SELECT 1 FROM effects WHERE effects.n = orders.n))").Scan(&pending, &missing)
+	if err == nil && pending+missing > 0 {
+		err = fmt.Errorf("%d messages are pending, %d orders have no effect", pending, missing)
+	}
+	return err
+}
+
+// A verdict is what the database shows in the end.
+type verdict struct{ orders, lost, doubled, disordered, withdrawn int }
+
+// verdict delivers what is left, and looks.
+func (l *lane) verdict() (v verdict, err error) {
+	if err := l.order(1); err != nil { // also the one of which the last producer has not heard
+		return v, err
+	}
+	err = l.deliver(context.Background(), l.receiver.URL)
+	orders := map[int]int{} // and their effects
+	all := func(text string, row func(n, k int)) {
+		rows, e := l.app.db.Query(text)
+		if e != nil {
+			err = errors.Join(err, e)
+			return
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var n, k int
+			err = errors.Join(err, rows.Scan(&n, &k))
+			row(n, k)
+		}
+		err = errors.Join(err, rows.Err())
+	}
+	all("SELECT n, k FROM orders", func(n, _ int) { orders[n] = 0 })
+	last := map[int]int{}
+	all("SELECT n, k FROM effects ORDER BY at", func(n, k int) {
+		if _, ok := orders[n]; !ok {
+			v.withdrawn++
+		}
+		if orders[n]++; orders[n] > 1 {
+			v.doubled++
+		} else if n < last[k] {
+			v.disordered++
+		}
+		last[k] = max(n, last[k])
+	})
+	for _, effects := range orders {
+		v.orders++
+		if effects == 0 {
+			v.lost++
+		}
+	}
+	for _, n := range l.ordered {
+		if _, ok := orders[n]; ok == isWithdrawn(n) {
+			err = errors.Join(err, fmt.Errorf("order %d is there: %t", n, ok))
+		}
+	}
+	return v, err
+}
