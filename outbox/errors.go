@@ -22,7 +22,8 @@ var (
 	// ErrNoMessage is matched by the error for a message that does not exist, or does not any more.
 	ErrNoMessage = errors.New("outbox: there is no such message")
 
-	errNoDatabase = errors.New("outbox: there is no database: use outbox.New with outbox.Postgres, MySQL or SQLite")
+	errNoDatabase = errors.New("outbox: there is no database: use outbox.New with outbox.Postgres, MySQL, " +
+		"SQLite or SQLServer")
 	errNilContext = errors.New("outbox: the context is nil: use context.Background()")
 	errNoTx       = errors.New("outbox: there is no transaction: a message is appended in the one that changes the " +
 		"state it belongs to; see outbox.PgxTx and outbox.SQLTx")

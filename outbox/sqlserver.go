@@ -1,0 +1,27 @@
+package outbox
+
+import (
+	"database/sql"
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
+)
+
+// SQLServer returns a database on Microsoft SQL Server 2017 or newer, with any driver for
+// database/sql that numbers its parameters @p1, @p2 and so on, as microsoft/go-mssqldb does. It
+// does not call the server.
+//
+// It is EXPERIMENTAL: it has not been run against a server. Its statements, and those of its locks
+// (see sqllock.SQLServer), follow the documentation, and only their texts are tested. Run your own
+// tests on it before you rely on it, and tell us. It may change or be removed in any release.
+//
+// Relays use db, so give the sinks a pool of their own, or allow db more connections than sinks use
+// at once: otherwise a relay cannot write what it has delivered.
+//
+// Processes cannot wake each other: what another one has appended is found within
+// RelayConfig.PollInterval.
+func SQLServer(db *sql.DB, opts ...Options) Database {
+	o := oneOf(opts)
+	s, err := sqlstore.SQLServer(db, sqlstore.Options(o))
+	return newDatabase(s, err, o, func(l sqllock.Options) locks { return sqllock.SQLServer(db, l) })
+}

@@ -1,0 +1,115 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// A noted driver takes note of the statements, and refuses all but an INSERT. What the statements
+// are is tested beside them, without a server.
+type noted struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (n *noted) note(text string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.texts = append(n.texts, text)
+	return nil
+}
+
+func (n *noted) Driver() driver.Driver                        { return nil }
+func (n *noted) Connect(context.Context) (driver.Conn, error) { return notedConn{n}, nil }
+
+type notedConn struct{ *noted }
+
+func (c notedConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("not prepared") }
+func (c notedConn) Begin() (driver.Tx, error)           { return c, nil }
+func (c notedConn) Commit() error                       { return nil }
+func (c notedConn) Rollback() error                     { return nil }
+func (c notedConn) Close() error                        { return nil }
+
+func (c notedConn) ExecContext(_ context.Context, text string, _ []driver.NamedValue) (driver.Result, error) {
+	return driver.RowsAffected(1), c.note(text)
+}
+
+func (c notedConn) QueryContext(_ context.Context, text string, _ []driver.NamedValue) (driver.Rows, error) {
+	return nil, errors.Join(c.note(text), noObject{})
+}
+
+// noObject is what go-mssqldb returns when there is no such table.
+type noObject struct{}
+
+func (noObject) Error() string         { return "mssql: Invalid object name" }
+func (noObject) SQLErrorNumber() int32 { return 208 }
+
+// Switching to SQL Server is one constructor, which brings the tables of messages and those of its
+// locks.
+//
+// Fails when it is another database's, when its locks are elsewhere, or when options that cannot
+// work are accepted.
+func TestSQLServer(t *testing.T) {
+	t.Parallel()
+	script := &noted{}
+	db := sql.OpenDB(script)
+	defer db.Close()
+	database := outbox.SQLServer(db, outbox.Options{TableName: "mails", Schema: "shop"})
+	box := outbox.New(database)
+	defer box.Close()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := outbox.RandomID()
+	if fresh, err := box.Append(t.Context(), outbox.SQLTx(tx), outbox.Message{ID: id, Topic: "t"}); !fresh ||
+		err != nil {
+		t.Errorf("Append: %t, %v", fresh, err)
+	}
+	if fresh, err := outbox.NewInbox(database).Once(t.Context(), outbox.SQLTx(tx), "billing", id); !fresh ||
+		err != nil {
+		t.Errorf("Once: %t, %v", fresh, err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Error(err)
+	}
+	for i, table := range []string{"[shop].[mails]", "[shop].[mails_inbox]"} {
+		if len(script.texts) != 2 || !strings.Contains(script.texts[i], table) ||
+			!strings.Contains(script.texts[i], "@p1") {
+			t.Fatalf("statement %d has not the table %s: %q", i, table, script.texts)
+		}
+	}
+	list, err := box.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema := strings.Join(list, "\n")
+	for _, table := range []string{"[shop].[mails]", "[shop].[mails_attempts]", "[shop].[mails_layout]",
+		"[shop].[mails_locks]"} {
+		if !strings.Contains(schema, "CREATE TABLE "+table) {
+			t.Errorf("the schema does not make %s:\n%s", table, schema)
+		}
+	}
+	relay := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: newFleet(t).receiver,
+		Logger: slog.New(slog.DiscardHandler)})
+	if err := relay.Run(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "sqlserver") {
+		t.Errorf("without tables: %v", err)
+	}
+	for name, wrong := range map[string]outbox.Database{
+		"no pool":     outbox.SQLServer(nil),
+		"a long name": outbox.SQLServer(db, outbox.Options{TableName: strings.Repeat("x", 37)}),
+	} {
+		if err := outbox.New(wrong).Migrate(t.Context()); !errors.Is(err, dlock.ErrSetup) {
+			t.Errorf("%s: %v, want ErrSetup", name, err)
+		}
+	}
+}
