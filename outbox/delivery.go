@@ -32,7 +32,11 @@ func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt
 	defer cancel()
 	began := time.Now()
 	result := make(chan error, 1)
-	go func() { result <- r.try(ctx, m) }()
+	go func() {
+		err := errGoexit // unless the sink returns
+		defer func() { result <- err }()
+		err = r.try(ctx, m)
+	}()
 	var err error
 	select {
 	case err = <-result:
@@ -66,7 +70,6 @@ func (r *Relay) stuck(topic string, n int) {
 
 // try calls the sink, and returns a panic as an error.
 func (r *Relay) try(ctx context.Context, m store.Pending) (err error) {
-	err = errGoexit
 	defer func() {
 		if p := recover(); p != nil {
 			err = &PanicError{Value: p, Stack: debug.Stack()}
@@ -119,7 +122,7 @@ func marksOf(err error) (rejected bool, wait time.Duration, waits bool) {
 	defer func() { _ = recover() }()
 	rejected = errors.Is(err, ErrRejected)
 	if after, ok := errors.AsType[*RetryAfterError](err); ok {
-		wait, waits = after.Wait, true
+		wait, waits = min(max(after.Wait, 0), longestWait), true // it may be handmade
 	}
 	return rejected, wait, waits
 }
