@@ -258,3 +258,54 @@ func TestSinkThatDoesNotReturn(t *testing.T) {
 		close(free)
 	})
 }
+
+// Two hosts have relays of one name, as two containers with one configuration have, and the one that
+// delivers is cut off again and again. Fails when a message is lost, comes out of order, or when the
+// history of a message has an attempt twice.
+func TestTwoRelaysOfOneName(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		config := outbox.RelayConfig{Name: "relay", TTL: 5 * time.Second, CallTimeout: time.Second}
+		f.hold = func(ctx context.Context, _ outbox.Delivery) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(rand.N(50 * time.Millisecond)):
+			}
+		}
+		f.fail = func(d outbox.Delivery) error {
+			if d.Attempt == 1 && d.Seq%3 == 0 {
+				return outbox.RetryAfter(100*time.Millisecond, errReceiver)
+			}
+			return nil
+		}
+		hosts := []*host{f.host(), f.host()}
+		for _, h := range hosts {
+			h.relay(config)
+		}
+		var ids []outbox.ID
+		for round := range 10 {
+			for k := range 10 {
+				ids = append(ids, f.append(string(rune('a'+k)), 3)...)
+			}
+			time.Sleep(rand.N(200 * time.Millisecond))
+			hosts[round%2].cut.Store(true)
+			time.Sleep(10 * time.Second)
+			hosts[round%2].cut.Store(false)
+			time.Sleep(rand.N(5 * time.Second))
+		}
+		f.until("all are delivered", time.Minute, func() bool { return f.had() == len(ids) })
+		f.inOrder(t)
+		time.Sleep(time.Minute)
+		for _, id := range ids {
+			m, tried, err := f.box.Message(t.Context(), id)
+			if err != nil || m.State != outbox.StateDispatched || m.Attempts != len(tried) {
+				t.Errorf("%+v, attempts %+v, %v", m, tried, err)
+			}
+			for i, a := range tried {
+				if a.Number != i+1 || (a.Outcome == outbox.OutcomeSuccess) != (i == len(tried)-1) {
+					t.Errorf("attempts %+v", tried)
+				}
+			}
+		}
+	})
+}

@@ -58,14 +58,13 @@ func (l *listener) listen(ctx context.Context) (err error) {
 			err = errors.New("it panicked")
 		}
 	}()
-	connected := false
+	var connected atomic.Bool // who notifies may call at the same time
 	return l.relay.store.Listen(ctx, func() {
 		l.relay.wake()
-		if connected {
+		if connected.Swap(true) {
 			l.heard.Store(true)
 			return
 		}
-		connected = true
 		go func() {
 			ctx, cancel := context.WithTimeout(ctx, l.relay.config.CallTimeout)
 			defer cancel()
