@@ -211,3 +211,47 @@ func TestTopicsWithoutASink(t *testing.T) {
 		}
 	})
 }
+
+// Ten thousand keys have a message each, and a hot one, that came first, as many alone. The others
+// wait for it in no way, and it costs no more calls than its messages fill batches.
+//
+// Fails when a key with many messages keeps others from being read, or is read one by one.
+func TestTenThousandKeysOfWhichOneIsHot(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		const hot, keys, places = 500, 10_000, 500
+		f.append("hot", hot)
+		for i := range keys {
+			f.append(fmt.Sprint(i), 1)
+		}
+		calls := map[string]int{} // by the one relay, one at a time of each
+		f.store.Fault = func(op string) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			calls[op]++
+			return nil
+		}
+		others, hots := 0, 0
+		f.fail = func(d outbox.Delivery) error {
+			if d.Key != "hot" {
+				others++
+			} else if hots++; others < keys && hots > 3*keys/places {
+				t.Errorf("%d of the hot key came before %d others", hots, keys-others)
+			}
+			return nil
+		}
+		f.hold = func(context.Context, outbox.Delivery) { time.Sleep(10 * time.Millisecond) }
+		f.relay(outbox.RelayConfig{BatchSize: places, MaxDeliveries: places})
+		f.until("all are delivered", time.Hour, func() bool { return f.had() == hot+keys })
+		f.inOrder(t)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.deliveries != hot+keys {
+			t.Errorf("%d deliveries of %d messages", f.deliveries, hot+keys)
+		}
+		// The others fill batches. Of the hot key the rest is read in batches, too.
+		if most := 4 * (hot + keys) / places; calls["due"] > most {
+			t.Errorf("%d calls of Due for %d batches, want at most %d", calls["due"], (hot+keys)/places, most)
+		}
+	})
+}
