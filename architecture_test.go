@@ -90,6 +90,8 @@ var rules = []rule{
 		"it is a module of its own, which keeps OpenTelemetry from users without it"},
 	{"oteltickslot/oteldurable", []string{"durable", "go.opentelemetry.io/otel"},
 		"it is beside oteltickslot, so that who traces timers does not link the driver of durable"},
+	{"oteltickslot/oteloutbox", []string{"outbox", "go.opentelemetry.io/otel"},
+		"it is beside oteltickslot, so that who traces timers does not link the drivers of outbox"},
 	{"durable", []string{"dlock", "durable/internal/postgres", "durable/internal/sqlite", "durable/internal/store",
 		"internal/loop", "internal/notify", "internal/retention", "internal/suspend",
 		"schedule", "github.com/jackc/pgx/",

@@ -353,6 +353,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 
 		"oteltickslot": {"Options"},
 		"oteldurable":  {"Options"},
+		"oteloutbox":   {"Options"},
 		"redislock":    {"Options"},
 		"redlock":      {"Options"},
 		"sqllock":      {"Options"},

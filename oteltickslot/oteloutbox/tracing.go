@@ -1,0 +1,143 @@
+package oteloutbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// scope names this library in every span.
+const scope = "github.com/tickslot/tickslot/oteltickslot/oteloutbox"
+
+// The attributes of spans: those of OpenTelemetry's conventions for messaging, and our own.
+const (
+	keySystem      = attribute.Key("messaging.system")
+	keyOperation   = attribute.Key("messaging.operation.name")
+	keyType        = attribute.Key("messaging.operation.type")
+	keyDestination = attribute.Key("messaging.destination.name") // the topic
+	keyMessage     = attribute.Key("messaging.message.id")
+	keyBodySize    = attribute.Key("messaging.message.body.size")
+	keyErrorType   = attribute.Key("error.type") // not there after a success
+
+	keyKey     = attribute.Key("tickslot.key")
+	keyAttempt = attribute.Key("tickslot.attempt")
+	keyOutcome = attribute.Key("tickslot.outcome")
+)
+
+const (
+	system = "tickslot_outbox"
+	send   = "send"
+)
+
+// The values of error.type. There are few, as the conventions want.
+const (
+	errorRejected = "rejected"
+	errorTimeout  = "timeout" // the context of the delivery has ended
+	errorPanic    = "panic"
+	errorOther    = "_OTHER"
+)
+
+// Options of Tracing. The zero value is fine.
+type Options struct {
+	// TracerProvider makes the spans. Default otel.GetTracerProvider().
+	TracerProvider trace.TracerProvider
+}
+
+// Tracing makes spans for any number of sinks. Its methods may be called from any goroutine.
+type Tracing struct{ tracer trace.Tracer }
+
+// New returns a Tracing.
+func New(o Options) *Tracing {
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
+	}
+	return &Tracing{o.TracerProvider.Tracer(scope)}
+}
+
+// Sink returns a sink that makes a span of each delivery to next; nil if next is nil.
+func (t *Tracing) Sink(next outbox.Sink) outbox.Sink {
+	if next == nil {
+		return nil // RelayConfig refuses it
+	}
+	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) (err error) {
+		parent := propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(d.Headers))
+		spanned, span := t.tracer.Start(parent, send+" "+d.Topic, trace.WithSpanKind(trace.SpanKindProducer),
+			trace.WithAttributes(attributes(d)...))
+		d.Message = In(spanned, d.Message)
+		returned := false
+		defer func() {
+			if returned {
+				end(span, err, errorType(ctx, err))
+				return
+			}
+			p := recover()
+			if p == nil {
+				end(span, errors.New("the sink called runtime.Goexit"), errorPanic)
+				return
+			}
+			end(span, fmt.Errorf("the sink panicked: %v", p), errorPanic)
+			panic(p) // the relay deals with it
+		}()
+		err = next.Deliver(spanned, d)
+		returned = true
+		return err
+	})
+}
+
+func attributes(d outbox.Delivery) []attribute.KeyValue {
+	list := []attribute.KeyValue{keySystem.String(system), keyOperation.String(send), keyType.String(send),
+		keyDestination.String(d.Topic), keyMessage.String(d.ID.String()), keyBodySize.Int(len(d.Payload)),
+		keyAttempt.Int(d.Attempt)}
+	if d.Key != "" {
+		list = append(list, keyKey.String(d.Key))
+	}
+	return list
+}
+
+func errorType(ctx context.Context, err error) string {
+	switch {
+	case errors.Is(err, outbox.ErrRejected):
+		return errorRejected
+	case ctx.Err() != nil:
+		return errorTimeout
+	}
+	return errorOther
+}
+
+func end(span trace.Span, err error, typ string) {
+	outcome := outbox.OutcomeSuccess
+	if err != nil {
+		outcome = outbox.OutcomeTransient
+		if typ == errorRejected {
+			outcome = outbox.OutcomeRejected
+		}
+		span.SetAttributes(keyErrorType.String(typ))
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.SetAttributes(keyOutcome.String(string(outcome)))
+	span.End()
+}
+
+// In returns a message whose deliveries belong to the trace of ctx: pass it to Append. Its headers
+// are a copy with that trace. Without a span in ctx the message stays as it is.
+func In(ctx context.Context, m outbox.Message) outbox.Message {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return m
+	}
+	headers := propagation.MapCarrier{}
+	maps.Copy(headers, m.Headers)
+	delete(headers, "tracestate") // it may be of another trace
+	propagation.TraceContext{}.Inject(ctx, headers)
+	m.Headers = headers
+	return m
+}
