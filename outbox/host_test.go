@@ -259,9 +259,9 @@ func TestSinkThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// Two hosts have relays of one name, as two containers with one configuration have, and the one that
-// delivers is cut off again and again. Fails when a message is lost, comes out of order, or when the
-// history of a message has an attempt twice.
+// Two hosts have relays of one name, as two containers with one configuration have, and the one
+// that delivers is cut off again and again. Fails when a message is lost, comes out of order, or
+// when the history of a message has an attempt twice.
 func TestTwoRelaysOfOneName(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

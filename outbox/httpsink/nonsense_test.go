@@ -91,7 +91,9 @@ func TestNonsense(t *testing.T) {
 			fmt.Fprint(c, "HTTP/1.1 200 OK\r\n")
 			endless(c, "Again: and again\r\n")
 		}, "transient", never},
-		"informed without end":  {func(c net.Conn) { endless(c, "HTTP/1.1 100 Continue\r\n\r\n") }, "transient", never},
+		"informed without end": {func(c net.Conn) {
+			endless(c, "HTTP/1.1 100 Continue\r\n\r\n")
+		}, "transient", never},
 		"no answer, but no end": {func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, "transient", never},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +135,8 @@ type silent func()
 func (s silent) Read([]byte) (int, error) { s(); return 0, context.Canceled }
 func (s silent) Close() error             { return nil }
 
-// Fails when a Retry-After that nobody can read, or of years, decides when a message is tried again.
+// Fails when a Retry-After that nobody can read, or of years, decides when a message is tried
+// again.
 func TestRetryAfterNonsense(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
