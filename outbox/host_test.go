@@ -309,3 +309,35 @@ func TestTwoRelaysOfOneName(t *testing.T) {
 		}
 	})
 }
+
+// A sink is in the middle of a long delivery when its relay is cut off. Fails when its context goes
+// on until another relay delivers the message.
+func TestDeliveryEndsWithTheLease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var busy atomic.Int32
+		f.hold = func(ctx context.Context, _ outbox.Delivery) {
+			if busy.Add(1) > 1 {
+				t.Error("a message is delivered by two at once")
+			}
+			defer busy.Add(-1)
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Second):
+			}
+		}
+		config := outbox.RelayConfig{TTL: 5 * time.Second, CallTimeout: time.Second}
+		first := f.host()
+		first.relay(config)
+		f.append("a", 1)
+		time.Sleep(2 * time.Second)
+		f.host().relay(config)
+		first.cut.Store(true)
+		f.until("the other one has delivered it", time.Minute, func() bool { return f.had() == 1 })
+		first.cut.Store(false)
+		time.Sleep(time.Minute)
+		if f.deliveries != 1 {
+			t.Errorf("%d deliveries reached the end, want 1", f.deliveries)
+		}
+	})
+}
