@@ -3,9 +3,12 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite"
 
+	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -182,6 +186,107 @@ func TestFromProducerToReceiver(t *testing.T) {
 		defer mu.Unlock()
 		if len(effects) != want {
 			t.Errorf("%d messages had an effect, want %d", len(effects), want)
+		}
+	})
+}
+
+// Without any one of the tables, those of the locks included, everybody is told that something has
+// to be set up, and which it is; nothing is delivered. When the table is there again all goes on.
+//
+// Fails when a relay starts without a table that it needs only later.
+func TestTableThatIsMissing(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, p place) {
+		box := outbox.New(p.open())
+		t.Cleanup(func() { box.Close() })
+		if err := box.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		rename := func(from, to string) {
+			t.Helper()
+			tx, commit, rollback := p.begin(t)
+			defer rollback()
+			if _, err := tx.Exec(t.Context(), "ALTER TABLE "+from+" RENAME TO "+to); err != nil {
+				t.Fatal(err)
+			}
+			if err := commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sink := outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })
+		for _, suffix := range []string{"", "_attempts", "_inbox", "_layout", "_locks"} {
+			table := "tickslot_outbox" + suffix
+			rename(table, "gone")
+			relay := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink, Logger: slog.New(slog.DiscardHandler)})
+			for what, err := range map[string]error{"Verify": box.Verify(t.Context()), "Run": relay.Run(t.Context())} {
+				if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), table) {
+					t.Errorf("%s without %s: %v, want ErrSetup, and its name", what, table, err)
+				}
+			}
+			rename("gone", table)
+			if err := box.Verify(t.Context()); err != nil {
+				t.Errorf("with %s again: %v", table, err)
+			}
+		}
+	})
+}
+
+// A transaction that has appended first commits last, when a later message of another key has long
+// been delivered (ThreeDotsLabs/watermill#311).
+//
+// Fails when the relay looks for what comes after what it has had.
+func TestCommitsOutOfOrder(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, p place) {
+		if strings.HasSuffix(t.Name(), "SQLite") {
+			return // it has one writer at a time
+		}
+		box := outbox.New(p.open())
+		t.Cleanup(func() { box.Close() })
+		if err := box.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan outbox.Delivery, 10)
+		relay := outbox.NewRelay(box, outbox.RelayConfig{PollInterval: 20 * time.Millisecond,
+			Logger: slog.New(slog.DiscardHandler), DefaultSink: outbox.SinkFunc(
+				func(_ context.Context, d outbox.Delivery) error { got <- d; return nil })})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- relay.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		appended := func(key string) func() error {
+			tx, commit, rollback := p.begin(t)
+			t.Cleanup(func() { _ = rollback() })
+			if _, err := box.Append(ctx, tx, outbox.Message{ID: outbox.RandomID(), Topic: "t", Key: key}); err != nil {
+				t.Fatal(err)
+			}
+			return commit
+		}
+		keys := []string{"first", "second", "third"}
+		var commits []func() error
+		for _, key := range keys {
+			commits = append(commits, appended(key))
+		}
+		last := int64(math.MaxInt64)
+		for i := len(keys) - 1; i >= 0; i-- {
+			if err := commits[i](); err != nil {
+				t.Fatal(err)
+			}
+			box.Notify()
+			select {
+			case d := <-got:
+				if d.Key != keys[i] || d.Seq >= last {
+					t.Errorf("message %d of key %q, want that of %q, before %d", d.Seq, d.Key, keys[i], last)
+				}
+				last = d.Seq
+			case <-time.After(testkit.Patience):
+				t.Fatalf("the message of key %q is lost", keys[i])
+			}
 		}
 	})
 }
