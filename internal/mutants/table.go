@@ -51,6 +51,10 @@ var durableSimulation = layer{pkg: "durable", test: "^TestSimulate$",
 
 func runs(test string) layer { return layer{pkg: "durable", test: test} }
 
+func relays(test string) layer { return layer{pkg: "outbox", test: test} }
+
+func messages(test string) layer { return layer{pkg: "outbox/internal/sqlstore", test: test} }
+
 // Each bug is a plausible mistake: a naive implementation, or a slip in ours.
 var mutants = []mutant{
 	{
@@ -313,5 +317,81 @@ var mutants = []mutant{
 			"\tif err != nil {\n\t\treturn true\n"}},
 		layer: runs("^TestResultsAreKept$"),
 		says:  "Places|State:",
+	},
+	{
+		name: "a message marked before it is delivered",
+		edits: []edit{{"outbox/delivery.go",
+			"	result := make(chan error, 1)\n",
+			"	result := make(chan error, 1)\n" +
+				"	done(r.attempt(m, 0, nil, nil, false))\n	done = func(attempt) {}\n"}},
+		layer: relays("^TestOutcomes$"),
+		says:  `poison: \[success\], want`,
+	},
+	{
+		name: "a failed message that holds nothing back",
+		edits: []edit{{"outbox/shard.go",
+			"	if !goesOn {\n",
+			"	if !goesOn && false {\n"}},
+		layer: relays("^TestOrderIsKeptThroughRetries$"),
+		says:  "came after",
+	},
+	{
+		name: "a message in back-off that holds nothing back",
+		edits: []edit{{"outbox/internal/sqlstore/sql/sqlite/free.sql",
+			"OR e.state = 'pending' AND e.next_attempt_at > max(",
+			"OR e.state = 'gone' AND e.next_attempt_at > max("}},
+		layer: messages("^TestConformance$/^SQLite$/^due$"),
+		says:  `"topica".* are due, want \["topicb" "topic" "topic"\]`,
+	},
+	{
+		name: "a delivery that goes on after the lease",
+		edits: []edit{{"outbox/shard.go",
+			"		if !s.term.Valid() {\n",
+			"		if !s.term.Valid() && false {\n"}},
+		layer: relays("^TestDeliveryEndsWithTheLease$"),
+		says:  "a message is delivered by two at once",
+	},
+	{
+		name: "an inbox outside the transaction",
+		edits: []edit{{"outbox/internal/sqlstore/producer.go",
+			"	return s.insert(ctx, tx, st, indexOfRecords)\n}\n", `	return s.insert(ctx, outside{s}, st, indexOfRecords)
+}
+
+type outside struct{ s *Store }
+
+func (o outside) QueryRow(ctx context.Context, text string, args ...any) store.Row {
+	return o.s.pool.QueryRowContext(ctx, text, args...)
+}
+
+func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, error) {
+	result, err := o.s.pool.ExecContext(ctx, text, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+`}},
+		layer: messages("^TestConformance$/^Postgres$/^once$"),
+		says:  "Once for .* false, <nil>, want true",
+	},
+	{
+		name: "messages found by a cursor",
+		edits: []edit{{"outbox/internal/memory/memory.go",
+			"	blocked := map[string]bool{}\n	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {\n" +
+				"		m := s.rows[seq]\n		switch {\n",
+			`	blocked, cursor := map[string]bool{}, int64(0)
+	for seq, m := range s.rows {
+		if m.State == store.StateDispatched {
+			cursor = max(cursor, seq)
+		}
+	}
+	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
+		m := s.rows[seq]
+		switch {
+		case seq < cursor:
+			continue
+`}},
+		layer: relays("^TestOrderIsKeptThroughRetries$"),
+		says:  "not within .*: the others, too",
 	},
 }
