@@ -43,10 +43,11 @@ func TestSinksThatAnswerNonsense(t *testing.T) {
 			"panics with error": {func() error { panic(errReceiver) }, transient, time.Second},
 			"Goexit":            {func() error { runtime.Goexit(); return nil }, transient, time.Second},
 			"no UTF-8":          {func() error { return errors.New("\xff\x00'\"") }, transient, time.Second},
-			"1 MB":              {func() error { return errors.New(strings.Repeat("x", 1<<20)) }, transient, time.Second},
-			"canceled":          {func() error { return context.Canceled }, transient, time.Second},
-			"deadline":          {func() error { return context.DeadlineExceeded }, transient, time.Second},
-			"rejected, bare":    {func() error { return outbox.ErrRejected }, rejected, 0},
+			"1 MB": {func() error { return errors.New(strings.Repeat("x", 1<<20)) },
+				transient, time.Second},
+			"canceled":       {func() error { return context.Canceled }, transient, time.Second},
+			"deadline":       {func() error { return context.DeadlineExceeded }, transient, time.Second},
+			"rejected, bare": {func() error { return outbox.ErrRejected }, rejected, 0},
 			"rejected, and wait": {func() error {
 				return errors.Join(outbox.RetryAfter(time.Hour, errReceiver), outbox.Reject(errReceiver))
 			}, rejected, 0},

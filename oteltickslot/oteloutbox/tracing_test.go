@@ -158,7 +158,7 @@ func TestTraceOfAMessage(t *testing.T) {
 	}
 }
 
-// The outcome in a span is what the relay makes of the sink's answer, and a panic reaches the relay.
+// The outcome in a span is what the relay makes of the sink's answer. A panic reaches the relay.
 //
 // Fails when a span does not end, swallows what the sink did, or trusts a header that is none.
 func TestOutcomes(t *testing.T) {

@@ -66,14 +66,15 @@ func TestNonsense(t *testing.T) {
 		want   string
 		most   time.Duration // then the context of the delivery ends
 	}{
-		"no answer":        {func(net.Conn) {}, "transient", soon},
-		"no HTTP":          {says("SSH-2.0-OpenSSH\r\n"), "transient", soon},
-		"half a status":    {says("HTTP/1.1 2"), "transient", soon},
-		"status 000":       {says("HTTP/1.1 000 What\r\n\r\n"), "transient", soon},
-		"status 42":        {says("HTTP/1.1 42 What\r\n\r\n"), "transient", soon},
-		"status 099":       {says("HTTP/1.1 099 What\r\n\r\n"), "transient", soon},
-		"status -20":       {says("HTTP/1.1 -20 What\r\n\r\n"), "transient", soon},
-		"status 101":       {says("HTTP/1.1 101 Other\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), "transient", soon},
+		"no answer":     {func(net.Conn) {}, "transient", soon},
+		"no HTTP":       {says("SSH-2.0-OpenSSH\r\n"), "transient", soon},
+		"half a status": {says("HTTP/1.1 2"), "transient", soon},
+		"status 000":    {says("HTTP/1.1 000 What\r\n\r\n"), "transient", soon},
+		"status 42":     {says("HTTP/1.1 42 What\r\n\r\n"), "transient", soon},
+		"status 099":    {says("HTTP/1.1 099 What\r\n\r\n"), "transient", soon},
+		"status -20":    {says("HTTP/1.1 -20 What\r\n\r\n"), "transient", soon},
+		"status 101": {says("HTTP/1.1 101 Other\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"),
+			"transient", soon},
 		"status 600":       {says("HTTP/1.1 600 What\r\n\r\n"), "transient", soon},
 		"status 999":       {says("HTTP/1.1 999 Request denied\r\n\r\n"), "transient", soon},
 		"status 2000":      {says("HTTP/1.1 2000 What\r\n\r\n"), "transient", soon},

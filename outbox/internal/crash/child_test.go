@@ -86,7 +86,7 @@ func (j job) do() error {
 
 const (
 	ttl = 3 * time.Second
-	// lifetime is how long a relay runs that is not killed: it renews its locks after a third of ttl.
+	// lifetime is how long a relay runs that is not killed. It renews its locks after ttl/3.
 	lifetime = ttl / 2
 	// sweeps is how often messages that were dispatched are deleted.
 	sweeps = 50 * time.Millisecond

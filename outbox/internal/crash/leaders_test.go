@@ -106,7 +106,7 @@ func twoRelays(t *testing.T, kind string) {
 		}
 	}
 
-	// The relay reads all of them at once, and one of each key is on its way when its network is cut.
+	// The relay reads all of them at once. One of each key is on its way when its network is cut.
 	must(l.order(32))
 	g.close()
 	stopOld := running(t, cut, receiver.URL)
@@ -117,7 +117,7 @@ func twoRelays(t *testing.T, kind string) {
 	stopNew := running(t, l.app, l.receiver.URL)
 	t.Cleanup(g.open) // before the relays are stopped
 	proxy.BlackHole(true)
-	// These the receiver takes, and the relay goes on with those after them, which wait at the gate.
+	// The receiver takes these. The relay goes on with those after them, which wait at the gate.
 	g.close()
 	testkit.Eventually(t, testkit.Patience, "it goes on with deliveries", func() bool {
 		came, _ := g.counts()
