@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -13,10 +14,12 @@ import (
 const (
 	// mostResults is how many results one call writes at most.
 	mostResults = 500
-	// The waits between calls that fail.
+	// The waits between calls that fail, and between those for rows that are locked.
 	firstFinishWait = 100 * time.Millisecond
 	longestFinish   = 2 * time.Second
 )
+
+var errRowLocked = errors.New("somebody else has their rows locked")
 
 // A finished is an attempt that has ended here, and of which the database does not have the result
 // yet.
@@ -24,10 +27,12 @@ type finished struct {
 	attempt *attempt
 	result  store.Result
 	err     error // what the handler has returned
+	told    bool  // that its row is locked, which was logged: of the finisher's goroutine
 }
 
 // A finisher writes results: one call at a time, with all that wait. So it waits for nobody, and
-// under load each call writes many. What cannot be written is kept and tried again.
+// under load each call writes many. What cannot be written is kept and tried again: all of a call
+// that has failed, or the results of which the rows are locked, which hold up no others.
 type finisher struct {
 	worker   string
 	store    store.Worker
@@ -41,13 +46,17 @@ type finisher struct {
 }
 
 func (f *finisher) put(r *finished) {
-	f.mu.Lock()
-	f.waiting = append(f.waiting, r)
-	f.mu.Unlock()
+	f.putBack([]*finished{r})
 	select {
 	case f.news <- struct{}{}:
 	default: // it is about to look
 	}
+}
+
+func (f *finisher) putBack(batch []*finished) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting = append(f.waiting, batch...)
 }
 
 // take takes what waits, up to mostResults.
@@ -62,54 +71,79 @@ func (f *finisher) take() []*finished {
 
 // run writes results until ctx ends.
 func (f *finisher) run(ctx context.Context) {
-	var batch []*finished
 	wait := firstFinishWait
 	for {
-		if len(batch) == 0 {
-			batch = f.take()
-		}
-		var again <-chan time.Time
+		batch := f.take()
 		news := f.news
+		var again <-chan time.Time
 		if len(batch) > 0 {
-			if f.write(ctx, batch) {
-				batch, wait = nil, firstFinishWait
+			left, err := f.write(batch)
+			f.putBack(left)
+			switch {
+			case len(left) == 0:
+				wait = firstFinishWait
 				continue
+			case err != nil:
+				news = nil // it fared no better
+			case len(batch) == mostResults && len(left) < len(batch):
+				continue // there may be some that have not been tried
 			}
-			again, news = time.After(wait/2+rand.N(wait)), nil
-			wait = min(2*wait, longestFinish)
+			again = time.After(wait/2 + rand.N(wait))
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-news:
 		case <-again:
+			wait = min(2*wait, longestFinish)
 		}
 	}
 }
 
-// write writes a batch, and reports whether that went well.
-func (f *finisher) write(ctx context.Context, batch []*finished) bool {
+// write writes a batch, and returns what is left of it: all if the call fails, or those of which
+// the rows are locked.
+func (f *finisher) write(batch []*finished) (left []*finished, err error) {
 	results := make([]store.Result, len(batch))
 	for i, r := range batch {
 		results[i] = r.result
 	}
-	counted, err := call(f.database, opFinish, func(ctx context.Context) ([]store.RunKey, error) {
+	done, err := call(f.database, opFinish, func(ctx context.Context) (store.Finished, error) {
 		return f.store.Finish(ctx, f.worker, results)
 	})
 	if err != nil {
-		return false
+		return batch, err
 	}
-	counts := make(map[store.RunKey]bool, len(counted))
-	for _, key := range counted {
-		counts[key] = true
-	}
-	attempts := make([]*attempt, len(batch))
-	for i, r := range batch {
-		attempts[i] = r.attempt
+	counts, locked := setOf(done.Counted), setOf(done.Locked)
+	var attempts []*attempt
+	for _, r := range batch {
+		if locked[r.result.RunKey] {
+			f.tellLocked(r)
+			left = append(left, r)
+			continue
+		}
+		attempts = append(attempts, r.attempt)
 		f.written(r, counts[r.result.RunKey])
 	}
 	f.book.remove(attempts)
-	return true
+	return left, nil
+}
+
+func setOf(keys []store.RunKey) map[store.RunKey]bool {
+	set := make(map[store.RunKey]bool, len(keys))
+	for _, key := range keys {
+		set[key] = true
+	}
+	return set
+}
+
+// tellLocked logs, once, that a result waits because of a lock that is not one of a moment.
+func (f *finisher) tellLocked(r *finished) {
+	if r.told || time.Since(r.attempt.startedAt)-r.result.Took < longestFinish {
+		return
+	}
+	r.told = true
+	f.events.log(slog.LevelWarn, "durable: the result of a run waits, and keeps its place, because somebody else has "+
+		"the row of the run locked", r.attempt.info().line()...)
 }
 
 // written tells what has become of an attempt.

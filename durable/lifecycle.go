@@ -176,6 +176,9 @@ func (w *Worker) left(stuck []string, unwritten int) error {
 	var errs []error
 	if unwritten > 0 {
 		_, _, err := w.database.status()
+		if err == nil {
+			err = errRowLocked
+		}
 		errs = append(errs, fmt.Errorf("durable: the results of %d runs could not be written, so they are run again "+
 			"when their leases have expired: %w", unwritten, err))
 	}

@@ -37,13 +37,14 @@ func (f fault) String() string {
 type link struct {
 	store.Store
 
-	mu    sync.Mutex
-	plan  func(op string) (fault, time.Duration) // what becomes of the next call, and by how much later
-	calls map[string]int
-	wrong []string        // results that should not have counted
-	gone  chan struct{}   // closed when the process is dead
-	net   context.Context // of requests that are still on their way
-	drop  func()          // ends it
+	mu     sync.Mutex
+	plan   func(op string) (fault, time.Duration) // what becomes of the next call, and by how much later
+	calls  map[string]int
+	locked []int64         // runs of which somebody has the rows locked
+	wrong  []string        // results that should not have counted
+	gone   chan struct{}   // closed when the process is dead
+	net    context.Context // of requests that are still on their way
+	drop   func()          // ends it
 }
 
 func newLink(s store.Store) *link {
@@ -183,12 +184,34 @@ func (l *link) Renew(ctx context.Context, worker string, runs []store.RunKey, le
 	})
 }
 
-func (l *link) Finish(ctx context.Context, worker string, results []store.Result) ([]store.RunKey, error) {
-	return do(ctx, l, "finish", func(ctx context.Context) ([]store.RunKey, error) {
-		counted, err := l.Store.Finish(ctx, worker, results)
-		l.zombies(worker, results, counted)
-		return counted, err
+func (l *link) Finish(ctx context.Context, worker string, results []store.Result) (store.Finished, error) {
+	return do(ctx, l, "finish", func(ctx context.Context) (store.Finished, error) {
+		locked := l.areLocked(results)
+		done, err := l.Store.Finish(ctx, worker, slices.DeleteFunc(slices.Clone(results), func(r store.Result) bool {
+			return slices.Contains(locked, r.RunKey)
+		}))
+		l.zombies(worker, results, done.Counted)
+		done.Locked = append(done.Locked, locked...)
+		return done, err
 	})
+}
+
+// lock has somebody else keep the rows of runs locked from now on.
+func (l *link) lock(ids ...int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.locked = ids
+}
+
+func (l *link) areLocked(results []store.Result) (locked []store.RunKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range results {
+		if slices.Contains(l.locked, r.ID) {
+			locked = append(locked, r.RunKey)
+		}
+	}
+	return locked
 }
 
 // zombies notes the results that count although they are of attempts that were not the run's, or

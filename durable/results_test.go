@@ -236,3 +236,47 @@ func TestKeyIsTheSameForAllAttempts(t *testing.T) {
 		}
 	})
 }
+
+// Somebody keeps the row of a run locked whose handler has returned. That costs one place: results
+// that come later are written, and new runs start. When the row is free, the result is written.
+//
+// Fails when a call that could not write one result is repeated before newer ones are written.
+func TestLockedRowHoldsUpNoOtherResult(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{MaxRuns: 2}).handle("report", sleeps(time.Second), durable.HandlerOptions{}).start()
+		first := f.trigger("report", durable.TriggerOptions{})
+		h.link.lock(first)
+		pass(6 * time.Second)
+		for range 20 {
+			f.trigger("report", durable.TriggerOptions{})
+		}
+		if err := f.store.Notify(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(25 * time.Second)
+		if ended := f.runs(store.StateSucceeded); len(ended) != 20 {
+			t.Errorf("%d of 20 have ended", len(ended))
+		}
+		if s := h.Status(); s.Places != 1 || !s.Database.Up || h.link.count("finish") > 60 {
+			t.Errorf("%d finishes, %+v", h.link.count("finish"), s)
+		}
+		if n := strings.Count(h.log.String(), "has the row of the run locked"); n != 1 {
+			t.Errorf("it was said %d times", n)
+		}
+		h.link.lock()
+		pass(5 * time.Second)
+		if run, attempts := f.run(first); run.State != store.StateSucceeded || len(attempts) != 1 {
+			t.Errorf("%+v, %+v", run, attempts)
+		}
+		second := f.trigger("report", durable.TriggerOptions{})
+		h.link.lock(second)
+		pass(7 * time.Second)
+		h.replaced = true
+		err := h.stop()
+		if err == nil || !strings.Contains(err.Error(), "somebody else has their rows locked") {
+			t.Errorf("Run: %v", err)
+		}
+		f.end()
+	})
+}

@@ -313,8 +313,8 @@ var mutants = []mutant{
 	{
 		name: "a result that is dropped",
 		edits: []edit{{"durable/finisher.go",
-			"\tif err != nil {\n\t\treturn false\n",
-			"\tif err != nil {\n\t\treturn true\n"}},
+			"\tif err != nil {\n\t\treturn batch, err\n",
+			"\tif err != nil {\n\t\treturn nil, nil\n"}},
 		layer: runs("^TestResultsAreKept$"),
 		says:  "Places|State:",
 	},

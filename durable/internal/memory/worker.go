@@ -281,18 +281,17 @@ func (s *Store) owned(worker string, key store.RunKey) *runRow {
 }
 
 // Finish implements store.Worker.
-func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) ([]store.RunKey, error) {
+func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) (done store.Finished, err error) {
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
-		return nil, err
+		return done, err
 	}
 	defer unlock()
-	var counted []store.RunKey
 	for _, result := range results {
 		r := s.owned(worker, result.RunKey)
 		if r == nil {
 			if s.written(worker, result) {
-				counted = append(counted, result.RunKey)
+				done.Counted = append(done.Counted, result.RunKey)
 			}
 			continue
 		}
@@ -307,9 +306,9 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 		if result.State == store.StateQueued {
 			r.RunAt = now.Add(result.RetryIn).Truncate(time.Microsecond)
 		}
-		counted = append(counted, result.RunKey)
+		done.Counted = append(done.Counted, result.RunKey)
 	}
-	return counted, nil
+	return done, nil
 }
 
 // written reports whether an earlier call has written a result.

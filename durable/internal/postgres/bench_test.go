@@ -60,9 +60,9 @@ func claimAndFinish(b *testing.B, s *Store, handlers []store.Handler) {
 			results = append(results, store.Result{RunKey: run.RunKey, Outcome: store.OutcomeOK,
 				State: store.StateSucceeded})
 		}
-		counted, err := s.Finish(context.Background(), "w", results)
-		if err != nil || len(counted) != len(results) {
-			b.Error(len(counted), err)
+		done, err := s.Finish(context.Background(), "w", results)
+		if err != nil || len(done.Counted) != len(results) {
+			b.Error(len(done.Counted), err)
 		}
 	}
 }

@@ -1,5 +1,5 @@
--- $1: results as JSON. A row that is locked is passed over (waited for without {skip}), and
--- answered as one that is not sure; so is one that somebody has changed since this statement began.
+-- $1: results as JSON. A row that is locked is passed over, and answered as one that is not sure;
+-- so is one that somebody has changed since this statement began.
 WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 results AS MATERIALIZED (
 	SELECT * FROM json_to_recordset($1::text::json) AS x(id bigint, attempt integer, outcome text, state text,
@@ -9,7 +9,7 @@ mine AS MATERIALIZED (
 	SELECT r.id, r.attempt FROM {runs} AS r JOIN results AS x ON x.id = r.id
 	WHERE r.attempt = x.attempt AND r.state = 'running'
 	ORDER BY r.id
-	FOR NO KEY UPDATE OF r{skip}
+	FOR NO KEY UPDATE OF r SKIP LOCKED
 ),
 finished AS (
 	UPDATE {runs} AS r SET

@@ -17,9 +17,12 @@ type keyJSON struct {
 
 // Renew implements store.Worker. A row that somebody keeps locked does not keep the other leases
 // from being renewed: it is waited for afterwards, and if that takes too long the run is given up.
+// That is no failure of the call, even if it was the only one: a worker whose renewals fail claims
+// nothing.
 func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, lease time.Duration) (
 	renewed []store.Renewed, err error) {
-	for text := s.texts["renew"]; len(runs) > 0; text = s.texts["renew and wait"] {
+	text, waiting := s.texts["renew"], false
+	for ; len(runs) > 0; text, waiting = s.texts["renew and wait"], true {
 		keys := make([]keyJSON, len(runs))
 		for i, key := range runs {
 			keys[i] = keyJSON(key)
@@ -45,7 +48,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, l
 				return err
 			}}}
 		})
-		if sqlkit.State(err) == sqlkit.LockNotAvailable && len(renewed) > 0 {
+		if waiting && sqlkit.State(err) == sqlkit.LockNotAvailable {
 			return renewed, nil
 		}
 		if err != nil {
@@ -65,41 +68,32 @@ type resultJSON struct {
 	Took    int64         `json:"took"`
 }
 
-// Finish implements store.Worker. A row that somebody keeps locked does not keep the other results
-// from being written: it is waited for afterwards, and if that takes too long the call has failed,
-// and may be repeated.
-func (s *Store) Finish(ctx context.Context, _ string, results []store.Result) (counted []store.RunKey, err error) {
-	byKey := map[store.RunKey]store.Result{}
-	for _, r := range results {
-		byKey[r.RunKey] = r
+// Finish implements store.Worker.
+func (s *Store) Finish(ctx context.Context, _ string, results []store.Result) (done store.Finished, err error) {
+	if len(results) == 0 {
+		return done, ctx.Err()
 	}
-	for text := s.texts["finish"]; len(byKey) > 0; text = s.texts["finish and wait"] {
-		var list []resultJSON
-		for key, r := range byKey {
-			list = append(list, resultJSON{keyJSON(key), r.Outcome, r.State, storable(r.Error),
-				max(0, r.RetryIn.Microseconds()), r.Took.Microseconds()})
-		}
-		var sure []store.RunKey
-		unsure := map[store.RunKey]store.Result{}
-		err := s.call(ctx, s.owned, func() []statement {
-			sure = nil
-			clear(unsure)
-			return []statement{{text, []any{inJSON(list)}, func(rows pgx.Rows) error {
-				var key store.RunKey
-				var isSure bool
-				err := rows.Scan(into(&key.ID), into(&key.Attempt), into(&isSure))
-				if isSure {
-					sure = append(sure, key)
-				} else {
-					unsure[key] = byKey[key]
-				}
-				return err
-			}}}
-		})
-		if err != nil {
-			return nil, err
-		}
-		counted, byKey = append(counted, sure...), unsure
+	list := make([]resultJSON, len(results))
+	for i, r := range results {
+		list[i] = resultJSON{keyJSON(r.RunKey), r.Outcome, r.State, storable(r.Error),
+			max(0, r.RetryIn.Microseconds()), r.Took.Microseconds()}
 	}
-	return counted, ctx.Err()
+	err = s.call(ctx, s.owned, func() []statement {
+		done = store.Finished{}
+		return []statement{{s.texts["finish"], []any{inJSON(list)}, func(rows pgx.Rows) error {
+			var key store.RunKey
+			var isSure bool
+			err := rows.Scan(into(&key.ID), into(&key.Attempt), into(&isSure))
+			if isSure {
+				done.Counted = append(done.Counted, key)
+			} else {
+				done.Locked = append(done.Locked, key)
+			}
+			return err
+		}}}
+	})
+	if err != nil {
+		return store.Finished{}, err
+	}
+	return done, nil
 }

@@ -120,9 +120,7 @@ func (s *Store) fill() {
 		s.texts[strings.TrimSuffix(file.Name(), ".sql")] = fill(file.Name(), values)
 	}
 	values["skip"] = ""
-	for _, file := range []string{"renew", "finish"} {
-		s.texts[file+" and wait"] = fill(file+".sql", values)
-	}
+	s.texts["renew and wait"] = fill("renew.sql", values)
 }
 
 // storable is text of which a person is told, without what Postgres cannot store.

@@ -164,12 +164,12 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, l
 	})
 }
 
-// Finish implements store.Worker.
-func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) ([]store.RunKey, error) {
+// Finish implements store.Worker. No row of a file is locked by itself.
+func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) (store.Finished, error) {
 	if len(results) == 0 {
-		return nil, ctx.Err()
+		return store.Finished{}, ctx.Err()
 	}
-	return write(ctx, s.file, func(conn *sql.Conn) (counted []store.RunKey, _ error) {
+	return write(ctx, s.file, func(conn *sql.Conn) (done store.Finished, _ error) {
 		end := s.prepareEnd(conn)
 		written := prepare(conn, s.texts["written"])
 		defer end.close()
@@ -180,13 +180,13 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 				counts, err = written.found([]any{r.ID, r.Attempt, worker, string(r.Outcome)}, new(int))
 			}
 			if err != nil {
-				return nil, err
+				return done, err
 			}
 			if counts {
-				counted = append(counted, r.RunKey)
+				done.Counted = append(done.Counted, r.RunKey)
 			}
 		}
-		return counted, nil
+		return done, nil
 	})
 }
 

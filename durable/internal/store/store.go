@@ -63,12 +63,10 @@ type Worker interface {
 	// no longer its own.
 	Renew(ctx context.Context, worker string, runs []RunKey, lease time.Duration) ([]Renewed, error)
 
-	// Finish writes the results of attempts and a row for each attempt, and returns the runs whose
-	// result counts: those that were still running with that attempt, and those whose same result
-	// an earlier call has written, the answer to which was lost. The results of all others, which
-	// were reclaimed, change nothing. A run that somebody has canceled is not queued again, but
-	// canceled.
-	Finish(ctx context.Context, worker string, results []Result) ([]RunKey, error)
+	// Finish writes the results of attempts and a row for each attempt. It waits for no row that
+	// another transaction has locked, so that this costs no other run. A run that somebody has
+	// canceled is not queued again, but canceled.
+	Finish(ctx context.Context, worker string, results []Result) (Finished, error)
 
 	// Reclaim takes up to limit runs whose lease has expired from their workers: an attempt with
 	// the outcome lost, and then canceled if somebody has asked for that, dead if that was the last
@@ -270,6 +268,17 @@ type Result struct {
 	Error   string
 	RetryIn time.Duration // if it is queued
 	Took    time.Duration // from the claim to the end
+}
+
+// Finished is the answer to Store.Finish. The results of runs that are in neither list change
+// nothing: these were reclaimed.
+type Finished struct {
+	// Counted are the runs whose result counts: those that were still running with that attempt,
+	// and those whose same result an earlier call has written, the answer to which was lost.
+	Counted []RunKey
+	// Locked are the runs that another transaction has locked. Nothing was written of them, and
+	// whether their result counts shows when it is given again.
+	Locked []RunKey
 }
 
 // Reclaimed is a run that was taken from a worker.

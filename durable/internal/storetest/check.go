@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -136,11 +137,20 @@ func (c *check) renew(worker string, runs ...store.RunKey) (renewed []store.Rene
 	return renewed
 }
 
+// finish writes results, those of rows that are locked again until they are not.
 func (c *check) finish(results ...store.Result) (counted []store.RunKey) {
 	c.Helper()
-	c.call("Finish", func(ctx context.Context) (err error) {
-		counted, err = c.Finish(ctx, worker, results)
-		return err
+	testkit.Eventually(c, testkit.Patience, "no row is locked", func() bool {
+		var done store.Finished
+		c.call("Finish", func(ctx context.Context) (err error) {
+			done, err = c.Finish(ctx, worker, results)
+			return err
+		})
+		counted = append(counted, done.Counted...)
+		results = slices.DeleteFunc(slices.Clone(results), func(r store.Result) bool {
+			return !slices.Contains(done.Locked, r.RunKey)
+		})
+		return len(results) == 0
 	})
 	return counted
 }

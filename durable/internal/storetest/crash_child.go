@@ -149,11 +149,11 @@ func Cycle(s store.Store, name string, i int) error {
 	if _, err := s.Renew(ctx, name, keys, crashLease); err != nil {
 		return err
 	}
-	counted, err := s.Finish(ctx, name, results)
+	done, err := s.Finish(ctx, name, results)
 	if err != nil {
 		return err
 	}
-	for _, c := range counted {
+	for _, c := range done.Counted {
 		fmt.Println("counted", c.ID, c.Attempt)
 	}
 	if _, err := s.Reclaim(ctx, 10); err != nil {

@@ -259,9 +259,9 @@ func (c *check) crowd(orders store.Handler, maxActive int, holds func(orders, ma
 			count(c, runs, 1)
 			for _, run := range runs {
 				count(c, []store.Run{run}, -1)
-				counted, err := c.Finish(c.ctx, r.Worker, []store.Result{succeeded(run)})
-				if err != nil || len(counted) != 1 {
-					c.Errorf("Finish: %v, %v", counted, err)
+				done, err := c.Finish(c.ctx, r.Worker, []store.Result{succeeded(run)})
+				if err != nil || len(done.Counted) != 1 {
+					c.Errorf("Finish: %+v, %v", done, err)
 				}
 				finished.Add(1)
 			}

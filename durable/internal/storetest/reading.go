@@ -224,8 +224,8 @@ var texts = []promise{
 				}
 				result := dead(run)
 				result.Error = name
-				if counted, err := c.Finish(c.ctx, name, []store.Result{result}); err != nil || len(counted) != 1 {
-					c.Errorf("%q: %v, %v", name, counted, err)
+				if done, err := c.Finish(c.ctx, name, []store.Result{result}); err != nil || len(done.Counted) != 1 {
+					c.Errorf("%q: %+v, %v", name, done, err)
 				}
 				if run := c.inState(run.ID, store.StateDead, 1); run.LastError != name {
 					c.Errorf("%q: %+v", name, run)
