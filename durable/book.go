@@ -25,6 +25,7 @@ type attempt struct {
 	lost        bool      // the lease is not trusted any more, and not renewed
 	returned    bool      // the handler has returned, or was not called
 	overAt      time.Time // when a renewal first found that the context had ended; zero: it has not
+	ignores     bool      // the handler ignores that, and the lease is not renewed any more
 }
 
 func (a *attempt) key() store.RunKey { return a.row.RunKey }
@@ -35,14 +36,22 @@ func (a *attempt) key() store.RunKey { return a.row.RunKey }
 type book struct {
 	places int
 	lease  time.Duration
-	ended  func(*attempt) // told when a lease is lost while the handler is running, without the mutex held
-	freed  func()         // told when a place is free again
+	// They are told, without the mutex held:
+	ended   func(*attempt) // when a lease is lost while the handler is running
+	freed   func()         // when a place is free again, or claims are allowed again
+	doubted func()         // when only a renewal can tell whether renewals work
 
 	mu       sync.Mutex // of all parts
 	attempts map[store.RunKey]*attempt
-	expiry   *time.Timer   // runs expire; nil: there never was a lease
-	expiryAt time.Time     // when it fires; zero: it is stopped
-	empty    chan struct{} // closed when there is no attempt; nil: nobody waits for it
+	// renewedAt is before the latest request was sent that has renewed leases. unproven says that a
+	// lease has ended, or was given back, which had not been renewed for too long, and that no
+	// renewal has succeeded since. Without it a worker that can only claim would go on to take runs
+	// as soon as it has lost all that it had.
+	renewedAt instant
+	unproven  bool
+	expiry    *time.Timer   // runs expire; nil: there never was a lease
+	expiryAt  time.Time     // when it fires; zero: it is stopped
+	empty     chan struct{} // closed when there is no attempt; nil: nobody waits for it
 }
 
 func newBook(places int, lease time.Duration) *book {
@@ -93,19 +102,24 @@ func (b *book) watch(a *attempt, t instant) {
 func (b *book) expire() {
 	var lost []*attempt
 	b.mu.Lock()
-	t := now()
+	t, before := now(), b.unproven
 	b.expiryAt = time.Time{}
 	for _, a := range b.attempts {
 		switch {
 		case a.lost:
 		case t.since(a.trustedFrom) >= b.trust():
+			b.unproven = b.unproven || b.overdue(a, t)
 			lost = b.lose(a, lost)
 		default:
 			b.watch(a, t)
 		}
 	}
+	doubted := b.unproven && !before
 	b.mu.Unlock()
 	b.tellLost(lost)
+	if doubted {
+		b.doubted()
+	}
 }
 
 // lose notes that a lease is lost. Called with mu held.
@@ -137,19 +151,37 @@ func (b *book) valid(a *attempt) bool {
 // renewed before it ends.
 func (b *book) late(from instant) bool { return now().since(from) > b.lease/2 }
 
-// renewedLately reports whether no lease that is still trusted was renewed longer ago than two
-// thirds of its length.
+// renewedLately reports whether renewals work, as far as is known: no lease that is to be renewed
+// has been without a renewal for two thirds of its length, or only before the latest one that has
+// succeeded.
 func (b *book) renewedLately() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.unproven {
+		return false
+	}
 	t := now()
 	for _, a := range b.attempts {
-		if !a.lost && t.since(a.trustedFrom) > b.lease*2/3 {
+		if b.overdue(a, t) {
 			return false
 		}
 	}
 	return true
 }
+
+// overdue reports whether a lease should have been renewed, and no renewal has succeeded for two
+// thirds of its length. One of which only the row is locked is not: the others are renewed. Called
+// with mu held.
+func (b *book) overdue(a *attempt, t instant) bool {
+	last := a.trustedFrom
+	if b.renewedAt.after(last) {
+		last = b.renewedAt
+	}
+	return !a.lost && !a.ignores && t.since(last) > b.lease*2/3
+}
+
+// noRun is what is renewed when there is no lease, to see whether renewals work: no run has it.
+var noRun = store.RunKey{}
 
 // toRenew returns the attempts of which the leases are to be renewed. They are those that are still
 // trusted, but for those whose handlers ignore that their context has ended.
@@ -164,10 +196,14 @@ func (b *book) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 		case a.overAt.IsZero():
 			a.overAt = time.Now()
 		case time.Since(a.overAt) > CancelGrace:
+			a.ignores = true
 			ignoring = append(ignoring, a)
 			continue
 		}
 		keys = append(keys, key)
+	}
+	if len(keys) == 0 && b.unproven {
+		keys = append(keys, noRun)
 	}
 	return keys, ignoring
 }
@@ -181,6 +217,11 @@ func (b *book) renewed(sent instant, asked []store.RunKey, answer []store.Renewe
 	}
 	var lost []*attempt
 	b.mu.Lock()
+	proven := b.unproven
+	b.unproven = false
+	if sent.after(b.renewedAt) {
+		b.renewedAt = sent
+	}
 	for _, key := range asked {
 		a := b.attempts[key]
 		switch {
@@ -195,6 +236,9 @@ func (b *book) renewed(sent instant, asked []store.RunKey, answer []store.Renewe
 	}
 	b.mu.Unlock()
 	b.tellLost(lost)
+	if proven {
+		b.freed()
+	}
 }
 
 // find returns an attempt; nil: it has ended.
@@ -214,9 +258,12 @@ func (b *book) hasReturned(a *attempt) {
 // remove gives back the places of attempts of which the database has the results.
 func (b *book) remove(attempts []*attempt) {
 	b.mu.Lock()
+	t, before := now(), b.unproven
 	for _, a := range attempts {
+		b.unproven = b.unproven || b.overdue(a, t)
 		delete(b.attempts, a.key())
 	}
+	doubted := b.unproven && !before
 	if len(b.attempts) == 0 {
 		b.stopExpiry()
 		if b.empty != nil {
@@ -226,6 +273,9 @@ func (b *book) remove(attempts []*attempt) {
 	}
 	b.mu.Unlock()
 	b.freed()
+	if doubted {
+		b.doubted()
+	}
 }
 
 // stopExpiry is called with mu held.

@@ -51,8 +51,9 @@ type Config struct {
 	ClaimBatch int
 
 	// Lease is how long the runs of a dead worker stay its own. It is renewed every third of it,
-	// for all runs in one statement. A worker whose last renewal is older than two thirds of it
-	// claims nothing. At least three times CallTimeout; 1 s to 24 h. Default 30 s.
+	// for all runs in one statement. A worker that could not renew for two thirds of it claims
+	// nothing until a renewal succeeds, also when it has lost all its leases. At least three times
+	// CallTimeout; 1 s to 24 h. Default 30 s.
 	Lease time.Duration
 
 	// PollInterval is how often a worker looks for runs and ticks that nobody has announced. It

@@ -56,7 +56,8 @@ func (w *Worker) Ready() error {
 // minute old:
 //
 //   - database: it has not answered three times in a row
-//   - leases: a lease that this worker holds was not renewed for two thirds of its length
+//   - leases: a lease of this worker was not renewed for two thirds of its length, or has ended so,
+//     and no renewal has succeeded since
 //   - runs: a run has been due for longer than MaxDueAge, or a tick
 //   - dead: there are more dead letters than MaxDead
 //   - handlers: runs wait for a handler that no worker has

@@ -170,8 +170,8 @@ func TestClocksOfHostsAreAnHourOff(t *testing.T) {
 	}
 }
 
-// A worker of which the renewals fail claims nothing, although claims would succeed; without a
-// lease to renew it claims again.
+// A worker of which the renewals fail claims nothing, although claims would succeed; when they
+// succeed again, so does it.
 //
 // Fails when a claim does not ask whether leases were renewed.
 func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 )
 
 // A renewer extends the leases of all attempts in one statement, every third of a lease, or sooner
-// after a failure. Without attempts it calls nobody.
+// after a failure. Without attempts it calls nobody, unless it has to find out whether renewals
+// work again.
 type renewer struct {
 	*loop.Loop
 	worker   string

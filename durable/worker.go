@@ -112,7 +112,7 @@ func (w *Worker) assemble(s store.Store) {
 	w.sampler.Loop = loop.New("sampler", sampleInterval, sampleJitter, w.sampler.sample)
 	w.sweeper = newSweeper(c, s, d)
 	w.listener = &listener{store: s, events: v, woken: w.claimer.Wake}
-	w.book.ended, w.book.freed = w.runner.lost, w.claimer.Wake
+	w.book.ended, w.book.freed, w.book.doubted = w.runner.lost, w.claimer.Wake, w.renewer.Wake
 }
 
 // queued is told when the materializer has queued runs. If there is no room for them here, others
