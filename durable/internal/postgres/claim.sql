@@ -27,28 +27,26 @@ wanted AS MATERIALIZED (
 		ELSE 0 END AS runs
 	FROM (SELECT) AS one LEFT JOIN {handlers} AS h ON h.name = ''
 ),
--- Each handler and priority has its range of an index, which begins with what is most urgent.
--- Others may be claiming the same, so a handler without a limit offers some more than are wanted.
+-- Of a handler with a limit no more rows are locked than it has room for: those that others have
+-- locked take none of it. Nobody else is claiming them, who would have to pass over those that are
+-- not picked in the end.
+bounded AS MATERIALIZED (
+	SELECT mine.*, l.max_attempts FROM limits AS l, wanted, now, LATERAL (
+		SELECT c.id, c.run_at, c.priority FROM ({candidates}) AS c, LATERAL ({free}) AS free
+		LIMIT least(l.room, wanted.runs)
+	) AS mine
+	WHERE l.room > 0 AND wanted.runs > 0
+),
 due AS MATERIALIZED (
-	SELECT c.id, c.max_attempts FROM (
-		SELECT r.id, r.run_at, p.priority, l.max_attempts, l.room,
-			row_number() OVER (PARTITION BY l.name ORDER BY p.priority, r.run_at, r.id) AS nth
-		FROM limits AS l, wanted, now, {priorities}, LATERAL (
-			SELECT q.id, q.run_at FROM {runs} AS q
-			WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority
-				AND q.run_at <= now.at
-			ORDER BY q.run_at, q.id
-			LIMIT least(l.room, CASE wanted.runs WHEN 0 THEN 0 ELSE wanted.runs + {spare} END)
-		) AS r
-	) AS c
-	WHERE c.nth <= c.room OR c.room IS NULL
-	ORDER BY c.priority, c.run_at, c.id
+	SELECT id, run_at, priority, max_attempts FROM bounded
+	UNION ALL
+	SELECT c.id, c.run_at, c.priority, l.max_attempts FROM limits AS l, wanted, now, LATERAL ({candidates}) AS c
+	WHERE l.room IS NULL AND wanted.runs > 0
+	ORDER BY priority, run_at, id
 ),
 -- Rows are locked one after the other, in the order of due, until there are enough.
 picked AS MATERIALIZED (
-	SELECT mine.id, due.max_attempts FROM due, LATERAL (
-		SELECT r.id FROM {runs} AS r WHERE r.id = due.id AND r.state = 'queued' FOR UPDATE SKIP LOCKED
-	) AS mine
+	SELECT c.id, c.max_attempts FROM now, due AS c, LATERAL ({free}) AS free
 	LIMIT (SELECT runs FROM wanted)
 ),
 claimed AS (

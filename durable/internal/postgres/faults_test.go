@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,67 @@ func TestRowThatIsLocked(t *testing.T) {
 	defer d.hold(t, fmt.Sprintf("SELECT FROM %s WHERE id = %d FOR UPDATE", s.names["runs"], queued))()
 	if runs, err := s.claim(brief(), 10); err != nil || len(runs) != 1 || runs[0].ID != other {
 		t.Errorf("Claim: %v, %v; want the run that is free", runs, err)
+	}
+}
+
+// Rows that somebody keeps locked take nothing of the limit of a handler, and nothing of the room
+// of another: those behind them are claimed, the most urgent first, and never more than the limit.
+//
+// Fails when a handler with a limit offers no more runs than it has room for.
+func TestRowsThatAreLockedTakeNoRoom(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	for _, c := range []struct {
+		limits    [2]int // of two handlers, which have queued 6 runs in turn; 0: none
+		maxActive int
+		locked    []int // of these 12
+		limit     int
+		want      []int
+	}{
+		{limits: [2]int{1, 1}, locked: []int{0}, limit: 10, want: []int{1, 2}},
+		{limits: [2]int{3, 1}, locked: []int{0, 2}, limit: 10, want: []int{1, 4, 6, 8}},
+		{limits: [2]int{3, 0}, locked: []int{0, 1, 3, 5, 7, 9, 11}, limit: 2, want: []int{2, 4}},
+		{limits: [2]int{2, 0}, locked: []int{0}, limit: 4, want: []int{1, 2, 3, 4}},
+		{limits: [2]int{6, 6}, locked: []int{0, 1}, limit: 3, want: []int{2, 3, 4}},
+		{limits: [2]int{6, 6}, maxActive: 2, locked: []int{0, 1}, limit: 12, want: []int{2, 3}},
+		{limits: [2]int{2, 2}, locked: []int{0, 2, 4, 6, 8, 10}, limit: 12, want: []int{1, 3}},
+	} {
+		d.exec(t, "TRUNCATE "+s.names["attempts"]+", "+s.names["runs"]+", "+s.names["handlers"])
+		handlers := []store.Handler{{Name: "a", MaxAttempts: 1, MaxConcurrency: c.limits[0]},
+			{Name: "b", MaxAttempts: 1, MaxConcurrency: c.limits[1]}}
+		if err := s.Register(t.Context(), handlers, nil, true); err != nil {
+			t.Fatal(err)
+		}
+		if c.maxActive > 0 {
+			if err := s.SetHandler(t.Context(), "", store.Override{MaxConcurrency: &c.maxActive}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nth := map[int64]int{}
+		var ids []string
+		for i := range 12 {
+			id, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: handlers[i%2].Name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nth[id] = i
+			if slices.Contains(c.locked, i) {
+				ids = append(ids, fmt.Sprint(id))
+			}
+		}
+		release := d.hold(t, fmt.Sprintf("SELECT FROM %s WHERE id IN (%s) FOR UPDATE", s.names["runs"],
+			strings.Join(ids, ", ")))
+		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: "w", Handlers: handlers, Limit: c.limit,
+			Lease: time.Minute})
+		var got []int
+		for _, run := range claimed.Runs {
+			got = append(got, nth[run.ID])
+		}
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%+v: claimed %v, %v", c, got, err)
+		}
+		release()
 	}
 }
 

@@ -43,8 +43,8 @@ const maxTableName = 40
 // tables are the names of the tables, without that of the set.
 var tables = []string{"schedules", "handlers", "runs", "attempts"}
 
-// spare is how many runs beyond those that are wanted a handler without a limit offers to a claim,
-// in the place of those that others are claiming at the same moment.
+// spare is how many runs beyond those that are wanted a handler offers to a claim, in the place of
+// those that others are claiming at the same moment, or keep locked.
 const spare = 64
 
 // Store implements store.Store.
@@ -112,6 +112,7 @@ func (s *Store) fill() {
 		"columns":    fill("columns.sql", nil),
 		"skip":       " SKIP LOCKED",
 	}
+	values["candidates"], values["free"] = fill("candidates.sql", values), fill("free.sql", values)
 	list, err := files.ReadDir(".")
 	if err != nil {
 		panic(err)
