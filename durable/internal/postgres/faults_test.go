@@ -177,6 +177,55 @@ func TestRowsThatAreLockedTakeNoRoom(t *testing.T) {
 	}
 }
 
+// A run that another worker claims, fails and queues again while a claim is under way waits for its
+// next attempt.
+//
+// Fails when a claim that has found it due does not look again once it has locked it.
+func TestRunThatFailsDuringAClaimIsNotDue(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	var ids []int64
+	for range 2 {
+		id, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	// Rows are locked and claimed one after the other. This stops the claim at the first.
+	d.exec(t, "CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS "+
+		"'BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(42); RETURN NEW; END'",
+		fmt.Sprintf("CREATE TRIGGER stop BEFORE UPDATE ON %s FOR EACH ROW WHEN (OLD.id = %d) EXECUTE FUNCTION stop()",
+			s.names["runs"], ids[0]))
+	release := d.hold(t, "SELECT pg_advisory_xact_lock(42)")
+	defer release()
+	claimed := make(chan []store.Run, 1)
+	go func() {
+		runs, err := s.claim(t.Context(), 2)
+		if err != nil {
+			t.Error(err)
+		}
+		claimed <- runs
+	}()
+	pool := d.pool(t, "", "")
+	testkit.Eventually(t, testkit.Patience, "the claim stands", func(ctx context.Context) error {
+		var n int
+		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&n)
+		if err == nil && n == 0 {
+			err = errors.New("it does not wait yet")
+		}
+		return err
+	})
+	later := d.hold(t, "SET LOCAL lock_timeout = '5s'", fmt.Sprintf("UPDATE %s SET attempt = 1, "+
+		"run_at = now() + interval '1 hour' WHERE id = %d", s.names["runs"], ids[1]), "COMMIT")
+	later()
+	release()
+	if runs := <-claimed; len(runs) != 1 || runs[0].ID != ids[0] {
+		t.Errorf("claimed %+v, want the first run only", runs)
+	}
+}
+
 // While somebody has a table locked, calls fail when their context ends, with an error that says
 // why, and leave nothing behind that waits.
 func TestTableThatIsLocked(t *testing.T) {
