@@ -318,7 +318,7 @@ func TestHandlersUseAllConnections(t *testing.T) {
 	}
 	for _, call := range calls(s) {
 		switch call.name {
-		case "Register", "Materialize", "Due", "Claim", "Renew", "Finish", "Reclaim", "Stats", "Sweep":
+		case "Register", "Materialize", "Due", "Claim", "Renew", "Finish", "Reclaim", "Stats", "Sweep", "Notify":
 			if err := call.make(ctx); err != nil {
 				t.Error(call.name, err)
 			}

@@ -20,7 +20,7 @@ const (
 
 // Notify implements store.Worker.
 func (s *Store) Notify(ctx context.Context) error {
-	return s.call(ctx, s.shared, func() []statement {
+	return s.call(ctx, s.owned, func() []statement {
 		return []statement{{text: "SELECT pg_notify($1::text, '')", args: []any{s.channel}}}
 	})
 }
