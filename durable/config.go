@@ -161,8 +161,9 @@ type Retry struct {
 	MaxAttempts int
 
 	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
-	// as the one before. Each wait is shortened at random by up to half. Default 1 s, or MaxWait if
-	// that is shorter.
+	// as the one before, but for attempts that do not count: those given back, and those before a
+	// Requeue. Each wait is shortened at random by up to half. Default 1 s, or MaxWait if that is
+	// shorter.
 	FirstWait time.Duration
 
 	// MaxWait is the longest wait. At most 24 h. Default 5 min, or FirstWait if that is longer.

@@ -62,7 +62,8 @@ func (h *handler) try(ctx context.Context, run *Run) (err error) {
 	return h.call(ctx, run)
 }
 
-// wait returns how long to wait after an attempt: between half and all of what doubles with each.
+// wait returns how long to wait after so many attempts that count: between half and all of what
+// doubles with each.
 func (p Retry) wait(attempt int) time.Duration {
 	wait := p.FirstWait
 	for range attempt - 1 {
@@ -77,8 +78,8 @@ func (p Retry) wait(attempt int) time.Duration {
 
 // result returns what becomes of a run, from the cause of the context of its attempt and what the
 // handler has returned.
-func (h *handler) result(run *Run, key store.RunKey, cause, err error) store.Result {
-	r := store.Result{RunKey: key, Error: textOf(err)}
+func (h *handler) result(run store.Run, cause, err error) store.Result {
+	r := store.Result{RunKey: run.RunKey, Error: textOf(err)}
 	mark := markOf(err)
 	_, panicked := err.(*PanicError)
 	switch {
@@ -107,7 +108,7 @@ func (h *handler) result(run *Run, key store.RunKey, cause, err error) store.Res
 	case mark != nil:
 		r.State, r.RetryIn = store.StateQueued, mark.wait
 	default:
-		r.State, r.RetryIn = store.StateQueued, h.options.Retry.wait(run.Attempt)
+		r.State, r.RetryIn = store.StateQueued, h.options.Retry.wait(run.Attempt-run.Uncounted)
 	}
 	return r
 }

@@ -137,6 +137,50 @@ func TestRetryWaitsGrowAndVary(t *testing.T) {
 	})
 }
 
+// Attempts that do not count make no wait longer: those before a Requeue, and those given back.
+//
+// Fails when the wait is computed from the number of the attempt.
+func TestRetryWaitsBeginAgainAfterARequeue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		add := func() *host {
+			return f.add(durable.Config{DrainTimeout: time.Second}).
+				handle("report", func(ctx context.Context, _ *durable.Run) error {
+					select {
+					case <-time.After(time.Minute):
+						return errors.New("no")
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}, durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 5, FirstWait: 10 * time.Second,
+					MaxWait: time.Hour}}).start()
+		}
+		h := add()
+		id := f.trigger("report", durable.TriggerOptions{})
+		pass(20 * time.Minute)
+		if n, err := f.store.Requeue(t.Context(), store.Filter{}, store.Origin{By: "me"}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		pass(30 * time.Second)
+		if err := h.stop(); err != nil { // attempt 6 is given back
+			t.Error(err)
+		}
+		add()
+		pass(20 * time.Minute)
+		run, attempts := f.run(id)
+		if run.State != store.StateDead || len(attempts) != 11 || attempts[5].Outcome != store.OutcomeInterrupted {
+			t.Fatalf("%+v, %+v", run, attempts)
+		}
+		for i, most := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second} {
+			pause := attempts[i+7].StartedAt.Sub(attempts[i+6].FinishedAt)
+			if pause < most/2 || pause > most+time.Second {
+				t.Errorf("wait %d after the Requeue: %v", i+1, pause)
+			}
+		}
+		f.end()
+	})
+}
+
 // Results that cannot be written are kept and written when the database is back, and the handler is
 // not called again: its lease goes on being renewed.
 //

@@ -91,7 +91,7 @@ func (n *runner) hasReturned(a *attempt, cause, err error) {
 	if n.gaveUp.Load() {
 		return // its lease is left to expire
 	}
-	result := a.handler.result(a.run, a.key(), cause, err)
+	result := a.handler.result(a.row, cause, err)
 	result.Took = took
 	n.book.hasReturned(a)
 	n.finisher.put(&finished{attempt: a, err: unmarked(err), result: result})

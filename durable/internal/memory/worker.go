@@ -242,6 +242,7 @@ func (s *Store) claim(r *runRow, req store.ClaimRequest, now time.Time) {
 // shown returns a copy of a run.
 func (r *runRow) shown(payload bool) store.Run {
 	run := r.Run
+	run.Uncounted = r.before
 	if !payload {
 		run.Payload = nil
 	}

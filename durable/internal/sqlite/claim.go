@@ -138,9 +138,9 @@ func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []c
 // columns are those of run.sql.
 func columns(r *store.Run) []any {
 	return []any{&r.ID, &r.Attempt, &r.Handler, text{&r.Schedule}, at{&r.DueAt}, &r.Backfill, &r.State, &r.Priority,
-		at{&r.RunAt}, &r.MaxAttempts, text{&r.Key}, &r.PayloadLen, &r.By.By, &r.By.Note, text{&r.TraceParent},
-		text{&r.CanceledBy.By}, text{&r.CanceledBy.Note}, &r.Worker, at{&r.ClaimedAt}, at{&r.LeaseUntil},
-		&r.LastError, at{&r.CreatedAt}, at{&r.FinishedAt}}
+		at{&r.RunAt}, &r.MaxAttempts, &r.Uncounted, text{&r.Key}, &r.PayloadLen, &r.By.By, &r.By.Note,
+		text{&r.TraceParent}, text{&r.CanceledBy.By}, text{&r.CanceledBy.Note}, &r.Worker, at{&r.ClaimedAt},
+		at{&r.LeaseUntil}, &r.LastError, at{&r.CreatedAt}, at{&r.FinishedAt}}
 }
 
 // Renew implements store.Worker.

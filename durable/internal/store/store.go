@@ -309,6 +309,7 @@ type Run struct {
 	// An attempt with this number that fails is the last. It includes the attempts that do not
 	// count: those before a Requeue, and those that were given back (OutcomeInterrupted).
 	MaxAttempts int
+	Uncounted   int // how many attempts do not count
 	Key         string
 	Payload     []byte
 	PayloadLen  int

@@ -158,7 +158,7 @@ var finishing = []promise{
 		id := c.insert(store.NewRun{Handler: "orders"})
 		for i := range 3 {
 			run := c.claimOne(last)
-			if run.Attempt != i+1 || run.MaxAttempts != run.Attempt {
+			if run.Attempt != i+1 || run.MaxAttempts != run.Attempt || run.Uncounted != i {
 				c.Fatalf("%+v, want attempt %[2]d, the last", run, i+1)
 			}
 			c.finishes(givenBack(run))
