@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
@@ -277,5 +279,32 @@ func TestTriggerFaults(t *testing.T) {
 		if n := len(f.runs()); n != 3 {
 			t.Errorf("%d runs", n)
 		}
+	})
+}
+
+// A Run that finds faults leaves no metrics behind: a Worker without the faults can have the same
+// registry.
+//
+// Fails when only a Run that has begun unregisters them.
+func TestRunThatFindsFaultsFreesItsRegistry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		registry := prometheus.NewPedanticRegistry()
+		faulty := f.add(durable.Config{Registerer: registry})
+		if err := faulty.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no handler") {
+			t.Errorf("Run: %v", err)
+		}
+		if err := faulty.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "Run was called before") {
+			t.Errorf("Run again: %v", err)
+		}
+		h := f.add(durable.Config{Registerer: registry}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
+		pass(time.Second)
+		if err := h.Run(t.Context()); err == nil {
+			t.Error("Run of a worker that is running")
+		}
+		if families, err := registry.Gather(); err != nil || len(families) == 0 {
+			t.Errorf("%d families, %v", len(families), err)
+		}
+		f.end()
 	})
 }

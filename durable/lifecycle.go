@@ -22,22 +22,23 @@ import (
 // leases have expired. No goroutine of the Worker is left, but for what a StuckError names, and its
 // metrics are no longer registered. Run can be called once.
 //
-// It returns every fault that Check finds, and starts nothing then. It also returns an error if the
-// database's first answer is that it is not set up right (an error that matches dlock.ErrSetup),
-// such as that Store.Migrate is needed. A database that does not answer is asked again until it
-// does.
+// It returns every fault that Check finds, and starts nothing then: make another Worker. It also
+// returns an error if the database's first answer is that it is not set up right (an error that
+// matches dlock.ErrSetup), such as that Store.Migrate is needed. A database that does not answer is
+// asked again until it does.
 func (w *Worker) Run(ctx context.Context) error {
 	if ctx == nil {
 		return named(errNilContext)
 	}
-	if err := w.Check(); err != nil {
-		return err
-	}
-	if !w.setPhase(running) {
+	faults := w.Check()
+	if !w.enter(faults == nil) {
 		return errors.New("durable: Run was called before: make another Worker")
 	}
 	if w.metrics != nil {
 		defer w.config.Registerer.Unregister(w.metrics)
+	}
+	if faults != nil {
+		return faults
 	}
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	base, endRuns := context.WithCancelCause(context.WithoutCancel(ctx))

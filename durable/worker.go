@@ -216,15 +216,25 @@ func (w *Worker) Check() error {
 	return errors.Join(errs...)
 }
 
-// setPhase returns false if Run was called before.
-func (w *Worker) setPhase(p phase) bool {
+// enter is the beginning of Run, which works if nothing is wrong, and returns false if Run was
+// called before.
+func (w *Worker) enter(works bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p == running && w.phase != created {
+	if w.phase != created {
 		return false
 	}
-	w.phase, w.changedAt = p, time.Now()
+	w.phase, w.changedAt = stopped, time.Now()
+	if works {
+		w.phase = running
+	}
 	return true
+}
+
+func (w *Worker) setPhase(p phase) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.phase, w.changedAt = p, time.Now()
 }
 
 func (w *Worker) current() (phase, time.Time) {
