@@ -152,7 +152,7 @@ func TestDrainWithoutTheDatabase(t *testing.T) {
 				pass(time.Second)
 				began := time.Now()
 				err := h.stop()
-				if err == nil || !strings.Contains(err.Error(), "the results of 1 runs could not be written") ||
+				if err == nil || !strings.Contains(err.Error(), "the result of 1 run could not be written") ||
 					time.Since(began) > 16*time.Second {
 					t.Errorf("after %v: %v", time.Since(began), err)
 				}

@@ -34,6 +34,14 @@ func named(err error) error {
 	return fmt.Errorf("durable: %w", err)
 }
 
+// plural returns one if n is 1, and else many, in which %d is n.
+func plural(n int64, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return fmt.Sprintf(many, n)
+}
+
 // A CanceledError is the cause of the context of a run that somebody canceled.
 type CanceledError struct {
 	By dlock.Origin // who canceled it, and why
@@ -64,8 +72,8 @@ type StuckError struct {
 func (e *StuckError) Error() string {
 	var left []string
 	if len(e.Handlers) > 0 {
-		left = append(left, fmt.Sprintf("%d handlers that ignore their context: %s", len(e.Handlers),
-			strings.Join(e.Handlers, ", ")))
+		left = append(left, plural(int64(len(e.Handlers)), "1 handler that ignores its context: ",
+			"%d handlers that ignore their context: ")+strings.Join(e.Handlers, ", "))
 	}
 	if len(e.Schedules) > 0 {
 		left = append(left, "schedules that do not return: "+strings.Join(e.Schedules, ", "))

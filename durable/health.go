@@ -95,8 +95,8 @@ func (w *Worker) runsStart() error {
 	}
 	for _, h := range stats.ByHandler {
 		if age := late(h.OldestDue); age > 0 && !h.Paused {
-			errs = append(errs, fmt.Errorf("handler %q: a run has been due for %v, and %d wait", h.Handler, age,
-				h.Queued))
+			errs = append(errs, fmt.Errorf("handler %q: a run has been due for %v, and %s", h.Handler, age,
+				plural(h.Queued, "no other waits", "%d wait")))
 		}
 	}
 	if age := late(stats.Overdue); age > 0 {
@@ -134,7 +134,8 @@ func (w *Worker) handlersKnown() error {
 	var errs []error
 	for _, h := range stats.ByHandler {
 		if h.Queued > 0 && handlers[h.Handler] == nil && unseen(h, stats.Now) {
-			errs = append(errs, fmt.Errorf("no worker knows handler %q: %d runs wait", h.Handler, h.Queued))
+			errs = append(errs, fmt.Errorf("no worker knows handler %q: %s", h.Handler,
+				plural(h.Queued, "1 run waits", "%d runs wait")))
 		}
 	}
 	return errors.Join(errs...)

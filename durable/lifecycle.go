@@ -180,8 +180,9 @@ func (w *Worker) left(stuck []string, unwritten int) error {
 		if err == nil {
 			err = errRowLocked
 		}
-		errs = append(errs, fmt.Errorf("durable: the results of %d runs could not be written, so they are run again "+
-			"when their leases have expired: %w", unwritten, err))
+		errs = append(errs, fmt.Errorf("durable: %s: %w", plural(int64(unwritten),
+			"the result of 1 run could not be written, so it is run again when its lease has expired",
+			"the results of %d runs could not be written, so they are run again when their leases have expired"), err))
 	}
 	if schedules := w.materializer.stuck(); len(stuck) > 0 || len(schedules) > 0 {
 		errs = append(errs, &StuckError{Handlers: stuck, Schedules: schedules})

@@ -174,7 +174,7 @@ func TestChecks(t *testing.T) {
 		f.trigger("typo", durable.TriggerOptions{})
 		pass(3 * time.Minute)
 		check("a run waits", "runs", `handler "report": a run has been due for`)
-		check("nobody has the handler", "handlers", `no worker knows handler "typo": 1 runs wait`)
+		check("nobody has the handler", "handlers", `no worker knows handler "typo": 1 run waits`)
 		f.add(durable.Config{}).handle("typo", sleeps(0), durable.HandlerOptions{}).start()
 		if _, err := f.store.Requeue(t.Context(), store.Filter{IDs: []int64{1}}, store.Origin{By: "me"}); err != nil {
 			t.Fatal(err)
