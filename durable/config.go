@@ -121,7 +121,9 @@ type Retention struct {
 	Succeeded time.Duration // since the end. Default 7 days.
 	Dead      time.Duration // since the end, of dead letters. Default 90 days.
 	Canceled  time.Duration // since the end. Default 7 days.
-	Unseen    time.Duration // of schedules and handlers that no worker has had since. Default 30 days.
+	// Unseen is how long schedules and handlers are kept that no worker has any more. One that is
+	// paused, or a handler whose limit was set, stays until that is changed. Default 30 days.
+	Unseen time.Duration
 }
 
 // A Handler does the work of a run. The run has succeeded if it returns nil, even if its context

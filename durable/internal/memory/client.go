@@ -278,13 +278,14 @@ func (s *Store) Sweep(ctx context.Context, keep store.Retention, limit int) (del
 		}
 	}
 	for name, row := range s.schedules {
-		if deleted < limit && old(row.SeenAt, keep.Unseen) {
+		if deleted < limit && old(row.SeenAt, keep.Unseen) && !isPaused(row.Paused, now) {
 			delete(s.schedules, name)
 			deleted++
 		}
 	}
 	for name, row := range s.handlers {
-		if deleted < limit && name != "" && old(row.seenAt, keep.Unseen) {
+		idle := row.override < 0 && !isPaused(row.paused, now)
+		if deleted < limit && name != "" && old(row.seenAt, keep.Unseen) && idle {
 			delete(s.handlers, name)
 			deleted++
 		}

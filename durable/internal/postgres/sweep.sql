@@ -1,6 +1,8 @@
 -- $1, $2, $3: for how long succeeded, dead and canceled runs are kept, $4: schedules and handlers
--- that nobody has, in microseconds, or NULL; $5: how many to delete of each at most. What has been
--- queued again, or seen again, since this statement began is looked at once more, and stays.
+-- that no worker has, in microseconds, or NULL; $5: how many to delete of each at most. What has
+-- been queued again, seen again or paused since this statement began is looked at once more, and
+-- stays. A pause or a limit that is in force stays, too: without it, what was stopped would run as
+-- soon as a worker has it again.
 WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 old AS MATERIALIZED (
 	SELECT d.id FROM now, (VALUES ('succeeded' COLLATE "C", $1::bigint), ('dead', $2::bigint), ('canceled', $3::bigint))
@@ -22,7 +24,9 @@ runs AS (
 ),
 schedules AS (
 	DELETE FROM {schedules} WHERE name IN (
-		SELECT s.name FROM {schedules} AS s, now WHERE s.seen_at < now.at - $4::bigint * interval '1 microsecond'
+		SELECT s.name FROM {schedules} AS s, now
+		WHERE s.seen_at < now.at - $4::bigint * interval '1 microsecond'
+			AND coalesce(s.paused_until <= now.at, true)
 		ORDER BY s.name LIMIT $5::bigint FOR UPDATE OF s SKIP LOCKED)
 	RETURNING 1
 ),
@@ -30,6 +34,7 @@ handlers AS (
 	DELETE FROM {handlers} WHERE name IN (
 		SELECT h.name FROM {handlers} AS h, now
 		WHERE h.name <> '' AND h.seen_at < now.at - $4::bigint * interval '1 microsecond'
+			AND h.override IS NULL AND coalesce(h.paused_until <= now.at, true)
 		ORDER BY h.name LIMIT $5::bigint FOR UPDATE OF h SKIP LOCKED)
 	RETURNING 1
 )

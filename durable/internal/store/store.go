@@ -74,8 +74,8 @@ type Worker interface {
 	Reclaim(ctx context.Context, limit int) ([]Reclaimed, error)
 
 	// Sweep deletes up to limit runs, with their attempts, that ended longer ago than the retention
-	// of their state, and schedules and handlers that nobody has seen for Retention.Unseen. 0 keeps
-	// them for ever.
+	// of their state, and schedules and handlers that no worker has had for Retention.Unseen, unless
+	// they are paused or have a limit that was set. 0 keeps them forever.
 	Sweep(ctx context.Context, retention Retention, limit int) (deleted int, err error)
 
 	// Stats returns what health and metrics show. A schedule that no worker has registered for so

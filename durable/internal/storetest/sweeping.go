@@ -134,6 +134,39 @@ var sweeping = []promise{
 		}
 		c.inState(id, store.StateQueued, 0)
 	}},
+	{"sweeping/a pause and a limit stay until they are changed", func(c *check) {
+		names := []string{"paused", "limited", "resumed", "reset", "over"}
+		var handlers []store.Handler
+		var schedules []store.Schedule
+		for _, name := range names {
+			handlers = append(handlers, store.Handler{Name: name})
+			schedules = append(schedules, store.Schedule{Name: name, Spec: "1"})
+		}
+		c.register(true, handlers, schedules...)
+		set := func(name string, change store.Override) {
+			c.setHandler(name, change)
+			c.setSchedule(name, change)
+		}
+		set("paused", store.Override{PausedUntil: ptr(time.Hour)})
+		set("limited", store.Override{MaxConcurrency: ptr(0)})
+		set("resumed", store.Override{PausedUntil: ptr(time.Hour)})
+		set("resumed", store.Override{PausedUntil: ptr(time.Duration(0))})
+		set("reset", store.Override{MaxConcurrency: ptr(0)})
+		set("reset", store.Override{MaxConcurrency: ptr(-1)})
+		set("over", store.Override{PausedUntil: ptr(old)})
+		c.pass(c.now().Add(2 * old))
+		if n := c.sweep(store.Retention{Unseen: old}, 100); n != 7 {
+			c.Errorf("%d were deleted, want 3 handlers and 4 schedules", n)
+		}
+		for _, name := range names {
+			if got, want := c.hasHandler(name), name == "paused" || name == "limited"; got != want {
+				c.Errorf("handler %s: %t, want %t", name, got, want)
+			}
+			if got, want := c.forget(name), name == "paused"; got != want {
+				c.Errorf("schedule %s: %t, want %t", name, got, want)
+			}
+		}
+	}},
 }
 
 func (c *check) hasHandler(name string) (has bool) {
