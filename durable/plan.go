@@ -105,33 +105,29 @@ func (s *scheduled) plan(d store.DueSchedule, now time.Time) (store.Plan, error)
 		p.Next = next
 		return p, err
 	}
-	last, next, missed := first, time.Time{}, uint64(0)
-	var err error
-	if d.Spec == d.NextSpec {
-		last, next, missed, err = schedule.Advance(s.schedule, first, now)
-	} else { // a tick was promised by the old spec, and later ones are those of the new one
-		next, err = schedule.Next(s.schedule, now)
-	}
-	if err == nil && missed >= mostTicks { // Advance has given up, and last is not the latest
-		var ticks []time.Time
-		if ticks, err = s.latest(last, now, 1); len(ticks) > 0 {
-			last = ticks[0]
-		}
-	}
+	due, next, err := s.due(d, now)
 	if err != nil {
 		return p, err
 	}
-	p.Last, p.Next = last, next
-	total := int64(missed) + 1
-	if d.Paused {
-		p.Paused = total
+	before, paused, after := due[0], due[1], due[2]
+	p.Next, p.Paused = next, paused.ticks
+	for _, st := range due {
+		if st.ticks > 0 {
+			p.Last = st.last
+		}
+	}
+	last, total := after.last, before.ticks+after.ticks
+	switch {
+	case total == 0:
 		return p, nil
+	case after.ticks == 0:
+		last = before.last
 	}
 	late := now.Sub(last) > LateAfter
 	old := s.options.CatchUp.Window > 0 && now.Sub(last) > s.options.CatchUp.Window
 	switch policy := s.options.CatchUp.Policy; {
 	case policy == CatchUpBackfill && (total > 1 || late):
-		return s.backfill(p, d, now, total)
+		return s.backfill(p, due, now)
 	case late && (policy == CatchUpSkip || old):
 		p.Skipped = total
 		return p, nil
@@ -144,6 +140,46 @@ func (s *scheduled) plan(d store.DueSchedule, now time.Time) (store.Plan, error)
 	return p, nil
 }
 
+// A stretch has all ticks from its first to its last. end is up to when they were looked for.
+type stretch struct {
+	first, last, end time.Time
+	ticks            int64 // 0: there are none
+}
+
+// due returns the ticks that are due: those before the pause, those of it, and those after it; and
+// the first that is not due. A tick is of the pause if it came due during it, whenever that is seen.
+func (s *scheduled) due(d store.DueSchedule, now time.Time) (due [3]stretch, tick time.Time, err error) {
+	tick = d.NextDueAt
+	const instant = time.Microsecond
+	for i, end := range []time.Time{d.PausedAt.Add(-instant), d.PausedUntil.Add(-instant), now} {
+		if end.After(now) {
+			end = now
+		}
+		if tick.IsZero() || tick.After(end) {
+			continue
+		}
+		st := stretch{first: tick, last: tick, end: end}
+		missed := uint64(0)
+		if d.Spec == d.NextSpec {
+			st.last, tick, missed, err = schedule.Advance(s.schedule, tick, end)
+		} else { // a tick was promised by the old spec, and later ones are those of the new one
+			tick, err = schedule.Next(s.schedule, now)
+		}
+		if err == nil && missed >= mostTicks { // Advance has given up, and last is not the latest
+			var ticks []time.Time
+			if ticks, err = s.latest(st.last, end, 1); len(ticks) > 0 {
+				st.last = ticks[0]
+			}
+		}
+		if err != nil {
+			return due, tick, err
+		}
+		st.ticks = int64(missed) + 1
+		due[i] = st
+	}
+	return due, tick, nil
+}
+
 // run returns the run of a tick.
 func (s *scheduled) run(tick time.Time) store.NewRun {
 	return store.NewRun{Handler: s.handler, Schedule: s.name, DueAt: tick, RunAt: tick,
@@ -151,20 +187,30 @@ func (s *scheduled) run(tick time.Time) store.NewRun {
 		Payload: s.options.Payload}
 }
 
-// backfill plans a run for each tick that is due, but for those that are too old or too many. If a
-// plan cannot have them all, it ends before the first that is left, which is due next.
-func (s *scheduled) backfill(p store.Plan, d store.DueSchedule, now time.Time, total int64) (store.Plan, error) {
-	ticks := []time.Time{p.Last}
-	if total > 1 {
-		var err error
-		if ticks, err = s.latest(d.NextDueAt, now, s.options.CatchUp.Max+1); err != nil {
-			return p, err
+// backfill plans a run for each tick that is due and not of the pause, but for those that are too
+// old or too many. If a plan cannot have them all, it ends before the first that is left, which is
+// due next.
+func (s *scheduled) backfill(p store.Plan, due [3]stretch, now time.Time) (store.Plan, error) {
+	var ticks []time.Time
+	var total int64
+	for _, st := range []stretch{due[2], due[0]} { // the latest first
+		total += st.ticks
+		older, most := []time.Time{st.last}, s.options.CatchUp.Max+1-len(ticks)
+		switch {
+		case st.ticks == 0 || most == 0:
+			continue
+		case st.ticks > 1:
+			var err error
+			if older, err = s.latest(st.first, st.end, most); err != nil {
+				return p, err
+			}
 		}
+		ticks = append(older, ticks...)
 	}
 	for len(ticks) > 0 && s.options.CatchUp.Window > 0 && now.Sub(ticks[0]) > s.options.CatchUp.Window {
 		ticks = ticks[1:]
 	}
-	if late := now.Sub(p.Last) > LateAfter; late && len(ticks) > s.options.CatchUp.Max {
+	if len(ticks) > s.options.CatchUp.Max && now.Sub(ticks[len(ticks)-1]) > LateAfter {
 		ticks = ticks[1:] // the latest is missed, too
 	}
 	p.Skipped = total - int64(len(ticks))
@@ -172,6 +218,12 @@ func (s *scheduled) backfill(p store.Plan, d store.DueSchedule, now time.Time, t
 	if len(ticks) > most {
 		p.Last, p.Next = ticks[most-1], ticks[most]
 		ticks = ticks[:most]
+		switch paused := due[1]; {
+		case paused.first.After(p.Next):
+			p.Paused = 0 // they are due after what is left
+		case paused.last.After(p.Last):
+			p.Last = paused.last
+		}
 	}
 	for _, tick := range ticks {
 		p.Runs = append(p.Runs, s.run(tick))

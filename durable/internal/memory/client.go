@@ -112,7 +112,17 @@ func (s *Store) SetSchedule(ctx context.Context, name string, change store.Overr
 	}
 	defer unlock()
 	if change.PausedUntil != nil {
-		s.schedule(name).Paused = pause(change, now)
+		row := s.schedule(name)
+		inForce := row.pausedUntil.After(now)
+		row.Paused = pause(change, now)
+		switch {
+		case row.Paused != nil && inForce:
+			row.pausedUntil = row.Paused.Until
+		case row.Paused != nil:
+			row.pausedAt, row.pausedUntil = now, row.Paused.Until
+		case inForce:
+			row.pausedUntil = now
+		}
 	}
 	return nil
 }
@@ -161,14 +171,18 @@ func (s *Store) Run(ctx context.Context, id int64) (store.Run, []store.Attempt, 
 
 // Schedules implements store.Reader.
 func (s *Store) Schedules(ctx context.Context) ([]store.ScheduleRow, error) {
-	_, unlock, err := s.lock(ctx)
+	now, unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	var rows []store.ScheduleRow
 	for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
-		rows = append(rows, s.schedules[name].ScheduleRow)
+		row := s.schedules[name].ScheduleRow
+		if !isPaused(row.Paused, now) {
+			row.Paused = nil
+		}
+		rows = append(rows, row)
 	}
 	return rows, nil
 }

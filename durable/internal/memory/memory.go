@@ -44,7 +44,8 @@ type tick struct {
 
 type scheduleRow struct {
 	store.ScheduleRow
-	nextSpec string
+	nextSpec              string
+	pausedAt, pausedUntil time.Time // of the latest pause, also when it is over
 }
 
 type handlerRow struct {

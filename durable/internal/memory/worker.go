@@ -63,11 +63,10 @@ func (s *Store) Due(ctx context.Context) (store.Due, error) {
 	defer unlock()
 	due := store.Due{Now: now}
 	for _, row := range s.schedules {
-		d := row.due(now)
 		switch {
 		case row.Spec == "": // an override of a schedule that nobody has registered
 		case row.Spec != row.nextSpec || !row.NextDueAt.IsZero() && !row.NextDueAt.After(now):
-			due.Schedules = append(due.Schedules, d)
+			due.Schedules = append(due.Schedules, row.due())
 		case !row.NextDueAt.IsZero() && (due.Next.IsZero() || row.NextDueAt.Before(due.Next)):
 			due.Next = row.NextDueAt
 		}
@@ -76,9 +75,9 @@ func (s *Store) Due(ctx context.Context) (store.Due, error) {
 	return due, nil
 }
 
-func (r *scheduleRow) due(now time.Time) store.DueSchedule {
+func (r *scheduleRow) due() store.DueSchedule {
 	return store.DueSchedule{Name: r.Name, Spec: r.Spec, NextSpec: r.nextSpec, NextDueAt: r.NextDueAt,
-		Paused: isPaused(r.Paused, now)}
+		PausedAt: r.pausedAt, PausedUntil: r.pausedUntil}
 }
 
 func isPaused(p *store.Pause, now time.Time) bool { return p != nil && p.Until.After(now) }
@@ -96,8 +95,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Ma
 		if row == nil {
 			continue
 		}
-		d := row.due(now)
-		if !d.Equal(p.Schedule) {
+		if !row.due().Equal(p.Schedule) {
 			continue // somebody else was faster
 		}
 		m := store.Materialized{Schedule: p.Schedule.Name, Coalesced: p.Coalesced, Skipped: p.Skipped, Paused: p.Paused}

@@ -4,13 +4,13 @@
 WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 plans AS MATERIALIZED (
 	SELECT * FROM json_to_recordset($1::text::json) AS p(name text, spec text, next_spec text, next_due_at timestamptz,
-		paused boolean, handler text, last timestamptz, next timestamptz, coalesced bigint, skipped bigint,
-		ticks_paused bigint, runs json)
+		paused_at timestamptz, paused_until timestamptz, handler text, last timestamptz, next timestamptz,
+		coalesced bigint, skipped bigint, ticks_paused bigint, runs json)
 ),
 mine AS MATERIALIZED (
-	SELECT s.name FROM {schedules} AS s JOIN plans AS p ON p.name = s.name, now
+	SELECT s.name FROM {schedules} AS s JOIN plans AS p ON p.name = s.name
 	WHERE s.spec = p.spec AND s.next_spec = p.next_spec AND s.next_due_at IS NOT DISTINCT FROM p.next_due_at
-		AND coalesce(s.paused_until > now.at, false) = p.paused
+		AND s.paused_at IS NOT DISTINCT FROM p.paused_at AND s.paused_until IS NOT DISTINCT FROM p.paused_until
 	ORDER BY s.name
 	FOR UPDATE OF s SKIP LOCKED
 ),

@@ -52,7 +52,7 @@ func (s *Store) Due(ctx context.Context) (due store.Due, err error) {
 		return []statement{{text: s.texts["due"], row: func(rows pgx.Rows) error {
 			var d store.DueSchedule
 			err := rows.Scan(into(&due.Now), into(&due.Next), into(&d.Name), into(&d.Spec), into(&d.NextSpec),
-				into(&d.NextDueAt), into(&d.Paused))
+				into(&d.NextDueAt), into(&d.PausedAt), into(&d.PausedUntil))
 			if d.Spec != "" { // else it is the row of the times, without a schedule
 				due.Schedules = append(due.Schedules, d)
 			}
@@ -67,7 +67,8 @@ type planJSON struct {
 	Spec        string    `json:"spec"`
 	NextSpec    string    `json:"next_spec"`
 	NextDueAt   *string   `json:"next_due_at"`
-	Paused      bool      `json:"paused"`
+	PausedAt    *string   `json:"paused_at"`
+	PausedUntil *string   `json:"paused_until"`
 	Handler     string    `json:"handler"`
 	Last        *string   `json:"last"`
 	Next        *string   `json:"next"`
@@ -98,7 +99,8 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) (done []sto
 	list := make([]planJSON, len(plans))
 	for i, p := range plans {
 		list[i] = planJSON{Name: p.Schedule.Name, Spec: p.Schedule.Spec, NextSpec: p.Schedule.NextSpec,
-			NextDueAt: orNull(instant(p.Schedule.NextDueAt)), Paused: p.Schedule.Paused, Handler: p.Handler,
+			NextDueAt: orNull(instant(p.Schedule.NextDueAt)), PausedAt: orNull(instant(p.Schedule.PausedAt)),
+			PausedUntil: orNull(instant(p.Schedule.PausedUntil)), Handler: p.Handler,
 			Last: orNull(instant(p.Last)), Next: orNull(instant(p.Next)), Coalesced: p.Coalesced, Skipped: p.Skipped,
 			TicksPaused: p.Paused, Runs: make([]runJSON, len(p.Runs))}
 		for j, r := range p.Runs {

@@ -24,7 +24,7 @@ var indexes = []string{"runs_tick", "runs_waiting", "runs_key", "runs_queued", "
 // columns are those of each table, with the names of their types in pg_type.
 var columns = map[string]map[string]string{
 	"schedules": types("text", "name handler spec description next_spec paused_by paused_note",
-		"timestamptz", "next_due_at last_due_at paused_until seen_at created_at",
+		"timestamptz", "next_due_at last_due_at paused_at paused_until seen_at created_at",
 		"int8", "ticks_queued ticks_coalesced ticks_skipped ticks_paused"),
 	"handlers": types("text", "name override_by override_note paused_by paused_note",
 		"int4", "max_concurrency override", "timestamptz", "paused_until seen_at created_at"),

@@ -8,6 +8,7 @@ CREATE TABLE IF NOT EXISTS {schedules} (
 	next_spec       text COLLATE "C" NOT NULL DEFAULT '',
 	next_due_at     timestamptz,            -- NULL: none, or not known yet
 	last_due_at     timestamptz,            -- the latest tick that was accounted for
+	paused_at       timestamptz,            -- of the latest pause, as paused_until, also when it is over
 	paused_until    timestamptz,
 	paused_by       text COLLATE "C",
 	paused_note     text COLLATE "C",

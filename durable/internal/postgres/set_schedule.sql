@@ -1,8 +1,12 @@
--- $2: for how many microseconds to pause; NULL: it stays.
-INSERT INTO {schedules} AS s (name, paused_until, paused_by, paused_note)
-SELECT $1::text, p.until, CASE WHEN p.until IS NOT NULL THEN $3::text END,
-	CASE WHEN p.until IS NOT NULL THEN $4::text END
-FROM (SELECT CASE WHEN $2::bigint > 0 THEN clock_timestamp() + $2::bigint * interval '1 microsecond' END AS until) AS p
-ON CONFLICT (name) DO UPDATE SET paused_until = excluded.paused_until, paused_by = excluded.paused_by,
-	paused_note = excluded.paused_note
+-- $2: for how many microseconds to pause, 0: not any more; NULL: it stays. What is left of a pause
+-- that is over says which ticks were of it, so that they are not caught up.
+INSERT INTO {schedules} AS s (name, paused_at, paused_until, paused_by, paused_note)
+SELECT $1::text, now.at, now.at + $2::bigint * interval '1 microsecond', $3::text, $4::text
+FROM (SELECT clock_timestamp() AS at) AS now
 WHERE $2::bigint IS NOT NULL
+ON CONFLICT (name) DO UPDATE SET
+	paused_at = CASE WHEN $2::bigint = 0 OR s.paused_until > excluded.paused_at THEN s.paused_at
+		ELSE excluded.paused_at END,
+	paused_until = CASE WHEN $2::bigint > 0 OR s.paused_until > excluded.paused_until THEN excluded.paused_until
+		ELSE s.paused_until END,
+	paused_by = excluded.paused_by, paused_note = excluded.paused_note

@@ -37,7 +37,7 @@ func (s *Store) Due(ctx context.Context) (store.Due, error) {
 			return due, err
 		}
 		due.Schedules, err = rows(conn, s.texts["due"], func(d *store.DueSchedule) []any {
-			return []any{&d.Name, &d.Spec, &d.NextSpec, at{&d.NextDueAt}, &d.Paused}
+			return []any{&d.Name, &d.Spec, &d.NextSpec, at{&d.NextDueAt}, at{&d.PausedAt}, at{&d.PausedUntil}}
 		}, due.Now.UnixMicro())
 		return due, err
 	})
@@ -77,8 +77,8 @@ func (p planner) close() {
 // carryOut carries out a plan. ok is false if another process was faster.
 func (p planner) carryOut(plan store.Plan) (m store.Materialized, ok bool, err error) {
 	is := plan.Schedule
-	moved, err := p.move.exec(is.Name, is.Spec, is.NextSpec, micros(is.NextDueAt), is.Paused, micros(plan.Next),
-		micros(plan.Last), plan.Coalesced, plan.Skipped, plan.Paused)
+	moved, err := p.move.exec(is.Name, is.Spec, is.NextSpec, micros(is.NextDueAt), micros(is.PausedAt),
+		micros(is.PausedUntil), micros(plan.Next), micros(plan.Last), plan.Coalesced, plan.Skipped, plan.Paused)
 	if err != nil || moved == 0 {
 		return m, false, err
 	}

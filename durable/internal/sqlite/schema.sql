@@ -9,6 +9,7 @@ CREATE TABLE IF NOT EXISTS {schedules} (
 	next_spec       TEXT NOT NULL DEFAULT '',  -- the spec for which next_due_at was computed
 	next_due_at     INTEGER,                   -- the next tick; none: there is none, or none is known yet
 	last_due_at     INTEGER,                   -- the latest tick that was accounted for
+	paused_at       INTEGER,                   -- of the latest pause, as paused_until, also when it is over
 	paused_until    INTEGER,
 	paused_by       TEXT NOT NULL DEFAULT '',
 	paused_note     TEXT NOT NULL DEFAULT '',

@@ -45,7 +45,7 @@ type Worker interface {
 	Due(ctx context.Context) (Due, error)
 
 	// Materialize carries out plans, all or none, each only if its schedule still is as Due has
-	// returned it, paused or not, and no other transaction has it locked (FOR UPDATE SKIP LOCKED):
+	// returned it, with the same pause, and no other transaction has it locked (FOR UPDATE SKIP LOCKED):
 	// inserts the runs, moves the schedule forward, and counts its ticks. A run that a unique index
 	// refuses, because the tick has its run already or a run of the schedule still waits, counts as
 	// coalesced. It returns what came of each plan that was carried out; the others were left to
@@ -105,6 +105,8 @@ type Client interface {
 
 	// SetHandler changes the overrides of a handler, SetSchedule those of a schedule. They need not
 	// be registered. "" is the name of all handlers together, of which only MaxConcurrency counts.
+	// A pause of a schedule that replaces one in force began with that one; one that is resumed
+	// ends now, and its ticks are still known.
 	SetHandler(ctx context.Context, name string, change Override) error
 	SetSchedule(ctx context.Context, name string, change Override) error
 
@@ -186,13 +188,16 @@ type DueSchedule struct {
 	Name, Spec string
 	NextSpec   string    // the Spec for which NextDueAt was computed
 	NextDueAt  time.Time // zero: the schedule is new
-	Paused     bool
+	// The latest pause, also if it is over: a tick is of it from PausedAt on, and before PausedUntil.
+	// Zero: there was none.
+	PausedAt, PausedUntil time.Time
 }
 
 // Equal reports whether a row is as it was.
 func (d DueSchedule) Equal(other DueSchedule) bool {
 	return d.Name == other.Name && d.Spec == other.Spec && d.NextSpec == other.NextSpec &&
-		d.NextDueAt.Equal(other.NextDueAt) && d.Paused == other.Paused
+		d.NextDueAt.Equal(other.NextDueAt) && d.PausedAt.Equal(other.PausedAt) &&
+		d.PausedUntil.Equal(other.PausedUntil)
 }
 
 // Plan says what becomes of the ticks of a schedule.

@@ -35,11 +35,11 @@ var planning = []promise{
 			c.Fatalf("%+v", due)
 		}
 		d := c.dueSchedule("past")
-		if !d.NextDueAt.Equal(past) || !d.Paused || d.Spec != "1" || d.NextSpec != "1" {
+		if !d.NextDueAt.Equal(past) || !d.PausedUntil.After(now) || d.Spec != "1" || d.NextSpec != "1" {
 			c.Errorf("%+v", d)
 		}
 		c.setSchedule("past", store.Override{PausedUntil: ptr(time.Duration(0))})
-		if c.dueSchedule("past").Paused || c.dueSchedule("new").Paused {
+		if c.dueSchedule("past").PausedUntil.After(c.now()) || !c.dueSchedule("new").PausedUntil.IsZero() {
 			c.Error("what is not paused is paused")
 		}
 	}},

@@ -280,7 +280,7 @@ var steering = []promise{
 			c.Errorf("what nobody has registered is due: %+v", d)
 		}
 		c.register(false, nil, daily)
-		if d := c.dueSchedule("daily"); !d.Paused || d.Spec != "1" || d.NextSpec != "" || !d.NextDueAt.IsZero() {
+		if d := c.dueSchedule("daily"); !d.PausedUntil.Equal(row.Paused.Until) || d.Spec != "1" || d.NextSpec != "" || !d.NextDueAt.IsZero() {
 			c.Errorf("%+v", d)
 		}
 		if row := c.schedule("daily"); row.Handler != "orders" || row.Text != daily.Text || row.SeenAt.IsZero() {
@@ -296,9 +296,40 @@ var steering = []promise{
 		}
 		c.setSchedule("daily", store.Override{PausedUntil: ptr(short)})
 		c.pass(c.now().Add(short))
-		if d := c.dueSchedule("daily"); d.Paused {
-			c.Errorf("%+v", d)
+		if row := c.schedule("daily"); row.Paused != nil {
+			c.Errorf("%+v", row)
 		}
+	}},
+	{"steering/Due knows when the latest pause began and ended, until the next begins", func(c *check) {
+		c.planned(daily, c.now().Add(-time.Hour))
+		set := func(pause time.Duration) (was, is store.DueSchedule, from time.Time) {
+			was, from = c.dueSchedule("daily"), c.now()
+			c.setSchedule("daily", store.Override{PausedUntil: &pause})
+			return was, c.dueSchedule("daily"), from
+		}
+		if was, is, _ := set(0); !is.Equal(was) && !is.PausedAt.Equal(is.PausedUntil) {
+			c.Errorf("resumed, and it never was paused: %+v", is)
+		}
+		_, is, from := set(time.Hour)
+		c.near("PausedAt", is.PausedAt, from)
+		c.near("PausedUntil", is.PausedUntil, from.Add(time.Hour))
+		c.pass(is.PausedAt)
+		was, is, from := set(2 * time.Hour)
+		if !is.PausedAt.Equal(was.PausedAt) {
+			c.Errorf("a longer pause began anew: %+v, and it was %+v", is, was)
+		}
+		c.near("PausedUntil", is.PausedUntil, from.Add(2*time.Hour))
+		was, is, from = set(0)
+		if !is.PausedAt.Equal(was.PausedAt) {
+			c.Errorf("resumed: %+v, and it was %+v", is, was)
+		}
+		c.near("PausedUntil", is.PausedUntil, from)
+		c.pass(is.PausedUntil)
+		if was, is, _ := set(0); !is.Equal(was) {
+			c.Errorf("resumed again: %+v, and it was %+v", is, was)
+		}
+		_, is, from = set(time.Hour)
+		c.near("PausedAt", is.PausedAt, from)
 	}},
 	{"steering/Forget deletes the row of a schedule, and no run", func(c *check) {
 		c.planned(daily, c.now().Add(-time.Hour))
