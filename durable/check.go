@@ -3,6 +3,7 @@ package durable
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -24,6 +25,8 @@ const (
 	longestPoll   = 24 * time.Hour
 	mostJitter    = 0.9
 	longestWait   = 24 * time.Hour
+	// leastUnseen leaves a worker that cannot reach the database time to register again.
+	leastUnseen = 10 * registerInterval
 	// Not every database has other years.
 	firstYear, lastYear = 1970, 9999
 )
@@ -112,11 +115,14 @@ func (c Config) check() []error {
 		value time.Duration
 	}{
 		{"Succeeded", c.Retention.Succeeded}, {"Dead", c.Retention.Dead}, {"Canceled", c.Retention.Canceled},
-		{"Unseen", c.Retention.Unseen},
 	} {
 		if keep.value < time.Minute && keep.value != NoLimit {
 			fault("Retention."+keep.field, "%v: use a minute or more, or NoLimit", keep.value)
 		}
+	}
+	if unseen := c.Retention.Unseen; unseen < leastUnseen && unseen != NoLimit {
+		fault("Retention.Unseen", "%v: a worker says only about every %v what it has, so that what living workers have "+
+			"would be deleted, with its ticks: use %v or more, or NoLimit", unseen, registerInterval, leastUnseen)
 	}
 	if c.MaxDead < 0 {
 		fault("MaxDead", "%d is negative: use a positive number, or 0 for any number", c.MaxDead)
@@ -218,6 +224,13 @@ func checkSchedule(s schedule.Schedule, o ScheduleOptions, fault func(field, for
 	if len(faults) == 0 {
 		if err := schedule.CheckShared(s); err != nil {
 			fault("Schedule", "%w", err)
+		}
+		// Not every database can store it, and what it returns must be what was stored.
+		for _, text := range []string{schedule.Identity(s), schedule.Describe(s)} {
+			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+				fault("Schedule", "its String %q is not valid UTF-8, or has a NUL: use text", text)
+				break
+			}
 		}
 	}
 	if o.CatchUp.Policy > CatchUpSkip {

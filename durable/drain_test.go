@@ -212,6 +212,7 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 func TestAllFaultsAtOnce(t *testing.T) {
 	nothing := func(context.Context, *durable.Run) error { return nil }
 	w := durable.NewWorker(nil, durable.Config{Lease: time.Second, CallTimeout: time.Second, PollJitter: 2, MaxRuns: -1,
+		Retention:  durable.Retention{Unseen: time.Minute},
 		Middleware: []durable.Middleware{nil, func(durable.Handler) durable.Handler { return nil }}})
 	w.Handle("", nothing, durable.HandlerOptions{})
 	w.Handle("a", nil, durable.HandlerOptions{MaxConcurrency: -1})
@@ -222,6 +223,8 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	w.Schedule("s", "a", everyMinute, durable.ScheduleOptions{Payload: make([]byte, durable.MaxPayloadLen+1)})
 	w.Schedule("t", "a", nil, durable.ScheduleOptions{Priority: 7})
 	w.Schedule("u", "a", after, durable.ScheduleOptions{CatchUp: durable.CatchUp{Policy: 9, Max: -1, Window: -7}})
+	w.Schedule("v", "a", nexts{"with \x00", everyMinute.Next}, durable.ScheduleOptions{})
+	w.Schedule("w", "a", nexts{"with \xff", everyMinute.Next}, durable.ScheduleOptions{})
 	err := w.Check()
 	for _, want := range []string{"there is no store", "three times CallTimeout", "PollJitter: 2", "MaxRuns: -1",
 		"Middleware[0]: it is nil", "Config.Middleware[1]: it returned nil", `handler "": name: it is empty`,
@@ -229,6 +232,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		"MaxRunTime: -5ns", "Retry.MaxAttempts: -1", "is 300 bytes long", "is less than FirstWait",
 		`this worker has no handler "unknown"`, "does nothing without CatchUpBackfill", "another schedule of that name",
 		"the payload is too long", `schedule "t": Schedule: it is nil`, "Priority: 7", "schedule.After has no ticks",
+		"Retention.Unseen: 1m0s", `String "with \x00" is not valid UTF-8, or has a NUL`, `String "with \xff"`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("it does not say %q:\n%v", want, err)
