@@ -15,6 +15,7 @@ import (
 const (
 	longestPause = 10 * 366 * day
 	mostActive   = 1_000_000
+	requeueBatch = 1_000 // so that the statement ends in time, however many there are
 )
 
 // A Control changes handlers, schedules and runs in the whole fleet at run time, through the
@@ -180,7 +181,8 @@ func (c *Control) Cancel(ctx context.Context, id int64, by dlock.Origin) (was St
 }
 
 // Requeue queues dead letters again, due at once, each with as many attempts as its handler allows,
-// and returns how many. Canceled runs are queued again only if the filter names their state. Other
+// the newest first, a thousand in one transaction, and returns how many. After an error the number
+// is of those that are queued for sure. Canceled runs are queued again only if the filter names their state. Other
 // states are refused.
 func (c *Control) Requeue(ctx context.Context, which RunFilter, by dlock.Origin) (int, error) {
 	fault := which.check()
@@ -196,8 +198,16 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by dlock.Origin)
 	if err := c.check(ctx, by, fault); err != nil {
 		return 0, fmt.Errorf("durable: requeue: %w", err)
 	}
-	n, err := c.store.store.Requeue(ctx, which.inStore(), store.Origin(by))
-	return n, named(err)
+	// Each run is looked at once, so that this ends although what is queued again may fail again.
+	all := 0
+	for rest := which.inStore(); ; {
+		n, after, err := c.store.store.Requeue(ctx, rest, store.Origin(by), requeueBatch)
+		all += n
+		if err != nil || after == 0 {
+			return all, named(err)
+		}
+		rest.After = after
+	}
 }
 
 // Forget deletes what the database has of a schedule, for one that was removed from the code, and

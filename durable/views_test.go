@@ -176,7 +176,8 @@ func TestChecks(t *testing.T) {
 		check("a run waits", "runs", `handler "report": a run has been due for`)
 		check("nobody has the handler", "handlers", `no worker knows handler "typo": 1 run waits`)
 		f.add(durable.Config{}).handle("typo", sleeps(0), durable.HandlerOptions{}).start()
-		if _, err := f.store.Requeue(t.Context(), store.Filter{IDs: []int64{1}}, store.Origin{By: "me"}); err != nil {
+		_, _, err := f.store.Requeue(t.Context(), store.Filter{IDs: []int64{1}}, store.Origin{By: "me"}, 10)
+		if err != nil {
 			t.Fatal(err)
 		}
 		pass(20 * time.Minute)

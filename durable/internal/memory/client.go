@@ -48,15 +48,15 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.St
 }
 
 // Requeue implements store.Client.
-func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin) (int, error) {
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, after int64,
+	err error) {
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer unlock()
-	n := 0
-	for _, r := range s.runs {
-		if (r.State == store.StateDead || r.State == store.StateCanceled) && matches(r, which) {
+	for _, id := range slices.Backward(slices.Sorted(maps.Keys(s.runs))) {
+		if r := s.runs[id]; (r.State == store.StateDead || r.State == store.StateCanceled) && matches(r, which) {
 			r.State, r.RunAt, r.FinishedAt, r.By = store.StateQueued, now, time.Time{}, by
 			r.canceled, r.CanceledBy = false, store.Origin{}
 			r.MaxAttempts += r.Attempt - r.before
@@ -65,10 +65,12 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin
 				r.Backfill, r.scheduled = true, false
 			}
 			s.queued[r.ID] = r
-			n++
+			if n++; n == limit {
+				return n, id, nil
+			}
 		}
 	}
-	return n, nil
+	return n, 0, nil
 }
 
 func matches(r *runRow, f store.Filter) bool {

@@ -47,15 +47,18 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (state st
 }
 
 // Requeue implements store.Client.
-func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin) (n int, err error) {
-	args := []any{storable(by.By), storable(by.Note)}
-	where := conditions(which, &args)
-	text := "WITH queued AS (" + s.texts["requeue"] + where + " RETURNING 1) SELECT count(*) FROM queued"
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, after int64,
+	err error) {
+	args := []any{storable(by.By), storable(by.Note), max(0, limit)}
+	text := strings.Replace(s.texts["requeue"], whichRuns, conditions(which, &args), 1)
 	err = s.call(ctx, s.shared, func() []statement {
-		return []statement{{text, args, func(rows pgx.Rows) error { return rows.Scan(into(&n)) }}}
+		return []statement{{text, args, func(rows pgx.Rows) error { return rows.Scan(into(&n), into(&after)) }}}
 	})
-	return n, err
+	return n, after, err
 }
+
+// whichRuns stands for the conditions of a filter.
+const whichRuns = "/* which */"
 
 // conditions returns what a filter adds to a WHERE, whose arguments it appends.
 func conditions(which store.Filter, args *[]any) string {

@@ -120,7 +120,7 @@ func calls(s *Store) []call {
 		{"Schedules", func(ctx context.Context) error { _, err := s.Schedules(ctx); return err }},
 		{"Handlers", func(ctx context.Context) error { _, err := s.Handlers(ctx); return err }},
 		{"Requeue", func(ctx context.Context) error {
-			_, err := s.Requeue(ctx, store.Filter{}, store.Origin{By: "Ann"})
+			_, _, err := s.Requeue(ctx, store.Filter{}, store.Origin{By: "Ann"}, 10)
 			return err
 		}},
 		{"Cancel", func(ctx context.Context) error { _, err := s.Cancel(ctx, 1, store.Origin{}); return err }},

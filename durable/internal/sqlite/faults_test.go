@@ -82,7 +82,7 @@ func everything(s store.Store) map[string]func(context.Context) error {
 		},
 		"Cancel": func(ctx context.Context) error { _, err := s.Cancel(ctx, 1, store.Origin{}); return err },
 		"Requeue": func(ctx context.Context) error {
-			_, err := s.Requeue(ctx, store.Filter{}, store.Origin{})
+			_, _, err := s.Requeue(ctx, store.Filter{}, store.Origin{}, 10)
 			return err
 		},
 		"SetHandler": func(ctx context.Context) error {
@@ -307,7 +307,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 		"expired":       {"_running"},
 		"old":           {"COVERING INDEX tickslot_durable_runs_ended (state=? AND finished_at<?)"},
 		"by_key":        {"_key (handler=? AND key=?)"},
-		"requeue":       {"_ended (state=?"},
+		"to_requeue":    {"_ended (state=?"},
 		"stats":         {"COVERING INDEX tickslot_durable_runs_claim"},
 		"list_handlers": {"COVERING INDEX tickslot_durable_runs_claim (handler=?)"},
 	}

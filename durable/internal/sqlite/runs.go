@@ -92,12 +92,25 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.St
 }
 
 // Requeue implements store.Client.
-func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin) (int, error) {
-	where, args := filter(which, by.By, by.Note)
-	n, err := write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
-		return exec(conn, s.texts["requeue"]+" AND "+where, args...)
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, after int64,
+	err error) {
+	where, args := filter(which, max(0, limit))
+	ids, err := write(ctx, s.file, func(conn *sql.Conn) ([]int64, error) {
+		ids, err := rows(conn, s.texts["to_requeue"]+" AND "+where+" ORDER BY +id DESC LIMIT ?1",
+			func(id *int64) []any { return []any{id} }, args...)
+		if err != nil || len(ids) == 0 {
+			return nil, err
+		}
+		list, err := json.Marshal(ids)
+		if err == nil {
+			_, err = exec(conn, s.texts["requeue"], by.By, by.Note, string(list))
+		}
+		return ids, err
 	})
-	return int(n), err
+	if n = len(ids); err == nil && n > 0 && n == limit {
+		after = ids[n-1]
+	}
+	return n, after, err
 }
 
 // filter returns a condition, and its arguments after others.

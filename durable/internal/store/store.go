@@ -99,9 +99,10 @@ type Client interface {
 	// renews. It returns the state the run had: "" if there is none.
 	Cancel(ctx context.Context, id int64, by Origin) (State, error)
 
-	// Requeue queues dead and canceled runs again, with the attempts that their handler allows
-	// beyond those they have had, and returns how many.
-	Requeue(ctx context.Context, which Filter, by Origin) (int, error)
+	// Requeue looks at up to limit dead and canceled runs, the newest first, and queues them again,
+	// with the attempts that their handler allows beyond those they have had. It returns how many,
+	// and Filter.After for the next call; 0: there are no more.
+	Requeue(ctx context.Context, which Filter, by Origin, limit int) (n int, after int64, err error)
 
 	// SetHandler changes the overrides of a handler, SetSchedule those of a schedule. They need not
 	// be registered. "" is the name of all handlers together, of which only MaxConcurrency counts.

@@ -210,7 +210,7 @@ func (c *check) cancel(id int64, by store.Origin) (state store.State) {
 
 func (c *check) requeue(which store.Filter, by store.Origin) (n int) {
 	c.Helper()
-	c.call("Requeue", func(ctx context.Context) (err error) { n, err = c.Requeue(ctx, which, by); return err })
+	c.call("Requeue", func(ctx context.Context) (err error) { n, _, err = c.Requeue(ctx, which, by, 1000); return err })
 	return n
 }
 

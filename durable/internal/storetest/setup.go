@@ -125,7 +125,7 @@ func (c *check) everything() map[string]func(context.Context) error {
 		},
 		"Cancel": func(ctx context.Context) error { _, err := c.Cancel(ctx, 1, store.Origin{}); return err },
 		"Requeue": func(ctx context.Context) error {
-			_, err := c.Requeue(ctx, store.Filter{}, store.Origin{})
+			_, _, err := c.Requeue(ctx, store.Filter{}, store.Origin{}, 10)
 			return err
 		},
 		"SetHandler": func(ctx context.Context) error {

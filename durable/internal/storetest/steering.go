@@ -251,6 +251,23 @@ var steering = []promise{
 			c.Errorf("%+v", renewed)
 		}
 	}},
+	{"steering/Requeue takes as many as are asked for, the newest first, and says how to go on", func(c *check) {
+		c.ready(orders)
+		c.inserts("orders", 5)
+		for _, run := range c.claims(5, request(5, orders)) {
+			c.finishes(dead(run))
+		}
+		which, total := store.Filter{Handler: "orders"}, 0
+		for _, want := range []int{2, 2, 1} {
+			n, after, err := c.Requeue(c.ctx, which, store.Origin{By: "Ann"}, 2)
+			queued := c.runs(store.Filter{States: []store.State{store.StateQueued}}, 10)
+			if total += n; n != want || err != nil || len(queued) != total || (after == 0) != (want == 1) ||
+				after != 0 && queued[total-1].ID != after {
+				c.Fatalf("%d, want %d, after %d, %v: %+v", n, want, after, err, queued)
+			}
+			which.After = after
+		}
+	}},
 	{"steering/a run that was queued again waits beside another of its schedule", func(c *check) {
 		c.planned(daily, c.now().Add(-time.Hour))
 		for range 2 {
