@@ -93,7 +93,7 @@ func outcomeOf(ctx context.Context, err error) durable.Outcome {
 		return durable.OutcomeTimedOut
 	case err == nil:
 		return durable.OutcomeOK
-	case errors.Is(cause, durable.ErrDraining):
+	case errors.Is(cause, durable.ErrDraining) && !durable.IsDead(err):
 		return durable.OutcomeInterrupted
 	case errors.Is(cause, durable.ErrLeaseLost):
 		return durable.OutcomeLost

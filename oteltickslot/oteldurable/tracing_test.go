@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,14 +144,16 @@ func TestOutcomes(t *testing.T) {
 		handle func() error
 		status codes.Code
 	}{
-		"ok":          {nil, func() error { return nil }, codes.Unset},
-		"error":       {nil, func() error { return oops }, codes.Error},
-		"panic":       {nil, func() error { panic("help") }, codes.Error},
-		"canceled":    {&durable.CanceledError{}, func() error { return nil }, codes.Error},
-		"timeout":     {durable.ErrMaxRunTime, func() error { return nil }, codes.Error},
-		"interrupted": {durable.ErrDraining, func() error { return oops }, codes.Unset},
-		"lost":        {durable.ErrLeaseLost, func() error { return oops }, codes.Error},
+		"ok":              {nil, func() error { return nil }, codes.Unset},
+		"error":           {nil, func() error { return oops }, codes.Error},
+		"panic":           {nil, func() error { panic("help") }, codes.Error},
+		"canceled":        {&durable.CanceledError{}, func() error { return nil }, codes.Error},
+		"timeout":         {durable.ErrMaxRunTime, func() error { return nil }, codes.Error},
+		"interrupted":     {durable.ErrDraining, func() error { return oops }, codes.Unset},
+		"error, and dead": {durable.ErrDraining, func() error { return durable.Dead(oops) }, codes.Error},
+		"lost":            {durable.ErrLeaseLost, func() error { return oops }, codes.Error},
 	} {
+		want, _, _ := strings.Cut(want, ",")
 		provider, spans := collector()
 		handle := oteldurable.New(oteldurable.Options{TracerProvider: provider}).Middleware(
 			func(context.Context, *durable.Run) error { return attempt.handle() })
