@@ -80,7 +80,7 @@ func TestDrainGivesBack(t *testing.T) {
 // A handler that ignores its context at the end is named, its lease is left to expire, and the run
 // is run again elsewhere.
 //
-// Fails when Run waits for ever, or writes a result for it.
+// Fails when Run waits forever, or writes a result for it.
 func TestStuckHandlerIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -259,6 +259,8 @@ func TestTriggerFaults(t *testing.T) {
 			"year":        {RunAt: time.Unix(-1e11, 0)},
 			"MaxAttempts": {MaxAttempts: -1},
 			"Key":         {Key: strings.Repeat("x", 201)},
+			`"run:7" is`:  {Key: "run:7"},
+			`"tick:7" is`: {Key: "tick:7"},
 			"Priority":    {Priority: 2},
 			"TraceParent": {TraceParent: "\xff"},
 		} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -25,14 +26,15 @@ type TriggerOptions struct {
 	Priority Priority
 
 	// Key makes the handler have one run with it: while the database keeps that run, also when it
-	// has ended, Trigger returns its ID and queues nothing. It is Run.Key, too. At most 200 bytes.
-	// Default "": the run has a key of its own.
+	// has ended, Trigger returns its ID and queues nothing. It is Run.Key, too. At most 200 bytes,
+	// which do not begin with "run:" or "tick:" as the keys of other runs do. Default "": the run
+	// has a key of its own.
 	Key string
 
 	// MaxAttempts takes the place of the handler's Retry.MaxAttempts. Default 0: that.
 	MaxAttempts int
 
-	// By is who triggers the run, and why, for those who look at it. Default: not said.
+	// By is who triggers the run, and why, for readers of its row. Default: not said.
 	By dlock.Origin
 
 	// TraceParent is what W3C Trace Context calls traceparent, of the trace that its attempts
@@ -73,6 +75,9 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 	checkPayload(payload, fault)
 	if o.Key != "" {
 		checkText(o.Key, "Key", fault)
+		if strings.HasPrefix(o.Key, "run:") || strings.HasPrefix(o.Key, "tick:") {
+			fault("Key", "%q is like those that runs without one have: use one that begins otherwise", o.Key)
+		}
 	}
 	if o.TraceParent != "" {
 		checkText(o.TraceParent, "TraceParent", fault)
