@@ -24,9 +24,10 @@
 //
 // A run has one owner at a time: the worker that holds its lease. Before the lease can go to
 // another worker, the run's context has ended (context.Cause matches ErrLeaseLost). After a pause
-// of the whole process (SIGSTOP, a machine that sleeps) Run.Valid is false at once, and the context
-// ends within a second. What a worker writes about a run that it no longer owns changes nothing,
-// because every write names the attempt.
+// of the whole process (SIGSTOP) Run.Valid is false at once, and the context ends within a second;
+// after a sleep of the machine this holds on Linux, whose clocks tell exactly how long it was. What
+// a worker writes about a run that it no longer owns changes nothing, because every write names the
+// attempt.
 //
 // Each tick of a schedule has at most one run, and is counted once: queued, coalesced, skipped or
 // paused.

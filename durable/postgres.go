@@ -16,8 +16,8 @@ import (
 // pgx.QueryExecModeExec, or pgx.QueryExecModeSimpleProtocol: then nothing is prepared. Workers hear
 // no NOTIFY through it, and find what others have queued within PollInterval.
 //
-// A worker has up to four connections of its own, which it makes with the settings of the pool when
-// it needs them, and another one for LISTEN. So handlers that use all connections of the pool cost
+// A Store has up to four connections of its own, which it makes with the settings of the pool when
+// its workers need them, and each worker another one for LISTEN. So handlers that use all connections of the pool cost
 // no lease. Other calls, such as Trigger and Control, take a connection of the pool.
 //
 // What each role may do in the database: docs/sql.md.
