@@ -62,7 +62,7 @@ func TestCopiesSendTokensOfTheirOwn(t *testing.T) {
 //
 // Fails when a release goes by name and slot (memlock's find ignoring the token): the copy frees
 // the new holder's slot; and when the heartbeat takes a lost lease for a renewed one: the copy is
-// valid beside the new holder for ever.
+// valid beside the new holder forever.
 func TestCopyOfAHeldLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()

@@ -168,7 +168,7 @@ func TestHooksAreToldHowALeaseIsLost(t *testing.T) {
 // wait. Close returns in time, and names a hook that does not return.
 //
 // Fails when a hook is called on the goroutine of the heartbeat or of the caller, with mu held, or
-// when Close waits for ever.
+// when Close waits forever.
 func TestLeaseHooksHarmNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		hook   func(h host, lost bool)

@@ -116,7 +116,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Retention is how long rows are kept. NoLimit keeps them for ever.
+// Retention is how long rows are kept. NoLimit keeps them forever.
 type Retention struct {
 	Succeeded time.Duration // since the end. Default 7 days.
 	Dead      time.Duration // since the end, of dead letters. Default 90 days.

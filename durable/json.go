@@ -17,7 +17,7 @@ func JSON[T any](handle func(ctx context.Context, payload T) error) Handler {
 		var payload T
 		if len(run.Payload) > 0 {
 			if err := json.Unmarshal(run.Payload, &payload); err != nil {
-				return fmt.Errorf("the payload (%d bytes) is no %T: %w", len(run.Payload), payload, err)
+				return fmt.Errorf("the payload (%d bytes) is not a %T: %w", len(run.Payload), payload, err)
 			}
 		}
 		return handle(ctx, payload)

@@ -330,7 +330,7 @@ func TestTwoWorkersOfOneName(t *testing.T) {
 // A handler that ignores the end of its context keeps its place on the worker, but not its lease:
 // another worker has the run within MaxRunTime, CancelGrace, a renewal and a lease.
 //
-// Fails when the lease is renewed for ever.
+// Fails when the lease is renewed forever.
 func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -232,7 +232,7 @@ func TestBackOffEndsAfterALongTerm(t *testing.T) {
 // The role is not free before the function has returned, and free at once then. A function that
 // does not return is an error of Run after StopTimeout; its role expires.
 //
-// Fails when Run releases the role when its context ends, or waits for ever.
+// Fails when Run releases the role when its context ends, or waits forever.
 func TestRoleIsReleasedWhenTheFunctionHasReturned(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -123,7 +123,7 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	}
 }
 
-// await waits for a function whose context has ended: for ever, or for StopTimeout once the context
+// await waits for a function whose context has ended: forever, or for StopTimeout once the context
 // of Run has ended, too. If the function has returned, err is what it returned.
 func (e *Elector) await(ctx context.Context, ended <-chan error) (err error, returned bool) {
 	select {

@@ -158,10 +158,10 @@ type Retry struct {
 	MaxWait time.Duration
 }
 
-// Retention is how long rows are kept. NoLimit keeps them for ever.
+// Retention is how long rows are kept. NoLimit keeps them forever.
 type Retention struct {
 	Dispatched time.Duration // since the message was dispatched. Default 30 days.
-	Dead       time.Duration // since the message was dead. Default 0: for ever.
+	Dead       time.Duration // since the message was dead. Default 0: forever.
 }
 
 // Thresholds say when the checks of a relay fail. 0: the default; NoLimit: never.

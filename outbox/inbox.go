@@ -24,7 +24,7 @@ func NewInbox(database Database) *Inbox { return &Inbox{New(database)} }
 // Two transactions that ask about the same message at once do so one after the other: the second
 // waits until the first has ended. After an error the transaction can only be rolled back.
 //
-// It remembers messages for RelayConfig.InboxRetention of the relay on its database, and for ever
+// It remembers messages for RelayConfig.InboxRetention of the relay on its database, and forever
 // if there is none.
 func (i *Inbox) Once(ctx context.Context, tx Tx, consumer string, id ID) (fresh bool, err error) {
 	if i == nil {

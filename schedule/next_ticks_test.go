@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// stuck returns the same instant for ever.
+// stuck returns the same instant forever.
 type stuck struct{}
 
 func (stuck) Next(time.Time) time.Time { return time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC) }

@@ -265,7 +265,7 @@ func TestHooksAreToldOfOneServer(t *testing.T) {
 // Run returns in time, and names a hook that does not return.
 //
 // Fails when a hook is called on the goroutine of a run or of the planner, with a mutex held, or
-// outside of a recover; when close waits for ever.
+// outside of a recover; when close waits forever.
 func TestI10HooksHarmNobody(t *testing.T) {
 	ctx := context.Background()
 	for name, c := range map[string]struct {

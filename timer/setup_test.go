@@ -121,7 +121,7 @@ func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 // The first answer decides, also when it needs more than one call. If it comes after ticks have
 // begun, it is handled like any later fault: the host goes on.
 //
-// Fails when awaitFirstAnswer looks at the first call only, or waits for ever.
+// Fails when awaitFirstAnswer looks at the first call only, or waits forever.
 func TestI11FirstAnswerDecides(t *testing.T) {
 	for silent, fails := range map[time.Duration]bool{2 * time.Second: true, 10 * time.Second: false} {
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {

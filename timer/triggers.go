@@ -112,7 +112,7 @@ func (q *triggers) carryOut() {
 func (q *triggers) work(w *waitingTriggers) {
 	e := q.registry.get(w.timer)
 	if !q.idle(e, w) {
-		for range 4 * MaxPendingTriggers { // so that hosts which are always faster do not keep it for ever
+		for range 4 * MaxPendingTriggers { // so that hosts which are always faster do not keep it forever
 			if !q.step(e, w) {
 				break
 			}

@@ -58,7 +58,7 @@ func calls(t testing.TB, s *sqlregistry.Store) map[string]error {
 // Without the table, or with another one in its place, each call fails at once with an error that
 // says what to do. Migrate mends the first, and leaves a table alone that is not its own.
 //
-// Fails when such an error counts as a store that is down, which would be tried again for ever.
+// Fails when such an error counts as a store that is down, which would be tried again forever.
 func TestTableThatIsNotRight(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {

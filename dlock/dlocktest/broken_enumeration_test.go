@@ -89,7 +89,7 @@ var enumerationMistakes = []mistake{
 			l.Holder = dlock.Holder{}
 		}
 	})},
-	{"releases are shown for ever", aRelease, func(m *mutant) {
+	{"releases are shown forever", aRelease, func(m *mutant) {
 		ever := map[place]dlock.LeaseInfo{}
 		m.each(func(list []dlock.LeaseInfo) []dlock.LeaseInfo {
 			for _, l := range list {

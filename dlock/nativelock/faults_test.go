@@ -168,7 +168,7 @@ func TestI7NoAnswer(t *testing.T) {
 				return err == nil
 			})
 		}
-		// The server would wait for ever.
+		// The server would wait forever.
 		results, err := n.Release(t.Context(), mustGet(t, n, request("x", 0, time.Minute)))
 		outcomes(t, results, err, dlock.GrantOK)
 		// All leases are short: on a busy machine another reply may be lost than that of the first

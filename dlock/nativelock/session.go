@@ -386,7 +386,7 @@ func (n *Store) disconnect() {
 }
 
 // abandon is disconnect after a panic of the driver: database/sql then holds an internal lock for
-// which conn.Close would wait for ever.
+// which conn.Close would wait forever.
 func (n *Store) abandon() {
 	if n.session == nil {
 		return

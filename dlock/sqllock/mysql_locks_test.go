@@ -307,7 +307,7 @@ func deadlocks(s stranger) (n int) {
 
 // A procedure that starts over again and again gives up when its caller gives up.
 //
-// Fails when a loop has no end but success: threads of the server go on for ever.
+// Fails when a loop has no end but success: threads of the server go on forever.
 func TestRepetitionsEndMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, server := sceneMySQL(t, oneTrip)

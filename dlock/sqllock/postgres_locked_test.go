@@ -334,7 +334,7 @@ func TestLockedTablePostgres(t *testing.T) {
 				t.Error(err)
 			}
 		case <-late:
-			t.Fatal("a call without a deadline waits for ever")
+			t.Fatal("a call without a deadline waits forever")
 		}
 	}
 }

@@ -93,7 +93,7 @@ func TestEventsBeyondTheBoundAreDropped(t *testing.T) {
 // Close delivers what waits for as long as it is told to, and drops the rest. It waits for a call
 // that has only just begun, and for one that never returns no longer than that.
 //
-// Fails when Close waits for ever, drops at once, or names a hook that is only slow.
+// Fails when Close waits forever, drops at once, or names a hook that is only slow.
 func TestCloseIsBounded(t *testing.T) {
 	const patience = 5 * time.Second
 	for name, c := range map[string]struct {
@@ -130,7 +130,7 @@ func TestCloseIsBounded(t *testing.T) {
 	}
 }
 
-// Two callers of Close wait for the same, and one that is a hook does not wait for itself for ever.
+// Two callers of Close wait for the same, and one that is a hook does not wait for itself forever.
 //
 // Fails when the second takes the first one's channel away.
 func TestCloseTwiceAndFromAHook(t *testing.T) {

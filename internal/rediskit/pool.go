@@ -71,7 +71,7 @@ func NewPool(o redis.Options, size int) *redis.Client {
 }
 
 // idleTime keeps a shorter time set by the caller. For go-redis 0 means its default and less than 0
-// means for ever.
+// means forever.
 func idleTime(callers time.Duration) time.Duration {
 	if callers > 0 {
 		return min(callers, MaxIdleTime)

@@ -336,7 +336,7 @@ func (p *Proxy) pass(l *link, do func()) bool {
 		open := p.open
 		switch {
 		case l.stranded:
-			open = nil // for ever
+			open = nil // forever
 		case p.isOpen():
 			defer p.flow.RUnlock()
 			do()

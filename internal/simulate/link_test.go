@@ -150,7 +150,7 @@ func call[A any](ctx context.Context, l *link, lock string, beat bool, do func()
 }
 
 // checkDeadline reports a call whose deadline is later than StoreTimeout, or that has none: it
-// could block for that long, or for ever (I7).
+// could block for that long, or forever (I7).
 func (l *link) checkDeadline(ctx context.Context) {
 	ends, ok := ctx.Deadline()
 	if left := time.Until(ends); !ok || left > l.w.storeTimeout {

@@ -36,7 +36,7 @@ func TestPollSaysWhatHasNotHappened(t *testing.T) {
 	}
 }
 
-// Fails when a condition that waits for its context waits for ever, and when the last look has a
+// Fails when a condition that waits for its context waits forever, and when the last look has a
 // context that has ended.
 func TestPollBoundsItsCondition(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func (s *suite) fleet(t *testing.T) *realFleet {
 func (f *realFleet) storeTimeout() time.Duration { return f.suite.TTL / 3 }
 
 // late is how long after its deadline a call may return. The failures that this is about take five
-// to ten seconds, or for ever.
+// to ten seconds, or forever.
 func (f *realFleet) late(since time.Time) time.Duration {
 	return 1500*time.Millisecond + f.suite.late.Since(since)
 }

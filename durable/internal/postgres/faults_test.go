@@ -360,7 +360,7 @@ func TestLinkThatFails(t *testing.T) {
 }
 
 // A server that is killed in the middle of calls has done each of them or not; one that stands
-// still keeps nobody waiting for longer than he likes.
+// still keeps nobody waiting for longer than its deadline.
 func TestServerThatFails(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)

@@ -6,7 +6,7 @@
 // what it has read is still so when it writes.
 //
 // Processes cannot wake each other: what another one has queued is found by polling. Notify wakes
-// those who Listen on the same Store.
+// the callers of Listen on the same Store.
 package sqlite
 
 import (
@@ -129,7 +129,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 		return missing
 	}
 	_, err := inTime(ctx, func(ctx context.Context) (none, error) {
-		// Those who read and those who write do not wait for each other in this journal.
+		// Readers and writers do not wait for each other in this journal.
 		err := sqlkit.Patiently(ctx, func() error {
 			return s.with(ctx, func(conn *sql.Conn) error {
 				_, err := conn.ExecContext(local, "PRAGMA main.journal_mode = wal")

@@ -45,11 +45,11 @@ type Worker interface {
 	Due(ctx context.Context) (Due, error)
 
 	// Materialize carries out plans, all or none, each only if its schedule still is as Due has
-	// returned it, with the same pause, and no other transaction has it locked (FOR UPDATE SKIP LOCKED):
-	// inserts the runs, moves the schedule forward, and counts its ticks. A run that a unique index
-	// refuses, because the tick has its run already or a run of the schedule still waits, counts as
-	// coalesced. It returns what came of each plan that was carried out; the others were left to
-	// somebody else.
+	// returned it, with the same pause, and no other transaction has it locked (FOR UPDATE SKIP
+	// LOCKED): inserts the runs, moves the schedule forward, and counts its ticks. A run that a
+	// unique index refuses, because the tick has its run already or a run of the schedule still
+	// waits, counts as coalesced. It returns what came of each plan that was carried out; the others
+	// were left to other workers.
 	Materialize(ctx context.Context, plans []Plan) ([]Materialized, error)
 
 	// Claim takes runs that are due, of the handlers that are named, most urgent first: by
@@ -207,7 +207,7 @@ type Plan struct {
 	Handler  string
 	Runs     []NewRun
 	Last     time.Time // the latest tick that it accounts for; zero: none
-	Next     time.Time // the next tick; zero: none for ever
+	Next     time.Time // the next tick; zero: none forever
 	// Ticks that get no run, by reason.
 	Coalesced, Skipped, Paused int64
 }

@@ -60,7 +60,7 @@ var sweeping = []promise{
 			c.sweep(store.Retention{Succeeded: old, Dead: old, Canceled: old}, 100)
 		}
 	}},
-	{"sweeping/0 keeps for ever, and what has not ended is kept", func(c *check) {
+	{"sweeping/0 keeps forever, and what has not ended is kept", func(c *check) {
 		ids := c.ended()
 		if n := c.sweep(store.Retention{}, 100); n != 0 {
 			c.Errorf("%d", n)

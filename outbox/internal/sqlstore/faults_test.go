@@ -35,7 +35,7 @@ func everyCall(t testing.TB, s subject) map[string]error {
 // Without its tables, and with older or different ones, a store says so, and Migrate mends what it
 // can. Tables with more columns than this version knows, and later migrations, are as good.
 //
-// Fails when such an error counts as a database that is down, which would be tried again for ever.
+// Fails when such an error counts as a database that is down, which would be tried again forever.
 func TestTablesThatAreNotRight(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {

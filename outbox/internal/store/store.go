@@ -75,7 +75,7 @@ type Relay interface {
 
 	// Sweep deletes up to limit messages that were dispatched, or dead, for longer than the
 	// retention of their state, with their attempts, and up to limit records of receivers that are
-	// older than Inbox. 0 keeps them for ever. It returns how many messages and records.
+	// older than Inbox. 0 keeps them forever. It returns how many messages and records.
 	Sweep(ctx context.Context, retention Retention, limit int) (deleted int, err error)
 
 	// Stats returns what health and metrics show. topics are those that this relay has a sink for;
@@ -204,7 +204,7 @@ type Result struct {
 	Error    string
 }
 
-// Retention is how long rows are kept since their end; 0: for ever.
+// Retention is how long rows are kept since their end; 0: forever.
 type Retention struct {
 	Dispatched time.Duration
 	Dead       time.Duration
