@@ -15,6 +15,9 @@ type Wellness struct {
 	// Recovers is how long a process needs to be well again after a fault has ended, and Begins how
 	// long it needs when it has just been started.
 	Recovers, Begins time.Duration
+	// Registers says that a process has a line of the kind Registered when it begins to work, and is
+	// not well before.
+	Registers bool
 	// OfAll reports whether what is done to a target is done to all: the store, or the fleet.
 	OfAll func(target string) bool
 }
@@ -26,6 +29,7 @@ func Well(lines []Line, w Wellness) map[string][]Span {
 	awake := map[string][]Span{}
 	ill := map[string][]Span{}
 	var allIll []Span
+	registered := map[string]int64{}
 	recovers := int64(w.Recovers)
 	for _, l := range lines {
 		switch l.Kind {
@@ -36,6 +40,8 @@ func Well(lines []Line, w Wellness) map[string][]Span {
 			} else { // it is new, or was stopped
 				awake[l.Host] = append(all, Span{l.At, l.At})
 			}
+		case Registered:
+			registered[l.Host] = l.At
 		case Fault:
 			s := Span{l.First, l.Last + recovers}
 			if w.OfAll(l.Target) {
@@ -51,11 +57,16 @@ func Well(lines []Line, w Wellness) map[string][]Span {
 	}
 	well := map[string][]Span{}
 	for host, all := range awake {
-		for i, s := range all {
-			s.First += recovers
-			if i == 0 {
-				s.First = max(s.First, all[0].First+int64(w.Begins))
+		since := all[0].First + int64(w.Begins)
+		if w.Registers {
+			at, ok := registered[host]
+			if !ok { // it could not reach the database in its whole life
+				continue
 			}
+			since = at
+		}
+		for _, s := range all {
+			s.First = max(s.First+recovers, since)
 			well[host] = append(well[host], without(s, slices.Concat(ill[Place(host)], allIll))...)
 		}
 	}

@@ -30,15 +30,16 @@ type Work struct {
 // The kinds of lines about durable runs. Of an attempt that was valid from First to Last there are
 // lines of the kind Seen, and if it was not told of the end of that, of the kind Untold.
 const (
-	Triggered = "triggered" // of a client: a transaction that triggers runs has ended
-	Started   = "started"   // a handler was called
-	Returned  = "returned"  // it is about to return
-	Counted   = "counted"   // a worker was told by the database that its result counts
-	Looked    = "looked"    // of the watch: how many runs were Running, as the database has it
-	Expired   = "expired"   // of the watch: a lease ended at First, and the run was still there at Last
-	Ticks     = "ticks"     // of the watch, at the beginning and at the end
-	Row       = "row"       // what the database has in the end of a run
-	Tried     = "tried"     // what the database has in the end of an attempt
+	Triggered  = "triggered"  // of a client: a transaction that triggers runs has ended
+	Started    = "started"    // a handler was called
+	Returned   = "returned"   // it is about to return
+	Counted    = "counted"    // a worker was told by the database that its result counts
+	Registered = "registered" // of a worker: it has registered, and looks for work from now on
+	Looked     = "looked"     // of the watch: how many runs were Running, as the database has it
+	Expired    = "expired"    // of the watch: a lease ended at First, and the run was still there at Last
+	Ticks      = "ticks"      // of the watch, at the beginning and at the end
+	Row        = "row"        // what the database has in the end of a run
+	Tried      = "tried"      // what the database has in the end of an attempt
 )
 
 // The outcomes of a transaction.

@@ -69,8 +69,7 @@ func (t Timing) rules() owners.Rules {
 	r := owners.Rules{Limits: map[string]int{}, MaxActive: maxActive, MaxRuns: maxRuns,
 		// The jitter of a poll, two looks of the watch, and a call.
 		Within: time.Duration(float64(t.Poll())*(1+durable.DefaultPollJitter)) + 2*nemesis.LookEvery + t.Call()/2,
-		// A worker that cannot register at first tries again after up to 2.6 s.
-		Recovers: 2 * t.Call(), Begins: 2*t.Call() + 2600*time.Millisecond, TicksWithin: 2*t.Poll() + t.Call()}
+		Recovers: 2 * t.Call(), TicksWithin: 2*t.Poll() + t.Call()}
 	for _, w := range works {
 		r.Limits[w.name] = w.options.MaxConcurrency
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/durable"
@@ -28,6 +29,25 @@ const (
 	statusEvery = 100 * time.Millisecond
 )
 
+// A registration hears in the log of a worker when it has registered.
+type registration struct {
+	log   *torture.Log
+	heard sync.Once
+}
+
+func (r *registration) Enabled(context.Context, slog.Level) bool { return true }
+
+func (r *registration) Handle(_ context.Context, line slog.Record) error {
+	if line.Message == "durable: materialize cycle starting" { // the loops start when that is done
+		r.heard.Do(func() { r.log.Write(torture.Line{Kind: torture.Registered}) })
+	}
+	return nil
+}
+
+func (r *registration) WithAttrs([]slog.Attr) slog.Handler { return r }
+
+func (r *registration) WithGroup(string) slog.Handler { return r }
+
 // runWorker is a worker until it is told to drain.
 func runWorker(spec nemesis.Spec, log *torture.Log) error {
 	d, err := nemesis.Open(spec.Ways[0])
@@ -39,7 +59,7 @@ func runWorker(spec nemesis.Spec, log *torture.Log) error {
 	w := durable.NewWorker(storeOf(d), durable.Config{Name: spec.Name, MaxRuns: maxRuns, MaxActive: maxActive,
 		Lease: timing.Lease, PollInterval: timing.Poll(), CallTimeout: timing.Call(),
 		DrainTimeout:  time.Second,
-		SweepInterval: 5 * time.Second, Logger: slog.New(slog.DiscardHandler), Hooks: hooks(log)})
+		SweepInterval: 5 * time.Second, Logger: slog.New(&registration{log: log}), Hooks: hooks(log)})
 	for _, each := range works {
 		w.Handle(each.name, func(ctx context.Context, r *durable.Run) error {
 			return handle(ctx, r, log, timing.Lease)

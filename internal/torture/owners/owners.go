@@ -25,8 +25,6 @@ type Rules struct {
 	// and Recovers how long a worker needs to be well again after a fault has ended.
 	Within   time.Duration
 	Recovers time.Duration
-	// Begins is how long it needs when it has just been started.
-	Begins time.Duration
 	// TicksWithin is how soon after it is due a tick must be accounted for in the end.
 	TicksWithin time.Duration
 }

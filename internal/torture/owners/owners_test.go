@@ -3,6 +3,7 @@ package owners
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 const ms = int64(time.Millisecond)
 
 var promised = Rules{Limits: map[string]int{"a": 2}, MaxActive: 3, MaxRuns: 2, Within: time.Second,
-	Recovers: 500 * time.Millisecond, Begins: time.Second, TicksWithin: 3 * time.Second}
+	Recovers: 500 * time.Millisecond, TicksWithin: 3 * time.Second}
 
 // An end is a run as the database has it in the end.
 func end(id int64, state string, tried ...string) []torture.Line {
@@ -217,6 +218,9 @@ func TestExamineReclaims(t *testing.T) {
 		}
 		return lines
 	}
+	registered := func(host string, at int64) []torture.Line {
+		return []torture.Line{{Kind: torture.Registered, Host: host, At: at * ms}}
+	}
 	fault := func(target string, from, to int64) []torture.Line {
 		return []torture.Line{{Kind: torture.Fault, Target: target, First: from * ms, Last: to * ms}}
 	}
@@ -238,7 +242,11 @@ func TestExamineReclaims(t *testing.T) {
 			expired(5000, 9000)}, 1, 0, 900},
 		{"one is well for long enough", [][]torture.Line{awake("host-1.1", 0, 5500), awake("host-2.1", 3000, 9000),
 			expired(5000, 9000)}, 1, 1, 4000},
-		{"one has just been started", [][]torture.Line{awake("host-1.1", 4500, 9000), expired(5000, 6000)}, 1, 0, 500},
+		{"one has just registered", [][]torture.Line{awake("host-3.1", 3000, 9000), registered("host-3.1", 5500),
+			expired(5000, 6000)}, 1, 0, 500},
+		{"one registers in time, and reclaims too late", [][]torture.Line{awake("host-3.1", 3000, 9000),
+			registered("host-3.1", 5500), expired(5000, 7000)}, 1, 1, 1500},
+		{"one could never register", [][]torture.Line{awake("host-3.1", 3000, 9000), expired(5000, 9000)}, 0, 0, 0},
 		{"cut off", [][]torture.Line{awake("host-1.1", 0, 9000), fault("host-1", 4000, 6000), fault("host-2", 0, 9000),
 			expired(5000, 7000)}, 1, 0, 500},
 		{"cut off before", [][]torture.Line{awake("host-1.1", 0, 9000), fault("host-1", 3000, 4500),
@@ -248,7 +256,7 @@ func TestExamineReclaims(t *testing.T) {
 		{"the database did not answer the watch", [][]torture.Line{awake("host-1.1", 0, 9000), expired(5000, 7000),
 			{{Kind: torture.Looked, First: 5000 * ms, Last: 5900 * ms}}}, 1, 0, 600},
 	} {
-		var lines []torture.Line
+		lines := slices.Concat(registered("host-1.1", 0), registered("host-2.1", 3000), registered("host-2.7", 8500))
 		for _, list := range c.lines {
 			lines = append(lines, list...)
 		}

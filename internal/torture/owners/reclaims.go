@@ -7,10 +7,10 @@ import (
 )
 
 // reclaims looks how long runs stayed with workers whose leases had ended. Somebody is to blame if
-// a worker was well for so long meanwhile: it was not stopped, nothing was done to it or its way to
-// the database, and the database was well, too.
+// a worker was well for so long meanwhile: it had registered and was not stopped, nothing was done to
+// it or its way to the database, and the database was well, too.
 func (e *examiner) reclaims() {
-	well := torture.Well(e.lines, torture.Wellness{Recovers: e.rules.Recovers, Begins: e.rules.Begins,
+	well := torture.Well(e.lines, torture.Wellness{Recovers: e.rules.Recovers, Registers: true,
 		OfAll: func(target string) bool { return target == "store" || target == "fleet" }})
 	for _, l := range e.lines {
 		if l.Kind != torture.Expired {
