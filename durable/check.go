@@ -121,8 +121,8 @@ func (c Config) check() []error {
 		}
 	}
 	if unseen := c.Retention.Unseen; unseen < leastUnseen && unseen != NoLimit {
-		fault("Retention.Unseen", "%v: a worker says only about every %v what it has, so that what living workers have "+
-			"would be deleted, with its ticks: use %v or more, or NoLimit", unseen, registerInterval, leastUnseen)
+		fault("Retention.Unseen", "%v: a worker says only about every %v what it has, so that what living workers "+
+			"have would be deleted, with its ticks: use %v or more, or NoLimit", unseen, registerInterval, leastUnseen)
 	}
 	if c.MaxDead < 0 {
 		fault("MaxDead", "%d is negative: use a positive number, or 0 for any number", c.MaxDead)

@@ -122,7 +122,8 @@ type Retention struct {
 	Dead      time.Duration // since the end, of dead letters. Default 90 days.
 	Canceled  time.Duration // since the end. Default 7 days.
 	// Unseen is how long schedules and handlers are kept that no worker has any more. One that is
-	// paused, or a handler whose limit was set, stays until that is changed. At least 10 min. Default 30 days.
+	// paused, or a handler whose limit was set, stays until that is changed. At least 10 min.
+	// Default 30 days.
 	Unseen time.Duration
 }
 

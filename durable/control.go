@@ -182,8 +182,8 @@ func (c *Control) Cancel(ctx context.Context, id int64, by dlock.Origin) (was St
 
 // Requeue queues dead letters again, due at once, each with as many attempts as its handler allows,
 // the newest first, a thousand in one transaction, and returns how many. After an error the number
-// is of those that are queued for sure. Canceled runs are queued again only if the filter names their state. Other
-// states are refused.
+// is of those that are queued for sure. Canceled runs are queued again only if the filter names
+// their state. Other states are refused.
 func (c *Control) Requeue(ctx context.Context, which RunFilter, by dlock.Origin) (int, error) {
 	fault := which.check()
 	if len(which.States) == 0 {

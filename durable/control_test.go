@@ -109,8 +109,8 @@ func TestControlShows(t *testing.T) {
 	}
 }
 
-// Fails when Requeue leaves out what one batch has no room for, or takes a run twice that has failed
-// again meanwhile.
+// Fails when Requeue leaves out what one batch has no room for, or takes a run twice that has
+// failed again meanwhile.
 func TestRequeueInBatches(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

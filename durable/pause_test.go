@@ -56,8 +56,8 @@ func TestPauseThatNoWorkerSees(t *testing.T) {
 			250 * time.Minute, 30 * time.Minute, 150 * time.Minute, 400, 0, 0, 30},
 		{"coalesce", durable.CatchUp{}, 5 * time.Minute, 30 * time.Minute, 7 * time.Minute, 1, 11, 0, 30},
 		{"coalesce those before", durable.CatchUp{}, 5 * time.Minute, 30 * time.Minute, 0, 1, 4, 0, 30},
-		{"skip", durable.CatchUp{Policy: durable.CatchUpSkip}, 5 * time.Minute, 30 * time.Minute, 2 * time.Minute, 1, 0, 6,
-			30},
+		{"skip", durable.CatchUp{Policy: durable.CatchUpSkip}, 5 * time.Minute, 30 * time.Minute, 2 * time.Minute,
+			1, 0, 6, 30},
 		{"nothing else", durable.CatchUp{}, 0, 30 * time.Minute, 0, 0, 0, 0, 30},
 	} {
 		for _, resumed := range []bool{false, true} {
@@ -66,7 +66,8 @@ func TestPauseThatNoWorkerSees(t *testing.T) {
 					f := newFleet(t)
 					add := func() *host {
 						return f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).
-							schedule("often", "report", everyMinute, durable.ScheduleOptions{CatchUp: c.catchUp}).start()
+							schedule("often", "report", everyMinute,
+							durable.ScheduleOptions{CatchUp: c.catchUp}).start()
 					}
 					set := func(pause time.Duration) {
 						err := f.store.SetSchedule(t.Context(), "often", store.Override{PausedUntil: &pause})

@@ -147,7 +147,8 @@ type stretch struct {
 }
 
 // due returns the ticks that are due: those before the pause, those of it, and those after it; and
-// the first that is not due. A tick is of the pause if it came due during it, whenever that is seen.
+// the first that is not due. A tick is of the pause if it came due during it, whenever a worker
+// looks.
 func (s *scheduled) due(d store.DueSchedule, now time.Time) (due [3]stretch, tick time.Time, err error) {
 	tick = d.NextDueAt
 	const instant = time.Microsecond

@@ -1,4 +1,5 @@
--- A run that is queued again may wait beside others of its schedule. The filter is added at "which".
+-- A run that is queued again may wait beside others of its schedule. "which" is where the
+-- filter is added.
 WITH old AS MATERIALIZED (
 	SELECT r.id FROM {runs} AS r WHERE r.state IN ('dead', 'canceled') AND r.finished_at IS NOT NULL /* which */
 	ORDER BY r.id DESC LIMIT $3::bigint

@@ -1,4 +1,5 @@
--- ?1 who, ?2 why, ?3 the runs, as JSON. A tick that never began must not be in the way of the one of its schedule that
+-- ?1 who, ?2 why, ?3 the runs, as JSON.
+-- A tick that never began must not be in the way of the one of its schedule that
 -- waits, so it counts as one that is made up for.
 UPDATE {runs} SET state = 'queued', run_at = {now}, finished_at = NULL, by = ?1, note = ?2,
 	max_attempts = max_attempts - attempts_before + attempt, attempts_before = attempt,

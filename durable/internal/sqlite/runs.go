@@ -213,12 +213,15 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (int, e
 			}
 		}
 		deleted = len(old)
-		for _, of := range []struct{ table, idle string }{{"{schedules}", ""}, {"{handlers}", " AND override IS NULL"}} {
+		for _, of := range []struct{ table, idle string }{
+			{"{schedules}", ""}, {"{handlers}", " AND override IS NULL"},
+		} {
 			if r.Unseen <= 0 {
 				break
 			}
 			n, err := exec(conn, s.fill("DELETE FROM "+of.table+" WHERE name IN (SELECT name FROM "+of.table+
-				" WHERE name <> '' AND seen_at < {now} - ?1 AND coalesce(paused_until <= {now}, 1)"+of.idle+" LIMIT ?2)"),
+				" WHERE name <> '' AND seen_at < {now} - ?1 AND coalesce(paused_until <= {now}, 1)"+
+				of.idle+" LIMIT ?2)"),
 				r.Unseen.Microseconds(), limit-deleted)
 			if err != nil {
 				return 0, err

@@ -48,8 +48,8 @@ type Worker interface {
 	// returned it, with the same pause, and no other transaction has it locked (FOR UPDATE SKIP
 	// LOCKED): inserts the runs, moves the schedule forward, and counts its ticks. A run that a
 	// unique index refuses, because the tick has its run already or a run of the schedule still
-	// waits, counts as coalesced. It returns what came of each plan that was carried out; the others
-	// were left to other workers.
+	// waits, counts as coalesced. It returns what came of each plan that was carried out; the
+	// others were left to other workers.
 	Materialize(ctx context.Context, plans []Plan) ([]Materialized, error)
 
 	// Claim takes runs that are due, of the handlers that are named, most urgent first: by
@@ -74,8 +74,8 @@ type Worker interface {
 	Reclaim(ctx context.Context, limit int) ([]Reclaimed, error)
 
 	// Sweep deletes up to limit runs, with their attempts, that ended longer ago than the retention
-	// of their state, and schedules and handlers that no worker has had for Retention.Unseen, unless
-	// they are paused or have a limit that was set. 0 keeps them forever.
+	// of their state, and schedules and handlers that no worker has had for Retention.Unseen,
+	// unless they are paused or have a limit that was set. 0 keeps them forever.
 	Sweep(ctx context.Context, retention Retention, limit int) (deleted int, err error)
 
 	// Stats returns what health and metrics show. A schedule that no worker has registered for so
@@ -189,8 +189,8 @@ type DueSchedule struct {
 	Name, Spec string
 	NextSpec   string    // the Spec for which NextDueAt was computed
 	NextDueAt  time.Time // zero: the schedule is new
-	// The latest pause, also if it is over: a tick is of it from PausedAt on, and before PausedUntil.
-	// Zero: there was none.
+	// The latest pause, also if it is over: a tick is of it from PausedAt on, and before
+	// PausedUntil. Zero: there was none.
 	PausedAt, PausedUntil time.Time
 }
 

@@ -297,7 +297,8 @@ var steering = []promise{
 			c.Errorf("what nobody has registered is due: %+v", d)
 		}
 		c.register(false, nil, daily)
-		if d := c.dueSchedule("daily"); !d.PausedUntil.Equal(row.Paused.Until) || d.Spec != "1" || d.NextSpec != "" || !d.NextDueAt.IsZero() {
+		if d := c.dueSchedule("daily"); !d.PausedUntil.Equal(row.Paused.Until) || d.Spec != "1" || d.NextSpec != "" ||
+			!d.NextDueAt.IsZero() {
 			c.Errorf("%+v", d)
 		}
 		if row := c.schedule("daily"); row.Handler != "orders" || row.Text != daily.Text || row.SeenAt.IsZero() {

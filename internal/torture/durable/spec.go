@@ -68,7 +68,7 @@ var cadences = []cadence{
 func (t Timing) rules() owners.Rules {
 	r := owners.Rules{Limits: map[string]int{}, MaxActive: maxActive, MaxRuns: maxRuns,
 		// The jitter of a poll, two looks of the watch, and a call.
-		Within: time.Duration(float64(t.Poll())*(1+durable.DefaultPollJitter)) + 2*nemesis.LookEvery + t.Call()/2,
+		Within:   time.Duration(float64(t.Poll())*(1+durable.DefaultPollJitter)) + 2*nemesis.LookEvery + t.Call()/2,
 		Recovers: 2 * t.Call(), TicksWithin: 2*t.Poll() + t.Call()}
 	for _, w := range works {
 		r.Limits[w.name] = w.options.MaxConcurrency
