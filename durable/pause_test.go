@@ -67,7 +67,7 @@ func TestPauseThatNoWorkerSees(t *testing.T) {
 					add := func() *host {
 						return f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).
 							schedule("often", "report", everyMinute,
-							durable.ScheduleOptions{CatchUp: c.catchUp}).start()
+								durable.ScheduleOptions{CatchUp: c.catchUp}).start()
 					}
 					set := func(pause time.Duration) {
 						err := f.store.SetSchedule(t.Context(), "often", store.Override{PausedUntil: &pause})

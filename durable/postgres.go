@@ -18,8 +18,8 @@ import (
 //
 // A Store has up to four connections of its own, which it makes with the settings of the pool when
 // its workers need them, and each worker another one for LISTEN. So handlers that use all
-// connections of the pool cost no lease. Other calls, such as Trigger and Control, take a connection
-// of the pool.
+// connections of the pool cost no lease. Other calls, such as Trigger and Control, take a
+// connection of the pool.
 //
 // What each role may do in the database: docs/sql.md.
 func Postgres(pool *pgxpool.Pool, opts ...Options) *Store {
