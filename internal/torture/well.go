@@ -15,8 +15,8 @@ type Wellness struct {
 	// Recovers is how long a process needs to be well again after a fault has ended, and Begins how
 	// long it needs when it has just been started.
 	Recovers, Begins time.Duration
-	// Registers says that a process has a line of the kind Registered when it begins to work, and is
-	// not well before.
+	// Registers says that a process writes a line of the kind Registered when it begins to work. It
+	// is not well before.
 	Registers bool
 	// OfAll reports whether what is done to a target is done to all: the store, or the fleet.
 	OfAll func(target string) bool

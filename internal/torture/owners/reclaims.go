@@ -7,8 +7,8 @@ import (
 )
 
 // reclaims looks how long runs stayed with workers whose leases had ended. Somebody is to blame if
-// a worker was well for so long meanwhile: it had registered and was not stopped, nothing was done to
-// it or its way to the database, and the database was well, too.
+// a worker was well for so long meanwhile: it had registered, was not stopped, nothing was done
+// to it or its way to the database, and the database was well, too.
 func (e *examiner) reclaims() {
 	well := torture.Well(e.lines, torture.Wellness{Recovers: e.rules.Recovers, Registers: true,
 		OfAll: func(target string) bool { return target == "store" || target == "fleet" }})
