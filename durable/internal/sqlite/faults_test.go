@@ -133,7 +133,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, on(t, open(t, "file:"+path+"?mode=ro")), "able to write",
-		"Due Stats Runs Run Schedules Handlers", "Reclaim Sweep") // which only read, or have nothing to write
+		"Due Stats Runs Run Schedules Handlers", "Reclaim Sweep Requeue") // which only read, or have nothing to write
 	refuses(t, on(t, open(t, filepath.Join(path, "no folder"))), "")
 
 	// Migrate makes what is missing.
