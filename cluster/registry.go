@@ -31,6 +31,7 @@ type Registry struct {
 	begun   atomic.Bool // Run was called
 	running atomic.Bool
 	runs    atomic.Uint64 // that were recorded without an ID
+	events  atomic.Uint64 // likewise
 }
 
 // New returns every fault of the options. It starts nothing, and calls no store.
@@ -149,4 +150,23 @@ func (r *Registry) RecordRun(run Run) {
 	endedAt := time.Now().Add(-run.EndedAgo)
 	run.EndedAgo = 0
 	r.pending.run(run, endedAt)
+}
+
+// RecordEvent records something that happened, for those who look at the history later: what an
+// operator has changed, for instance (EventOperator). It is written within about a second. Ago is
+// from now. Holder is by default that of the registry, and ID one that no other event has.
+func (r *Registry) RecordEvent(event Event) {
+	if event.Holder == (dlock.Holder{}) {
+		event.Holder = r.options.Holder
+	}
+	if event.ID == "" {
+		event.ID = r.options.Holder.String() + "/" + strconv.FormatUint(r.events.Add(1), 10)
+	}
+	event.ID = idOf("event", string(event.Kind), event.Name, event.ID)
+	event.Holder = cleanHolder(event.Holder)
+	event.Kind = EventKind(clean(string(event.Kind), maxKindLen))
+	event.Name, event.Text = clean(event.Name, maxNameLen), clean(event.Text, maxTextLen)
+	at := time.Now().Add(-event.Ago)
+	event.Ago = 0
+	r.pending.event(event, at)
 }

@@ -120,7 +120,7 @@ func (l Lease) MarshalJSON() ([]byte, error) {
 // MarshalJSON implements json.Marshaler: see Snapshot.
 func (e HistoryEvent) MarshalJSON() ([]byte, error) {
 	var slot *int
-	if e.Name != "" {
+	if e.Name != "" && e.Slot >= 0 {
 		slot = &e.Slot
 	}
 	return json.Marshal(struct {

@@ -114,7 +114,7 @@ type Event struct {
 	ID     string
 	Kind   EventKind
 	Name   string // of the lease; "" of a host
-	Slot   int
+	Slot   int    // -1: it is about none
 	Fence  dlock.Fence
 	Holder dlock.Holder // whom it happened to
 	Text   string       // more, for people
@@ -133,6 +133,7 @@ const (
 	EventHostJoined EventKind = "host_joined" // a process has started
 	EventHostLeft   EventKind = "host_left"   // a process has stopped in good order
 	EventHostGone   EventKind = "host_gone"   // a process has been silent for two TTLs
+	EventOperator   EventKind = "operator"    // somebody changed something: Text says who, what and why
 )
 
 // A Run is a run of a timer that has ended. Its ID makes it unique.

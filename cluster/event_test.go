@@ -1,0 +1,31 @@
+package cluster_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+)
+
+// What an operator has done is in the history of every host within about a second, with whoever it
+// was; two changes that look alike are two events.
+//
+// Fails when events without an ID share one, and when a text is not cut to what a store takes.
+func TestRecordEvent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		a, b := f.start(cluster.Options{}), f.start(cluster.Options{})
+		for range 2 {
+			a.RecordEvent(cluster.Event{Kind: cluster.EventOperator, Name: "timer:report", Slot: -1,
+				Text: "paused by ann\x1b[31m " + strings.Repeat("x", 1000), Ago: time.Second})
+		}
+		time.Sleep(2 * time.Second)
+		found := b.events(cluster.EventOperator)
+		if len(found) != 2 || found[0].Holder != a.Holder() || found[0].Slot != -1 || len(found[0].Text) > 500 ||
+			!strings.HasPrefix(found[0].Text, "paused by ann [31m") {
+			t.Errorf("%+v", found)
+		}
+		f.end()
+	})
+}
