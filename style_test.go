@@ -340,6 +340,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"lockmetrics": {"Options"},
 		"leader":      {"Role"},
 		"cluster":     {"Options"},
+		"page":        {"Config"},
 		"durable": {"Config", "HandlerOptions", "Retry", "ScheduleOptions", "CatchUp", "Retention", "TriggerOptions",
 			"Options"},
 		"outbox": {"RelayConfig", "Retry", "Retention", "Thresholds", "Options", "RequeueOptions"},

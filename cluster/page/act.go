@@ -1,0 +1,152 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// mostBody is how long a request may be that changes something: a payload of 1 MiB, of which each
+// byte is three in a form.
+const mostBody = 4 << 20
+
+// A question asks once more.
+type question struct {
+	Title  string
+	Means  string
+	Harm   bool
+	Fields []Field
+	Post   string // URL
+	Back   string // URL
+}
+
+// action returns what a request asks for.
+func (p *Page) action(v url.Values) (Action, error) {
+	a, ok := p.actions[v.Get("action")]
+	if !ok {
+		return Action{}, fmt.Errorf("%w: no action %q", ErrNotFound, v.Get("action"))
+	}
+	return a, nil
+}
+
+// confirm asks once more, and for what an action needs.
+func (p *Page) confirm(w http.ResponseWriter, r *http.Request, access Access) {
+	v := r.URL.Query()
+	a, err := p.action(v)
+	switch {
+	case err != nil:
+		p.fail(w, r, statusOf(err), err)
+		return
+	case !access.Act:
+		p.fail(w, r, http.StatusForbidden, errNoAct)
+		return
+	}
+	q := question{Title: a.Title(v), Means: a.Means, Harm: a.Harm, Post: "do?" + v.Encode(), Back: a.Back(v)}
+	q.Fields = append(append(q.Fields, a.Fields...), Field{Name: "note", Label: "Why", Help: "For the log, and for " +
+		"those who find it later."})
+	f := p.frame(pageConfirm, access, Content{q.Title, q})
+	f.Live = false
+	p.html(w, http.StatusOK, pageConfirm, f)
+}
+
+// do changes something.
+func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
+	if err := p.guard.Check(r); err != nil {
+		p.fail(w, r, http.StatusForbidden, fmt.Errorf("this request comes from another site: %w", err))
+		return
+	}
+	switch {
+	case !access.Act:
+		p.fail(w, r, http.StatusForbidden, errNoAct)
+		return
+	case access.By == "":
+		p.fail(w, r, http.StatusForbidden, errNoName)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+	if err := r.ParseForm(); err != nil {
+		p.fail(w, r, http.StatusBadRequest, err)
+		return
+	}
+	v := r.URL.Query() // what it is done to: the body has only the fields
+	a, err := p.action(v)
+	if err != nil {
+		p.fail(w, r, statusOf(err), err)
+		return
+	}
+	for _, f := range a.Fields {
+		v.Set(f.Name, strings.TrimSpace(r.PostForm.Get(f.Name)))
+		if f.Required && v.Get(f.Name) == "" {
+			p.fail(w, r, http.StatusBadRequest, &BadRequestError{fmt.Sprintf("%s: fill it in", f.Label)})
+			return
+		}
+	}
+	by := dlock.Origin{By: access.By, Note: strings.TrimSpace(r.PostForm.Get("note"))}
+	if err := by.Validate(); err != nil {
+		p.fail(w, r, http.StatusBadRequest, &BadRequestError{"Why: " + err.Error()})
+		return
+	}
+	// Who goes away leaves nothing half done.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*storeTimeout)
+	defer cancel()
+	done, err := a.Do(ctx, v, by)
+	p.tell(r, a, v, by, done, err)
+	switch {
+	case err != nil:
+		p.fail(w, r, statusOf(err), fmt.Errorf("%s: %w", a.Title(v), err))
+	case wantsJSON(r):
+		p.json(w, http.StatusOK, map[string]string{"done": done})
+	default:
+		u, _ := url.Parse(a.Back(v))
+		q := u.Query()
+		q.Set("done", v.Get("action"))
+		u.RawQuery = q.Encode()
+		// http.Redirect makes the URL absolute, and does not know a prefix that was stripped.
+		w.Header().Set("Location", u.String())
+		w.WriteHeader(http.StatusSeeOther)
+	}
+}
+
+// tell tells who has done what, in the log and in the registry.
+func (p *Page) tell(r *http.Request, a Action, v url.Values, by dlock.Origin, done string, err error) {
+	title := inertText(a.Title(v))
+	args := []any{"action", v.Get("action"), "what", title, "by", inertText(by.By), "note", inertText(by.Note),
+		"peer", r.RemoteAddr}
+	if err != nil {
+		p.config.Logger.Warn("page: an operator's change failed, and may or may not be in force",
+			append(args, "err", inertText(err.Error()))...)
+		return
+	}
+	p.config.Logger.Info("page: an operator changed something", append(args, "done", inertText(done))...)
+	about := ""
+	if a.About != nil {
+		about = a.About(v)
+	}
+	p.config.Registry.RecordEvent(cluster.Event{Kind: cluster.EventOperator, Name: about, Slot: -1,
+		Text: fmt.Sprintf("%s: %s, %s", title, inertText(done), inertText(by.String()))})
+}
+
+// doneText says what was just done. The URL has only the name of the action: it may be anybody's.
+func (p *Page) doneText(r *http.Request) string {
+	a, ok := p.actions[r.URL.Query().Get("done")]
+	if !ok {
+		return ""
+	}
+	return "Done: " + a.Title(r.URL.Query()) + ". Hosts follow within seconds."
+}
+
+// Duration reads a length of time that somebody has typed, of up to ten years.
+func Duration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 || d > dlock.MaxPause {
+		return 0, &BadRequestError{fmt.Sprintf("%q is not a length of time of up to ten years: write 30m, 2h or 36h",
+			text)}
+	}
+	return d, nil
+}

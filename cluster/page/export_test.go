@@ -1,0 +1,8 @@
+package page
+
+// Followers returns how many pages are followed, and by how many viewers.
+func (p *Page) Followers() (topics, viewers int) {
+	p.live.mu.Lock()
+	defer p.live.mu.Unlock()
+	return len(p.live.topics), p.live.viewers
+}

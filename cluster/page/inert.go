@@ -1,0 +1,70 @@
+package page
+
+import (
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+// hidden reports whether a character is not seen, or changes how others are seen: it moves the
+// cursor of a terminal, or turns the writing direction.
+func hidden(r rune) bool {
+	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' ||
+		r == '\u2029')
+}
+
+// inert shows such characters as escapes: "\u202e". It is for what people read: HTML and log. No
+// name is an attribute that is sent back; they are in URLs, which have no such characters.
+func inert(text []byte) []byte {
+	return escape(text, func(out []byte, r rune, raw byte) []byte {
+		if r == utf8.RuneError {
+			return fmt.Appendf(out, `\x%02x`, raw)
+		}
+		return appendEscape(out, r)
+	})
+}
+
+func inertText(s string) string { return string(inert([]byte(s))) }
+
+// inertJSON escapes them as JSON does, so that the text stays the same, and a terminal that shows
+// it is safe. encoding/json has escaped what is ASCII, and left no invalid UTF-8.
+func inertJSON(text []byte) []byte {
+	return escape(text, func(out []byte, r rune, raw byte) []byte {
+		if r <= unicode.MaxASCII || r == utf8.RuneError {
+			return append(out, raw)
+		}
+		return appendEscape(out, r)
+	})
+}
+
+func appendEscape(out []byte, r rune) []byte {
+	if r > 0xffff { // as JSON has it: two halves
+		r -= 0x10000
+		return fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
+	}
+	return fmt.Appendf(out, `\u%04x`, r)
+}
+
+// escape replaces what is hidden or no UTF-8.
+func escape(text []byte, replace func(out []byte, r rune, raw byte) []byte) []byte {
+	clean := true
+	for i := 0; i < len(text) && clean; {
+		r, n := utf8.DecodeRune(text[i:])
+		clean = !hidden(r) && (r != utf8.RuneError || n != 1)
+		i += n
+	}
+	if clean {
+		return text
+	}
+	out := make([]byte, 0, len(text)+64)
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRune(text[i:])
+		if hidden(r) || r == utf8.RuneError && n == 1 {
+			out = replace(out, r, text[i])
+		} else {
+			out = append(out, text[i:i+n]...)
+		}
+		i += n
+	}
+	return out
+}

@@ -1,0 +1,153 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	eventStream = "text/event-stream"
+
+	// A stream ends after this time, and the browser asks for the next one: so whoever may no
+	// longer read stops to, and a browser that is gone is forgotten.
+	streamFor   = time.Minute
+	sendTimeout = 10 * time.Second
+	mostViewers = 1000
+)
+
+var (
+	errClosing = errors.New("this process is shutting down")
+	errCrowded = errors.New("too many look at this page: it does not change by itself, reload it")
+)
+
+// live sends pages to those who look. There is no goroutine of its own: the requests of all who
+// look at the same page share one rendering per interval, and whichever needs it first makes it.
+type live struct {
+	interval time.Duration
+
+	mu      sync.Mutex // of all requests
+	topics  map[string]*topic
+	viewers int
+	ended   bool
+	closed  chan struct{} // when ended
+}
+
+// A topic is a page that somebody looks at.
+type topic struct {
+	viewers int // guarded by live.mu
+
+	mu      sync.Mutex // held while it is rendered
+	message []byte     // as it is sent; nil: it was not rendered yet
+	madeAt  time.Time
+}
+
+func (l *live) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.ended = true
+		close(l.closed)
+	}
+}
+
+// enter counts a viewer.
+func (l *live) enter(key string) (*topic, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.ended:
+		return nil, errClosing
+	case l.viewers >= mostViewers:
+		return nil, errCrowded
+	}
+	l.viewers++
+	t := l.topics[key]
+	if t == nil {
+		t = &topic{}
+		l.topics[key] = t
+	}
+	t.viewers++
+	return t, nil
+}
+
+func (l *live) leave(key string, t *topic) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.viewers--
+	if t.viewers--; t.viewers == 0 {
+		delete(l.topics, key)
+	}
+}
+
+// latest returns a message that is younger than the interval.
+func (t *topic) latest(ctx context.Context, interval time.Duration, render func(context.Context) ([]byte,
+	error)) []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.message != nil && time.Since(t.madeAt) < interval*9/10 {
+		return t.message
+	}
+	html, err := render(context.WithoutCancel(ctx)) // it is for the others, too
+	if err != nil {
+		t.message = messageOf("failed", []byte(inertText(err.Error())))
+	} else {
+		t.message = messageOf("page", html)
+	}
+	t.madeAt = time.Now()
+	return t.message
+}
+
+// messageOf returns a message of a stream: a line that begins with data for each line.
+func messageOf(event string, text []byte) []byte {
+	out := []byte("event: " + event + "\n")
+	for line := range bytes.Lines(text) {
+		out = append(append(append(out, "data: "...), bytes.TrimRight(line, "\r\n")...), '\n')
+	}
+	return append(out, '\n')
+}
+
+// serve sends the page to one viewer until he goes.
+func (l *live) serve(w http.ResponseWriter, r *http.Request, key string,
+	render func(context.Context) ([]byte, error)) {
+	t, err := l.enter(key)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer l.leave(key, t)
+	w.Header().Set("Content-Type", eventStream)
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
+	out := http.NewResponseController(w)
+	end := time.NewTimer(streamFor)
+	defer end.Stop()
+	next := time.NewTicker(l.interval)
+	defer next.Stop()
+	send := func(message []byte) bool {
+		// The server's WriteTimeout is for the whole answer: this one has no end. A writer that
+		// knows no deadlines has none.
+		_ = out.SetWriteDeadline(time.Now().Add(sendTimeout))
+		_, err := w.Write(message)
+		return err == nil && out.Flush() == nil
+	}
+	if !send([]byte("retry: 2000\n\n")) {
+		return
+	}
+	for {
+		if !send(t.latest(r.Context(), l.interval, render)) {
+			return
+		}
+		select {
+		case <-next.C:
+		case <-end.C:
+			return
+		case <-l.closed:
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package page_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// No goroutine is left after the tests.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A counted registry counts calls, and fails if it should.
+type counted struct {
+	cluster.Store
+	calls atomic.Int64
+	down  atomic.Bool
+}
+
+func (c *counted) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error) {
+	c.calls.Add(1)
+	if c.down.Load() {
+		return cluster.Rows{}, fmt.Errorf("the registry is down")
+	}
+	return c.Store.Read(ctx, q)
+}
+
+func (c *counted) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {
+	c.calls.Add(1)
+	return c.Store.Runs(ctx, timer)
+}
+
+// Counted locks count the calls that a page makes.
+type countedLocks struct {
+	*memlock.Store
+	calls atomic.Int64
+}
+
+func (c *countedLocks) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+	c.calls.Add(1)
+	return c.Store.Enumerate(ctx, after, limit)
+}
+
+func (c *countedLocks) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+	c.calls.Add(1)
+	return c.Store.Inspect(ctx, names...)
+}
+
+func (c *countedLocks) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+	c.calls.Add(1)
+	return c.Store.Value(ctx, name)
+}
+
+// A fleet is a registry with a host or two, and a page.
+type fleet struct {
+	t        *testing.T
+	rows     *counted
+	locks    *countedLocks
+	registry *cluster.Registry
+	session  *dlock.Session
+	log      testkit.Log
+	page     *page.Page
+}
+
+var operator = page.Access{Act: true, By: "ann"}
+
+// newFleet makes a page that lets everybody act, if the config does not say otherwise.
+func newFleet(t *testing.T, config page.Config) *fleet {
+	t.Helper()
+	return newFleetThatReads(t, config, 20*time.Millisecond)
+}
+
+// newFleetThatReads makes one whose viewers share for so long what was read.
+func newFleetThatReads(t *testing.T, config page.Config, age time.Duration) *fleet {
+	t.Helper()
+	f := &fleet{t: t, rows: &counted{Store: cluster.NewMemoryStore()}, locks: &countedLocks{Store: memlock.New()}}
+	var err error
+	f.registry, err = cluster.New(cluster.Options{Store: f.rows, Locks: f.locks, TTL: 3 * time.Second, SnapshotAge: age,
+		Holder: dlock.Holder{Host: "host-1", PID: 11, ID: "a"}, AppVersion: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.session, err = dlock.NewSession(f.registry.Decorate(f.locks), dlock.SessionOptions{Holder: f.registry.Holder()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- f.registry.Run(ctx) }()
+	t.Cleanup(func() {
+		if err := f.session.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	config.Registry = f.registry
+	if config.Control == nil {
+		config.Control = timer.NewControl(f.locks)
+	}
+	config.Logger = slog.New(slog.NewTextHandler(&f.log, nil))
+	f.page, err = page.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// host adds the row of another process.
+func (f *fleet) host(name string, stamp cluster.HostStamp, detail cluster.HostDetail) {
+	f.t.Helper()
+	stamp.Holder = dlock.Holder{Host: name, PID: 1, ID: "x"}
+	if stamp.TTL == 0 {
+		stamp.TTL = 30 * time.Second
+	}
+	var err error
+	if stamp.Detail, err = json.Marshal(detail); err != nil {
+		f.t.Fatal(err)
+	}
+	if _, err := f.rows.Write(f.t.Context(), cluster.Batch{Host: &stamp}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// request makes a request from this machine.
+func request(method, target, body string) *http.Request {
+	r := httptest.NewRequest(method, "http://localhost/"+strings.TrimPrefix(target, "/"), strings.NewReader(body))
+	r.RemoteAddr = "127.0.0.1:1234"
+	if body != "" || method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return r
+}
+
+func serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// get returns a page, which must be there.
+func (f *fleet) get(target string) string {
+	f.t.Helper()
+	w := serve(f.page, request("GET", target, ""))
+	if w.Code != http.StatusOK {
+		f.t.Fatalf("%s: %d: %s", target, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// json returns a page as JSON.
+func (f *fleet) json(target string) map[string]any {
+	f.t.Helper()
+	r := request("GET", target, "")
+	r.Header.Set("Accept", "application/json")
+	w := serve(f.page, r)
+	var v map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || w.Code != http.StatusOK {
+		f.t.Fatalf("%s: %d %v: %s", target, w.Code, err, w.Body)
+	}
+	return v
+}
+
+// post changes something.
+func (f *fleet) post(target string, fields url.Values) *httptest.ResponseRecorder {
+	f.t.Helper()
+	r := request("POST", target, fields.Encode())
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	return serve(f.page, r)
+}
+
+func allow(access page.Access) func(*http.Request) page.Access {
+	return func(*http.Request) page.Access { return access }
+}
+
+// startTimers runs a scheduler on the fleet's locks until the test ends.
+func (f *fleet) startTimers(run func(context.Context) error) *timer.Scheduler {
+	f.t.Helper()
+	s, err := timer.New(timer.Config{Lock: f.registry.Decorate(f.locks), Holder: f.registry.Holder(),
+		Logger: slog.New(slog.DiscardHandler)},
+		timer.Timer{Name: "report", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, Run: run})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.registry.Add(s)
+	ctx, stop := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			f.t.Error(err)
+		}
+	})
+	f.t.Cleanup(func() { stop(); ended.Wait() })
+	<-s.Running()
+	return s
+}

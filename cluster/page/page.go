@@ -1,0 +1,212 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/timer"
+)
+
+const (
+	// DefaultRefreshInterval is the default of Config.RefreshInterval.
+	DefaultRefreshInterval = 2 * time.Second
+	minRefreshInterval     = 100 * time.Millisecond
+
+	storeTimeout = 5 * time.Second // of what a page reads beside the Snapshot, and of a change
+	readAge      = time.Second     // for so long viewers share that
+)
+
+// Config are the settings of a Page. Registry is required.
+type Config struct {
+	// Registry knows hosts, leases, events and runs. Its Run should be running: without it, nobody
+	// sees this process, and what operators change is in the log only. Required.
+	Registry *cluster.Registry
+	// Timers is the scheduler of this process, from which schedules, next ticks, and reasons of
+	// skipped ticks are known. Default: none, they are not shown.
+	Timers *timer.Scheduler
+	// Control pauses, limits and triggers timers, and cancels runs. Default that of Timers; without
+	// both, the page only shows.
+	Control *timer.Control
+	// Sections are more pages: durablepage.New and outboxpage.New make some. Default: none.
+	Sections []Section
+
+	// Authorize says who makes a request, and what he may do. It is called for each one; if it
+	// panics, that one is not answered. Default: whoever is on this machine may read.
+	Authorize func(r *http.Request) Access
+	// Hosts are the names under which the page is reached, without ports; "*": any, which lets
+	// pages of others read this one if Authorize goes by addresses. Default: localhost, and
+	// addresses in place of names.
+	Hosts []string
+
+	// RefreshInterval is how often those who look see a new page. At least 100 ms. Default 2 s.
+	RefreshInterval time.Duration
+	// Logger gets a line for each change. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// A Page is the operator's page: an http.Handler. Make one with New.
+type Page struct {
+	config   Config
+	guard    *http.CrossOriginProtection
+	sections []Section // the own ones are the first and the last
+	views    map[string]View
+	actions  map[string]Action
+	render   *renderer
+	live     *live
+	timers   *timers
+}
+
+// New returns every fault of the settings. It starts nothing, and calls no store.
+func New(config Config) (*Page, error) {
+	if config.RefreshInterval == 0 {
+		config.RefreshInterval = DefaultRefreshInterval
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	if config.Control == nil && config.Timers != nil {
+		config.Control = config.Timers.Control()
+	}
+	var errs []error
+	if config.Registry == nil {
+		errs = append(errs, errors.New("Registry: it is nil: make one with cluster.New"))
+	}
+	if config.RefreshInterval < minRefreshInterval {
+		errs = append(errs, fmt.Errorf("RefreshInterval: %v: use at least %v", config.RefreshInterval,
+			minRefreshInterval))
+	}
+	for _, host := range config.Hosts {
+		if host == "" || strings.ContainsAny(host, "/ ") || host != "*" && hostname(host) != host {
+			errs = append(errs, fmt.Errorf("Hosts: %q: use a name in lower case, without scheme and port", host))
+		}
+	}
+	p := &Page{config: config, guard: http.NewCrossOriginProtection(), views: map[string]View{},
+		actions: map[string]Action{}}
+	p.timers = newTimers(config)
+	p.sections = append(append([]Section{p.fleet()}, config.Sections...), p.history())
+	for _, s := range p.sections {
+		errs = append(errs, p.add(s))
+	}
+	var err error
+	if p.render, err = newRenderer(p.sections); err != nil {
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("page: %w", err)
+	}
+	p.live = &live{interval: config.RefreshInterval, topics: map[string]*topic{}, closed: make(chan struct{})}
+	return p, nil
+}
+
+// add adds the pages and actions of a section.
+func (p *Page) add(s Section) error {
+	for name, v := range s.Views {
+		if _, there := p.views[name]; there || slices.Contains(fixedPages, name) {
+			return fmt.Errorf("Sections: there are two pages called %q", name)
+		}
+		p.views[name] = v
+	}
+	for name, a := range s.Actions {
+		if _, there := p.actions[name]; there {
+			return fmt.Errorf("Sections: there are two actions called %q", name)
+		}
+		p.actions[name] = a
+	}
+	return nil
+}
+
+// Close ends what is sent to those who look; their browsers come back later. Give it to
+// http.Server.RegisterOnShutdown: Shutdown waits until all requests have ended.
+func (p *Page) Close() { p.live.close() }
+
+// These pages are no View.
+const (
+	pageConfirm = "confirm"
+	pageDo      = "do"
+	pageAPI     = "openapi.json"
+	pageStyle   = "page.css"
+	pageScript  = "page.js"
+)
+
+var fixedPages = []string{pageConfirm, pageDo, pageAPI, pageStyle, pageScript}
+
+// ServeHTTP implements http.Handler. What follows the last slash of the path says which page: so it
+// does not matter under which prefix it stands, and whether that is stripped.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	setHeaders(w.Header())
+	access, err := p.admit(r)
+	if err != nil {
+		p.fail(w, r, http.StatusForbidden, err)
+		return
+	}
+	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	method := http.MethodGet
+	if name == pageDo {
+		method = http.MethodPost
+	}
+	if r.Method != method && (r.Method != http.MethodHead || method != http.MethodGet) {
+		w.Header().Set("Allow", method)
+		p.fail(w, r, http.StatusMethodNotAllowed, fmt.Errorf("this URL takes %s", method))
+		return
+	}
+	switch name {
+	case pageDo:
+		p.do(w, r, access)
+	case pageConfirm:
+		p.confirm(w, r, access)
+	case pageAPI:
+		p.asset(w, "application/json", openAPI)
+	case pageStyle:
+		p.asset(w, "text/css; charset=utf-8", style)
+	case pageScript:
+		p.asset(w, "text/javascript; charset=utf-8", script)
+	default:
+		p.view(w, r, access, name)
+	}
+}
+
+// view answers with a page.
+func (p *Page) view(w http.ResponseWriter, r *http.Request, access Access, name string) {
+	v, ok := p.views[name]
+	if !ok {
+		p.fail(w, r, http.StatusNotFound, fmt.Errorf("%w: %q", ErrNotFound, name))
+		return
+	}
+	accept := r.Header.Get("Accept")
+	if strings.Contains(accept, eventStream) {
+		p.stream(w, r, access, name)
+		return
+	}
+	content, err := v(r.Context(), r.URL.Query())
+	switch {
+	case err != nil:
+		p.fail(w, r, statusOf(err), err)
+	case wantsJSON(r):
+		p.json(w, http.StatusOK, content.Data)
+	default:
+		f := p.frame(name, access, content)
+		f.Done = p.doneText(r)
+		p.html(w, http.StatusOK, name, f)
+	}
+}
+
+// stream sends a page again and again.
+func (p *Page) stream(w http.ResponseWriter, r *http.Request, access Access, name string) {
+	q := r.URL.Query()
+	key := fmt.Sprintf("%s?%s %v", name, q.Encode(), access.Act)
+	shown := Access{Read: access.Read, Act: access.Act} // the same for all who share it
+	p.live.serve(w, r, key, func(ctx context.Context) ([]byte, error) {
+		content, err := p.views[name](ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		return p.render.body(name, p.frame(name, shown, content))
+	})
+}

@@ -1,0 +1,257 @@
+package page
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+)
+
+//go:embed templates/*.html
+var templates embed.FS
+
+var (
+	//go:embed assets/page.css
+	style []byte
+	//go:embed assets/page.js
+	script []byte
+	//go:embed assets/openapi.json
+	openAPI []byte
+)
+
+// A Frame is what a template is executed with.
+type Frame struct {
+	Title string
+	Name  string // of the View
+	Can   bool   // whoever looks may change things
+	Data  any    // of the Content
+
+	// These are for the frame around it.
+	Links []Link
+	Host  string // that shows the page
+	Live  bool   // the script keeps it up to date
+	Done  string // what was just done
+	Body  template.HTML
+}
+
+func (p *Page) frame(name string, access Access, content Content) Frame {
+	f := Frame{Title: content.Title, Name: name, Can: access.Act, Data: content.Data,
+		Host: p.config.Registry.Holder().String(), Live: true}
+	for _, s := range p.sections {
+		f.Links = append(f.Links, s.Links...)
+	}
+	return f
+}
+
+// A renderer has the templates.
+type renderer struct {
+	layout *template.Template
+	bodies map[string]*template.Template
+}
+
+func newRenderer(sections []Section) (*renderer, error) {
+	base, err := template.New("").Funcs(funcs).ParseFS(templates, "templates/parts.html")
+	if err != nil {
+		return nil, err
+	}
+	r := &renderer{bodies: map[string]*template.Template{}}
+	add := func(files fs.FS, path, name string) (*template.Template, error) {
+		t, err := base.Clone()
+		if err != nil {
+			return nil, err
+		}
+		text, err := fs.ReadFile(files, path)
+		if err != nil {
+			return nil, fmt.Errorf("the template of %q: %w", name, err)
+		}
+		return t.New(name).Parse(string(text))
+	}
+	if r.layout, err = add(templates, "templates/layout.html", "layout"); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"confirm", "error"} {
+		if r.bodies[name], err = add(templates, "templates/"+name+".html", name); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range sections {
+		for name := range s.Views {
+			if s.Templates == nil {
+				return nil, fmt.Errorf("the section of %q has no Templates", name)
+			}
+			file := name
+			switch name {
+			case "":
+				file = "overview"
+			case "leaders": // they are leases of a kind
+				file = "leases"
+			}
+			if r.bodies[name], err = add(s.Templates, file+".html", file); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r, nil
+}
+
+// body renders what is inside the frame, with nothing hidden.
+func (r *renderer) body(name string, f Frame) ([]byte, error) {
+	var out bytes.Buffer
+	if err := r.bodies[name].Execute(&out, f); err != nil {
+		return nil, err
+	}
+	return inert(out.Bytes()), nil
+}
+
+// html answers with a page in its frame.
+func (p *Page) html(w http.ResponseWriter, status int, name string, f Frame) {
+	body, err := p.render.body(name, f)
+	var out bytes.Buffer
+	if err == nil {
+		f.Body = template.HTML(body) // it was escaped when it was rendered
+		err = p.render.layout.Execute(&out, f)
+	}
+	if err != nil {
+		http.Error(w, "this page cannot be shown: "+inertText(err.Error()), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(inert(out.Bytes())) // who has gone needs no answer
+}
+
+// json answers with what a program reads.
+func (p *Page) json(w http.ResponseWriter, status int, data any) {
+	text, err := json.MarshalIndent(data, "", "  ")
+	if err != nil {
+		status = http.StatusInternalServerError
+		text, _ = json.Marshal(map[string]string{"error": err.Error()})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(inertJSON(text), '\n'))
+}
+
+// fail answers with what is wrong.
+func (p *Page) fail(w http.ResponseWriter, r *http.Request, status int, err error) {
+	if wantsJSON(r) {
+		p.json(w, status, map[string]string{"error": err.Error()})
+		return
+	}
+	f := Frame{Title: http.StatusText(status), Name: "error", Data: err.Error()}
+	if status != http.StatusForbidden {
+		f = p.frame("error", Access{}, Content{f.Title, f.Data})
+		f.Live = false
+	}
+	p.html(w, status, "error", f)
+}
+
+func (p *Page) asset(w http.ResponseWriter, kind string, text []byte) {
+	w.Header().Set("Content-Type", kind)
+	_, _ = w.Write(text)
+}
+
+func wantsJSON(r *http.Request) bool {
+	accept := r.Header.Get("Accept")
+	return strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html")
+}
+
+// funcs are for templates.
+var funcs = template.FuncMap{
+	"when": when, "ago": ago, "left": left, "took": took, "holder": holderText, "join": strings.Join,
+	"url": URL, "slot": slotText,
+	"age": func(t time.Time) string { return strings.TrimSuffix(ago(t), " ago") },
+	"table": func(caption string, runs []cluster.HistoryRun, timer bool) runTable {
+		return runTable{caption, runs, timer}
+	},
+	"happened": func(caption string, events []cluster.HistoryEvent) eventTable { return eventTable{caption, events} },
+}
+
+type runTable struct {
+	Caption string
+	Runs    []cluster.HistoryRun
+	Timer   bool // it has a column for the timer
+}
+
+type eventTable struct {
+	Caption string
+	Events  []cluster.HistoryEvent
+}
+
+// when shows an instant in UTC; the script puts that of the reader's zone before it.
+func when(t time.Time) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	t = t.UTC()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, t.Format(time.RFC3339Nano),
+		t.Format("2006-01-02 15:04:05 UTC")))
+}
+
+// ago says how long ago an instant is.
+func ago(t time.Time) string {
+	switch d := time.Since(t); {
+	case t.IsZero():
+		return "never"
+	case d < time.Second:
+		return "now"
+	default:
+		return took(d) + " ago"
+	}
+}
+
+// left says how long it is until an instant.
+func left(t time.Time) string {
+	switch d := time.Until(t); {
+	case t.IsZero():
+		return "–"
+	case d <= 0:
+		return "over"
+	default:
+		return took(d)
+	}
+}
+
+// took shows a duration with as many digits as anybody reads.
+func took(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < 0:
+		return "-" + took(-d)
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return strings.Replace(d.Round(time.Second).String(), "m0s", "m", 1)
+	case d < 2*day:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	default:
+		return fmt.Sprintf("%d days", d/day)
+	}
+}
+
+func holderText(h dlock.Holder) string {
+	if h == (dlock.Holder{}) {
+		return "–"
+	}
+	return h.String()
+}
+
+// slotText shows a lease's slot.
+func slotText(l cluster.Lease) string {
+	if l.Mutex {
+		return "–"
+	}
+	return fmt.Sprint(l.Slot)
+}

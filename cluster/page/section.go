@@ -1,0 +1,107 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/url"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// ErrNotFound is what a View or an Action returns if there is nothing of that name.
+var ErrNotFound = errors.New("there is nothing here")
+
+// A Section is a group of pages. Packages durablepage and outboxpage make some, and you may make
+// your own: the page checks who may look and act, asks once more, and logs.
+type Section struct {
+	// Links are in the navigation, in this order.
+	Links []Link
+	// Views are the pages, by the last part of their URL.
+	Views map[string]View
+	// Templates has, for each of them, a file <name>.html of html/template. It is executed with a
+	// Frame. Names, errors and other text need no care.
+	Templates fs.FS
+	// Actions are what can be changed, by their names. A page links to one with
+	// confirm?action=<name>, and with what else its values are.
+	Actions map[string]Action
+	// Attention returns what somebody should look at, for the overview; nil: there is never
+	// anything.
+	Attention func(ctx context.Context) []Notice
+}
+
+// A Link is a page in the navigation.
+type Link struct {
+	Title string
+	Name  string // of the View
+}
+
+// A View loads what a page shows. q are the values of the URL, which come from a stranger. It is
+// called for each viewer: what costs something should be shared.
+type View func(ctx context.Context, q url.Values) (Content, error)
+
+// Content is what a page shows.
+type Content struct {
+	Title string
+	Data  any // for the template, and as JSON
+}
+
+// A Notice is something that somebody should look at, in words.
+type Notice struct {
+	Urgent bool   `json:"urgent"` // else it is good to know
+	Text   string `json:"text"`
+	// URL is that of a page which shows more, such as "timer?name=report"; "": there is none.
+	URL string `json:"url,omitempty"`
+}
+
+// An Action changes something.
+type Action struct {
+	// Title says what it does, to what: "Pause report". v are the values of the URL.
+	Title func(v url.Values) string
+	// Means says what that means, in a sentence or two.
+	Means string
+	// Harm: something is lost or ended by it, so that the page warns.
+	Harm bool
+	// Fields are asked for. A note, which goes to the log, is always.
+	Fields []Field
+	// Back is the page that is shown afterwards: "timer?name=report".
+	Back func(v url.Values) string
+	// Do does it, and returns what was done, as Title for people who read the log: "paused until
+	// 12:00 UTC". v also has the fields.
+	Do func(ctx context.Context, v url.Values, by dlock.Origin) (done string, err error)
+	// About is the name of the lock that the event in the registry is about; "": of none. Nil: of
+	// none.
+	About func(v url.Values) string
+}
+
+// A Field is something that an Action asks for.
+type Field struct {
+	Name     string
+	Label    string
+	Help     string
+	Value    string // before somebody types
+	Required bool
+	Number   bool
+	Long     bool // several lines
+}
+
+// A BadRequestError says what is wrong with what somebody has typed.
+type BadRequestError struct{ Text string }
+
+func (e *BadRequestError) Error() string { return e.Text }
+
+// statusOf returns the status of HTTP for an error of a View or an Action.
+func statusOf(err error) int {
+	if errors.Is(err, ErrNotFound) {
+		return http.StatusNotFound
+	}
+	if _, ok := errors.AsType[*BadRequestError](err); ok {
+		return http.StatusBadRequest
+	}
+	if errors.Is(err, timer.ErrNoRun) || errors.Is(err, timer.ErrTooManyTriggers) {
+		return http.StatusConflict
+	}
+	return http.StatusBadGateway // a store did not answer, or refused
+}

@@ -1,0 +1,288 @@
+package page_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Nobody but the machine itself reads a page without Authorize, neither directly nor through a
+// proxy, and nobody changes anything.
+//
+// Fails when admit does not look at the peer, or at what proxies add.
+func TestClosedByDefault(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, page.Config{})
+	for what, c := range map[string]struct {
+		peer, host, header string
+		want               int
+	}{
+		"this machine":             {"127.0.0.1:99", "localhost:8080", "", 200},
+		"this machine, IPv6":       {"[::1]:99", "[::1]:8080", "", 200},
+		"IPv4 in IPv6":             {"[::ffff:127.0.0.1]:99", "127.0.0.1", "", 200},
+		"another machine":          {"10.0.0.7:99", "localhost", "", 403},
+		"another, by our address":  {"10.0.0.7:99", "10.0.0.1:8080", "", 403},
+		"a proxy":                  {"127.0.0.1:99", "localhost", "X-Forwarded-For", 403},
+		"another proxy":            {"127.0.0.1:99", "localhost", "Forwarded", 403},
+		"a socket without address": {"@", "localhost", "", 403},
+		"DNS rebinding":            {"127.0.0.1:99", "evil.example:8080", "", 403},
+		"no Host":                  {"127.0.0.1:99", "", "", 403},
+		"a name that looks alike":  {"127.0.0.1:99", "localhost.evil.example", "", 403},
+	} {
+		for _, target := range []string{"", "timers", "page.js", "openapi.json", "confirm?action=pause&name=a"} {
+			r := request("GET", target, "")
+			r.RemoteAddr, r.Host = c.peer, c.host
+			if c.header != "" {
+				r.Header.Set(c.header, "for=10.0.0.7")
+			}
+			want := c.want
+			if strings.HasPrefix(target, "confirm") {
+				want = http.StatusForbidden
+			}
+			w := serve(f.page, r)
+			if w.Code != want {
+				t.Errorf("%s: %s: %d, want %d", what, target, w.Code, want)
+			}
+			if w.Code == 403 && strings.Contains(w.Body.String(), "host-1") && c.want == 403 {
+				t.Errorf("%s: the refusal tells what it should not: %s", what, w.Body)
+			}
+		}
+	}
+	if w := f.post("do?action=pause&name=report", url.Values{"for": {"1h"}}); w.Code != http.StatusForbidden {
+		t.Errorf("changed without Authorize: %d %s", w.Code, w.Body)
+	}
+}
+
+// With Authorize, it decides; names of the page have to be known, so that a name of somebody else
+// which points here (DNS rebinding) reads nothing.
+//
+// Fails when checkHost takes any name, and when do does not look at Act, or acts without a name.
+func TestAuthorize(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		access    page.Access
+		host      string
+		read, act int
+	}{
+		"nothing":                {page.Access{By: "eve"}, "ops.example.com", 403, 403},
+		"read":                   {page.Access{Read: true, By: "bob"}, "ops.example.com", 200, 403},
+		"act":                    {operator, "OPS.example.com:8443", 200, 303},
+		"act without a name":     {page.Access{Act: true}, "ops.example.com", 200, 403},
+		"act, by an address":     {operator, "10.0.0.1:8080", 200, 303},
+		"act, by a foreign name": {operator, "evil.example", 403, 403},
+	} {
+		f := newFleet(t, page.Config{Authorize: allow(c.access), Hosts: []string{"ops.example.com"}})
+		r := request("GET", "timers", "")
+		r.Host, r.RemoteAddr = c.host, "10.0.0.7:99"
+		if w := serve(f.page, r); w.Code != c.read {
+			t.Errorf("%s: read: %d, want %d", what, w.Code, c.read)
+		}
+		r = request("POST", "do?action=pause&name=report", "for=1h")
+		r.Host, r.RemoteAddr = c.host, "10.0.0.7:99"
+		if w := serve(f.page, r); w.Code != c.act {
+			t.Errorf("%s: act: %d, want %d: %s", what, w.Code, c.act, w.Body)
+		}
+	}
+}
+
+// A page of another site can make a browser send nothing that changes anything, and no link does.
+//
+// Fails when do does not ask the guard, or answers GET.
+func TestCrossSiteRequestsChangeNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, page.Config{Authorize: allow(operator)})
+	for what, header := range map[string][2]string{
+		"cross-site": {"Sec-Fetch-Site", "cross-site"}, "same-site": {"Sec-Fetch-Site", "same-site"},
+		"an old browser": {"Origin", "https://evil.example"}, "a sandbox": {"Origin", "null"},
+	} {
+		r := request("POST", "do?action=pause&name=report", "for=1h")
+		r.Header.Set(header[0], header[1])
+		if w := serve(f.page, r); w.Code != http.StatusForbidden {
+			t.Errorf("%s: %d", what, w.Code)
+		}
+	}
+	for _, target := range []string{"do?action=pause&name=report&for=1h", "confirm?action=pause&name=report&for=1h"} {
+		serve(f.page, request("GET", target, ""))
+		serve(f.page, request("HEAD", target, ""))
+	}
+	if w := serve(f.page, request("GET", "do?action=pause&name=report", "")); w.Code != 405 ||
+		w.Header().Get("Allow") != "POST" {
+		t.Errorf("GET: %d %v", w.Code, w.Header())
+	}
+	for _, method := range []string{"POST", "PUT", "DELETE", "OPTIONS"} {
+		if w := serve(f.page, request(method, "timers", "")); w.Code != 405 {
+			t.Errorf("%s of a page: %d", method, w.Code)
+		}
+	}
+	if state, err := f.locks.Inspect(t.Context(), "timer:report"); err != nil || state[0].Pause != nil {
+		t.Errorf("it is paused: %+v, %v", state, err)
+	}
+}
+
+// hostileNames are such as a store may have.
+var hostileNames = []string{
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`,
+	"invoice\u202egpj.exe", "a\u2066b\u2069\u200b\ufeffc", "]]>--><!--", "{{.Data}}", "../../etc?a=b&c=d#e",
+	"a b+c%20d",
+	strings.Repeat("ж", 100), // 200 bytes
+}
+
+// Names, errors and notes are only text: in HTML, in JSON, and in the log. What is not seen, or
+// turns the direction, is shown; and a name leads to its own page, whatever it is.
+//
+// Fails when a template has an unescaped text, when inert or inertJSON lets something through, and
+// when a URL is made without escapes.
+func TestHostileNamesAreOnlyText(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, page.Config{Authorize: allow(operator)})
+	for _, name := range hostileNames {
+		if _, err := f.session.Semaphore("timer:"+name, 2).TryAcquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.registry.RecordRun(cluster.Run{Timer: name, Outcome: "error", Err: name + "\x1b[2J\x9b31m\x00", By: name})
+		f.registry.RecordEvent(cluster.Event{Kind: cluster.EventOperator, Name: name, Text: name + "\x1b]0;owned\a"})
+		f.host(name, cluster.HostStamp{AppVersion: name, Environment: name}, cluster.HostDetail{
+			Timers:  []cluster.TimerDetail{{Name: name, MaxConcurrency: 2}},
+			Runners: []cluster.RunnerDetail{{Kind: name, Name: name, State: name, Err: name + "\x1b[31m\xff"}}})
+	}
+	for _, target := range []string{"", "timers", "hosts", "leases", "leaders", "events"} {
+		inertHTML(t, target, f.get(target))
+	}
+	for i, name := range hostileNames {
+		own := page.URL("timer", "name", name)
+		inertHTML(t, own, f.get(own))
+		if v := f.json(own); v["name"] != name {
+			t.Errorf("JSON of %q is that of %q", name, v["name"])
+		}
+		confirm := page.URL("confirm", "action", "pause", "name", name)
+		inertHTML(t, confirm, f.get(confirm))
+		for _, q := range []string{"timers?q=", "leases?host=", "events?state=", "confirm?action=", "hosts?page=",
+			"timer?done=pause&name=", "?x="} {
+			w := serve(f.page, request("GET", q+url.QueryEscape(name), ""))
+			inertHTML(t, q+name, w.Body.String())
+		}
+		if w := f.post(page.URL("do", "action", "pause", "name", name), url.Values{"for": {"1h"}, "note": {
+			name}}); w.Code != 303 {
+			t.Errorf("pause %q: %d %s", name, w.Code, w.Body)
+		} else if u, err := url.Parse(w.Header().Get("Location")); err != nil || u.Query().Get("name") != name ||
+			u.Path != "timer" || u.IsAbs() {
+			t.Errorf("pause %q leads to %q", name, w.Header().Get("Location"))
+		}
+		if state, err := f.locks.Inspect(t.Context(), "timer:"+name); err != nil || state[0].Pause == nil ||
+			state[0].Pause.Note != name {
+			t.Errorf("%d: %q is not paused: %+v, %v", i, name, state, err)
+		}
+	}
+	for _, r := range f.log.String() {
+		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+			t.Errorf("%q is in the log", r)
+		}
+	}
+	r := request("GET", "events", "")
+	r.Header.Set("Accept", "application/json")
+	for _, r := range serve(f.page, r).Body.String() {
+		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+			t.Errorf("%q is in the JSON", r)
+		}
+	}
+}
+
+// inertHTML fails the test if a hostile name is more than text.
+func inertHTML(t *testing.T, what, html string) {
+	t.Helper()
+	for _, bad := range []string{"<script>alert", "<img", " onmouseover='", `href="javascript:`, "<!--"} {
+		if strings.Contains(html, bad) {
+			t.Errorf("%s has %s: %s", what, bad, html)
+		}
+	}
+	for _, r := range html {
+		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+			t.Errorf("%s has %q", what, r)
+			return
+		}
+	}
+}
+
+// Every answer forbids what a page does not need: scripts and styles of others or in the page,
+// frames, guesses at its type, caches. Nothing in it is inline.
+//
+// Fails when a header is taken out, or a template gets an inline script, handler or style.
+func TestStrictPolicy(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, page.Config{Authorize: allow(operator)})
+	f.host("h", cluster.HostStamp{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
+		MaxConcurrency: 1}}})
+	for _, target := range []string{"", "timers", "timer?name=report", "hosts", "leases", "leaders", "events",
+		"confirm?action=pause&name=report", "nothing", "page.css", "page.js", "openapi.json"} {
+		w := serve(f.page, request("GET", target, ""))
+		policy := w.Header().Get("Content-Security-Policy")
+		if !strings.HasPrefix(policy, "default-src 'none'; script-src 'self'; style-src 'self';") ||
+			!strings.Contains(policy, "frame-ancestors 'none'; base-uri 'none'") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: %q", target, policy)
+		}
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"Referrer-Policy": "same-origin", "Cache-Control": "no-store",
+			"Cross-Origin-Resource-Policy": "same-origin"} {
+			if got := w.Header().Get(name); got != want {
+				t.Errorf("%s: %s is %q, want %q", target, name, got, want)
+			}
+		}
+		html := w.Body.String()
+		if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+			continue
+		}
+		for _, bad := range []string{"<style", " style=", " onclick=", "<script>", "http://", "https://", `="/`} {
+			if strings.Contains(html, bad) {
+				t.Errorf("%s has %s", target, bad)
+			}
+		}
+		if strings.Count(html, "<script") != 1 || !strings.Contains(html, `<script src="page.js" defer></script>`) {
+			t.Errorf("%s has other scripts: %s", target, html)
+		}
+	}
+}
+
+// Whatever is in the URL, the page answers, with nothing of it alive, and never with a fault of its
+// own.
+func FuzzParameters(f *testing.F) {
+	for _, name := range hostileNames {
+		f.Add("timers", "q", name)
+		f.Add("timer", "name", name)
+		f.Add("confirm", "action", name)
+		f.Add("hosts", "page", name)
+	}
+	f.Add("hosts", "page", "99999999999999999999")
+	f.Add("leases", "page", "-1")
+	rows := cluster.NewMemoryStore()
+	registry, err := cluster.New(cluster.Options{Store: rows, Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	p, err := page.New(page.Config{Registry: registry})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, name, field, value string) {
+		r := request("GET", "", "")
+		r.URL.Path, r.URL.RawQuery = "/"+name, url.Values{field: {value}}.Encode()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		w := serve(p, r.WithContext(ctx))
+		if w.Code >= 500 {
+			t.Errorf("%d: %s", w.Code, w.Body)
+		}
+		if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+			return
+		}
+		inertHTML(t, fmt.Sprint(name, field, value), w.Body.String())
+	})
+}

@@ -1,0 +1,154 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A timerView is what there is to know of one timer.
+type timerView struct {
+	seen
+	timerRow
+	On       []hostTimer            `json:"on"` // hosts that have it
+	Last50   []cluster.HistoryRun   `json:"runs"`
+	Ticks    []time.Time            `json:"next_ticks,omitempty"`
+	Why      string                 `json:"latest_tick,omitempty"` // what became of it on this host
+	Pause    *pauseView             `json:"paused,omitempty"`
+	Override *limitView             `json:"limit_override,omitempty"`
+	LastTick time.Time              `json:"last_tick,omitzero"` // that any host claimed
+	Claimer  string                 `json:"claimed_by,omitempty"`
+	Triggers []timer.PendingTrigger `json:"triggers,omitempty"`
+	Events   []cluster.HistoryEvent `json:"events"`
+	Faults   []string               `json:"faults,omitempty"` // why some of it is not known
+	Control  bool                   `json:"-"`
+}
+
+type hostTimer struct {
+	Holder string            `json:"holder"`
+	State  cluster.HostState `json:"state"`
+	Limit  int               `json:"max_concurrency"` // -1: none
+}
+
+type pauseView struct {
+	dlock.Origin
+	Until time.Time `json:"until"`
+}
+
+type limitView struct {
+	dlock.Origin
+	Limit int `json:"limit"`
+}
+
+// timer shows one timer. It makes up to three calls to stores besides the Snapshot.
+func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
+	name := q.Get("name")
+	s := p.snapshot(ctx)
+	v := timerView{seen: seenOf(s), timerRow: timerRow{Name: name}, Control: p.config.Control != nil,
+		On: []hostTimer{}, Events: []cluster.HistoryEvent{}}
+	known := false
+	for _, row := range p.timers.rows(s) {
+		if row.Name == name {
+			v.timerRow, known = row, true
+		}
+	}
+	if !known {
+		return Content{}, fmt.Errorf("%w: no host has a timer %q, and no run of it is kept", ErrNotFound, name)
+	}
+	for _, h := range s.Hosts {
+		for _, d := range h.Timers {
+			if d.Name == name {
+				v.On = append(v.On, hostTimer{h.Holder.String(), h.State, d.MaxConcurrency})
+			}
+		}
+	}
+	for _, e := range s.Events {
+		if e.Name == timerPrefix+name {
+			v.Events = append(v.Events, e)
+		}
+	}
+	runs := p.timers.runs.Get(ctx, name, func(ctx context.Context) ([]cluster.HistoryRun, error) {
+		return p.config.Registry.Runs(ctx, name)
+	})
+	v.fault(runs.Err)
+	if v.Last50 = runs.Value; v.Last50 == nil {
+		v.Last50 = []cluster.HistoryRun{}
+	} else {
+		v.setRuns(runs.Value)
+	}
+	p.addOverrides(ctx, &v)
+	p.addLocal(&v)
+	v.State = v.state()
+	if v.Pause != nil {
+		v.State = timerPaused
+	}
+	return Content{"Timer " + name, v}, nil
+}
+
+func (v *timerView) fault(err error) {
+	if err != nil && !errors.Is(err, timer.ErrNoControl) {
+		v.Faults = append(v.Faults, err.Error())
+	}
+}
+
+// addOverrides adds what the store of locks keeps: two calls.
+func (p *Page) addOverrides(ctx context.Context, v *timerView) {
+	if p.config.Control == nil {
+		return
+	}
+	state := p.timers.overrides(ctx, v.Name)
+	v.fault(state.Err)
+	if o := state.Value; !state.At.IsZero() {
+		if o.Pause != nil {
+			v.Pause = &pauseView{o.Pause.Origin, state.At.Add(o.Pause.For).UTC()}
+		}
+		if o.Limit != nil {
+			v.Override = &limitView{o.Limit.Origin, o.Limit.Slots}
+		}
+		if v.LastTick = o.LastTick; !v.LastTick.IsZero() {
+			v.Claimer = o.ClaimedBy.String()
+		}
+	}
+	triggers := p.timers.triggers.Get(ctx, v.Name, func(ctx context.Context) ([]timer.PendingTrigger, error) {
+		return p.config.Control.Triggers(ctx, v.Name)
+	})
+	v.fault(triggers.Err)
+	v.Triggers = triggers.Value
+}
+
+// nextTicks is how many are shown.
+const nextTicks = 5
+
+// addLocal adds what this process knows, without a call to the store.
+func (p *Page) addLocal(v *timerView) {
+	if v.Local == nil {
+		return
+	}
+	ticks, err := v.Local.NextTicks(nextTicks)
+	v.fault(err)
+	v.Ticks = ticks
+	if v.Local.Ticks == 0 {
+		return
+	}
+	v.Why = skippedText(v.timerRow)
+}
+
+// skippedText says how ticks went on this host.
+func skippedText(r timerRow) string {
+	text := fmt.Sprintf("Of %d ticks on this host %d started a run", r.Local.Ticks, r.Local.Started)
+	for i, s := range r.Skipped() {
+		if i == 0 {
+			text += "; skipped: "
+		} else {
+			text += ", "
+		}
+		text += fmt.Sprintf("%s %d", s.Reason, s.Count)
+	}
+	return text + "."
+}

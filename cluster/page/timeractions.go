@@ -1,0 +1,104 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// What changes mean, on the pages that ask once more.
+const (
+	pauseMeans = "No host starts it until then. Runs that go on are not ended, and ticks that come due are skipped, " +
+		"not caught up."
+	resumeMeans = "The pause ends: hosts start it from its next tick on."
+	limitMeans  = "So many runs may go on at once in the fleet, in place of what the code says. Runs that go on are " +
+		"not ended. With 0 nothing starts."
+	unlimitMeans = "What the code says is in force again."
+	triggerMeans = "One host runs it once, at most once, as soon as there is room. Its schedule goes on as before."
+	cancelMeans  = "The context of the run ends, on whichever host it is. Its slot is free when the handler has " +
+		"returned, or when the lease ends."
+)
+
+// A change is what an action on a timer does.
+type change func(ctx context.Context, name string, v url.Values, by dlock.Origin) (done string, err error)
+
+// timerActions are what an operator may do to timers.
+func (p *Page) timerActions() map[string]Action {
+	if p.config.Control == nil {
+		return nil
+	}
+	c := timerChanges{p.config.Control}
+	action := func(title, means string, do change, fields ...Field) Action {
+		return Action{
+			Title: func(v url.Values) string { return title + " " + v.Get("name") },
+			Means: means, Fields: fields,
+			Back:  func(v url.Values) string { return URL("timer", "name", v.Get("name")) },
+			About: func(v url.Values) string { return timerPrefix + v.Get("name") },
+			Do: func(ctx context.Context, v url.Values, by dlock.Origin) (string, error) {
+				defer p.timers.forget()
+				return do(ctx, v.Get("name"), v, by)
+			},
+		}
+	}
+	end := action("Cancel a run of", cancelMeans, c.cancelRun)
+	end.Harm = true
+	return map[string]Action{
+		"pause": action("Pause", pauseMeans, c.pause, Field{Name: "for", Label: "For how long", Value: "1h",
+			Required: true, Help: "30m, 2h or 36h"}),
+		"resume": action("Resume", resumeMeans, c.resume),
+		"limit": action("Limit", limitMeans, c.limit, Field{Name: "n", Label: "Runs at once", Required: true,
+			Number: true, Help: "0 to 10000"}),
+		"unlimit": action("Reset the limit of", unlimitMeans, c.unlimit),
+		"trigger": action("Trigger", triggerMeans, c.trigger,
+			Field{Name: "payload", Label: "Payload", Long: true, Help: "Text that the handler gets; usually none."},
+			Field{Name: "expires", Label: "Give up after", Value: "1h", Required: true, Help: "10s, 30m or 2h"}),
+		"cancelrun": end,
+	}
+}
+
+// timerChanges change timers in the whole fleet.
+type timerChanges struct{ control *timer.Control }
+
+func (c timerChanges) pause(ctx context.Context, name string, v url.Values, by dlock.Origin) (string, error) {
+	d, err := Duration(v.Get("for"))
+	if err != nil {
+		return "", err
+	}
+	until := time.Now().Add(d)
+	return "paused until " + until.UTC().Format(time.RFC3339), c.control.Pause(ctx, name, until, by)
+}
+
+func (c timerChanges) resume(ctx context.Context, name string, _ url.Values, by dlock.Origin) (string, error) {
+	return "resumed", c.control.Resume(ctx, name, by)
+}
+
+func (c timerChanges) limit(ctx context.Context, name string, v url.Values, by dlock.Origin) (string, error) {
+	n, err := strconv.Atoi(v.Get("n"))
+	if err != nil || n < 0 || n > dlock.MaxSlots {
+		return "", &BadRequestError{fmt.Sprintf("%q: use a number from 0 to %d", v.Get("n"), dlock.MaxSlots)}
+	}
+	return fmt.Sprintf("limited to %d runs at once", n), c.control.SetMaxConcurrency(ctx, name, n, by)
+}
+
+func (c timerChanges) unlimit(ctx context.Context, name string, _ url.Values, by dlock.Origin) (string, error) {
+	return "limit reset", c.control.ResetMaxConcurrency(ctx, name, by)
+}
+
+func (c timerChanges) trigger(ctx context.Context, name string, v url.Values, by dlock.Origin) (string, error) {
+	d, err := Duration(v.Get("expires"))
+	if err != nil {
+		return "", err
+	}
+	return "triggered", c.control.Trigger(ctx, name, timer.TriggerOptions{By: by, ExpiresIn: d,
+		Payload: []byte(v.Get("payload"))})
+}
+
+func (c timerChanges) cancelRun(ctx context.Context, name string, v url.Values, by dlock.Origin) (string, error) {
+	id := v.Get("id")
+	return "canceled run " + id, c.control.CancelRun(ctx, name, id, by)
+}

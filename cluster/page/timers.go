@@ -1,0 +1,318 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page/internal/shared"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer"
+)
+
+const (
+	timerPrefix = "timer:" // of the lock of a timer
+	mostBoxes   = 64       // slots that are shown as boxes
+	mostBars    = 30       // runs in a sparkline
+)
+
+// timers reads what is known of timers, for all viewers together.
+type timers struct {
+	config   Config
+	runs     shared.Reads[[]cluster.HistoryRun]
+	states   shared.Reads[dlock.ControlState]
+	triggers shared.Reads[[]timer.PendingTrigger]
+}
+
+func newTimers(config Config) *timers {
+	t := &timers{config: config}
+	t.runs.Age, t.runs.Timeout = readAge, storeTimeout
+	t.states.Age, t.states.Timeout = readAge, storeTimeout
+	t.triggers.Age, t.triggers.Timeout = readAge, storeTimeout
+	return t
+}
+
+// A timerState says in a word how a timer does.
+type timerState string
+
+const (
+	timerRunning timerState = "running"
+	timerIdle    timerState = "idle"
+	timerPaused  timerState = "paused"
+	timerFailing timerState = "failing" // its latest runs failed, or it has not succeeded for long
+	timerNobody  timerState = "no host" // none has it registered
+)
+
+var timerStates = []string{string(timerRunning), string(timerIdle), string(timerPaused), string(timerFailing),
+	string(timerNobody)}
+
+// A timerRow is a timer of the fleet.
+type timerRow struct {
+	Name  string     `json:"name"`
+	State timerState `json:"state"`
+	Limit *int       `json:"max_concurrency"` // nil: none, or not known
+	// Limits that hosts differ in, with how many have each; empty: they agree.
+	Differ []differingLimit     `json:"differing,omitempty"`
+	Hosts  int                  `json:"hosts"` // that are there and have it
+	Held   int                  `json:"held"`  // slots
+	Slots  []slotBox            `json:"slots"` // the first of them
+	More   int                  `json:"more_slots,omitempty"`
+	Last   *cluster.HistoryRun  `json:"last_run,omitempty"`
+	Failed int                  `json:"failed_in_a_row"` // of the latest runs
+	Runs   []cluster.HistoryRun `json:"-"`               // latest, newest first
+	// As this process knows it; nil: it does not run it.
+	Local *timer.TimerStatus `json:"local,omitempty"`
+}
+
+type differingLimit struct {
+	Limit int `json:"max_concurrency"` // -1: none
+	Hosts int `json:"hosts"`
+}
+
+// A slotBox is a slot of a timer.
+type slotBox struct {
+	Slot  int            `json:"slot"`
+	State string         `json:"state"`           // free, held, or stale: its holder is not there
+	Lease *cluster.Lease `json:"lease,omitempty"` // nil: it is free
+}
+
+// CancelID is the ID of the run in the slot, for Control.CancelRun.
+func (s slotBox) CancelID() string {
+	if s.Lease == nil || s.Lease.Fence == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", s.Slot, s.Lease.Fence)
+}
+
+// LimitText is how many slots there are.
+func (r timerRow) LimitText() string {
+	switch {
+	case r.Limit == nil && r.Hosts == 0 && r.Local == nil:
+		return "unknown"
+	case r.Limit == nil:
+		return "no limit"
+	}
+	return fmt.Sprint(*r.Limit)
+}
+
+// Skipped are the ticks that this host skipped, the most frequent reason first.
+func (r timerRow) Skipped() (list []skipCount) {
+	if r.Local == nil {
+		return nil
+	}
+	for reason, n := range r.Local.Skipped {
+		list = append(list, skipCount{string(reason), n})
+	}
+	slices.SortFunc(list, func(a, b skipCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Reason, b.Reason))
+	})
+	return list
+}
+
+type skipCount struct {
+	Reason string
+	Count  uint64
+}
+
+// rows returns all timers that a host has, that hold a slot, or that ran, by name.
+func (t *timers) rows(s *cluster.Snapshot) []timerRow {
+	type gathered struct {
+		limits map[int]int // hosts by limit
+		held   []*cluster.Lease
+		runs   []cluster.HistoryRun
+		local  *timer.TimerStatus
+	}
+	all := map[string]*gathered{}
+	of := func(name string) *gathered {
+		g := all[name]
+		if g == nil {
+			g = &gathered{limits: map[int]int{}}
+			all[name] = g
+		}
+		return g
+	}
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; h.State != cluster.HostGone {
+			for _, d := range h.Timers {
+				of(d.Name).limits[d.MaxConcurrency]++
+			}
+		}
+	}
+	for i := range s.Leases {
+		if l := &s.Leases[i]; l.State == cluster.LeaseHeld && strings.HasPrefix(l.Name, timerPrefix) {
+			g := of(l.Name[len(timerPrefix):])
+			g.held = append(g.held, l)
+		}
+	}
+	for _, r := range s.Runs {
+		g := of(r.Timer)
+		g.runs = append(g.runs, r)
+	}
+	if t.config.Timers != nil {
+		for _, local := range t.config.Timers.Status().Timers {
+			of(local.Name).local = &local
+		}
+	}
+	list := make([]timerRow, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		g := all[name]
+		row := timerRow{Name: name, Local: g.local, Held: len(g.held)}
+		row.setLimit(g.limits)
+		if local := g.local; local != nil && row.Hosts == 0 && local.MaxConcurrency >= 0 { // its row is not there yet
+			row.Limit = &local.MaxConcurrency
+		}
+		row.setSlots(g.held)
+		row.setRuns(g.runs)
+		row.State = row.state()
+		list = append(list, row)
+	}
+	return list
+}
+
+// setLimit takes the limit that most hosts have.
+func (r *timerRow) setLimit(limits map[int]int) {
+	most := 0
+	for _, limit := range slices.Sorted(maps.Keys(limits)) {
+		n := limits[limit]
+		r.Hosts += n
+		r.Differ = append(r.Differ, differingLimit{limit, n})
+		if n > most {
+			most = n
+			r.Limit = nil
+			if limit >= 0 {
+				r.Limit = &limit
+			}
+		}
+	}
+	if len(r.Differ) == 1 {
+		r.Differ = nil
+	}
+}
+
+// setSlots makes boxes: as many as there may be held, and those that are beyond.
+func (r *timerRow) setSlots(held []*cluster.Lease) {
+	bySlot, size := map[int]*cluster.Lease{}, 0
+	if r.Limit != nil {
+		size = *r.Limit
+	}
+	for _, l := range held {
+		bySlot[l.Slot] = l
+		size = max(size, l.Slot+1)
+	}
+	r.More = max(0, size-mostBoxes)
+	r.Slots = make([]slotBox, 0, min(size, mostBoxes))
+	for slot := range size {
+		l := bySlot[slot]
+		if slot >= mostBoxes && l == nil {
+			continue
+		}
+		box := slotBox{Slot: slot, State: "free", Lease: l}
+		if l != nil {
+			box.State = "held"
+			if l.HostState == cluster.HostSuspect || l.HostState == cluster.HostGone {
+				box.State = "stale"
+			}
+			if slot >= mostBoxes {
+				r.More--
+			}
+		}
+		if r.Limit == nil && l == nil {
+			continue
+		}
+		r.Slots = append(r.Slots, box)
+	}
+}
+
+func (r *timerRow) setRuns(runs []cluster.HistoryRun) {
+	r.Runs, r.Failed = runs, 0
+	if len(runs) > 0 {
+		r.Last = &runs[0]
+	}
+	for _, run := range runs {
+		if run.Outcome == string(timer.OutcomeOK) {
+			break
+		}
+		r.Failed++
+	}
+}
+
+// failedAlarm is how many runs in a row have to fail until a timer is failing.
+const failedAlarm = 3
+
+// late reports whether a timer has not succeeded for longer than its AlarmAfter.
+func late(t *timer.TimerStatus) bool {
+	return t != nil && t.AlarmAfter > 0 && t.TicksSinceSuccess >= t.AlarmAfter
+}
+
+func (r *timerRow) state() timerState {
+	switch local := r.Local; {
+	case local != nil && local.Paused != nil:
+		return timerPaused
+	case r.Failed >= failedAlarm, late(local):
+		return timerFailing
+	case r.Held > 0:
+		return timerRunning
+	case r.Hosts == 0 && local == nil:
+		return timerNobody
+	default:
+		return timerIdle
+	}
+}
+
+// A bar is a run in a sparkline.
+type bar struct {
+	X, Y, Height float64
+	Failed       bool
+}
+
+// Bars are the latest runs, the oldest first, as high as they took long.
+func (r timerRow) Bars() []bar {
+	runs := r.Runs[:min(len(r.Runs), mostBars)]
+	var longest time.Duration
+	for _, run := range runs {
+		longest = max(longest, run.Took)
+	}
+	var bars []bar
+	for i := len(runs) - 1; i >= 0; i-- {
+		height := 1.0
+		if longest > 0 {
+			height += 19 * float64(runs[i].Took) / float64(longest)
+		}
+		bars = append(bars, bar{float64(4 * len(bars)), 20 - height, height,
+			runs[i].Outcome != string(timer.OutcomeOK)})
+	}
+	return bars
+}
+
+// BarsText says the same in words.
+func (r timerRow) BarsText() string {
+	if len(r.Runs) == 0 {
+		return "no run is known"
+	}
+	n, shortest, longest, failed := min(len(r.Runs), mostBars), r.Runs[0].Took, r.Runs[0].Took, 0
+	for _, run := range r.Runs[:n] {
+		shortest, longest = min(shortest, run.Took), max(longest, run.Took)
+		if run.Outcome != string(timer.OutcomeOK) {
+			failed++
+		}
+	}
+	return fmt.Sprintf("the last %d runs took %s to %s, %d of them failed", n, took(shortest), took(longest), failed)
+}
+
+// overrides are what the store keeps of a timer.
+func (t *timers) overrides(ctx context.Context, name string) shared.Result[dlock.ControlState] {
+	return t.states.Get(ctx, name, func(ctx context.Context) (dlock.ControlState, error) {
+		return t.config.Control.Inspect(ctx, name)
+	})
+}
+
+// forget has the next page show what was just changed.
+func (t *timers) forget() {
+	t.states.Forget()
+	t.triggers.Forget()
+}

@@ -1,0 +1,166 @@
+package page
+
+import (
+	"context"
+	"io/fs"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+)
+
+// seen says how old what is shown is.
+type seen struct {
+	ReadAt   time.Time `json:"read_at,omitzero"`
+	ReadFail string    `json:"err,omitempty"` // why the latest is not shown; "": it is
+}
+
+func seenOf(s *cluster.Snapshot) seen {
+	v := seen{ReadAt: s.ReadAt}
+	if s.Err != nil {
+		v.ReadFail = s.Err.Error()
+	}
+	return v
+}
+
+// snapshot is shared by all viewers: see cluster.Registry.Snapshot. What is wrong is in it.
+func (p *Page) snapshot(ctx context.Context) *cluster.Snapshot {
+	s, _ := p.config.Registry.Snapshot(ctx)
+	return s
+}
+
+// fleet are the pages about the fleet.
+func (p *Page) fleet() Section {
+	return Section{
+		Links: []Link{{"Overview", ""}, {"Timers", "timers"}, {"Hosts", "hosts"}, {"Leases", "leases"},
+			{"Leaders", "leaders"}},
+		Views: map[string]View{"": p.overview, "timers": p.listTimers, "timer": p.timer, "hosts": p.hosts,
+			"leases": p.leases, "leaders": p.leaders},
+		Templates: ownTemplates(), Actions: p.timerActions(),
+	}
+}
+
+// history is what happened.
+func (p *Page) history() Section {
+	return Section{Links: []Link{{"Events", "events"}}, Views: map[string]View{"events": p.events},
+		Templates: ownTemplates()}
+}
+
+func ownTemplates() fs.FS {
+	files, err := fs.Sub(templates, "templates")
+	if err != nil { // the folder is embedded
+		panic(err)
+	}
+	return files
+}
+
+type timersView struct {
+	seen
+	Pager
+	Filter Filter     `json:"filter"`
+	Timers []timerRow `json:"timers"`
+	Local  bool       `json:"-"` // this process knows schedules
+}
+
+func (p *Page) listTimers(ctx context.Context, q url.Values) (Content, error) {
+	s := p.snapshot(ctx)
+	rows := slices.DeleteFunc(p.timers.rows(s), func(r timerRow) bool {
+		return !matches(q, r.Name) || q.Get("state") != "" && q.Get("state") != string(r.State)
+	})
+	v := timersView{seen: seenOf(s), Filter: filterOf(q, timerStates...), Local: p.config.Timers != nil}
+	v.Timers, v.Pager = pageOf("timers", q, rows)
+	return Content{"Timers", v}, nil
+}
+
+type hostsView struct {
+	seen
+	Pager
+	Filter Filter         `json:"filter"`
+	Hosts  []cluster.Host `json:"hosts"`
+}
+
+func (p *Page) hosts(ctx context.Context, q url.Values) (Content, error) {
+	s := p.snapshot(ctx)
+	var rows []cluster.Host
+	for _, h := range s.Hosts {
+		if matches(q, h.Holder.String(), h.AppVersion, h.Environment) &&
+			(q.Get("state") == "" || q.Get("state") == string(h.State)) {
+			rows = append(rows, h)
+		}
+	}
+	v := hostsView{seen: seenOf(s), Filter: filterOf(q, string(cluster.HostAlive), string(cluster.HostSuspect),
+		string(cluster.HostGone))}
+	v.Hosts, v.Pager = pageOf("hosts", q, rows)
+	return Content{"Hosts", v}, nil
+}
+
+type leasesView struct {
+	seen
+	Pager
+	Filter Filter          `json:"filter"`
+	Kind   string          `json:"kind,omitempty"`
+	More   bool            `json:"more_leases,omitempty"` // than were read
+	Kinds  []Option        `json:"-"`
+	Leases []cluster.Lease `json:"leases"`
+}
+
+func (p *Page) leases(ctx context.Context, q url.Values) (Content, error) {
+	return p.leasesOf(ctx, q, "leases", "Leases", q.Get("kind")), nil
+}
+
+func (p *Page) leaders(ctx context.Context, q url.Values) (Content, error) {
+	return p.leasesOf(ctx, q, "leaders", "Leaders", cluster.KindLeader), nil
+}
+
+// leasesOf shows the leases of a kind; "": of all.
+func (p *Page) leasesOf(ctx context.Context, q url.Values, page, title, kind string) Content {
+	s := p.snapshot(ctx)
+	kinds, rows := map[string]bool{}, []cluster.Lease{}
+	for _, l := range s.Leases {
+		kinds[l.Kind] = true
+		if (kind == "" || l.Kind == kind) && matches(q, l.Name, l.Holder.String()) &&
+			(q.Get("state") == "" || q.Get("state") == string(l.State)) &&
+			(q.Get("host") == "" || q.Get("host") == l.Holder.String()) {
+			rows = append(rows, l)
+		}
+	}
+	v := leasesView{seen: seenOf(s), Kind: kind, More: s.MoreLeases, Filter: filterOf(q, string(cluster.LeaseHeld),
+		string(cluster.LeaseReleased), string(cluster.LeaseEnded))}
+	v.Leases, v.Pager = pageOf(page, q, rows)
+	v.Kinds = options(kinds, kind)
+	return Content{title, v}
+}
+
+func options(values map[string]bool, chosen string) (list []Option) {
+	for value := range values {
+		if value != "" {
+			list = append(list, Option{value, value == chosen})
+		}
+	}
+	slices.SortFunc(list, func(a, b Option) int { return strings.Compare(a.Value, b.Value) })
+	return list
+}
+
+type eventsView struct {
+	seen
+	Pager
+	Filter Filter                 `json:"filter"`
+	Events []cluster.HistoryEvent `json:"events"`
+}
+
+func (p *Page) events(ctx context.Context, q url.Values) (Content, error) {
+	s := p.snapshot(ctx)
+	kinds, rows := map[string]bool{}, []cluster.HistoryEvent{}
+	for _, e := range s.Events {
+		kinds[string(e.Kind)] = true
+		if matches(q, e.Name, e.Text, e.Holder.String()) && (q.Get("state") == "" || q.Get("state") == string(e.Kind)) {
+			rows = append(rows, e)
+		}
+	}
+	v := eventsView{seen: seenOf(s), Filter: filterOf(q)}
+	v.Filter.States = options(kinds, q.Get("state"))
+	v.Events, v.Pager = pageOf("events", q, rows)
+	return Content{"Events", v}, nil
+}
