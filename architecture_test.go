@@ -71,6 +71,8 @@ var rules = []rule{
 		"it is the one place that knows both, so that neither needs the other"},
 	{"cluster/page", []string{"cluster", "cluster/page/internal/shared", "dlock", "timer"},
 		"it shows what these know; durable and outbox link drivers, so what shows them is a package of its own each"},
+	{"cluster/page/durablepage", []string{"cluster/page", "cluster/page/internal/shared", "dlock", "durable"},
+		"it is beside the page, so that who has no durable runs does not link their driver"},
 	{"cluster/page/internal/shared", nil,
 		"it shares a read, whatever is read"},
 	{"cluster/clustertest", []string{"cluster", "dlock"},

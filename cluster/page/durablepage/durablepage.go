@@ -1,0 +1,208 @@
+// Package durablepage adds durable runs to the operator's page: handlers, schedules, runs and dead
+// letters with their attempts; cancel, queue again, trigger, pause, limit.
+//
+//	page.New(page.Config{Registry: registry, Sections: []page.Section{durablepage.New(store)}})
+//
+// All viewers share what is read, for a second: three calls to the database for the list, one for a
+// run. Payloads and errors are shown to whoever may read the page.
+package durablepage
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/cluster/page/internal/shared"
+	"github.com/tickslot/tickslot/durable"
+)
+
+//go:embed templates/*.html
+var templates embed.FS
+
+const (
+	readAge     = time.Second // for so long viewers share what was read
+	readTimeout = 5 * time.Second
+	rowsPerPage = 100
+	mostPayload = 8 << 10 // bytes that are shown
+	unseenAfter = 5 * time.Minute
+)
+
+// New returns a section for page.Config.Sections. Its pages are called durable and durablerun.
+func New(store *durable.Store) page.Section {
+	s := &section{store: store, control: durable.NewControl(store)}
+	s.handlers.Age, s.handlers.Timeout = readAge, readTimeout
+	s.schedules.Age, s.schedules.Timeout = readAge, readTimeout
+	s.runs.Age, s.runs.Timeout = readAge, readTimeout
+	s.run.Age, s.run.Timeout = readAge, readTimeout
+	files, err := fs.Sub(templates, "templates")
+	if err != nil { // the folder is embedded
+		panic(err)
+	}
+	return page.Section{
+		Links:     []page.Link{{Title: "Durable", Name: "durable"}},
+		Views:     map[string]page.View{"durable": s.list, "durablerun": s.one},
+		Templates: files, Actions: s.actions(), Attention: s.attention,
+	}
+}
+
+// A section reads a store of durable runs, for all viewers together.
+type section struct {
+	store     *durable.Store
+	control   *durable.Control
+	handlers  shared.Reads[[]durable.HandlerRecord]
+	schedules shared.Reads[[]durable.ScheduleRecord]
+	runs      shared.Reads[[]durable.RunRecord]
+	run       shared.Reads[durable.RunRecord]
+}
+
+// forget has the next page show what was just changed.
+func (s *section) forget() {
+	s.handlers.Forget()
+	s.schedules.Forget()
+	s.runs.Forget()
+	s.run.Forget()
+}
+
+func (s *section) readHandlers(ctx context.Context) shared.Result[[]durable.HandlerRecord] {
+	return s.handlers.Get(ctx, "", s.store.Handlers)
+}
+
+func (s *section) readSchedules(ctx context.Context) shared.Result[[]durable.ScheduleRecord] {
+	return s.schedules.Get(ctx, "", s.store.Schedules)
+}
+
+// A listView is what is there.
+type listView struct {
+	ReadAt    time.Time                `json:"read_at,omitzero"`
+	ReadFail  string                   `json:"err,omitempty"`
+	Handlers  []durable.HandlerRecord  `json:"handlers"`
+	Schedules []durable.ScheduleRecord `json:"schedules"`
+	Runs      []durable.RunRecord      `json:"runs"` // the newest that match
+	Filter    runFilter                `json:"filter"`
+	Next      string                   `json:"next,omitempty"` // URL of older runs
+	States    []page.Option            `json:"-"`
+}
+
+type runFilter struct {
+	Handler  string `json:"handler,omitempty"`
+	Schedule string `json:"schedule,omitempty"`
+	State    string `json:"state,omitempty"`
+}
+
+var states = []durable.State{durable.StateQueued, durable.StateRunning, durable.StateDead, durable.StateCanceled,
+	durable.StateSucceeded}
+
+func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) {
+	v := listView{Filter: runFilter{q.Get("handler"), q.Get("schedule"), q.Get("state")}}
+	which := durable.RunFilter{Handler: v.Filter.Handler, Schedule: v.Filter.Schedule}
+	for _, state := range states {
+		chosen := q.Get("state") == string(state)
+		if chosen {
+			which.States = []durable.State{state}
+		}
+		v.States = append(v.States, page.Option{Value: string(state), Chosen: chosen})
+	}
+	if before, err := strconv.ParseInt(q.Get("before"), 10, 64); err == nil && before > 0 {
+		which.BeforeID = before
+	}
+	handlers, schedules := s.readHandlers(ctx), s.readSchedules(ctx)
+	runs := s.runs.Get(ctx, fmt.Sprintf("%+v", which), func(ctx context.Context) ([]durable.RunRecord, error) {
+		return s.store.Runs(ctx, which, rowsPerPage)
+	})
+	v.Handlers, v.Schedules, v.Runs = some(handlers.Value), some(schedules.Value), some(runs.Value)
+	v.ReadAt = runs.At.UTC()
+	if err := cmp.Or(handlers.Err, schedules.Err, runs.Err); err != nil {
+		v.ReadFail = err.Error()
+	}
+	if n := len(v.Runs); n == rowsPerPage {
+		v.Next = page.URL("durable", "handler", which.Handler, "schedule", which.Schedule, "state", q.Get("state"),
+			"before", strconv.FormatInt(v.Runs[n-1].ID, 10))
+	}
+	return page.Content{Title: "Durable runs", Data: v}, nil
+}
+
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// A runView is one run.
+type runView struct {
+	durable.RunRecord
+	Text string `json:"-"` // the payload, if it is text
+	Cut  bool   `json:"-"` // the text is longer
+	Over bool   `json:"-"` // it has ended
+}
+
+func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
+	id, err := idOf(q)
+	if err != nil {
+		return page.Content{}, err
+	}
+	r := s.run.Get(ctx, strconv.FormatInt(id, 10), func(ctx context.Context) (durable.RunRecord, error) {
+		return s.store.Run(ctx, id)
+	})
+	switch {
+	case errors.Is(r.Err, durable.ErrNoRun):
+		return page.Content{}, fmt.Errorf("%w: %w", page.ErrNotFound, r.Err)
+	case r.Err != nil:
+		return page.Content{}, r.Err
+	}
+	v := runView{RunRecord: r.Value, Over: !r.Value.FinishedAt.IsZero()}
+	if utf8.Valid(v.Payload) {
+		v.Text = string(v.Payload[:min(len(v.Payload), mostPayload)])
+		v.Cut = len(v.Payload) > mostPayload
+	}
+	return page.Content{Title: fmt.Sprint("Run ", id), Data: v}, nil
+}
+
+func idOf(q url.Values) (int64, error) {
+	id, err := strconv.ParseInt(q.Get("id"), 10, 64)
+	if err != nil || id <= 0 {
+		return 0, fmt.Errorf("%w: %q is no ID of a run", page.ErrNotFound, q.Get("id"))
+	}
+	return id, nil
+}
+
+// attention says what the overview shows: dead letters, what nobody works on, and pauses.
+func (s *section) attention(ctx context.Context) (list []page.Notice) {
+	handlers, schedules := s.readHandlers(ctx), s.readSchedules(ctx)
+	add := func(urgent bool, url, format string, args ...any) {
+		list = append(list, page.Notice{Urgent: urgent, URL: url, Text: fmt.Sprintf(format, args...)})
+	}
+	if err := cmp.Or(handlers.Err, schedules.Err); err != nil {
+		add(true, "durable", "The database of durable runs does not answer: %v", err)
+	}
+	for _, h := range handlers.Value {
+		link := page.URL("durable", "handler", h.Name)
+		if h.Dead > 0 {
+			add(true, page.URL("durable", "handler", h.Name, "state", "dead"), "%d runs of %s are dead letters.",
+				h.Dead,
+				h.Name)
+		}
+		if h.Queued > 0 && !h.SeenAt.IsZero() && time.Since(h.SeenAt) > unseenAfter {
+			add(true, link, "%d runs of %s wait, and no worker has had it since %s.", h.Queued, h.Name,
+				h.SeenAt.UTC().Format(time.RFC3339))
+		}
+		if h.Paused != nil {
+			add(false, link, "The handler %s is paused %s, and %d runs wait.", h.Name, h.Paused.Origin, h.Queued)
+		}
+	}
+	for _, c := range schedules.Value {
+		if c.Paused != nil {
+			add(false, page.URL("durable", "schedule", c.Name), "The schedule %s is paused %s.", c.Name,
+				c.Paused.Origin)
+		}
+	}
+	return list
+}
