@@ -73,6 +73,8 @@ var rules = []rule{
 		"it shows what these know; durable and outbox link drivers, so what shows them is a package of its own each"},
 	{"cluster/page/durablepage", []string{"cluster/page", "cluster/page/internal/shared", "dlock", "durable"},
 		"it is beside the page, so that who has no durable runs does not link their driver"},
+	{"cluster/page/outboxpage", []string{"cluster/page", "cluster/page/internal/shared", "dlock", "outbox"},
+		"it is beside the page, so that who has no outbox does not link its drivers"},
 	{"cluster/page/internal/shared", nil,
 		"it shares a read, whatever is read"},
 	{"cluster/clustertest", []string{"cluster", "dlock"},

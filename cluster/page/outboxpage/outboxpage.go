@@ -1,0 +1,296 @@
+// Package outboxpage adds an outbox to the operator's page: messages that wait or are dead, with
+// their attempts; deliver them again, or accept their loss.
+//
+//	page.New(page.Config{Registry: registry, Sections: []page.Section{outboxpage.New(box)}})
+//
+// All viewers share what is read, for a second: one call to the database for a list or a message.
+// Payloads and errors are shown to whoever may read the page.
+//
+// It does not show how long messages wait: that is in the metrics of the relays.
+package outboxpage
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/cluster/page/internal/shared"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+//go:embed templates/*.html
+var templates embed.FS
+
+const (
+	readAge     = time.Second // for so long viewers share what was read
+	readTimeout = 5 * time.Second
+	rowsPerPage = 100
+	mostPayload = 8 << 10 // bytes that are shown
+	mostNote    = 200     // bytes, of outbox.RequeueOptions.Note
+)
+
+// New returns a section for page.Config.Sections. Its pages are called outbox and message.
+func New(box *outbox.Outbox) page.Section {
+	s := &section{box: box}
+	s.messages.Age, s.messages.Timeout = readAge, readTimeout
+	s.message.Age, s.message.Timeout = readAge, readTimeout
+	files, err := fs.Sub(templates, "templates")
+	if err != nil { // the folder is embedded
+		panic(err)
+	}
+	return page.Section{
+		Links:     []page.Link{{Title: "Outbox", Name: "outbox"}},
+		Views:     map[string]page.View{"outbox": s.list, "message": s.one},
+		Templates: files, Actions: s.actions(), Attention: s.attention,
+	}
+}
+
+// A section reads an outbox, for all viewers together.
+type section struct {
+	box      *outbox.Outbox
+	messages shared.Reads[[]outbox.Record]
+	message  shared.Reads[tried]
+}
+
+// A message with its attempts.
+type tried struct {
+	record   outbox.Record
+	attempts []outbox.Attempt
+}
+
+func (s *section) forget() {
+	s.messages.Forget()
+	s.message.Forget()
+}
+
+func (s *section) read(ctx context.Context, which outbox.Filter, limit int) shared.Result[[]outbox.Record] {
+	return s.messages.Get(ctx, fmt.Sprintf("%+v %d", which, limit), func(ctx context.Context) ([]outbox.Record, error) {
+		return s.box.Messages(ctx, which, limit)
+	})
+}
+
+// A messageView is a message in a list.
+type messageView struct {
+	ID            string       `json:"id"`
+	Topic         string       `json:"topic"`
+	Key           string       `json:"key,omitempty"`
+	Seq           int64        `json:"seq"`
+	State         outbox.State `json:"state"`
+	Attempts      int          `json:"attempts"`
+	NextAttemptAt time.Time    `json:"next_attempt_at,omitzero"`
+	CreatedAt     time.Time    `json:"created_at"`
+	FinishedAt    time.Time    `json:"finished_at,omitzero"`
+	LastError     string       `json:"last_error,omitempty"`
+}
+
+func viewOf(r outbox.Record) messageView {
+	v := messageView{ID: r.ID.String(), Topic: r.Topic, Key: r.Key, Seq: r.Seq, State: r.State, Attempts: r.Attempts,
+		CreatedAt: r.CreatedAt.UTC(), LastError: r.LastError}
+	if !r.NextAttemptAt.IsZero() {
+		v.NextAttemptAt = r.NextAttemptAt.UTC()
+	}
+	if !r.FinishedAt.IsZero() {
+		v.FinishedAt = r.FinishedAt.UTC()
+	}
+	return v
+}
+
+// A listView is what is there.
+type listView struct {
+	ReadAt   time.Time     `json:"read_at,omitzero"`
+	ReadFail string        `json:"err,omitempty"`
+	Messages []messageView `json:"messages"` // the newest that match
+	Topic    string        `json:"topic,omitempty"`
+	Key      string        `json:"key,omitempty"`
+	State    string        `json:"state,omitempty"`
+	Next     string        `json:"next,omitempty"` // URL of older messages
+	States   []page.Option `json:"-"`
+}
+
+func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) {
+	v := listView{Messages: []messageView{}, Topic: q.Get("topic"), Key: q.Get("key"), State: q.Get("state")}
+	which := outbox.Filter{Topic: v.Topic, Key: v.Key}
+	for _, state := range []outbox.State{outbox.StatePending, outbox.StateDead, outbox.StateDispatched} {
+		chosen := v.State == string(state)
+		if chosen {
+			which.State = state
+		}
+		v.States = append(v.States, page.Option{Value: string(state), Chosen: chosen})
+	}
+	if before, err := strconv.ParseInt(q.Get("before"), 10, 64); err == nil && before > 0 {
+		which.BeforeSeq = before
+	}
+	read := s.read(ctx, which, rowsPerPage)
+	v.ReadAt = read.At.UTC()
+	if read.Err != nil {
+		v.ReadFail = read.Err.Error()
+	}
+	for _, r := range read.Value {
+		v.Messages = append(v.Messages, viewOf(r))
+	}
+	if n := len(v.Messages); n == rowsPerPage {
+		v.Next = page.URL("outbox", "topic", v.Topic, "key", v.Key, "state", v.State, "before",
+			strconv.FormatInt(v.Messages[n-1].Seq, 10))
+	}
+	return page.Content{Title: "Outbox", Data: v}, nil
+}
+
+// A fullView is one message.
+type fullView struct {
+	messageView
+	Headers map[string]string `json:"headers,omitempty"`
+	Payload []byte            `json:"payload,omitempty"`
+	Tries   []tryView         `json:"tries"`
+	Text    string            `json:"-"` // the payload, if it is text
+	Cut     bool              `json:"-"` // the text is longer
+}
+
+type tryView struct {
+	Number  int            `json:"number"`
+	At      time.Time      `json:"at"`
+	Took    float64        `json:"took"` // seconds
+	Node    string         `json:"node"`
+	Outcome outbox.Outcome `json:"outcome"`
+	Error   string         `json:"error,omitempty"`
+}
+
+func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
+	id, err := idOf(q)
+	if err != nil {
+		return page.Content{}, err
+	}
+	read := s.message.Get(ctx, id.String(), func(ctx context.Context) (t tried, err error) {
+		t.record, t.attempts, err = s.box.Message(ctx, id)
+		return t, err
+	})
+	switch {
+	case errors.Is(read.Err, outbox.ErrNoMessage):
+		return page.Content{}, fmt.Errorf("%w: %w", page.ErrNotFound, read.Err)
+	case read.Err != nil:
+		return page.Content{}, read.Err
+	}
+	r := read.Value.record
+	v := fullView{messageView: viewOf(r), Headers: r.Headers, Payload: r.Payload, Tries: []tryView{}}
+	for _, a := range read.Value.attempts {
+		v.Tries = append(v.Tries, tryView{a.Number, a.At.UTC(), a.Took.Seconds(), a.Node, a.Outcome, a.Error})
+	}
+	if utf8.Valid(r.Payload) {
+		v.Text, v.Cut = string(r.Payload[:min(len(r.Payload), mostPayload)]), len(r.Payload) > mostPayload
+	}
+	return page.Content{Title: "Message " + v.ID, Data: v}, nil
+}
+
+func idOf(q url.Values) (outbox.ID, error) {
+	id, err := outbox.ParseID(q.Get("id"))
+	if err != nil {
+		return id, fmt.Errorf("%w: %q is no ID of a message", page.ErrNotFound, q.Get("id"))
+	}
+	return id, nil
+}
+
+// attention says what the overview shows: dead messages.
+func (s *section) attention(ctx context.Context) []page.Notice {
+	read := s.read(ctx, outbox.Filter{State: outbox.StateDead}, outbox.MaxPage)
+	if read.Err != nil {
+		return []page.Notice{{Urgent: true, URL: "outbox", Text: fmt.Sprintf("The database of the outbox does not "+
+			"answer: %v",
+			read.Err)}}
+	}
+	n, more := len(read.Value), ""
+	switch {
+	case n == 0:
+		return nil
+	case n == outbox.MaxPage:
+		more = "or more "
+	}
+	return []page.Notice{{Urgent: true, URL: "outbox?state=dead", Text: fmt.Sprintf("%d %smessages of the outbox "+
+		"are dead.",
+		n, more)}}
+}
+
+// What changes mean, on the pages that ask once more.
+const (
+	requeueMeans = "It is due at once, with a new budget of attempts. If it is older than receivers remember, it is " +
+		"left " +
+		"out, because they may have had it."
+	requeueTopicMeans = "All dead messages of the topic are due at once, each with a new budget of attempts. Those " +
+		"that are " +
+		"older than receivers remember are left out."
+	deleteMeans = "The message is lost: nobody will ever get it."
+)
+
+func (s *section) actions() map[string]page.Action {
+	action := func(title, about, means string, back func(v url.Values) string,
+		do func(ctx context.Context, v url.Values, by dlock.Origin) (string, error)) page.Action {
+		return page.Action{
+			Title: func(v url.Values) string { return title + " " + v.Get(about) },
+			Means: means, Back: back,
+			Do: func(ctx context.Context, v url.Values, by dlock.Origin) (string, error) {
+				defer s.forget()
+				return do(ctx, v, by)
+			},
+		}
+	}
+	toMessage := func(v url.Values) string { return page.URL("message", "id", v.Get("id")) }
+	toTopic := func(v url.Values) string { return page.URL("outbox", "topic", v.Get("topic")) }
+	gone := action("Delete message", "id", deleteMeans, func(url.Values) string { return "outbox?state=dead" },
+		s.delete)
+	gone.Harm = true
+	return map[string]page.Action{
+		"outbox-requeue": action("Deliver again message", "id", requeueMeans, toMessage, s.requeue),
+		"outbox-requeuetopic": action("Deliver again all dead messages of", "topic", requeueTopicMeans, toTopic,
+			s.requeueTopic),
+		"outbox-delete": gone,
+	}
+}
+
+func (s *section) requeue(ctx context.Context, v url.Values, by dlock.Origin) (string, error) {
+	id, err := idOf(v)
+	if err != nil {
+		return "", err
+	}
+	return s.requeueAll(ctx, outbox.Filter{IDs: []outbox.ID{id}}, by)
+}
+
+func (s *section) requeueTopic(ctx context.Context, v url.Values, by dlock.Origin) (string, error) {
+	if v.Get("topic") == "" { // no filter would mean those of all topics
+		return "", &page.BadRequestError{Text: "say of which topic"}
+	}
+	return s.requeueAll(ctx, outbox.Filter{Topic: v.Get("topic")}, by)
+}
+
+func (s *section) requeueAll(ctx context.Context, which outbox.Filter, by dlock.Origin) (string, error) {
+	note := by.String()
+	if len(note) > mostNote {
+		note = strings.ToValidUTF8(note[:mostNote], "")
+	}
+	n, err := s.box.Requeue(ctx, which, outbox.RequeueOptions{Note: note})
+	switch {
+	case errors.Is(err, outbox.ErrTooOld):
+		return "", &page.BadRequestError{Text: err.Error()}
+	case err == nil && n == 0:
+		return "", &page.BadRequestError{Text: "there is no dead message"}
+	}
+	return fmt.Sprintf("%d messages are due again", n), err
+}
+
+func (s *section) delete(ctx context.Context, v url.Values, _ dlock.Origin) (string, error) {
+	id, err := idOf(v)
+	if err != nil {
+		return "", err
+	}
+	n, err := s.box.Delete(ctx, outbox.Filter{IDs: []outbox.ID{id}})
+	if err == nil && n == 0 {
+		err = &page.BadRequestError{Text: "it is not a dead message"}
+	}
+	return "deleted", err
+}
