@@ -60,8 +60,8 @@ func (v *viewer) sees(t *testing.T, text string) {
 // them share one reading and one rendering; nothing is left when the last has gone; and a server
 // that shuts down does not wait for them.
 //
-// Fails when send sets no deadline of its own, when each stream renders by itself, when leave is
-// not called, or when Close ends no stream.
+// Fails when send sets no deadline of its own, when leave is not called, or when Close ends no
+// stream.
 func TestFollowersSeeWhatHappens(t *testing.T) {
 	f := newFleetThatReads(t, page.Config{RefreshInterval: 100 * time.Millisecond}, cluster.DefaultSnapshotAge)
 	mux := http.NewServeMux()
