@@ -137,7 +137,11 @@ func TestTimerIsShownAndChanged(t *testing.T) {
 			t.Fatalf("%s: %d %v: %s", action, w.Code, w.Header(), w.Body)
 		}
 	}
+	f.get("timer?name=report") // what was read before is not shown after a change
 	change("pause", url.Values{"for": {"2h"}, "note": {"the database is moved"}})
+	if html := f.get("timer?name=report&done=pause"); !strings.Contains(html, "by ann: the database is moved") {
+		t.Errorf("the pause is not shown at once: %s", html)
+	}
 	f.has("timer?name=report&done=pause", "Done: Pause report", "by ann: the database is moved", "Resume…")
 	change("resume", nil)
 	if html := f.get("timer?name=report"); strings.Contains(html, "the database is moved, until") {
