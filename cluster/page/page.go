@@ -76,15 +76,15 @@ func New(config Config) (*Page, error) {
 	}
 	var errs []error
 	if config.Registry == nil {
-		errs = append(errs, errors.New("Registry: it is nil: make one with cluster.New"))
+		errs = append(errs, errors.New("there is no Registry: make one with cluster.New"))
 	}
 	if config.RefreshInterval < minRefreshInterval {
-		errs = append(errs, fmt.Errorf("RefreshInterval: %v: use at least %v", config.RefreshInterval,
-			minRefreshInterval))
+		errs = append(errs, fmt.Errorf("the RefreshInterval %v is too short: use at least %v",
+			config.RefreshInterval, minRefreshInterval))
 	}
 	for _, host := range config.Hosts {
 		if host == "" || strings.ContainsAny(host, "/ ") || host != "*" && hostname(host) != host {
-			errs = append(errs, fmt.Errorf("Hosts: %q: use a name in lower case, without scheme and port", host))
+			errs = append(errs, fmt.Errorf("%q in Hosts: use a name in lower case, without scheme and port", host))
 		}
 	}
 	p := &Page{config: config, guard: http.NewCrossOriginProtection(), views: map[string]View{},
@@ -109,13 +109,13 @@ func New(config Config) (*Page, error) {
 func (p *Page) add(s Section) error {
 	for name, v := range s.Views {
 		if _, there := p.views[name]; there || slices.Contains(fixedPages, name) {
-			return fmt.Errorf("Sections: there are two pages called %q", name)
+			return fmt.Errorf("two Sections have a page called %q", name)
 		}
 		p.views[name] = v
 	}
 	for name, a := range s.Actions {
 		if _, there := p.actions[name]; there {
-			return fmt.Errorf("Sections: there are two actions called %q", name)
+			return fmt.Errorf("two Sections have an action called %q", name)
 		}
 		p.actions[name] = a
 	}

@@ -43,7 +43,7 @@ func TestNewReturnsEveryFault(t *testing.T) {
 	view := map[string]page.View{"timers": nil}
 	_, err := page.New(page.Config{RefreshInterval: 1, Hosts: []string{"https://ops.example.com"},
 		Sections: []page.Section{{Views: view}}})
-	for _, want := range []string{"Registry", "RefreshInterval", "Hosts", `two pages called "timers"`} {
+	for _, want := range []string{"Registry", "RefreshInterval", "Hosts", `a page called "timers"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in: %v", want, err)
 		}
