@@ -11,6 +11,10 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
+// BouncerAside is a database of each PgBouncer that is the server's database postgres, and has a
+// pool of its own: whoever asks here does not wait for the connections of the others.
+const BouncerAside = "aside"
+
 // StartPgBouncer runs a PgBouncer in front of a Postgres server, in the pool
 // mode session, transaction, or statement, and waits until it answers. It knows
 // the server's users postgres and app. A pool, which is what a database has, has
@@ -28,21 +32,22 @@ func StartPgBouncer(target *Server, mode string, opts Options) (*Server, error) 
 		Name: "pgbouncer",
 		Command: func(base *servertest.Server) (*exec.Cmd, error) {
 			config := fmt.Sprintf(`[databases]
-* = host=127.0.0.1 port=%d
+%[1]s = host=127.0.0.1 port=%[2]d dbname=postgres
+* = host=127.0.0.1 port=%[2]d
 [pgbouncer]
 listen_addr = 127.0.0.1
-listen_port = %d
+listen_port = %[3]d
 unix_socket_dir =
 auth_type = md5
 auth_file = users.txt
 admin_users = postgres
-pool_mode = %s
+pool_mode = %[4]s
 default_pool_size = 5
 max_client_conn = 500
 ; A server that was away is tried again at once.
 server_login_retry = 0.1
-%s
-`, target.Port(), base.Port(), mode, strings.Join(opts.Settings, "\n"))
+%[5]s
+`, BouncerAside, target.Port(), base.Port(), mode, strings.Join(opts.Settings, "\n"))
 			users := fmt.Sprintf("\"postgres\" \"%[1]s\"\n\"app\" \"%[1]s\"\n", servertest.Canary)
 			err := errors.Join(
 				os.WriteFile(filepath.Join(base.Dir(), "users.txt"), []byte(users), 0o644),

@@ -344,6 +344,12 @@ func TestPgBouncer(t *testing.T) {
 	a.ask(pid)
 	b.send(pid)
 	b.silent("the only backend is in a transaction")
+	c, d := connect(t, pooled.client("")), connect(t, pooled.client(BouncerAside))
+	c.send("BEGIN;")
+	c.ask(pid)
+	if base := d.ask("SELECT current_database();"); base != "postgres" { // its pool has another backend
+		t.Fatalf("%s is the database %q", BouncerAside, base)
+	}
 	a.send("COMMIT;")
 	b.row()
 	if pools := ask(t, pooled, "pgbouncer", "SHOW POOLS"); !strings.Contains(pools, db+"|postgres|") {
@@ -357,6 +363,8 @@ func TestPgBouncer(t *testing.T) {
 	pooled.Close()
 	a.end()
 	b.end()
+	c.end()
+	d.end()
 	gone(t, pooled)
 
 	whole := PgBouncer(t, pg, "session")
