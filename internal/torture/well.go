@@ -50,7 +50,7 @@ func Well(lines []Line, w Wellness) map[string][]Span {
 				ill[l.Target] = append(ill[l.Target], s)
 			}
 		case Looked:
-			if l.Failed || l.Last-l.First > maxStatusGap {
+			if l.unanswered() {
 				allIll = append(allIll, Span{l.First, l.Last + recovers})
 			}
 		}
@@ -71,6 +71,43 @@ func Well(lines []Line, w Wellness) map[string][]Span {
 		}
 	}
 	return well
+}
+
+// unanswered reports whether a look has found that the database does not answer as it should.
+func (l Line) unanswered() bool { return l.Failed || l.Last-l.First > maxStatusGap }
+
+// Excused returns for which share of the time nobody counts as well only because a look was not
+// answered. The time is that between the first look and the last, without what faults excuse. If
+// the share is large, processes that keep the database from answering may have excused themselves.
+func Excused(lines []Line, w Wellness) float64 {
+	var faults, looks []Span
+	var watched Span
+	for _, l := range lines {
+		switch {
+		case l.Kind == Fault && w.OfAll(l.Target):
+			faults = append(faults, Span{l.First, l.Last + int64(w.Recovers)})
+		case l.Kind == Looked:
+			if watched == (Span{}) {
+				watched = Span{l.First, l.Last}
+			}
+			watched = Span{min(watched.First, l.First), max(watched.Last, l.Last)}
+			if l.unanswered() {
+				looks = append(looks, Span{l.First, l.Last + int64(w.Recovers)})
+			}
+		}
+	}
+	calm := length(without(watched, faults))
+	if calm == 0 {
+		return 0
+	}
+	return 1 - float64(length(without(watched, slices.Concat(faults, looks))))/float64(calm)
+}
+
+func length(spans []Span) (sum int64) {
+	for _, s := range spans {
+		sum += s.Last - s.First
+	}
+	return sum
 }
 
 // Place returns the part of a process's name that all its lives share: "host-3" of "host-3.17".

@@ -37,6 +37,8 @@ type Figures struct {
 	Dropped       int   `json:"dropped"` // by receivers, which had had them
 	Timed         int   `json:"fail_overs_timed"`
 	SlowestMillis int64 `json:"slowest_fail_over_ms"`
+	// Excused is that of torture.Excused: much of it makes Slow worthless.
+	Excused float64 `json:"excused_by_looks"`
 
 	Lost      int `json:"lost"`      // neither delivered, nor dead as a sink has told
 	Ghosts    int `json:"ghosts"`    // of a transaction that did not commit

@@ -1,6 +1,7 @@
 package deliveries
 
 import (
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -149,6 +150,21 @@ func TestExamine(t *testing.T) {
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\n%+v, want\n%+v\n%q", c.name, got, c.want, examples)
 		}
+	}
+}
+
+// Fails when it is not counted for how long nobody is blamed because the watch had no answer, as in
+// package owners.
+func TestExamineExcused(t *testing.T) {
+	lines := []torture.Line{{Kind: torture.Looked, Last: ms},
+		{Kind: torture.Looked, First: 40_000 * ms, Last: 40_001 * ms}}
+	if got := Examine(lines, promised); got.Excused != 0 {
+		t.Errorf("all looks were answered: %v", got.Excused)
+	}
+	lines = append(lines, torture.Line{Kind: torture.Looked, First: 10_000 * ms, Last: 11_000 * ms, Failed: true})
+	want := float64(1000*ms+int64(promised.Recovers)) / float64(40_001*ms)
+	if got := Examine(lines, promised); math.Abs(got.Excused-want) > 1e-9 {
+		t.Errorf("one was not: %v, want %v", got.Excused, want)
 	}
 }
 

@@ -21,7 +21,9 @@ func ofAll(target string) bool {
 // stopped, killed or cut off, another one has to be there Within. If two were, nobody is blamed:
 // the second may have been the one that had just taken over.
 func (e *examiner) failOvers() {
-	well := torture.Well(e.lines, torture.Wellness{Recovers: e.rules.Recovers, Begins: e.rules.Begins, OfAll: ofAll})
+	wellness := torture.Wellness{Recovers: e.rules.Recovers, Begins: e.rules.Begins, OfAll: ofAll}
+	well := torture.Well(e.lines, wellness)
+	e.Excused = torture.Excused(e.lines, wellness)
 	var faults []torture.Line
 	for _, l := range e.lines {
 		if l.Kind == torture.Fault && strings.HasPrefix(l.Target, "host") {

@@ -106,4 +106,8 @@ func TestTooWeak(t *testing.T) {
 	if strong.demand(2 * time.Minute); !strong.ok() {
 		t.Errorf("%v", strong.TooWeak)
 	}
+	strong.Excused = 0.26
+	if strong.demand(2 * time.Minute); !slices.Equal(strong.TooWeak, []string{"excused"}) {
+		t.Errorf("with all excused for a quarter of the time: %v", strong.TooWeak)
+	}
 }

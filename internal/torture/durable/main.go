@@ -22,6 +22,9 @@ const (
 	leastTimed     = 2
 )
 
+// mostExcused is for which share of the time looks may excuse all.
+const mostExcused = 0.25
+
 type report struct {
 	Store   string  `json:"store"`
 	Seed    uint64  `json:"seed"`
@@ -104,6 +107,7 @@ func (r *report) demand(length time.Duration) {
 		"faults":         float64(r.Faults) < leastFaults*length.Minutes(),
 		"reclaimed":      float64(r.Reclaimed) < leastReclaimed*length.Minutes(),
 		"reclaims_timed": float64(r.Timed) < leastTimed*length.Minutes(),
+		"excused":        r.Excused > mostExcused,
 	} {
 		if weak {
 			r.TooWeak = append(r.TooWeak, what)

@@ -23,7 +23,7 @@ const (
 // A watch looks into the database, which it reaches by a way that nobody disturbs.
 type watch struct {
 	door    *nemesis.Door
-	bounced *nemesis.Door // through the PgBouncer, which may serve nobody while the server is well; nil: none
+	bounced *nemesis.Door // through the PgBouncer, aside of the workers; nil: there is none
 	log     *torture.Log
 
 	expired map[[2]int64]*torture.Line // by run and attempt

@@ -21,6 +21,9 @@ const (
 	leastDropped  = 5
 )
 
+// mostExcused is for which share of the time looks may excuse all.
+const mostExcused = 0.25
+
 type report struct {
 	Store   string  `json:"store"`
 	Seed    uint64  `json:"seed"`
@@ -109,6 +112,7 @@ func (r *report) demand(length time.Duration) {
 		"rolled_back":      r.RolledBack == 0,
 		"rejected":         r.Rejected == 0,
 		"fail_overs_timed": r.Timed < failOversFor(length),
+		"excused":          r.Excused > mostExcused,
 	} {
 		if weak {
 			r.TooWeak = append(r.TooWeak, what)

@@ -58,7 +58,7 @@ func newTormentor(kind, dir string, timing Timing) (t *tormentor, err error) {
 	}
 	t.watch = &watch{door: direct, log: t.crew.Log}
 	if t.crew.Database.Bounced() {
-		if t.watch.bounced, err = nemesis.Open(t.crew.Database.Via(t.crew.Database.Target())); err != nil {
+		if t.watch.bounced, err = nemesis.Open(t.crew.Database.Aside()); err != nil {
 			return t, err
 		}
 	}

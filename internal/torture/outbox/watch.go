@@ -24,7 +24,7 @@ const (
 // A watch looks into the database, without the library, by a way that nobody disturbs.
 type watch struct {
 	door    *nemesis.Door
-	bounced *nemesis.Door // through the PgBouncer; nil: there is none
+	bounced *nemesis.Door // through the PgBouncer, aside of the relays; nil: there is none
 	log     *torture.Log
 
 	due map[[2]int64]*torture.Line // by row and attempts

@@ -29,7 +29,7 @@ type Rules struct {
 	TicksWithin time.Duration
 }
 
-// Figures are what an examination has found. All but the first six must be zero.
+// Figures are what an examination has found. From Lost on all must be zero.
 type Figures struct {
 	Runs          int   `json:"runs"`     // that have ended
 	Attempts      int   `json:"attempts"` // handlers that were called
@@ -37,6 +37,8 @@ type Figures struct {
 	Reclaimed     int   `json:"reclaimed"`
 	Timed         int   `json:"reclaims_timed"` // of which somebody was well enough to be blamed for it
 	SlowestMillis int64 `json:"slowest_reclaim_ms"`
+	// Excused is that of torture.Excused: much of it makes SlowReclaims worthless.
+	Excused float64 `json:"excused_by_looks"`
 
 	// Lost counts committed runs that are not there, did not end, or ended although no handler has
 	// said so; attempts of which the database has nothing; and ticks that are not accounted for.

@@ -2,6 +2,7 @@ package owners
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"testing"
@@ -197,6 +198,42 @@ func TestExamine(t *testing.T) {
 		got.Examples = nil
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\n%+v, want\n%+v\n%q", c.name, got, c.want, examples)
+		}
+	}
+}
+
+// Fails when what nobody is blamed for, because the watch had no answer, is not counted, or what
+// faults excuse is counted with it.
+func TestExamineExcused(t *testing.T) {
+	looked := func(from, to int64, failed bool) torture.Line {
+		return torture.Line{Kind: torture.Looked, First: from * ms, Last: to * ms, Failed: failed}
+	}
+	fault := func(target string, from, to int64) torture.Line {
+		return torture.Line{Kind: torture.Fault, Target: target, First: from * ms, Last: to * ms}
+	}
+	first, last := looked(1000, 1001, false), looked(10_999, 11_000, false)
+	for _, c := range []struct {
+		name  string
+		lines []torture.Line
+		want  float64
+	}{
+		{"nobody looked", []torture.Line{fault("store", 0, 1000)}, 0},
+		{"all looks were answered", []torture.Line{first, looked(5000, 5300, false), last}, 0},
+		{"one was not", []torture.Line{first, looked(5000, 5500, true), last}, 0.1},
+		{"one was answered late", []torture.Line{first, looked(5000, 5500, false), last}, 0.1},
+		{"two at once", []torture.Line{first, looked(5000, 5500, true), looked(5200, 6000, true), last}, 0.15},
+		{"the last one", []torture.Line{first, looked(10_000, 11_000, true)}, 0.1},
+		{"never", []torture.Line{looked(1000, 6000, true), looked(6000, 11_000, true)}, 1},
+		{"because of a fault of all", []torture.Line{first, fault("store", 5000, 6000), looked(5000, 6000, true), last},
+			0},
+		{"for longer than the fault", []torture.Line{first, fault("store", 5000, 6500), looked(5000, 8500, true), last},
+			0.25},
+		{"because of a fault of one", []torture.Line{first, fault("host-1", 5000, 6000), looked(5000, 5500, true),
+			last}, 0.1},
+		{"nothing but faults", []torture.Line{first, fault("store", 0, 20_000), looked(5000, 6000, true), last}, 0},
+	} {
+		if got := Examine(c.lines, promised); math.Abs(got.Excused-c.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", c.name, got.Excused, c.want)
 		}
 	}
 }

@@ -10,8 +10,10 @@ import (
 // a worker was well for so long meanwhile: it had registered, was not stopped, nothing was done
 // to it or its way to the database, and the database was well, too.
 func (e *examiner) reclaims() {
-	well := torture.Well(e.lines, torture.Wellness{Recovers: e.rules.Recovers, Registers: true,
-		OfAll: func(target string) bool { return target == "store" || target == "fleet" }})
+	wellness := torture.Wellness{Recovers: e.rules.Recovers, Registers: true,
+		OfAll: func(target string) bool { return target == "store" || target == "fleet" }}
+	well := torture.Well(e.lines, wellness)
+	e.Excused = torture.Excused(e.lines, wellness)
 	for _, l := range e.lines {
 		if l.Kind != torture.Expired {
 			continue
