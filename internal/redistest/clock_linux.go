@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,14 +9,6 @@ import (
 
 	"github.com/tickslot/tickslot/internal/servertest"
 )
-
-// faketime is where distributions have the library.
-var faketime = []string{
-	"/usr/lib/*/faketime/libfaketime.so.1",
-	"/usr/lib64/faketime/libfaketime.so.1",
-	"/usr/lib/faketime/libfaketime.so.1",
-	"/usr/local/lib/faketime/libfaketime.so.1",
-}
 
 // A Clock is the wall clock of one server, which can be set while that runs.
 type Clock struct {
@@ -30,13 +21,7 @@ type Clock struct {
 func NewWithClock(t testing.TB, opts Options) (*Server, *Clock) {
 	t.Helper()
 	Require(t)
-	library, missing := "", errors.New("libfaketime not found")
-	for _, pattern := range faketime {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			library, missing = found[0], nil
-		}
-	}
-	servertest.Require(t, missing, "install libfaketime (apt-get install libfaketime)")
+	library := servertest.RequireFaketime(t)
 	c := &Clock{t, filepath.Join(t.TempDir(), "clock")}
 	c.Set(0)
 	opts.Env = append(opts.Env,
