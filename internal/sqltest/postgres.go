@@ -2,6 +2,7 @@ package sqltest
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -53,7 +54,16 @@ func StartPostgres(opts Options) (*Server, error) {
 			for _, s := range settings {
 				args = append(args, "-c", s)
 			}
-			return command(base, "postgres", args...), nil
+			cmd := command(base, "postgres", args...)
+			if opts.ClockAhead != 0 {
+				library, err := servertest.Faketime()
+				if err != nil {
+					return nil, err
+				}
+				cmd.Env = append(cmd.Env, "LD_PRELOAD="+library, "FAKETIME_DONT_FAKE_MONOTONIC=1",
+					fmt.Sprintf("FAKETIME=%+.3f", opts.ClockAhead.Seconds()))
+			}
+			return cmd, nil
 		},
 		Ready:  says("database system is ready to accept connections"),
 		Remove: func(base *servertest.Server) { removeSharedMemory(base.Dir()) },

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/tickslot/tickslot/internal/servertest"
 )
@@ -16,6 +17,10 @@ type Options struct {
 	// package's: of the command line for Postgres and MariaDB, of the
 	// configuration file for PgBouncer. Default: none.
 	Settings []string
+	// ClockAhead is how far the wall clock of a Postgres is ahead of the right time (negative:
+	// behind it), by libfaketime. That is what statements see: monotonic clocks are right, and
+	// processes that serve no clients (autovacuum) may have the right time, too. Default: 0.
+	ClockAhead time.Duration
 }
 
 // Server is one server process with its children. Its methods are safe for

@@ -45,6 +45,9 @@ func RequirePgBouncer(t testing.TB) {
 func Postgres(t testing.TB, opts ...Options) *Server {
 	t.Helper()
 	RequirePostgres(t)
+	if only(opts).ClockAhead != 0 {
+		servertest.RequireFaketime(t)
+	}
 	s, err := StartPostgres(only(opts))
 	return servertest.Own(t, s, err)
 }
