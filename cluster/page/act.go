@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/inert"
 )
 
 // mostBody is how long a request may be that changes something: a payload of 1 MiB, of which each
@@ -115,21 +116,21 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 
 // tell tells who has done what, in the log and in the registry.
 func (p *Page) tell(r *http.Request, a Action, v url.Values, by dlock.Origin, done string, err error) {
-	title := inertText(a.Title(v))
-	args := []any{"action", v.Get("action"), "what", title, "by", inertText(by.By), "note", inertText(by.Note),
+	title := inert.Text(a.Title(v))
+	args := []any{"action", v.Get("action"), "what", title, "by", inert.Text(by.By), "note", inert.Text(by.Note),
 		"peer", r.RemoteAddr}
 	if err != nil {
 		p.config.Logger.Warn("page: an operator's change failed, and may or may not be in force",
-			append(args, "err", inertText(err.Error()))...)
+			append(args, "err", inert.Text(err.Error()))...)
 		return
 	}
-	p.config.Logger.Info("page: an operator changed something", append(args, "done", inertText(done))...)
+	p.config.Logger.Info("page: an operator changed something", append(args, "done", inert.Text(done))...)
 	about := ""
 	if a.About != nil {
 		about = a.About(v)
 	}
 	p.config.Registry.RecordEvent(cluster.Event{Kind: cluster.EventOperator, Name: about, Slot: -1,
-		Text: fmt.Sprintf("%s: %s, %s", title, inertText(done), inertText(by.String()))})
+		Text: fmt.Sprintf("%s: %s, %s", title, inert.Text(done), inert.Text(by.String()))})
 }
 
 // doneText says what was just done. The URL has only the name of the action: it may be anybody's.

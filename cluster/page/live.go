@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/inert"
 )
 
 const (
@@ -93,7 +95,7 @@ func (t *topic) latest(ctx context.Context, interval time.Duration, render func(
 	}
 	html, err := render(context.WithoutCancel(ctx)) // it is for the others, too
 	if err != nil {
-		t.message = messageOf("failed", []byte(inertText(err.Error())))
+		t.message = messageOf("failed", []byte(inert.Text(err.Error())))
 	} else {
 		t.message = messageOf("page", html)
 	}

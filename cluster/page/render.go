@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/inert"
 )
 
 //go:embed templates/*.html
@@ -108,7 +109,7 @@ func (r *renderer) body(name string, f Frame) ([]byte, error) {
 	if err := r.bodies[name].Execute(&out, f); err != nil {
 		return nil, err
 	}
-	return inert(out.Bytes()), nil
+	return inert.Bytes(out.Bytes()), nil
 }
 
 // html answers with a page in its frame.
@@ -120,12 +121,12 @@ func (p *Page) html(w http.ResponseWriter, status int, name string, f Frame) {
 		err = p.render.layout.Execute(&out, f)
 	}
 	if err != nil {
-		http.Error(w, "this page cannot be shown: "+inertText(err.Error()), http.StatusInternalServerError)
+		http.Error(w, "this page cannot be shown: "+inert.Text(err.Error()), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(inert(out.Bytes())) // who has gone needs no answer
+	_, _ = w.Write(inert.Bytes(out.Bytes())) // who has gone needs no answer
 }
 
 // json answers with what a program reads.
@@ -137,7 +138,7 @@ func (p *Page) json(w http.ResponseWriter, status int, data any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(inertJSON(text), '\n'))
+	_, _ = w.Write(append(inert.JSON(text), '\n'))
 }
 
 // fail answers with what is wrong.

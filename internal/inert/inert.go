@@ -1,7 +1,10 @@
-package page
+// Package inert makes text of strangers (names, errors, notes) safe to look at: characters that are
+// not seen, that move the cursor of a terminal, or that turn the writing direction, become escapes.
+package inert
 
 import (
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -13,9 +16,9 @@ func hidden(r rune) bool {
 		r == '\u2029')
 }
 
-// inert shows such characters as escapes: "\u202e". It is for what people read: HTML and log. No
-// name is an attribute that is sent back; they are in URLs, which have no such characters.
-func inert(text []byte) []byte {
+// Bytes shows such characters as escapes: "\u202e". It is for what people read, HTML and log: the
+// text is another one then.
+func Bytes(text []byte) []byte {
 	return escape(text, func(out []byte, r rune, raw byte) []byte {
 		if r == utf8.RuneError {
 			return fmt.Appendf(out, `\x%02x`, raw)
@@ -24,16 +27,37 @@ func inert(text []byte) []byte {
 	})
 }
 
-func inertText(s string) string { return string(inert([]byte(s))) }
+// Text is Bytes of a string.
+func Text(s string) string { return string(Bytes([]byte(s))) }
 
-// inertJSON escapes them as JSON does, so that the text stays the same, and a terminal that shows
-// it is safe. encoding/json has escaped what is ASCII, and left no invalid UTF-8.
-func inertJSON(text []byte) []byte {
+var breaks = strings.NewReplacer("\n", `\n`, "\t", `\t`)
+
+// Line is Text in one line without tabs, for the cell of a table.
+func Line(s string) string { return breaks.Replace(Text(s)) }
+
+// Has reports whether Line changes the text.
+func Has(s string) bool { return Line(s) != s }
+
+// JSON escapes them as JSON does, so that the text stays the same, and a terminal that shows it is
+// safe. encoding/json has escaped what is ASCII, and left no invalid UTF-8.
+func JSON(text []byte) []byte { return quoted(text, appendEscape) }
+
+// YAML does the same for text of which such characters are in double quotes only.
+func YAML(text []byte) []byte {
+	return quoted(text, func(out []byte, r rune) []byte {
+		if r > 0xffff {
+			return fmt.Appendf(out, `\U%08x`, r)
+		}
+		return appendEscape(out, r)
+	})
+}
+
+func quoted(text []byte, replace func(out []byte, r rune) []byte) []byte {
 	return escape(text, func(out []byte, r rune, raw byte) []byte {
 		if r <= unicode.MaxASCII || r == utf8.RuneError {
 			return append(out, raw)
 		}
-		return appendEscape(out, r)
+		return replace(out, r)
 	})
 }
 
