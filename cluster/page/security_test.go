@@ -139,8 +139,8 @@ var hostileNames = []string{
 // Names, errors and notes are only text: in HTML, in JSON, and in the log. What is not seen, or
 // turns the direction, is shown; and a name leads to its own page, whatever it is.
 //
-// Fails when a template has an unescaped text, when inert.Bytes or inert.JSON lets something through,
-// and when a URL is made without escapes.
+// Fails when a template has an unescaped text, when inert.Bytes or inert.JSON lets something
+// through, and when a URL is made without escapes.
 func TestHostileNamesAreOnlyText(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, page.Config{Authorize: allow(operator)})
