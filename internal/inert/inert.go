@@ -39,7 +39,7 @@ func Line(s string) string { return breaks.Replace(Text(s)) }
 func Has(s string) bool { return Line(s) != s }
 
 // JSON escapes them as JSON does, so that the text stays the same, and a terminal that shows it is
-// safe. encoding/json has escaped what is ASCII, and left no invalid UTF-8.
+// safe. encoding/json has escaped most of what is ASCII, but not DEL, and left no invalid UTF-8.
 func JSON(text []byte) []byte { return quoted(text, appendEscape) }
 
 // YAML does the same for text of which such characters are in double quotes only.
@@ -54,7 +54,7 @@ func YAML(text []byte) []byte {
 
 func quoted(text []byte, replace func(out []byte, r rune) []byte) []byte {
 	return escape(text, func(out []byte, r rune, raw byte) []byte {
-		if r <= unicode.MaxASCII || r == utf8.RuneError {
+		if r == utf8.RuneError {
 			return append(out, raw)
 		}
 		return replace(out, r)
