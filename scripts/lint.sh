@@ -12,7 +12,7 @@ tool() {
 }
 
 # each runs a command in every module, or in those that are set before it.
-modules='. benchmarks contrib/river contrib/watermill examples/migrate health/grpchealth oteltickslot'
+modules='. benchmarks cmd/tickslot contrib/river contrib/watermill examples/migrate health/grpchealth oteltickslot'
 each() {
 	bad=0
 	for module in $modules; do
@@ -43,7 +43,7 @@ check_tidy() { each go mod tidy -diff; }
 # database out of reach does not.
 # What the benchmarks link reaches no user.
 check_govulncheck() (
-	modules='. contrib/river contrib/watermill health/grpchealth oteltickslot'
+	modules='. cmd/tickslot contrib/river contrib/watermill health/grpchealth oteltickslot'
 	each vulnerabilities
 )
 

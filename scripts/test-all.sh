@@ -25,6 +25,7 @@ beside() {
 	(cd health/grpchealth && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
 	(cd contrib/river && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
 	(cd contrib/watermill && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
+	(cd cmd/tickslot && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
 	(cd oteltickslot && sh ../scripts/test.sh -race -count=1 ./...) || code=1
 	return $code
 }

@@ -1,0 +1,224 @@
+// Package commands is the command line: what there is to say to it, and what it answers.
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/stores"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/inert"
+)
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitFault = 1 // it failed, or found something that needs attention
+	exitUsage = 2 // there is no such command or flag
+)
+
+// callTimeout bounds what a command asks of a store.
+const callTimeout = 10 * time.Second
+
+// errFound is returned by commands that have said themselves what is wrong.
+var errFound = errors.New("something needs attention")
+
+// IO is what a command reads and writes.
+type IO struct {
+	Out, Err io.Writer
+	Getenv   func(name string) string
+}
+
+// An app is one call of the program.
+type app struct {
+	IO
+	options     stores.Options
+	environment string
+	origin      dlock.Origin
+	format      string
+	watch       bool
+	interval    time.Duration
+
+	store    *stores.Store
+	registry *cluster.Registry
+	started  bool // a command runs: its flags were right
+}
+
+// Run runs the command that args are, and returns its exit code.
+func Run(ctx context.Context, args []string, std IO) int {
+	a := &app{IO: std}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(std.Out)
+	root.SetErr(std.Err)
+	err := root.ExecuteContext(ctx)
+	if a.store != nil {
+		_ = a.store.Close() // what was asked is answered
+	}
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errFound):
+		return exitFault
+	}
+	fmt.Fprintln(std.Err, "tickslot:", a.text(err))
+	if !a.started {
+		return exitUsage
+	}
+	return exitFault
+}
+
+// text is an error that can be shown: without passwords, and without what moves a cursor.
+func (a *app) text(err error) string { return inert.Text(a.store.Hide(err.Error())) }
+
+// note tells people something beside the answer.
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintln(a.Err, "tickslot:", inert.Text(a.store.Hide(fmt.Sprintf(format, args...))))
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tickslot",
+		Short: "See and steer a fleet of timers",
+		Long: `tickslot shows what a fleet of timers does, and steers it, through the store
+that its hosts share. It needs no host to be reachable.
+
+The store is named by one URL, in TICKSLOT_STORE or --store. Prefer TICKSLOT_STORE
+for one with a password: others on the machine can read the flags of a process.
+
+  redis://user:password@host:6379/0       rediss:// with TLS
+  postgres://user:password@host:5432/database
+  mysql://user:password@host:3306/database
+  sqlite:FILE
+
+Prefix, schema and names of tables have to be those that the hosts use.
+
+The exit code is 0 if all is well, 1 if the command failed or found something that
+needs attention, 2 if there is no such command or flag.`,
+		Example: `  export TICKSLOT_STORE=redis://localhost:6379/0
+  tickslot timers ls
+  tickslot explain report
+  tickslot pause report --for 2h --note "the warehouse moves"
+  tickslot doctor`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&a.options.URL, "store", "", "`URL` of the store; default $TICKSLOT_STORE")
+	f.StringVar(&a.options.Prefix, "prefix", "", "prefix of the locks")
+	f.String("registry-prefix", "", "prefix of the registry on Redis; default that of the locks")
+	f.StringVar(&a.environment, "environment", "", "environment of the hosts: with another one alive, nothing is "+
+		"changed")
+	f.StringVar(&a.options.Schema, "schema", "", "schema of the tables")
+	f.StringVar(&a.options.LocksTable, "locks-table", "", "table of the locks")
+	f.StringVar(&a.options.RegistryTable, "registry-table", "", "table of the registry")
+	f.StringVar(&a.options.DurableTable, "durable-table", "", "tables of durable runs")
+	f.StringVar(&a.options.OutboxTable, "outbox-table", "", "tables of the outbox")
+
+	root.AddGroup(&cobra.Group{ID: groupSee, Title: "See:"}, &cobra.Group{ID: groupSteer, Title: "Steer:"},
+		&cobra.Group{ID: groupCare, Title: "Care:"})
+	a.addLists(root)
+	root.AddCommand(a.explain(), a.pause(), a.resume(), a.limit(), a.trigger(), a.cancel(), a.requeue(),
+		a.migrate(), a.doctor(), healthcheck(), man())
+	root.SetCompletionCommandGroupID(groupCare)
+	root.SetHelpCommandGroupID(groupCare)
+	a.noteStart(root)
+	return root
+}
+
+// noteStart has each command note that it was started: before, only its flags can be wrong.
+func (a *app) noteStart(c *cobra.Command) {
+	if run := c.RunE; run != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			a.started = true
+			return run(c, args)
+		}
+	}
+	for _, inner := range c.Commands() {
+		a.noteStart(inner)
+	}
+}
+
+// Groups of commands in the help.
+const (
+	groupSee   = "see"
+	groupSteer = "steer"
+	groupCare  = "care"
+)
+
+// open opens the store.
+func (a *app) open(c *cobra.Command) error {
+	if a.options.URL == "" {
+		a.options.URL = a.Getenv("TICKSLOT_STORE")
+	}
+	if f := c.Flags().Lookup("registry-prefix"); f.Changed {
+		prefix := f.Value.String()
+		a.options.RegistryPrefix = &prefix
+	}
+	var err error
+	a.store, err = stores.Open(a.options)
+	return err
+}
+
+// withStore is a command that calls the store, for at most callTimeout.
+func (a *app) withStore(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		if err := a.open(c); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), callTimeout)
+		defer cancel()
+		return run(ctx, args)
+	}
+}
+
+// snapshot returns what is known of the fleet.
+func (a *app) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
+	if a.registry == nil {
+		registry, err := cluster.New(cluster.Options{Store: a.store.Registry, Locks: a.store.Locks,
+			Environment: a.environment, SnapshotAge: time.Nanosecond, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return nil, err
+		}
+		a.registry = registry
+	}
+	s, err := a.registry.Snapshot(ctx)
+	if err == nil {
+		return s, nil
+	}
+	for _, part := range a.store.Parts {
+		if part.Name == "registry" && part.Verify(ctx) != nil {
+			return nil, fmt.Errorf("%w (\"tickslot migrate validate\" says whether its tables are there)", err)
+		}
+	}
+	return nil, err
+}
+
+// defaultBy is who runs the command: user@host.
+func defaultBy() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+func (a *app) formatFlags(c *cobra.Command) {
+	c.Flags().StringVarP(&a.format, "output", "o", string(show.FormatTable), "table, wide, json or yaml")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(show.Formats, cobra.ShellCompDirectiveNoFileComp))
+}

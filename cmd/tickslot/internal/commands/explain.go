@@ -1,0 +1,178 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/inert"
+	"github.com/tickslot/tickslot/timer"
+)
+
+const explainedRuns = 5
+
+// An explanation is what the store knows of a timer.
+type explanation struct {
+	*timerRow
+	Because  []string               `json:"because"` // why it does not run, or what delays it; empty: nothing is known
+	LastTick time.Time              `json:"last_tick,omitzero"`
+	Claimed  string                 `json:"claimed_by,omitempty"`
+	Waiting  []timer.PendingTrigger `json:"triggers"`
+	Runs     []cluster.HistoryRun   `json:"runs"` // newest first
+}
+
+func (a *app) explain() *cobra.Command {
+	c := &cobra.Command{
+		Use: "explain TIMER", Short: "Say why a timer runs, or does not", Args: cobra.ExactArgs(1), GroupID: groupSee,
+		Long: "What the store knows of a timer: pause and limit, who holds its slots, triggers that wait, its " +
+			"latest\n" +
+			"tick and runs, and what follows from that. When it is due next, and what a host decided about a tick,\n" +
+			"only its hosts know: see timer.Scheduler.Explain, their log and their page.",
+		Example: "  tickslot explain report\n  tickslot explain report -o json",
+	}
+	c.RunE = a.withStore(func(ctx context.Context, args []string) error {
+		format, err := show.ParseFormat(a.format)
+		if err != nil {
+			return err
+		}
+		x, err := a.explained(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		if format == show.FormatJSON || format == show.FormatYAML {
+			return (&show.Table{Data: x}).Print(a.Out, format)
+		}
+		return x.print(a.Out)
+	})
+	a.formatFlags(c)
+	return c
+}
+
+func (a *app) explained(ctx context.Context, name string) (*explanation, error) {
+	list, err := a.known(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	x := &explanation{Because: []string{}, Waiting: []timer.PendingTrigger{}}
+	for _, r := range list {
+		if r.Name == name {
+			x.timerRow = r
+		}
+	}
+	control := timer.NewControl(a.store.Locks)
+	if x.timerRow == nil {
+		known, err := control.Known(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		x.timerRow = &timerRow{Name: name, Held: []cluster.Lease{}}
+		a.inspect(ctx, []*timerRow{x.timerRow})
+		if !known && x.Pause == nil && x.Set == nil {
+			return nil, fmt.Errorf("no timer %q is known: check how it is spelt, and --prefix", name)
+		}
+		x.setState()
+	}
+	state, err := control.Inspect(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	x.LastTick, x.Claimed = state.LastTick, holderText(state.ClaimedBy)
+	waiting, err := control.Triggers(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	x.Waiting = append(x.Waiting, waiting...)
+	x.Runs, err = a.registry.Runs(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	x.reason(time.Now())
+	return x, nil
+}
+
+// reason says what follows from what is known.
+func (x *explanation) reason(now time.Time) {
+	because := func(format string, args ...any) { x.Because = append(x.Because, fmt.Sprintf(format, args...)) }
+	if p := x.Pause; p != nil {
+		because("it is paused for another %s, %s: \"tickslot resume\" ends that", show.Span(p.left), p.Origin)
+	}
+	limit := x.Limit
+	if l := x.Set; l != nil {
+		limit = &l.Limit
+		because("its limit was set to %d %s: \"tickslot limit %s reset\" ends that", l.Limit, l.Origin, x.Name)
+	}
+	if x.Hosts == 0 {
+		because("no host that is alive has it registered, as far as the registry knows")
+	}
+	for limit, hosts := range x.Differ {
+		because("hosts differ in its limit: %d of them have %s", hosts, limitText(limit))
+	}
+	if limit != nil && *limit > 0 && len(x.Held) >= *limit {
+		because("all %d slots are held: a tick that comes due is skipped, or waits, as its OnFull says", *limit)
+	}
+	for _, l := range x.Held {
+		if l.HostState == cluster.HostGone || l.HostState == cluster.HostSuspect {
+			because("slot %d is held by %s, which is %s: it is free in %s at the latest, unless that host renews "+
+				"it", l.Slot,
+				l.Holder, l.HostState, show.Span(l.ExpiresAt.Sub(now)))
+		}
+	}
+	if x.Failed > 0 && x.Last != nil {
+		because("its last %d runs did not succeed; the latest: %s: %s", x.Failed, x.Last.Outcome, x.Last.Err)
+	}
+	if len(x.Waiting) > 0 {
+		because("%d triggers wait for a host with room", len(x.Waiting))
+	}
+}
+
+func limitText(n int) string {
+	if n < 0 {
+		return "none"
+	}
+	return fmt.Sprint(n)
+}
+
+func (x *explanation) print(w io.Writer) error {
+	line := func(format string, args ...any) { fmt.Fprintln(w, inert.Line(fmt.Sprintf(format, args...))) }
+	now := time.Now()
+	line("%s: %s", x.Name, x.State)
+	if len(x.Because) == 0 {
+		line("Nothing that the store knows keeps it from running.")
+	}
+	for _, text := range x.Because {
+		line("- %s", text)
+	}
+	line("")
+	line("hosts that have it: %d, limit: %s", x.Hosts, orNone(x.limitText()))
+	if !x.LastTick.IsZero() {
+		line("latest tick claimed: %s (%s ago) by %s", instant(x.LastTick), show.Ago(x.LastTick, now), x.Claimed)
+	}
+	for _, l := range x.Held {
+		line("slot %d: %s (%s) for %s, ends in %s unless renewed, fence %d", l.Slot, l.Holder, stateText(l.HostState),
+			show.Ago(l.AcquiredAt, now), show.Span(l.ExpiresAt.Sub(now)), l.Fence)
+	}
+	for _, t := range x.Waiting {
+		taken := ""
+		if t.TakenBy != (dlock.Holder{}) {
+			taken = ", taken by " + t.TakenBy.String()
+		}
+		line("trigger %s: waits for %s, expires in %s%s", t.By, show.Span(t.Age), show.Span(t.ExpiresIn), taken)
+	}
+	for _, r := range x.Runs[:min(len(x.Runs), explainedRuns)] {
+		line("run %s ago by %s: %s in %s %s", show.Ago(r.EndedAt, now), r.Holder, r.Outcome, show.Span(r.Took), r.Err)
+	}
+	return nil
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "not known"
+	}
+	return text
+}

@@ -1,0 +1,224 @@
+package commands_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/redisregistry"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/commands"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+func TestMain(m *testing.M) {
+	servertest.Main(m, func() error { return goleak.Find() }) // a command leaves nothing behind
+}
+
+// An answer is what a command has said.
+type answer struct {
+	code     int
+	out, err string
+}
+
+func (a answer) String() string { return a.out + a.err }
+
+// tickslot runs a command on the store that url names.
+func tickslot(t *testing.T, url string, args ...string) answer {
+	t.Helper()
+	return during(t.Context(), url, args...)
+}
+
+func during(ctx context.Context, url string, args ...string) answer {
+	var out, errs bytes.Buffer
+	code := commands.Run(ctx, args, commands.IO{Out: &out, Err: &errs, Getenv: func(name string) string {
+		if name == "TICKSLOT_STORE" {
+			return url
+		}
+		return ""
+	}})
+	return answer{code, out.String(), errs.String()}
+}
+
+// has runs a command that is well, and checks that its answer has all texts.
+func has(t *testing.T, url, command string, texts ...string) {
+	t.Helper()
+	a := tickslot(t, url, strings.Fields(command)...)
+	if a.code != 0 {
+		t.Errorf("%s: exit code %d: %s", command, a.code, a)
+	}
+	for _, text := range texts {
+		if !strings.Contains(a.out, text) {
+			t.Errorf("%s lacks %q:\n%s", command, text, a)
+		}
+	}
+}
+
+// sqlite is a database in which all tables are.
+func sqlite(t *testing.T) (url, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "tickslot.db")
+	url = "sqlite:" + file
+	has(t, url, "migrate up", "locks:", "registry:", "durable:", "outbox:")
+	return url, file
+}
+
+var holder = dlock.Holder{Host: "web-1", PID: 7, ID: "abc"}
+
+// hostRow is a heartbeat of a host with the timer report.
+func hostRow(h dlock.Holder, version, environment string, limit int,
+	runners ...cluster.RunnerDetail) *cluster.HostStamp {
+	detail, err := json.Marshal(cluster.HostDetail{Runners: runners,
+		Timers: []cluster.TimerDetail{{Name: "report", MaxConcurrency: limit}}})
+	if err != nil {
+		panic(err) // it is made here
+	}
+	return &cluster.HostStamp{Holder: h, Environment: environment, AppVersion: version, Version: "v1.0.0",
+		UpFor: time.Hour, TTL: 30 * time.Second, Detail: detail}
+}
+
+func write(t *testing.T, store cluster.Store, b cluster.Batch) {
+	t.Helper()
+	if _, err := store.Write(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// redisFleet is a Redis with a host that holds a slot and leads.
+func redisFleet(t *testing.T, args ...string) (url string, registry *redisregistry.Store) {
+	t.Helper()
+	server := redistest.New(t, redistest.Options{Args: args})
+	client := server.Client()
+	registry = redisregistry.New(client, redisregistry.Options{Prefix: "shop:"})
+	locks := redislock.New(client, redislock.Options{Prefix: "shop:", NoQuarantine: true})
+	t.Cleanup(func() { _, _, _ = registry.Close(), locks.Close(), client.Close() })
+	for _, name := range []string{"timer:report", "leader:billing"} {
+		req := dlock.Request{Name: name, Slots: 1, TTL: 20 * time.Second, Token: strings.ReplaceAll(name, ":", "-"),
+			Holder: holder}
+		if _, err := locks.TryAcquire(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1),
+		Runs: []cluster.Run{{ID: "r1", Timer: "report", Holder: holder, Slot: 0, Took: 1500 * time.Millisecond,
+			Outcome: "error", Err: "no \x1b[2Jpaper\u202e", Attempts: 3}}})
+	return server.URL(), registry
+}
+
+// A fleet on Redis is listed: hosts, slots, leases, leaders, runs and timers, with a prefix.
+//
+// Fails when a list reads the wrong leases, or shows a text of a stranger as it is.
+func TestFleetIsListed(t *testing.T) {
+	t.Parallel()
+	url, _ := redisFleet(t)
+	who := "web-1/7/abc"
+	has(t, url, "--prefix shop: hosts ls", who, "alive", "production", "1.2")
+	has(t, url, "--prefix shop: slots ls", "report", who, "alive")
+	has(t, url, "--prefix shop: leases ls", "timer:report", "leader:billing", "held")
+	has(t, url, "--prefix shop: leaders ls bill", "billing", who)
+	has(t, url, "--prefix shop: runs ls -o wide", "report", "error", "1.5s", `no \u001b[2Jpaper\u202e`)
+	has(t, url, "--prefix shop: timers ls -o json", `"state": "running"`, `"max_concurrency": 1`)
+	has(t, url, "--prefix shop: explain report", "all 1 slots are held", "slot 0: "+who, "last 1 runs did not succeed")
+	has(t, url, "--prefix shop: explain report -o yaml", "because:", "last_run:")
+	has(t, url, "--prefix shop: timers ls nothing", "no timer is known")
+	has(t, url, "--prefix other: hosts ls", "no host is registered")
+	ctx, stop := context.WithTimeout(t.Context(), 350*time.Millisecond)
+	defer stop()
+	a := during(ctx, url, "--prefix", "shop:", "slots", "ls", "-w", "--interval", "100ms")
+	if n := strings.Count(a.out, "TIMER"); n < 2 || a.code != 0 || strings.Contains(a.out, "\x1b") {
+		t.Errorf("watched: %d lists, exit code %d: %q", n, a.code, a)
+	}
+}
+
+// The doctor finds what endangers a fleet, says how to mend it, and its exit code says that it did.
+//
+// Fails when a fault is not found, or has no cure.
+func TestDoctorFindsFaults(t *testing.T) {
+	t.Parallel()
+	url, registry := redisFleet(t, "--save", "", "--appendonly", "no", "--maxmemory", "100mb", "--maxmemory-policy",
+		"allkeys-lru")
+	other := dlock.Holder{Host: "web-2", PID: 8, ID: "def"}
+	row := hostRow(other, "1.3", "staging", 2, cluster.RunnerDetail{Kind: "leader", Name: "billing", State: "candidate",
+		Err: "no route"})
+	row.Version, row.ClockOffset = "v1.1.0", 5*time.Second
+	write(t, registry, cluster.Batch{Host: row})
+	a := tickslot(t, url, "--prefix", "shop:", "doctor", "-o", "json", "--calls", "3")
+	if a.code != 1 {
+		t.Errorf("exit code %d: %s", a.code, a)
+	}
+	var findings []struct {
+		About, Text, Mend string
+		OK                bool
+	}
+	if err := json.Unmarshal([]byte(a.out), &findings); err != nil {
+		t.Fatal(err, a)
+	}
+	all := ""
+	for _, f := range findings {
+		if f.OK != (f.Mend == "") {
+			t.Errorf("%+v", f)
+		}
+		if !f.OK {
+			all += f.About + ": " + f.Text + "\n"
+		}
+	}
+	for _, want := range []string{"allkeys-lru", "snapshots", "version of tickslot: hosts differ: 1 × v1.0.0, 1 × " +
+		"v1.1.0",
+		"version of the program", "environment: hosts differ: 1 × production, 1 × staging",
+		"timer report: 1 × 1, 1 × 2", "5s off", "leader billing: no route"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("not found: %s\n%s", want, all)
+		}
+	}
+	a = tickslot(t, "redis://user:hunter2@127.0.0.1:1/0", "doctor")
+	if a.code != 1 || !strings.Contains(a.out, "MEND connection: the store does not answer") {
+		t.Errorf("a server that is down: %d %s", a.code, a)
+	}
+}
+
+// A healthy fleet has no findings.
+//
+// Fails when the doctor finds what is not there.
+func TestDoctorIsQuietAboutTheHealthy(t *testing.T) {
+	t.Parallel()
+	url, _ := sqlite(t)
+	has(t, url, "doctor --calls 3", "ok   round trips: p50", "ok   tables of registry", "ok   settings for leases")
+}
+
+// Nothing that is printed has the password, whatever is wrong with the URL, or where it stands.
+//
+// Fails when an error quotes a URL, or a driver's error is printed as it is.
+func TestSecretsAreNotTold(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"redis://:hunter2@localhost:none/0", "postgres://user:hunter2@localhost:none/db",
+		"mysql://user:hunter2@localhost:none/db", "mysql://user:hunter2@localhost", "hunter2",
+		"redis://user:hunter2@127.0.0.1:1/0", "postgres://user:hunter2@127.0.0.1:1/db",
+		"mysql://user:hunter2@127.0.0.1:1/db"} {
+		for _, args := range []string{"timers ls", "doctor", "pause report", "--help", "migrate validate", "bogus"} {
+			a := tickslot(t, url, strings.Fields(args)...)
+			b := tickslot(t, "", append([]string{"--store", url}, strings.Fields(args)...)...)
+			if strings.Contains(a.String()+b.String(), "hunter2") {
+				t.Errorf("%s: %s tells the password: %s%s", url, args, a, b)
+			}
+			if args != "--help" && (a.code == 0 || a.err+a.out == "") {
+				t.Errorf("%s: %s: exit code %d, %s", url, args, a.code, a)
+			}
+		}
+	}
+	const url = "redis://user:hunter2@host"
+	for _, args := range [][]string{{url}, {"-s" + url}, {"pause", "--for", url, "x"}, {"timers", "ls", "-o", url},
+		{"healthcheck", "--url", "http://user:hunter2@127.0.0.1:1/"}} {
+		if a := tickslot(t, "", args...); a.code == 0 || strings.Contains(a.String(), "hunter2") {
+			t.Errorf("%s: exit code %d: %s", args, a.code, a)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
+)
+
+// A lister lists something. Only those whose name contains the filter.
+type lister func(ctx context.Context, filter string) (*show.Table, error)
+
+// clear empties the screen of a terminal.
+const clear = "\x1b[H\x1b[2J"
+
+// addLists adds the commands that list: "tickslot timers ls" and so on.
+func (a *app) addLists(root *cobra.Command) {
+	list := func(noun, short, long string, do lister, flags ...func(*cobra.Command)) {
+		parent := &cobra.Command{Use: noun, Short: short, Long: long, GroupID: groupSee, Args: cobra.NoArgs,
+			RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+		ls := &cobra.Command{
+			Use: "ls [TEXT]", Short: "List " + noun, Args: cobra.MaximumNArgs(1),
+			Long: long + "\n\nWith TEXT only those whose name contains it.",
+			Example: fmt.Sprintf("  tickslot %[1]s ls\n  tickslot %[1]s ls report -o wide\n  tickslot %[1]s ls -o "+
+				"json\n"+
+				"  tickslot %[1]s ls -w --interval 5s", noun),
+			RunE: func(c *cobra.Command, args []string) error { return a.list(c, args, do) },
+		}
+		a.formatFlags(ls)
+		ls.Flags().BoolVarP(&a.watch, "watch", "w", false, "list again and again, until Ctrl-C")
+		ls.Flags().DurationVar(&a.interval, "interval", 2*time.Second, "between two lists of --watch")
+		for _, add := range flags {
+			add(ls)
+		}
+		parent.AddCommand(ls)
+		root.AddCommand(parent)
+	}
+	list("timers", "Timers, their limits and last runs", "Timers that a host has registered, that hold a slot, or "+
+		"that ran.\nLIMIT is what most hosts have in their code, or what an operator has set instead.", a.timers)
+	list("hosts", "Processes of the fleet", "Processes that write to the registry: alive, suspect (silent for one "+
+		"TTL) or gone.", a.hosts)
+	list("slots", "Slots of timers that are held", "Slots of timers that are held: by whom, since when, for how "+
+		"much longer unless renewed.", a.slots)
+	list("leases", "Locks of all kinds", "Locks and slots of all kinds that are held, or ended a moment ago.", a.leases)
+	list("leaders", "Who leads what", "Roles, and which process has them.", a.leaders)
+	list("events", "What happened to leases and hosts", "What happened to leases and hosts, and what operators "+
+		"changed; the newest first.", a.events)
+	runs := &runLists{app: a}
+	list("runs", "The last runs of timers", "Runs of timers that have ended, the newest first: 200 of all timers, or "+
+		"with\n--timer the last 50 of one.", runs.runs, runs.timerFlag)
+	list("durable", "Durable runs", "Durable runs, the newest first.", runs.durable, runs.stateFlag, runs.limitFlag)
+	list("dead", "Dead letters", "Durable runs and messages of the outbox that have exhausted their attempts.",
+		runs.dead, runs.limitFlag)
+	list("outbox", "Messages of the outbox", "Messages of the outbox, the newest first.", runs.outbox, runs.stateFlag,
+		runs.limitFlag)
+}
+
+// list prints what do lists, with --watch again and again.
+func (a *app) list(c *cobra.Command, args []string, do lister) error {
+	format, err := show.ParseFormat(a.format)
+	if err != nil {
+		return err
+	}
+	if a.interval < 100*time.Millisecond {
+		return fmt.Errorf("--interval %v: use 100ms or more", a.interval)
+	}
+	if err := a.open(c); err != nil {
+		return err
+	}
+	filter := ""
+	if len(args) > 0 {
+		filter = args[0]
+	}
+	for {
+		err := a.listOnce(c.Context(), filter, format, do)
+		switch {
+		case !a.watch:
+			return err
+		case err != nil && c.Context().Err() == nil:
+			a.note("%v", err) // the store may be back next time
+		}
+		select {
+		case <-c.Context().Done():
+			return nil // that is how it is stopped
+		case <-time.After(a.interval):
+		}
+	}
+}
+
+func (a *app) listOnce(ctx context.Context, filter string, format show.Format, do lister) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	table, err := do(ctx, filter)
+	if err != nil {
+		return err
+	}
+	if a.watch && isTerminal(a.Out) {
+		fmt.Fprint(a.Out, clear)
+	}
+	return table.Print(a.Out, format)
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,310 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+var (
+	errNoDurable = errors.New("this store has no durable runs: they are on Postgres and SQLite")
+	errNoOutbox  = errors.New("this store has no outbox: it is on Postgres, MySQL and SQLite")
+)
+
+// runLists list what has run or failed to.
+type runLists struct {
+	*app
+	timer, state string
+	limit        int
+}
+
+func (l *runLists) timerFlag(c *cobra.Command) {
+	c.Flags().StringVar(&l.timer, "timer", "", "the last 50 runs of this timer")
+}
+
+func (l *runLists) stateFlag(c *cobra.Command) {
+	c.Flags().StringVar(&l.state, "state", "", "only those in this state")
+}
+
+func (l *runLists) limitFlag(c *cobra.Command) {
+	c.Flags().IntVar(&l.limit, "limit", 100, "at most so many, 1 to 1000")
+}
+
+func (l *runLists) checkLimit() error {
+	if l.limit < 1 || l.limit > outbox.MaxPage {
+		return fmt.Errorf("--limit %d: use 1 to %d", l.limit, outbox.MaxPage)
+	}
+	return nil
+}
+
+func (l *runLists) runs(ctx context.Context, filter string) (*show.Table, error) {
+	s, err := l.snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := s.Runs
+	if l.timer != "" {
+		if all, err = l.registry.Runs(ctx, l.timer); err != nil {
+			return nil, err
+		}
+	}
+	t := &show.Table{None: "no run is known: hosts record them with clustertimer.Hooks",
+		Columns: []string{"ENDED", "TIMER", "OUTCOME", "TOOK", "ATTEMPTS", "HOLDER", "ERROR", "+SLOT", "+TICK", "+BY"}}
+	list := []cluster.HistoryRun{}
+	for _, r := range all {
+		if !strings.Contains(r.Timer, filter) {
+			continue
+		}
+		list = append(list, r)
+		t.Add(instant(r.EndedAt), r.Timer, r.Outcome, show.Span(r.Took), fmt.Sprint(r.Attempts), holderText(r.Holder),
+			r.Err, fmt.Sprint(r.Slot), instant(r.Tick), r.By)
+	}
+	t.Data = list
+	return t, nil
+}
+
+func (l *runLists) durable(ctx context.Context, filter string) (*show.Table, error) {
+	list, err := l.durableRuns(ctx, l.state, filter)
+	if err != nil {
+		return nil, err
+	}
+	t := &show.Table{None: "there is no such durable run", Data: list,
+		Columns: []string{"ID", "HANDLER", "STATE", "ATTEMPT", "RUN AT", "WORKER", "LAST ERROR", "+SCHEDULE",
+			"+DUE", "+KEY",
+			"+ENQUEUED", "+FINISHED", "+BY"}}
+	for _, r := range list {
+		t.Add(fmt.Sprint(r.ID), r.Handler, string(r.State), attemptText(r), instant(r.RunAt), r.Worker, r.LastError,
+			r.Schedule, instant(r.DueAt), r.Key, instant(r.EnqueuedAt), instant(r.FinishedAt), r.TriggeredBy.By)
+	}
+	return t, nil
+}
+
+func attemptText(r durable.RunRecord) string {
+	if r.MaxAttempts == 0 {
+		return fmt.Sprint(r.Attempt)
+	}
+	return fmt.Sprintf("%d of %d", r.Attempt, r.MaxAttempts)
+}
+
+func (l *runLists) durableRuns(ctx context.Context, state, filter string) ([]durable.RunRecord, error) {
+	if l.store.Durable == nil {
+		return nil, errNoDurable
+	}
+	if err := l.checkLimit(); err != nil {
+		return nil, err
+	}
+	which := durable.RunFilter{}
+	if state != "" {
+		which.States = []durable.State{durable.State(state)}
+	}
+	list, err := l.store.Durable.Runs(ctx, which, l.limit)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list, func(r durable.RunRecord) bool { return !strings.Contains(r.Handler, filter) }), nil
+}
+
+// A messageRow is a message as programs see it.
+type messageRow struct {
+	ID            outbox.ID    `json:"id"`
+	Seq           int64        `json:"seq"`
+	Topic         string       `json:"topic"`
+	Key           string       `json:"key,omitempty"`
+	State         outbox.State `json:"state"`
+	Attempts      int          `json:"attempts"`
+	CreatedAt     time.Time    `json:"created_at"`
+	NextAttemptAt time.Time    `json:"next_attempt_at,omitzero"`
+	FinishedAt    time.Time    `json:"finished_at,omitzero"`
+	LastError     string       `json:"last_error,omitempty"`
+}
+
+func (l *runLists) outbox(ctx context.Context, filter string) (*show.Table, error) {
+	list, err := l.messages(ctx, outbox.State(l.state), filter)
+	if err != nil {
+		return nil, err
+	}
+	t := &show.Table{None: "there is no such message", Data: list,
+		Columns: []string{"ID", "TOPIC", "KEY", "STATE", "ATTEMPTS", "CREATED", "NEXT ATTEMPT", "LAST ERROR",
+			"+FINISHED",
+			"+SEQ"}}
+	for _, m := range list {
+		t.Add(m.ID.String(), m.Topic, m.Key, string(m.State), fmt.Sprint(m.Attempts), instant(m.CreatedAt),
+			instant(m.NextAttemptAt), m.LastError, instant(m.FinishedAt), fmt.Sprint(m.Seq))
+	}
+	return t, nil
+}
+
+func (l *runLists) messages(ctx context.Context, state outbox.State, filter string) ([]messageRow, error) {
+	if l.store.Outbox == nil {
+		return nil, errNoOutbox
+	}
+	if err := l.checkLimit(); err != nil {
+		return nil, err
+	}
+	switch state {
+	case "", outbox.StatePending, outbox.StateDispatched, outbox.StateDead:
+	default:
+		return nil, fmt.Errorf("--state %q: use %s, %s or %s", state, outbox.StatePending, outbox.StateDispatched,
+			outbox.StateDead)
+	}
+	records, err := l.store.Outbox.Messages(ctx, outbox.Filter{State: state}, l.limit)
+	if err != nil {
+		return nil, err
+	}
+	list := []messageRow{}
+	for _, m := range records {
+		if strings.Contains(m.Topic, filter) {
+			list = append(list, messageRow{m.ID, m.Seq, m.Topic, m.Key, m.State, m.Attempts, m.CreatedAt.UTC(),
+				m.NextAttemptAt, m.FinishedAt, m.LastError})
+		}
+	}
+	return list, nil
+}
+
+// A deadRow is a dead letter of either sort.
+type deadRow struct {
+	Kind     string    `json:"kind"` // durable, outbox
+	ID       string    `json:"id"`
+	Name     string    `json:"name"` // of the handler, or the topic
+	Attempts int       `json:"attempts"`
+	At       time.Time `json:"at"`
+	Error    string    `json:"last_error"`
+}
+
+// dead lists both sorts. A part whose tables are not there has none.
+func (l *runLists) dead(ctx context.Context, filter string) (*show.Table, error) {
+	if l.store.Outbox == nil {
+		return nil, errNoOutbox
+	}
+	list, parts := []deadRow{}, 0
+	for _, part := range l.store.Parts {
+		var err error
+		switch part.Name {
+		case "durable":
+			var runs []durable.RunRecord
+			runs, err = l.durableRuns(ctx, string(durable.StateDead), filter)
+			for _, r := range runs {
+				list = append(list, deadRow{part.Name, fmt.Sprint(r.ID), r.Handler, r.Attempt, r.FinishedAt,
+					r.LastError})
+			}
+		case "outbox":
+			var messages []messageRow
+			messages, err = l.messages(ctx, outbox.StateDead, filter)
+			for _, m := range messages {
+				list = append(list, deadRow{part.Name, m.ID.String(), m.Topic, m.Attempts, m.FinishedAt.UTC(),
+					m.LastError})
+			}
+		default:
+			continue
+		}
+		switch {
+		case err == nil:
+			parts++
+		case errors.Is(part.Verify(ctx), dlock.ErrSetup):
+			l.note("%s has no tables here, or others than this version needs: \"tickslot migrate validate\" says more",
+				part.Name)
+		default:
+			return nil, err
+		}
+	}
+	if parts == 0 {
+		return nil, errors.New("neither durable runs nor an outbox can be read here")
+	}
+	slices.SortFunc(list, func(x, y deadRow) int { return y.At.Compare(x.At) })
+	t := &show.Table{None: "there is no dead letter", Data: list,
+		Columns: []string{"KIND", "ID", "HANDLER OR TOPIC", "ATTEMPTS", "SINCE", "LAST ERROR"}}
+	for _, d := range list {
+		t.Add(d.Kind, d.ID, d.Name, fmt.Sprint(d.Attempts), instant(d.At), d.Error)
+	}
+	return t, nil
+}
+
+func (a *app) durableControl() (*durable.Control, error) {
+	if a.store.Durable == nil {
+		return nil, errNoDurable
+	}
+	return durable.NewControl(a.store.Durable), nil
+}
+
+func (a *app) requeue() *cobra.Command {
+	parent := &cobra.Command{Use: "requeue", Short: "Try dead letters again", GroupID: groupSteer, Args: cobra.NoArgs,
+		Long: "Durable runs and messages that have exhausted their attempts are due again at once.",
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	handler, topic, force := "", "", false
+	runs := a.originFlags(&cobra.Command{
+		Use: "durable [ID...]", Short: "Queue dead durable runs again", GroupID: groupSteer,
+		Long: "They are due at once, with as many attempts as their handler allows. Named by ID, canceled runs are\n" +
+			"queued again, too.",
+		Example: "  tickslot requeue durable 4711 4712\n  tickslot requeue durable --handler invoice",
+		RunE: a.steer(nil, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+			control, err := a.durableControl()
+			if err != nil {
+				return "", err
+			}
+			which := durable.RunFilter{Handler: handler}
+			for _, text := range args {
+				id, err := strconv.ParseInt(text, 10, 64)
+				if err != nil {
+					return "", fmt.Errorf("%q is not the ID of a run", text)
+				}
+				which.IDs = append(which.IDs, id)
+				which.States = []durable.State{durable.StateDead, durable.StateCanceled}
+			}
+			if len(which.IDs) == 0 && handler == "" { // that would mean those of all handlers
+				return "", errors.New("say which: IDs, or --handler")
+			}
+			n, err := control.Requeue(ctx, which, by)
+			return requeued(n, "durable runs", err)
+		}),
+	})
+	runs.Flags().StringVar(&handler, "handler", "", "all dead letters of this handler")
+	messages := a.originFlags(&cobra.Command{
+		Use: "outbox [ID...]", Short: "Deliver dead messages again", GroupID: groupSteer,
+		Long: "They are delivered again. What is older than receivers are expected to remember is left out, unless\n" +
+			"--force says that an effect may happen twice.",
+		Example: "  tickslot requeue outbox 0190f5d4-7e1c-7c3a-9b1e-0f6f3f8e2a11\n  tickslot requeue outbox --topic " +
+			"orders",
+		RunE: a.steer(nil, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+			if a.store.Outbox == nil {
+				return "", errNoOutbox
+			}
+			which := outbox.Filter{Topic: topic, State: outbox.StateDead}
+			for _, text := range args {
+				id, err := outbox.ParseID(text)
+				if err != nil {
+					return "", err
+				}
+				which.IDs = append(which.IDs, id)
+			}
+			if len(which.IDs) == 0 && topic == "" {
+				return "", errors.New("say which: IDs, or --topic")
+			}
+			n, err := a.store.Outbox.Requeue(ctx, which, outbox.RequeueOptions{Force: force, Note: by.String()})
+			return requeued(n, "messages", err)
+		}),
+	})
+	messages.Flags().StringVar(&topic, "topic", "", "all dead messages of this topic")
+	messages.Flags().BoolVar(&force, "force", false, "also those that receivers may have forgotten")
+	parent.AddGroup(&cobra.Group{ID: groupSteer, Title: "Steer:"})
+	parent.AddCommand(runs, messages)
+	return parent
+}
+
+func requeued(n int, what string, err error) (string, error) {
+	if err == nil && n == 0 {
+		err = fmt.Errorf("there are no such %s", what)
+	}
+	return fmt.Sprintf("%d %s: due again", n, what), err
+}

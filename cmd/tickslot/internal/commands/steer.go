@@ -1,0 +1,191 @@
+package commands
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/inert"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// originFlags say who makes a change.
+func (a *app) originFlags(c *cobra.Command) *cobra.Command {
+	c.Flags().StringVar(&a.origin.By, "by", "", "who makes the change; default the user of this machine, user@host")
+	c.Flags().StringVar(&a.origin.Note, "note", "", "why, for those who find it later")
+	c.GroupID = groupSteer
+	return c
+}
+
+// A change changes something, and says what it has done.
+type change func(ctx context.Context, args []string, by dlock.Origin) (done string, err error)
+
+// steer is a command that changes something. The events of the registry tell who has done what to
+// the lock that about names; nil: the change is about none.
+func (a *app) steer(about func(args []string) string, do change) func(*cobra.Command, []string) error {
+	return a.withStore(func(ctx context.Context, args []string) error {
+		if a.origin.By == "" {
+			a.origin.By = defaultBy()
+		}
+		if err := a.origin.Validate(); err != nil {
+			return err
+		}
+		if err := a.checkEnvironment(ctx); err != nil {
+			return err
+		}
+		done, err := do(ctx, args, a.origin)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(a.Out, inert.Line(done))
+		name := ""
+		if about != nil {
+			name = about(args)
+		}
+		_, err = a.store.Registry.Write(ctx, cluster.Batch{Events: []cluster.Event{{ID: rand.Text(),
+			Kind: cluster.EventOperator, Name: name, Slot: -1, Holder: dlock.NewHolder(),
+			Text: inert.Text(done + ", " + a.origin.String())}}})
+		if err != nil {
+			a.note("it is done, but the registry's events do not tell it: %v", err)
+		}
+		return nil
+	})
+}
+
+// checkEnvironment refuses to change anything in the store of another environment.
+func (a *app) checkEnvironment(ctx context.Context) error {
+	if a.environment == "" {
+		return nil
+	}
+	s, err := a.snapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("nothing is changed, because the environment of the hosts is not known: %w", err)
+	}
+	if len(s.OtherEnvironments) > 0 {
+		return fmt.Errorf("nothing is changed: hosts of %q share this store, and --environment is %q",
+			s.OtherEnvironments,
+			a.environment)
+	}
+	return nil
+}
+
+func ofTimer(args []string) string { return timerPrefix + args[0] }
+
+func (a *app) pause() *cobra.Command {
+	var span time.Duration
+	c := &cobra.Command{
+		Use: "pause TIMER", Short: "Keep a timer from starting, on all hosts", Args: cobra.ExactArgs(1),
+		Long: "No host starts the timer until the pause ends. Runs that go on are not ended, and ticks that come\n" +
+			"due are skipped, not caught up. A second pause replaces the first.",
+		Example: "  tickslot pause report --for 2h --note \"the warehouse moves\"",
+		RunE: a.steer(ofTimer, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+			until := time.Now().Add(span)
+			return fmt.Sprintf("timer %s: paused until %s", args[0], instant(until)),
+				timer.NewControl(a.store.Locks).Pause(ctx, args[0], until, by)
+		}),
+	}
+	c.Flags().DurationVar(&span, "for", time.Hour, "for how long, up to ten years")
+	return a.originFlags(c)
+}
+
+func (a *app) resume() *cobra.Command {
+	return a.originFlags(&cobra.Command{
+		Use: "resume TIMER", Short: "End a pause", Args: cobra.ExactArgs(1),
+		Long:    "The pause ends: hosts start the timer from its next tick on.",
+		Example: "  tickslot resume report",
+		RunE: a.steer(ofTimer, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+			return fmt.Sprintf("timer %s: resumed", args[0]), timer.NewControl(a.store.Locks).Resume(ctx, args[0], by)
+		}),
+	})
+}
+
+func (a *app) limit() *cobra.Command {
+	return a.originFlags(&cobra.Command{
+		Use: "limit TIMER N|reset", Short: "Set how many runs may go on at once in the fleet", Args: cobra.ExactArgs(2),
+		Long: "So many runs may go on at once in the fleet, in place of the MaxConcurrency in the code. Runs that " +
+			"go\n" +
+			"on are not ended. With 0 nothing starts. With reset the code is in force again.",
+		Example: "  tickslot limit report 1\n  tickslot limit report reset",
+		RunE: a.steer(ofTimer, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+			if args[1] == "reset" {
+				return fmt.Sprintf("timer %s: limit reset", args[0]),
+					timer.NewControl(a.store.Locks).ResetMaxConcurrency(ctx, args[0], by)
+			}
+			n, err := strconv.Atoi(args[1])
+			if err != nil || n < 0 || n > dlock.MaxSlots {
+				return "", fmt.Errorf("%q: use a number from 0 to %d, or reset", args[1], dlock.MaxSlots)
+			}
+			return fmt.Sprintf("timer %s: limited to %d runs at once", args[0], n),
+				timer.NewControl(a.store.Locks).SetMaxConcurrency(ctx, args[0], n, by)
+		}),
+	})
+}
+
+func (a *app) trigger() *cobra.Command {
+	var payload string
+	var expires time.Duration
+	c := &cobra.Command{
+		Use: "trigger TIMER", Short: "Have one host run a timer once", Args: cobra.ExactArgs(1),
+		Long: "One host runs the timer once, at most once, as soon as there is room. Its schedule goes on as " +
+			"before.\n" +
+			"While it waits, \"tickslot explain\" shows it. Calling this twice triggers it twice.",
+		Example: "  tickslot trigger report\n  tickslot trigger report --payload '{\"day\":\"2026-02-28\"}' " +
+			"--expires 10m",
+		RunE: a.steer(ofTimer, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+			return fmt.Sprintf("timer %s: triggered", args[0]), timer.NewControl(a.store.Locks).Trigger(ctx, args[0],
+				timer.TriggerOptions{Payload: []byte(payload), By: by, ExpiresIn: expires})
+		}),
+	}
+	c.Flags().StringVar(&payload, "payload", "", "`text` that the handler gets")
+	c.Flags().DurationVar(&expires, "expires", timer.DefaultTriggerExpiry, "give up if no host has room until then")
+	return a.originFlags(c)
+}
+
+func (a *app) cancel() *cobra.Command {
+	slot, id, durableID := -1, "", int64(0)
+	c := &cobra.Command{
+		Use: "cancel [TIMER]", Short: "End a run", Args: cobra.MaximumNArgs(1),
+		Long: "The context of the run ends, on whichever host it is, within a third of the TTL. Its slot is free " +
+			"when\n" +
+			"the handler has returned, or when the lease ends. A durable run that waits is canceled for good.",
+		Example: "  tickslot cancel report --slot 0\n  tickslot cancel report --run 0-1781\n  tickslot cancel " +
+			"--durable 4711",
+	}
+	about := func(args []string) string {
+		if len(args) == 0 {
+			return ""
+		}
+		return ofTimer(args)
+	}
+	c.RunE = a.steer(about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		switch {
+		case durableID != 0 && len(args) == 0:
+			control, err := a.durableControl()
+			if err != nil {
+				return "", err
+			}
+			was, err := control.Cancel(ctx, durableID, by)
+			return fmt.Sprintf("durable run %d: canceled, it was %s", durableID, was), err
+		case len(args) == 1 && slot >= 0:
+			return fmt.Sprintf("timer %s: canceled the run in slot %d", args[0], slot),
+				timer.NewControl(a.store.Locks).CancelSlot(ctx, args[0], slot, by)
+		case len(args) == 1 && id != "":
+			return fmt.Sprintf("timer %s: canceled run %s", args[0], id),
+				timer.NewControl(a.store.Locks).CancelRun(ctx, args[0], id, by)
+		}
+		return "", errors.New("say which run: TIMER with --slot or --run, or --durable with an ID")
+	})
+	c.Flags().IntVar(&slot, "slot", -1, "the run that holds this slot now (\"tickslot slots ls\")")
+	c.Flags().StringVar(&id, "run", "", "the run of this `ID`, as logs and hooks have it")
+	c.Flags().Int64Var(&durableID, "durable", 0, "the durable run of this `ID` (\"tickslot durable ls\")")
+	c.MarkFlagsMutuallyExclusive("slot", "run", "durable")
+	c.MarkFlagsOneRequired("slot", "run", "durable")
+	return a.originFlags(c)
+}

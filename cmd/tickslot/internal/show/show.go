@@ -1,0 +1,186 @@
+// Package show prints what a command has found: a table for people, JSON or YAML for programs.
+//
+// What strangers have written cannot do anything to a terminal. In a table it is in one line, with
+// escapes, and shortened; in JSON and YAML it is escaped as these do, so that the text stays the
+// same.
+package show
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tickslot/tickslot/internal/inert"
+)
+
+// A Format is how something is printed.
+type Format string
+
+// The formats.
+const (
+	FormatTable Format = "table"
+	FormatWide  Format = "wide" // a table with all its columns, and long texts as they are
+	FormatJSON  Format = "json"
+	FormatYAML  Format = "yaml"
+)
+
+// Formats are all formats, the default first.
+var Formats = []string{string(FormatTable), string(FormatWide), string(FormatJSON), string(FormatYAML)}
+
+// ParseFormat reads the name of a format.
+func ParseFormat(text string) (Format, error) {
+	for _, f := range Formats {
+		if f == text {
+			return Format(f), nil
+		}
+	}
+	return "", fmt.Errorf("%q is no format: use %s", text, strings.Join(Formats, ", "))
+}
+
+// mostCell is how many characters of a text a table shows that is not wide.
+const mostCell = 48
+
+// A Table is what a command has found.
+type Table struct {
+	// Columns are the titles. One that begins with + is there in FormatWide only.
+	Columns []string
+	Rows    [][]string
+	// Data is the same for programs.
+	Data any
+	// None is printed in place of a table without rows.
+	None string
+}
+
+// Add adds a row, of as many cells as there are columns.
+func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// Print prints the table.
+func (t *Table) Print(w io.Writer, format Format) error {
+	switch format {
+	case FormatJSON:
+		return printJSON(w, t.Data)
+	case FormatYAML:
+		return printYAML(w, t.Data)
+	}
+	if len(t.Rows) == 0 {
+		_, err := fmt.Fprintln(w, t.None)
+		return err
+	}
+	wide := format == FormatWide
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(cells []string) {
+		var shown []string
+		for i, title := range t.Columns {
+			if wide || !strings.HasPrefix(title, "+") {
+				shown = append(shown, cells[i])
+			}
+		}
+		fmt.Fprintln(out, strings.Join(shown, "\t"))
+	}
+	titles := make([]string, len(t.Columns))
+	for i, title := range t.Columns {
+		titles[i] = strings.TrimPrefix(title, "+")
+	}
+	line(titles)
+	for _, row := range t.Rows {
+		cells := make([]string, len(row))
+		for i, text := range row {
+			cells[i] = cell(text, wide)
+		}
+		line(cells)
+	}
+	return out.Flush()
+}
+
+// cell is a text in a table.
+func cell(text string, wide bool) string {
+	text = inert.Line(text)
+	if text == "" {
+		return "-"
+	}
+	if !wide && utf8.RuneCountInString(text) > mostCell {
+		runes := []rune(text)
+		text = string(runes[:mostCell-1]) + "…"
+	}
+	return text
+}
+
+func printJSON(w io.Writer, data any) error {
+	text, err := json.MarshalIndent(data, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(inert.JSON(text), '\n'))
+	return err
+}
+
+// printYAML prints the JSON of data as YAML, in the same order.
+func printYAML(w io.Writer, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	var node yaml.Node
+	if err := yaml.Unmarshal(inert.YAML(text), &node); err != nil {
+		return err
+	}
+	plain(&node)
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(&node); err != nil {
+		return err
+	}
+	_, err = w.Write(inert.YAML(out.Bytes()))
+	return err
+}
+
+// plain takes away the quotes and braces that JSON has and YAML does not need. Texts with
+// characters that have to be escaped keep their quotes.
+func plain(n *yaml.Node) {
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!str" && inert.Has(n.Value):
+		n.Style = yaml.DoubleQuotedStyle
+	default:
+		n.Style = 0
+	}
+	for _, inner := range n.Content {
+		plain(inner)
+	}
+}
+
+// Ago is how long an instant is ago, as short as people say it; "" for one that is not known.
+func Ago(at, now time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return Span(now.Sub(at))
+}
+
+// Span is a length of time with at most two units.
+func Span(d time.Duration) string {
+	if d < 0 {
+		return "-" + Span(-d)
+	}
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 2*day:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+}

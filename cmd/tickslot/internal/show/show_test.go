@@ -1,0 +1,92 @@
+package show_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
+)
+
+// Names that try to clear the screen, to turn the direction, to end the row, and to fill the line.
+var hostile = []string{
+	"\x1b[2J\x1b]0;owned\x07", "a\u202eb\u2066c", "two\nlines\tand a tab", "\u009b31m", "del\x7f", "bad \xff byte", `a "quoted" \u202e`,
+	"true", "- x: {y", "\U000e0041tag", strings.Repeat("long ", 40),
+}
+
+// What strangers write cannot do anything to a terminal, and in JSON and YAML it stays the same.
+//
+// Fails when a cell is printed as it is, or YAML has a hidden character without quotes.
+func TestHostileTextIsInert(t *testing.T) {
+	t.Parallel()
+	for _, format := range show.Formats {
+		table := show.Table{Columns: []string{"NAME", "NEXT"}, Data: hostile}
+		for _, name := range hostile {
+			table.Add(name, "x")
+		}
+		var out bytes.Buffer
+		if err := table.Print(&out, show.Format(format)); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range out.String() {
+			if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+				t.Errorf("%s has %U:\n%s", format, r, &out)
+			}
+		}
+		switch show.Format(format) {
+		case show.FormatJSON:
+			same(t, out.Bytes(), json.Unmarshal)
+		case show.FormatYAML:
+			same(t, out.Bytes(), yaml.Unmarshal)
+		default:
+			if lines := strings.Count(out.String(), "\n"); lines != 1+len(hostile) {
+				t.Errorf("%s has %d lines:\n%s", format, lines, &out)
+			}
+		}
+	}
+}
+
+func same(t *testing.T, text []byte, read func([]byte, any) error) {
+	t.Helper()
+	var got []string
+	if err := read(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range hostile {
+		if want = strings.ToValidUTF8(want, "\ufffd"); i >= len(got) || got[i] != want {
+			t.Errorf("%q came back otherwise:\n%s", want, text)
+		}
+	}
+}
+
+// A table has its columns below each other; long texts and further columns are in the wide one.
+//
+// Fails when a column is shown in the wrong format.
+func TestTables(t *testing.T) {
+	t.Parallel()
+	table := show.Table{Columns: []string{"NAME", "AGE", "+NOTE"}, None: "nothing"}
+	var none bytes.Buffer
+	if err := table.Print(&none, show.FormatTable); err != nil || none.String() != "nothing\n" {
+		t.Errorf("%q, %v", &none, err)
+	}
+	table.Add("report", show.Span(90*time.Second), "")
+	table.Add(strings.Repeat("x", 50), show.Span(50*time.Hour), "why")
+	for format, want := range map[show.Format]string{
+		show.FormatTable: "NAME                                              AGE\n" +
+			"report                                            1m30s\n" +
+			strings.Repeat("x", 47) + "…  2d2h\n",
+		show.FormatWide: "NAME                                                AGE    NOTE\n" +
+			"report                                              1m30s  -\n" +
+			strings.Repeat("x", 50) + "  2d2h   why\n",
+	} {
+		var out bytes.Buffer
+		if err := table.Print(&out, format); err != nil || out.String() != want {
+			t.Errorf("%s, %v:\n%s", format, err, &out)
+		}
+	}
+}

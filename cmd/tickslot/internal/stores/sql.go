@@ -1,0 +1,140 @@
+package stores
+
+import (
+	"context"
+	"database/sql"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // the driver of sqlite:FILE
+
+	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// mostConns is how many connections a command opens at most, for each pool.
+const mostConns = 2
+
+func (s *Store) openPostgres(o Options) error {
+	config, err := pgxpool.ParseConfig(o.URL)
+	if err != nil {
+		return errBadURL
+	}
+	config.MaxConns = mostConns
+	config.ConnConfig.ConnectTimeout = dialTimeout
+	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
+		// A pooler that gives each transaction another connection keeps no prepared statements.
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	s.keepSecret(config.ConnConfig.Password)
+	s.Pool, err = pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return errBadURL
+	}
+	s.closers = append(s.closers, func() error { s.Pool.Close(); return nil })
+	s.DB = stdlib.OpenDBFromPool(s.Pool)
+	s.closers = append(s.closers, s.DB.Close)
+	locks := pgxlock.New(s.Pool, o.locks())
+	s.closers = append(s.closers, locks.Close)
+	s.Durable = durable.Postgres(s.Pool, o.durable())
+	s.Outbox = outbox.New(outbox.Postgres(s.Pool, o.outbox()))
+	s.set("postgres", locks, sqlregistry.Postgres(s.DB, o.registry()))
+	return nil
+}
+
+func (s *Store) openMySQL(o Options) error {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
+		return errBadURL
+	}
+	config := mysql.NewConfig()
+	config.Net, config.Addr, config.DBName = "tcp", u.Host, strings.Trim(u.Path, "/")
+	config.User = u.User.Username()
+	config.Passwd, _ = u.User.Password()
+	config.InterpolateParams = true // one round trip per call instead of two
+	if u.Port() == "" {
+		config.Addr += ":3306"
+	}
+	config.Timeout = dialTimeout
+	s.keepSecret(config.Passwd)
+	dsn := config.FormatDSN()
+	if u.RawQuery != "" { // tls=true and the like
+		dsn += "&" + u.RawQuery
+	}
+	config, err = mysql.ParseDSN(dsn)
+	if err != nil {
+		return errBadURL
+	}
+	config.Logger = &mysql.NopLogger{}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return errBadURL
+	}
+	s.DB = sql.OpenDB(connector)
+	s.DB.SetMaxOpenConns(mostConns)
+	s.closers = append(s.closers, s.DB.Close)
+	locks := sqllock.MySQL(s.DB, o.locks())
+	s.closers = append(s.closers, locks.Close)
+	s.Outbox = outbox.New(outbox.MySQL(s.DB, o.outbox()))
+	s.set("mysql", locks, sqlregistry.MySQL(s.DB, o.registry()))
+	return nil
+}
+
+func (s *Store) openSQLite(o Options) error {
+	_, file, _ := strings.Cut(o.URL, ":")
+	path, _, _ := strings.Cut(strings.TrimPrefix(file, "file:"), "?")
+	if path == "" || strings.Contains(file, ":memory:") {
+		return errBadURL
+	}
+	if info, err := os.Stat(path); !o.Create && (err != nil || info.IsDir()) {
+		return errNoFile // opening it would create it
+	}
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		return errBadURL
+	}
+	db.SetMaxOpenConns(mostConns)
+	s.DB = db
+	s.closers = append(s.closers, db.Close)
+	locks := sqllock.SQLite(db, o.locks())
+	s.closers = append(s.closers, locks.Close)
+	s.Durable = durable.SQLite(db, o.durable())
+	s.Outbox = outbox.New(outbox.SQLite(db, o.outbox()))
+	s.set("sqlite", locks, sqlregistry.SQLite(db, o.registry()))
+	return nil
+}
+
+// set puts the parts together.
+func (s *Store) set(kind string, locks *sqllock.Store, registry *sqlregistry.Store) {
+	s.Kind, s.Locks, s.Registry = kind, locks, registry
+	s.Parts = []Part{{"locks", locks}, {"registry", registry}}
+	if s.Durable != nil {
+		s.Parts = append(s.Parts, Part{"durable", s.Durable})
+	}
+	s.Parts = append(s.Parts, Part{"outbox", s.Outbox})
+	s.closers = append(s.closers, s.Outbox.Close)
+}
+
+func (o Options) locks() sqllock.Options {
+	return sqllock.Options{Prefix: o.Prefix, TableName: o.LocksTable, Schema: o.Schema}
+}
+
+func (o Options) registry() sqlregistry.Options {
+	return sqlregistry.Options{TableName: o.RegistryTable, Schema: o.Schema}
+}
+
+func (o Options) durable() durable.Options {
+	return durable.Options{TableName: o.DurableTable, Schema: o.Schema}
+}
+
+func (o Options) outbox() outbox.Options {
+	return outbox.Options{TableName: o.OutboxTable, Schema: o.Schema}
+}

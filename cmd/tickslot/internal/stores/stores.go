@@ -1,0 +1,146 @@
+// Package stores opens what a URL names: the locks, the registry, the durable runs and the outbox
+// of a fleet.
+//
+// No error of it quotes the URL, which may contain a password; Hide takes passwords out of the
+// errors of drivers. Nothing is created: a SQLite file that is not there is an error, but for
+// Options.Create.
+package stores
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// dialTimeout bounds a connection attempt, so that a wrong address is an error and no wait.
+const dialTimeout = 3 * time.Second
+
+// Options are what a URL does not say. They have to be those of the hosts.
+type Options struct {
+	URL string
+	// Prefix is redislock.Options.Prefix, or sqllock.Options.Prefix.
+	Prefix string
+	// RegistryPrefix is redisregistry.Options.Prefix. Nil: it is Prefix.
+	RegistryPrefix *string
+	// Schema is that of all tables. Default: as of sqllock.Options.
+	Schema string
+	// Names of tables. Default: those of the packages.
+	LocksTable, RegistryTable, DurableTable, OutboxTable string
+	// Create lets a SQLite file be created. Default false.
+	Create bool
+}
+
+// Tables is a part that keeps tables.
+type Tables interface {
+	Migrate(ctx context.Context) error
+	Verify(ctx context.Context) error
+	Schema() ([]string, error)
+}
+
+// A Part is a part of tickslot that keeps tables in the database.
+type Part struct {
+	Name string // locks, registry, durable, outbox
+	Tables
+}
+
+// A Store is what a URL has opened. A part that the kind of store does not have is nil.
+type Store struct {
+	Kind     string // redis, postgres, mysql, sqlite
+	Locks    dlock.DistributedLock
+	Registry cluster.Store
+	Durable  *durable.Store
+	Outbox   *outbox.Outbox
+	Parts    []Part // in the order in which they are migrated; empty on Redis
+
+	// Clients, of which one is set, or for Postgres two.
+	Redis *redis.Client
+	Pool  *pgxpool.Pool
+	DB    *sql.DB
+
+	secrets []string
+	closers []func() error
+}
+
+// Close closes all connections.
+func (s *Store) Close() error {
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i]())
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}
+
+// Ping makes one round trip.
+func (s *Store) Ping(ctx context.Context) error {
+	switch {
+	case s.Redis != nil:
+		return s.Redis.Ping(ctx).Err()
+	case s.Pool != nil:
+		return s.Pool.Ping(ctx)
+	}
+	var one int
+	return s.DB.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+}
+
+// formats are what URLs look like, by scheme. A user and a password stand before the host.
+var formats = map[string]string{
+	"redis":      "redis://host:6379/0",
+	"rediss":     "rediss://host:6379/0",
+	"postgres":   "postgres://host:5432/database",
+	"postgresql": "postgresql://host:5432/database",
+	"mysql":      "mysql://host:3306/database",
+	"sqlite":     "sqlite:FILE",
+}
+
+// ErrNoURL is returned by Open without a URL.
+var ErrNoURL = errors.New("no store is named: set TICKSLOT_STORE, or --store, to redis://…, rediss://…, " +
+	"postgres://…, mysql://… or sqlite:FILE")
+
+var (
+	errBadURL = errors.New("bad URL")
+	errNoFile = errors.New("the SQLite file is not there, or cannot be read: \"tickslot migrate up\" creates it")
+)
+
+// Open opens the store. It does not call a server.
+func Open(options Options) (*Store, error) {
+	if options.URL == "" {
+		return nil, ErrNoURL
+	}
+	scheme, _, _ := strings.Cut(options.URL, ":")
+	format, ok := formats[scheme]
+	if !ok {
+		return nil, errors.New("the URL of the store must begin with redis://, rediss://, postgres://, mysql:// or " +
+			"sqlite:")
+	}
+	s := &Store{}
+	var err error
+	switch scheme {
+	case "redis", "rediss":
+		err = s.openRedis(options)
+	case "postgres", "postgresql":
+		err = s.openPostgres(options)
+	case "mysql":
+		err = s.openMySQL(options)
+	default:
+		err = s.openSQLite(options)
+	}
+	if err == nil {
+		return s, nil
+	}
+	_ = s.Close() // nothing was sent
+	if errors.Is(err, errBadURL) {
+		err = errors.New("the URL of the store must look like " + format + ", a user and a password before the host")
+	}
+	return nil, err
+}
