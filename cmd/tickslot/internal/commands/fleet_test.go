@@ -63,6 +63,17 @@ func has(t *testing.T, url, command string, texts ...string) {
 	}
 }
 
+// finds runs the doctor, whatever its exit code.
+func finds(t *testing.T, url string, texts ...string) {
+	t.Helper()
+	a := tickslot(t, url, "doctor", "--calls", "3")
+	for _, text := range texts {
+		if !strings.Contains(a.out, text) {
+			t.Errorf("the doctor lacks %q:\n%s", text, a)
+		}
+	}
+}
+
 // sqlite is a database in which all tables are.
 func sqlite(t *testing.T) (url, file string) {
 	t.Helper()

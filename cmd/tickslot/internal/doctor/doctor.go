@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/stores"
 	"github.com/tickslot/tickslot/dlock"
@@ -22,6 +24,9 @@ import (
 // slowTrip is the round trip from which on there is little room in the store's time-out: a
 // heartbeat gets dlock.DefaultStoreTimeout, of which this is a fifth.
 const slowTrip = dlock.DefaultStoreTimeout / 5
+
+// poolerTries is how often two clients ask for the connection that serves them.
+const poolerTries = 5
 
 // A Patient is what is examined.
 type Patient struct {
@@ -173,21 +178,28 @@ func (e *exam) pooler(ctx context.Context) {
 }
 
 func sharedConnection(ctx context.Context, s *stores.Store) (bool, error) {
-	const backend = "SELECT pg_backend_pid()"
 	one, err := s.Pool.Acquire(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer one.Release()
-	var first, second int
-	if err := one.QueryRow(ctx, backend).Scan(&first); err != nil {
-		return false, err
-	}
 	two, err := s.Pool.Acquire(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer two.Release()
-	err = two.QueryRow(ctx, backend).Scan(&second)
-	return first == second, err
+	by := map[uint32]*pgxpool.Conn{} // who had the connection of the server
+	for range poolerTries {          // others that use the pooler may come in between
+		for _, client := range []*pgxpool.Conn{one, two} {
+			var backend uint32
+			if err := client.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {
+				return false, err
+			}
+			if had := by[backend]; had != nil && had != client {
+				return true, nil
+			}
+			by[backend] = client
+		}
+	}
+	return len(by) > 2, nil
 }

@@ -15,6 +15,7 @@ func (s *Store) openRedis(o Options) error {
 		return errBadURL
 	}
 	options.DialTimeout = dialTimeout
+	options.MaxRetries, options.DialerRetries = -1, 1 // who waits for an answer tries again
 	s.keepSecret(options.Password)
 	s.Kind, s.Redis = "redis", redis.NewClient(options)
 	locks := redislock.New(s.Redis, redislock.Options{Prefix: o.Prefix, PoolSize: 2})
