@@ -79,7 +79,7 @@ func (a *app) migrate() *cobra.Command {
 // choose returns the parts that are named, or all.
 func choose(s *stores.Store, only []string) ([]stores.Part, error) {
 	if len(s.Parts) == 0 {
-		return nil, errors.New("Redis has no tables: there is nothing to migrate") //nolint:staticcheck // a name
+		return nil, errors.New("there is nothing to migrate: Redis has no tables")
 	}
 	parts := s.Parts
 	if len(only) > 0 {

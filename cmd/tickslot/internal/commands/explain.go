@@ -104,8 +104,8 @@ func (x *explanation) reason(now time.Time) {
 	}
 	limit := x.Limit
 	if l := x.Set; l != nil {
-		limit = &l.Limit
-		because("its limit was set to %d %s: \"tickslot limit %s reset\" ends that", l.Limit, l.Origin, x.Name)
+		limit = l.Limit
+		because("its limit was set to %d %s: \"tickslot limit %s reset\" ends that", *l.Limit, l.Origin, x.Name)
 	}
 	if x.Hosts == 0 {
 		because("no host that is alive has it registered, as far as the registry knows")

@@ -15,8 +15,8 @@ import (
 // A lister lists something. Only those whose name contains the filter.
 type lister func(ctx context.Context, filter string) (*show.Table, error)
 
-// clear empties the screen of a terminal.
-const clear = "\x1b[H\x1b[2J"
+// emptyScreen empties the screen of a terminal.
+const emptyScreen = "\x1b[H\x1b[2J"
 
 // addLists adds the commands that list: "tickslot timers ls" and so on.
 func (a *app) addLists(root *cobra.Command) {
@@ -100,7 +100,7 @@ func (a *app) listOnce(ctx context.Context, filter string, format show.Format, d
 		return err
 	}
 	if a.watch && isTerminal(a.Out) {
-		fmt.Fprint(a.Out, clear)
+		fmt.Fprint(a.Out, emptyScreen)
 	}
 	return table.Print(a.Out, format)
 }

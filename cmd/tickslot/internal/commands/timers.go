@@ -44,15 +44,15 @@ type timerRow struct {
 // An override is what an operator has set.
 type override struct {
 	dlock.Origin
-	Limit int           `json:"max_concurrency"`
-	For   float64       `json:"seconds_left,omitempty"` // of a pause
+	Limit *int          `json:"max_concurrency,omitempty"` // of a limit
+	For   float64       `json:"seconds_left,omitempty"`    // of a pause
 	left  time.Duration // the same
 }
 
 func (r *timerRow) limitText() string {
 	switch {
 	case r.Set != nil:
-		return fmt.Sprintf("%d (set)", r.Set.Limit)
+		return fmt.Sprintf("%d (set)", *r.Set.Limit)
 	case len(r.Differ) > 0:
 		return fmt.Sprintf("%d (hosts differ)", *r.Limit)
 	case r.Limit != nil:
@@ -142,7 +142,7 @@ func (a *app) inspect(ctx context.Context, list []*timerRow) {
 					r.Pause = &override{Origin: p.Origin, For: p.For.Seconds(), left: p.For}
 				}
 				if l := states[i].Limit; l != nil {
-					r.Set = &override{Origin: l.Origin, Limit: l.Slots}
+					r.Set = &override{Origin: l.Origin, Limit: &l.Slots}
 				}
 			}
 		}
@@ -155,7 +155,7 @@ func (r *timerRow) setState() {
 		r.State = "unknown"
 	case r.Pause != nil:
 		r.State = "paused"
-	case r.Set != nil && r.Set.Limit == 0:
+	case r.Set != nil && *r.Set.Limit == 0:
 		r.State = "stopped"
 	case r.Failed >= failedAlarm:
 		r.State = "failing"

@@ -120,8 +120,8 @@ func Open(options Options) (*Store, error) {
 	scheme, _, _ := strings.Cut(options.URL, ":")
 	format, ok := formats[scheme]
 	if !ok {
-		return nil, errors.New("the URL of the store must begin with redis://, rediss://, postgres://, mysql:// or " +
-			"sqlite:")
+		return nil, errors.New("the URL of the store must begin with redis://, rediss://, postgres:// or mysql://, " +
+			"or be sqlite:FILE")
 	}
 	s := &Store{}
 	var err error
