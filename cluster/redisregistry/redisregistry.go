@@ -216,11 +216,7 @@ func (s *Store) failed(ctx context.Context, err error) error {
 // missing, or one of the keys is not ours. What passes by itself is returned unchanged: no
 // connection, no answer in time, READONLY, OOM, LOADING, BUSY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN.
 func classify(err error, direct bool) error {
-	answer, ok := errors.AsType[redis.Error](err)
-	if !ok {
-		return fmt.Errorf("redisregistry: %w", err)
-	}
-	said := rediskit.Bare(answer.Error())
+	said := rediskit.Said(err)
 	if fix := rediskit.Refusal(said, direct, true); fix != "" {
 		return fmt.Errorf("redisregistry: %w: %s: %w", dlock.ErrSetup, fix, err)
 	}

@@ -132,6 +132,22 @@ func TestRefusedToEverybody(t *testing.T) {
 	}
 }
 
+// So is a server that answers a connection once and hangs up, because it is in protected mode.
+//
+// Fails when only what it does to the second command is seen: EOF, as if it were down.
+func TestRefusedInProtectedMode(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: redistest.NewProtected(t)})
+	defer client.Close()
+	store := open(t, client, redislock.Options{})
+	for op, err := range every(t.Context(), store) {
+		if !errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) ||
+			!strings.Contains(err.Error(), "protected mode") {
+			t.Errorf("%s: %v, want that the store is not set up right", op, err)
+		}
+	}
+}
+
 // A refusal that ends by itself is a failure of the store: nobody has to fix anything.
 //
 // Fails when every answer that is an error is taken for a wrong set-up.

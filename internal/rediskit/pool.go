@@ -45,7 +45,11 @@ func OwnPool(client redis.UniversalClient, size int) redis.UniversalClient {
 		o.DisableRoutingPolicies = true // or go-redis first asks some node, which may hang, for its commands
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		o.PushNotificationProcessor = nil
-		return redis.NewClusterClient(&o)
+		hook := handshake{authenticates: o.OnConnect != nil}
+		o.OnConnect = letIn(o.OnConnect)
+		pool := redis.NewClusterClient(&o)
+		pool.OnNewNode(func(node *redis.Client) { node.AddHook(hook) })
+		return pool
 	default:
 		return nil
 	}
@@ -67,7 +71,11 @@ func NewPool(o redis.Options, size int) *redis.Client {
 	// These belong to the caller's connections. A cache would have no use: scripts are not cached.
 	o.PushNotificationProcessor = nil
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
-	return redis.NewClient(&o)
+	hook := handshake{authenticates: o.OnConnect != nil}
+	o.OnConnect = letIn(o.OnConnect)
+	pool := redis.NewClient(&o)
+	pool.AddHook(hook)
+	return pool
 }
 
 // idleTime keeps a shorter time set by the caller. For go-redis 0 means its default and less than 0

@@ -1,11 +1,8 @@
 package rediskit
 
 import (
-	"errors"
 	"regexp"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // head is what servers before Redis 7 prepend to the error of a command in a script.
@@ -60,9 +57,4 @@ func Refusal(said string, direct, tagged bool) string {
 }
 
 // Refuses is Refusal for an error of one server of several.
-func Refuses(err error) string {
-	if answer, ok := errors.AsType[redis.Error](err); ok {
-		return Refusal(Bare(answer.Error()), false, true)
-	}
-	return ""
-}
+func Refuses(err error) string { return Refusal(Said(err), false, true) }

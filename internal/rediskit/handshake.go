@@ -1,0 +1,79 @@
+package rediskit
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A server that refuses a connection may say so once and hang up. In protected mode it answers the
+// first command with DENIED. Without a password it answers a command of more than ten arguments,
+// which most scripts are, with a protocol error, and what follows, in the same pipeline or by the
+// next call, with nothing: that looks like a server that has gone away, and hosts would go on
+// without it. But the first command is HELLO, of go-redis, which takes any error of it for that of
+// an old server. So our pools end a connection with that answer.
+
+// handshake ends a connection whose HELLO is refused.
+type handshake struct {
+	// authenticates says that a function of the caller gets the connection after HELLO, and may
+	// send a password.
+	authenticates bool
+}
+
+func (handshake) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (handshake) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h handshake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err != nil && cmd.Name() == "hello" {
+			said := err.Error()
+			if strings.HasPrefix(said, "DENIED") || strings.HasPrefix(said, "NOAUTH") && !h.authenticates {
+				return refusedConn(said)
+			}
+		}
+		return err
+	}
+}
+
+type onConnect = func(ctx context.Context, cn *redis.Conn) error
+
+// letIn returns the caller's function, followed by a question whether the connection has a password
+// now; or nil if there is none, because then the answer to HELLO has said so.
+func letIn(callers onConnect) onConnect {
+	if callers == nil {
+		return nil
+	}
+	return func(ctx context.Context, cn *redis.Conn) error {
+		if err := callers(ctx, cn); err != nil {
+			return err
+		}
+		if err := cn.Ping(ctx).Err(); redis.HasErrorPrefix(err, "NOAUTH") {
+			return refusedConn(err.Error())
+		}
+		return nil // any other error is for the calls to come
+	}
+}
+
+// A refusedConn is what a server said when it refused a connection. It is no redis.Error because
+// go-redis would take the connection for a good one.
+type refusedConn string
+
+func (r refusedConn) Error() string { return string(r) }
+
+// Said returns what a server answered, without its position in a script, or "" for an error that is
+// no answer.
+func Said(err error) string {
+	if answer, ok := errors.AsType[redis.Error](err); ok {
+		return Bare(answer.Error())
+	}
+	if answer, ok := errors.AsType[refusedConn](err); ok {
+		return string(answer)
+	}
+	return ""
+}
