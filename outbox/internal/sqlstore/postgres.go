@@ -47,7 +47,7 @@ func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts
 }
 
 // indexes are what their names end with.
-var indexes = []string{"pending", "topics", "waiting", "backoff", "finished", "received"}
+var indexes = []string{"pending", "topics", "waiting", "retried", "backoff", "finished", "received"}
 
 // postgresColumns are those of each table, which is named by what its name ends with, with the
 // names of their types in pg_type.

@@ -8,6 +8,10 @@ CREATE INDEX IF NOT EXISTS {topics_in} ON {messages_name} (topic, key, seq) WHER
 CREATE INDEX IF NOT EXISTS {waiting_in} ON {messages_name} (key, seq)
 	WHERE attempts > 0 AND state <> 'dispatched' AND key <> '';
 
+-- Finds what of it is in back-off, without stepping over all that is dead.
+CREATE INDEX IF NOT EXISTS {retried_in} ON {messages_name} (key, seq)
+	WHERE CASE state WHEN 'pending' THEN attempts > 0 AND key <> '' END;
+
 -- Finds when the next message is tried again.
 CREATE INDEX IF NOT EXISTS {backoff_in} ON {messages_name} (next_attempt_at) WHERE attempts > 0 AND state = 'pending';
 
