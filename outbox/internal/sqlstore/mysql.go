@@ -141,7 +141,7 @@ var mysqlTables = map[string]struct {
 			{Name: "pending_topic", Type: "varbinary(200)"}, {Name: "held_key", Type: "varbinary(200)"}},
 		[]sqlkit.Index{{Name: "PRIMARY", Columns: "seq"}, {Name: "message_id", Columns: "message_id"},
 			{Name: "pending", Columns: "state,seq"}, {Name: "topics", Columns: "pending_topic,key,seq"},
-			{Name: "waiting", Columns: "held_key,seq"}, {Name: "backoff", Columns: "state,next_attempt_at"},
+			{Name: "waiting", Columns: "held_key,state,seq"}, {Name: "backoff", Columns: "state,next_attempt_at"},
 			{Name: "finished", Columns: "state,finished_at"}},
 	},
 	"_attempts": {

@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS {messages} (
 	UNIQUE KEY message_id (message_id),
 	KEY pending (state, seq),                       -- finds what can be delivered, in order
 	KEY topics (pending_topic, `key`, seq),         -- finds what waits for a sink for its topic
-	KEY waiting (held_key, seq),                    -- finds what holds back the later messages of a key
+	KEY waiting (held_key, state, seq),             -- finds what holds back the later messages of a key
 	KEY backoff (state, next_attempt_at),           -- finds when the next message is tried again
 	KEY finished (state, finished_at)               -- finds what is old, and counts what is dead
 ) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4 ROW_FORMAT = DYNAMIC;
