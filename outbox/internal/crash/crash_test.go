@@ -30,7 +30,7 @@ var must = map[string][]string{
 // mostTries is how many processes are to be killed at one statement, if those before did not come
 // to it; rareTries, at a rare one.
 const (
-	mostTries = 8
+	mostTries = 40
 	rareTries = 2
 )
 
