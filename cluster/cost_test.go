@@ -10,6 +10,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A host makes at most one call per beat, to the registry and to the store of locks together,
@@ -21,7 +22,8 @@ import (
 // store of locks is asked for its leases beside the stamp; and when what is written leaves no turn
 // for looks and sweeps.
 func TestCallsOfAHostWithManyLeases(t *testing.T) {
-	const lasts, beat, busy = 20 * time.Minute, ttl / 3, ttl / 4
+	const beat, busy = ttl / 3, ttl / 4
+	lasts := time.Duration(testkit.Rounds(t, 7, 20)) * time.Minute
 	for _, c := range []struct {
 		leases int
 		lists  bool
