@@ -256,7 +256,7 @@ func (m *matrix) judge(t *testing.T, lanes []*lane) {
 			case k.rare:
 				rare++
 			case m.all:
-				// What a relay writes in one call depends on what has become of its messages by then.
+				// What a relay writes in one call depends on what its messages have come to.
 				left++
 				t.Logf("no %s was killed (after %t) at %s", role, k.after, m.texts[role][k.at])
 			}
