@@ -94,7 +94,7 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 		return
 	}
 	// Who goes away leaves nothing half done.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*storeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
 	defer cancel()
 	done, err := a.Do(ctx, v, by)
 	p.tell(r, a, v, by, done, err)

@@ -19,8 +19,7 @@ const (
 	DefaultRefreshInterval = 2 * time.Second
 	minRefreshInterval     = 100 * time.Millisecond
 
-	storeTimeout = 5 * time.Second // of what a page reads beside the Snapshot, and of a change
-	readAge      = time.Second     // for so long viewers share that
+	changeTimeout = 10 * time.Second // of what an Action does
 )
 
 // Config are the settings of a Page. Registry is required.
@@ -89,7 +88,7 @@ func New(config Config) (*Page, error) {
 	}
 	p := &Page{config: config, guard: http.NewCrossOriginProtection(), views: map[string]View{},
 		actions: map[string]Action{}}
-	p.timers = newTimers(config)
+	p.timers = &timers{config: config}
 	p.sections = append(append([]Section{p.fleet()}, config.Sections...), p.history())
 	for _, s := range p.sections {
 		errs = append(errs, p.add(s))

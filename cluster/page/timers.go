@@ -29,14 +29,6 @@ type timers struct {
 	triggers shared.Reads[[]timer.PendingTrigger]
 }
 
-func newTimers(config Config) *timers {
-	t := &timers{config: config}
-	t.runs.Age, t.runs.Timeout = readAge, storeTimeout
-	t.states.Age, t.states.Timeout = readAge, storeTimeout
-	t.triggers.Age, t.triggers.Timeout = readAge, storeTimeout
-	return t
-}
-
 // A timerState says in a word how a timer does.
 type timerState string
 

@@ -2,13 +2,13 @@ package page
 
 import (
 	"context"
-	"io/fs"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page/internal/shared"
 )
 
 // seen says how old what is shown is.
@@ -38,22 +38,14 @@ func (p *Page) fleet() Section {
 			{"Leaders", "leaders"}},
 		Views: map[string]View{"": p.overview, "timers": p.listTimers, "timer": p.timer, "hosts": p.hosts,
 			"leases": p.leases, "leaders": p.leaders},
-		Templates: ownTemplates(), Actions: p.timerActions(),
+		Templates: shared.Templates(templates), Actions: p.timerActions(),
 	}
 }
 
 // history is what happened.
 func (p *Page) history() Section {
 	return Section{Links: []Link{{"Events", "events"}}, Views: map[string]View{"events": p.events},
-		Templates: ownTemplates()}
-}
-
-func ownTemplates() fs.FS {
-	files, err := fs.Sub(templates, "templates")
-	if err != nil { // the folder is embedded
-		panic(err)
-	}
-	return files
+		Templates: shared.Templates(templates)}
 }
 
 type timersView struct {

@@ -13,11 +13,9 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/cluster/page/internal/shared"
@@ -28,28 +26,17 @@ import (
 var templates embed.FS
 
 const (
-	readAge     = time.Second // for so long viewers share what was read
-	readTimeout = 5 * time.Second
 	rowsPerPage = 100
-	mostPayload = 8 << 10 // bytes that are shown
 	unseenAfter = 5 * time.Minute
 )
 
 // New returns a section for page.Config.Sections. Its pages are called durable and durablerun.
 func New(store *durable.Store) page.Section {
 	s := &section{store: store, control: durable.NewControl(store)}
-	s.handlers.Age, s.handlers.Timeout = readAge, readTimeout
-	s.schedules.Age, s.schedules.Timeout = readAge, readTimeout
-	s.runs.Age, s.runs.Timeout = readAge, readTimeout
-	s.run.Age, s.run.Timeout = readAge, readTimeout
-	files, err := fs.Sub(templates, "templates")
-	if err != nil { // the folder is embedded
-		panic(err)
-	}
 	return page.Section{
 		Links:     []page.Link{{Title: "Durable", Name: "durable"}},
 		Views:     map[string]page.View{"durable": s.list, "durablerun": s.one},
-		Templates: files, Actions: s.actions(), Attention: s.attention,
+		Templates: shared.Templates(templates), Actions: s.actions(), Attention: s.attention,
 	}
 }
 
@@ -159,10 +146,7 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 		return page.Content{}, r.Err
 	}
 	v := runView{RunRecord: r.Value, Over: !r.Value.FinishedAt.IsZero()}
-	if utf8.Valid(v.Payload) {
-		v.Text = string(v.Payload[:min(len(v.Payload), mostPayload)])
-		v.Cut = len(v.Payload) > mostPayload
-	}
+	v.Text, v.Cut = shared.Payload(v.Payload)
 	return page.Content{Title: fmt.Sprint("Run ", id), Data: v}, nil
 }
 

@@ -14,12 +14,10 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/cluster/page/internal/shared"
@@ -31,26 +29,17 @@ import (
 var templates embed.FS
 
 const (
-	readAge     = time.Second // for so long viewers share what was read
-	readTimeout = 5 * time.Second
 	rowsPerPage = 100
-	mostPayload = 8 << 10 // bytes that are shown
-	mostNote    = 200     // bytes, of outbox.RequeueOptions.Note
+	mostNote    = 200 // bytes, of outbox.RequeueOptions.Note
 )
 
 // New returns a section for page.Config.Sections. Its pages are called outbox and message.
 func New(box *outbox.Outbox) page.Section {
 	s := &section{box: box}
-	s.messages.Age, s.messages.Timeout = readAge, readTimeout
-	s.message.Age, s.message.Timeout = readAge, readTimeout
-	files, err := fs.Sub(templates, "templates")
-	if err != nil { // the folder is embedded
-		panic(err)
-	}
 	return page.Section{
 		Links:     []page.Link{{Title: "Outbox", Name: "outbox"}},
 		Views:     map[string]page.View{"outbox": s.list, "message": s.one},
-		Templates: files, Actions: s.actions(), Attention: s.attention,
+		Templates: shared.Templates(templates), Actions: s.actions(), Attention: s.attention,
 	}
 }
 
@@ -183,9 +172,7 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 	for _, a := range read.Value.attempts {
 		v.Tries = append(v.Tries, tryView{a.Number, a.At.UTC(), a.Took.Seconds(), a.Node, a.Outcome, a.Error})
 	}
-	if utf8.Valid(r.Payload) {
-		v.Text, v.Cut = string(r.Payload[:min(len(r.Payload), mostPayload)]), len(r.Payload) > mostPayload
-	}
+	v.Text, v.Cut = shared.Payload(r.Payload)
 	return page.Content{Title: "Message " + v.ID, Data: v}, nil
 }
 

@@ -1,5 +1,6 @@
-// Package shared has many viewers share one read: whoever comes while it is under way waits for it,
-// and for a while everybody gets what was read, or that it failed.
+// Package shared has what the page and its sections share. Many viewers share one read: whoever
+// comes while it is under way waits for it, and for a while everybody gets what was read, or that
+// it failed.
 package shared
 
 import (
@@ -9,11 +10,13 @@ import (
 	"time"
 )
 
-// Reads are what was read, by keys. Make one as a literal.
-type Reads[T any] struct {
-	Age     time.Duration // for so long it is shared
-	Timeout time.Duration // of a read
+const (
+	age     = time.Second     // for so long a result is shared
+	timeout = 5 * time.Second // of a read
+)
 
+// Reads are what was read, by keys. The zero value is ready.
+type Reads[T any] struct {
 	mu    sync.Mutex
 	known map[string]*read[T]
 }
@@ -28,14 +31,16 @@ type Result[T any] struct {
 type read[T any] struct {
 	last    Result[T]
 	triedAt time.Time
-	done    chan struct{} // closed when the one under way has ended; nil: there is none
+	// done is closed when the one under way has ended. Nil: there is none, or Forget was called
+	// since it began, and its result is dropped.
+	done chan struct{}
 }
 
 // most is how many keys are remembered: keys may be made of what strangers type.
 const most = 256
 
-// Get returns what load has read within the last Age. The read belongs to nobody: it goes on if ctx
-// ends, and then the Result is what was read before.
+// Get returns what load has read within the last second. The read belongs to nobody: it goes on if
+// ctx ends, and then the Result is what was read before.
 func (r *Reads[T]) Get(ctx context.Context, key string, load func(context.Context) (T, error)) Result[T] {
 	r.mu.Lock()
 	k := r.known[key]
@@ -44,9 +49,9 @@ func (r *Reads[T]) Get(ctx context.Context, key string, load func(context.Contex
 		r.forget()
 		r.known[key] = k
 	}
-	if k.done == nil && (k.triedAt.IsZero() || time.Since(k.triedAt) >= r.Age) {
+	if k.done == nil && (k.triedAt.IsZero() || time.Since(k.triedAt) >= age) {
 		k.done = make(chan struct{})
-		go r.read(k, load)
+		go r.read(k, k.done, load)
 	}
 	done := k.done
 	r.mu.Unlock()
@@ -67,28 +72,31 @@ func (r *Reads[T]) Get(ctx context.Context, key string, load func(context.Contex
 	return result
 }
 
-// Forget has the next Get read anew, for those who have just changed something.
+// Forget makes the next Get read anew, also if a read is under way, which may have begun before
+// something was changed.
 func (r *Reads[T]) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, k := range r.known {
-		k.triedAt = time.Time{}
+		k.triedAt, k.done = time.Time{}, nil
 	}
 }
 
-func (r *Reads[T]) read(k *read[T], load func(context.Context) (T, error)) {
-	ctx, cancel := context.WithTimeout(context.Background(), r.Timeout)
+func (r *Reads[T]) read(k *read[T], done chan struct{}, load func(context.Context) (T, error)) {
+	defer close(done)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	began := time.Now()
 	value, err := guarded(ctx, load)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k.triedAt, k.last.Err = time.Now(), err
+	if k.done != done {
+		return
+	}
+	k.triedAt, k.last.Err, k.done = time.Now(), err, nil
 	if err == nil {
 		k.last.Value, k.last.At = value, began
 	}
-	close(k.done)
-	k.done = nil
 }
 
 func guarded[T any](ctx context.Context, load func(context.Context) (T, error)) (value T, err error) {
@@ -109,7 +117,7 @@ func (r *Reads[T]) forget() {
 		return
 	}
 	for key, k := range r.known {
-		if k.done == nil && time.Since(k.triedAt) >= r.Age {
+		if k.done == nil && time.Since(k.triedAt) >= age {
 			delete(r.known, key)
 		}
 	}

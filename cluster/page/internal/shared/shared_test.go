@@ -19,7 +19,7 @@ import (
 // context of a caller ends the read, and when Forget has no effect.
 func TestReadsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reads := shared.Reads[int]{Age: time.Second, Timeout: time.Minute}
+		var reads shared.Reads[int]
 		calls := 0
 		var fail error
 		load := func(ctx context.Context) (int, error) {
@@ -63,5 +63,29 @@ func TestReadsAreShared(t *testing.T) {
 		time.Sleep(time.Second)
 		fail = nil
 		get(5, false)
+	})
+}
+
+// A read that began before Forget may have seen what was before a change.
+//
+// Fails when Get waits for such a read, or when its result takes the place of a newer one.
+func TestForgetWhileReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reads shared.Reads[string]
+		old := make(chan struct{})
+		go reads.Get(t.Context(), "key", func(context.Context) (string, error) { <-old; return "old", nil })
+		synctest.Wait()
+		reads.Forget()
+		fresh := func(context.Context) (string, error) { return "new", nil }
+		for range 2 {
+			if r := reads.Get(t.Context(), "key", fresh); r.Value != "new" || r.Err != nil {
+				t.Errorf("%+v", r)
+			}
+			if old != nil {
+				close(old)
+				old = nil
+				synctest.Wait()
+			}
+		}
 	})
 }

@@ -1,0 +1,28 @@
+package shared
+
+import (
+	"io/fs"
+	"strings"
+	"unicode/utf8"
+)
+
+// mostPayload is how many bytes of a payload are shown.
+const mostPayload = 8 << 10
+
+// Payload returns a payload as it is shown, and whether it is longer. It is "" if that is not text.
+func Payload(payload []byte) (text string, cut bool) {
+	if !utf8.Valid(payload) {
+		return "", false
+	}
+	cut = len(payload) > mostPayload
+	return strings.ToValidUTF8(string(payload[:min(len(payload), mostPayload)]), ""), cut
+}
+
+// Templates returns the files in the folder templates.
+func Templates(embedded fs.FS) fs.FS {
+	files, err := fs.Sub(embedded, "templates")
+	if err != nil { // the folder is embedded
+		panic(err)
+	}
+	return files
+}
