@@ -360,7 +360,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 	if !sent.mono.Before(late) {
 		timeout /= 2
 	}
-	results, err := s.callExtend(timeout, grants)
+	results, err := s.calls.extend(s.life, timeout, s.ttl, grants)
 	if err != nil && s.life.Err() != nil {
 		return false // interrupted by Close, which is no failure of the store
 	}
@@ -479,7 +479,7 @@ func (s *Session) releasePending(ctx context.Context, pending []pendingRelease) 
 			batch[i] = pending[i].Grant
 		}
 		ctx, cancel := context.WithTimeout(ctx, s.storeTimeout)
-		results, err := s.callRelease(ctx, batch)
+		results, err := s.calls.release(ctx, batch)
 		cancel()
 		if err != nil {
 			return append(left, pending...), err

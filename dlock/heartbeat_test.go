@@ -263,7 +263,7 @@ func TestOneLostLeaseOfABatch(t *testing.T) {
 // An answer with too few or too many results counts for no lease: it is unknown which result
 // belongs to which.
 //
-// Fails if callExtend does not compare the lengths (too few: a panic; too many: accepted).
+// Fails if the call does not compare the lengths (too few: a panic; too many: accepted).
 func TestWrongNumberOfResults(t *testing.T) {
 	for name, lie := range map[string]func([]dlock.Result) []dlock.Result{
 		"too few":  func(r []dlock.Result) []dlock.Result { return r[:1] },
@@ -311,7 +311,7 @@ func TestInfoArrivesWithTheHeartbeat(t *testing.T) {
 
 // A heartbeat has a deadline, and it is StoreTimeout.
 //
-// Fails if callExtend has no time-out of its own.
+// Fails if extend has no time-out of its own.
 func TestCallsHaveDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

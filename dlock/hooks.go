@@ -3,7 +3,6 @@ package dlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -107,69 +106,4 @@ func (s *Session) leaseEnded(name string, hook func(LeaseEnded), l *Lease, ended
 	}
 	e := LeaseEnded{Name: l.Name(), Slot: l.Slot(), Fence: l.Fence(), HeldFor: endedAt.Sub(l.acquiredAt), Err: err}
 	s.events.Put(name, func() { hook(e) })
-}
-
-// called reports a call to the hooks.
-func (s *Session) called(ctx context.Context, c StoreCall, began time.Time) {
-	if s.hooks.Called == nil {
-		return
-	}
-	defer func() { _ = recover() }()
-	c.Context, c.StartedAt, c.Took = ctx, began, time.Since(began)
-	c.Canceled = errors.Is(ctx.Err(), context.Canceled)
-	s.hooks.Called(c)
-}
-
-// callAcquire calls the store and recovers its panics.
-func (s *Session) callAcquire(ctx context.Context, req Request) (g Grant, err error) {
-	began := time.Now()
-	defer func() { s.called(ctx, StoreCall{Op: OpAcquire, Name: req.Name, Err: err}, began) }()
-	defer recovered(&err)
-	g, err = s.store.TryAcquire(ctx, req)
-	_ = errors.Is(err, ErrNotAcquired) // an error whose Is or Unwrap panics does so here, where it is recovered
-	return g, err
-}
-
-// callExtend has the store renew leases of one shard.
-func (s *Session) callExtend(timeout time.Duration, grants []Grant) (results []Result, err error) {
-	ctx, cancel := context.WithTimeout(s.life, timeout)
-	defer cancel()
-	return s.callMany(ctx, OpExtend, grants, func() ([]Result, error) {
-		return s.store.Extend(ctx, s.ttl, grants...)
-	})
-}
-
-// callRelease has the store release grants of one shard.
-func (s *Session) callRelease(ctx context.Context, grants []Grant) (results []Result, err error) {
-	return s.callMany(ctx, OpRelease, grants, func() ([]Result, error) { return s.store.Release(ctx, grants...) })
-}
-
-func (s *Session) callMany(
-	ctx context.Context, op StoreOp, grants []Grant, call func() ([]Result, error),
-) (results []Result, err error) {
-	began := time.Now()
-	defer func() {
-		s.called(ctx, StoreCall{Op: op, Name: firstName(grants), Grants: grants, Results: results, Err: err}, began)
-	}()
-	defer recovered(&err)
-	results, err = call()
-	_ = errors.Is(err, ErrNotAcquired) // as above
-	if err == nil && len(results) != len(grants) {
-		err = fmt.Errorf("the store answered %d of %d", len(results), len(grants))
-	}
-	return results, err
-}
-
-func firstName(grants []Grant) string {
-	if len(grants) == 0 {
-		return ""
-	}
-	return grants[0].Name
-}
-
-// recovered turns a panic of a store into an error. It must not end the heartbeat, nor the caller.
-func recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("the store panicked: %v", p)
-	}
 }

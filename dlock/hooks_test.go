@@ -41,8 +41,8 @@ func (c *calls) of(op dlock.StoreOp) (some []dlock.StoreCall) {
 // The hook reports every call to the store once, with its result, also a call that panics and one
 // whose answer is invalid.
 //
-// Fails when called is deferred after recovered, when callMany does not look at how many results
-// there are, and when called does not look at ctx.
+// Fails when report is deferred after recovered, when many does not look at how many results
+// there are, and when report does not look at ctx.
 func TestHooksAreToldOfEveryCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &oddStore{DistributedLock: memlock.New()}

@@ -14,7 +14,7 @@ import (
 // closes; answered again, the beat falls back to TTL/3. One failure never ends it.
 //
 // Fails if beat does not shorten the wait after a failure, if retryWait is TTL/2 and, for "panics",
-// if callExtend does not recover.
+// if the call does not recover.
 func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault dlocktest.Fault

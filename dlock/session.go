@@ -77,7 +77,7 @@ func (o SessionOptions) Validate() error {
 // A store with shards (see Sharder) is renewed shard by shard, so that none waits for another.
 // Between renewals a Session has no goroutine.
 type Session struct {
-	store        DistributedLock
+	calls        storeCalls
 	holder       Holder
 	ttl          time.Duration
 	trust        time.Duration
@@ -136,7 +136,7 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	s := &Session{
 		life:         life,
 		endLife:      end,
-		store:        store,
+		calls:        storeCalls{store, opts.Hooks.Called},
 		holder:       opts.Holder,
 		ttl:          opts.TTL,
 		trust:        trust(opts.TTL),
@@ -264,7 +264,7 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 			// The session was closed meanwhile, and has no heartbeat that could release the grant.
 			ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 			defer cancel()
-			_, _ = s.callRelease(ctx, lease.appendGrants(nil)) // if that fails, it expires within a TTL
+			_, _ = s.calls.release(ctx, lease.appendGrants(nil)) // if that fails, it expires within a TTL
 			return nil, ErrClosed
 		}
 		err = errors.New("the answer came later than the lease can be trusted")
@@ -289,7 +289,7 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 func (s *Session) ask(ctx *lazyDeadline, req Request, again bool) (g Grant, sent instant, err error) {
 	defer ctx.end()
 	sent = now()
-	g, err = s.callAcquire(ctx, req)
+	g, err = s.calls.acquire(ctx, req)
 	if no, ok := errors.AsType[*NotAcquiredError](err); ok && no == nil {
 		err = errors.New("the store refused with a nil *NotAcquiredError")
 	}
@@ -342,7 +342,7 @@ func isUnknown(err error) bool { return err != nil && !errors.Is(err, ErrNotAcqu
 func (s *Session) releaseNow(ctx context.Context, grants []Grant) error {
 	call := &lazyDeadline{parent: context.WithoutCancel(ctx), at: time.Now().Add(s.storeTimeout)}
 	defer call.end()
-	results, err := s.callRelease(call, grants)
+	results, err := s.calls.release(call, grants)
 	if err != nil {
 		s.releaseLater(grants...)
 		return &StoreError{Op: "release", Name: grants[0].Name, Err: err}

@@ -31,7 +31,7 @@ var deafHeartbeats = map[string]dlocktest.Fault{
 //
 // Fails if the window is the whole TTL (margin returns 0: ends too late), if the expiry timer is
 // never started, if an unanswered heartbeat moves the window (renewed called for Unknown) and, with
-// a crash, if callExtend does not recover.
+// a crash, if the call does not recover.
 func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 	for name, fault := range deafHeartbeats {
 		for _, renewals := range []int{0, 1, 3} {

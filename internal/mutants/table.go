@@ -68,8 +68,8 @@ var mutants = []mutant{
 	{
 		name: "trust counted from the reply",
 		edits: []edit{{"dlock/heartbeat.go",
-			"results, err := s.callExtend(timeout, grants)\n",
-			"results, err := s.callExtend(timeout, grants)\n\tsent = now()\n"}},
+			"results, err := s.calls.extend(s.life, timeout, s.ttl, grants)\n",
+			"results, err := s.calls.extend(s.life, timeout, s.ttl, grants)\n\tsent = now()\n"}},
 		layer: simulation,
 		says:  simulation.alarm,
 	},

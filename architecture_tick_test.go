@@ -1,0 +1,187 @@
+package tickslot_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A tick goes through the parts of timer in this order, and each part may only call those after it.
+var tickParts = []string{"planner", "gate", "acquirer", "runner", "ledger"}
+
+// Which files of timer are a part's. A part's methods stand in no other.
+var tickFiles = map[string]string{
+	"planner.go": "planner", "finished.go": "planner", "fixeddelay.go": "planner", "replace.go": "planner",
+	"gate.go": "gate", "admit.go": "gate", "yield.go": "gate",
+	"acquire.go": "acquirer", "settle.go": "acquirer", "reacquire.go": "acquirer",
+	"runner.go": "runner", "retry.go": "runner", "cancel.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
+}
+
+// The face of timer wires the parts, and what it shows to users it may take from any of them.
+var tickFaces = []string{"Scheduler", "registrar", "metrics"}
+
+const carried = "a tick of a timer that was replaced meanwhile is tried for its successor, from the heap"
+
+// Calls to a part before the caller's, each with its reason.
+var tickBackwards = map[string]string{
+	"gate: planner.tryLater": "a host that ran one of the latest ticks waits a moment with this one, and the " +
+		"heap is where ticks wait",
+	"gate: planner.early": "with schedule.After a run here may have ended since the tick came due, and the heap is " +
+		"where the tick waits",
+	"acquirer: planner.dueIn": "with schedule.After the store tells when the next tick is due",
+	"gate: planner.carry":     carried,
+	"acquirer: planner.carry": carried,
+	"acquirer: planner.postpone": "a tick that a store in quarantine refused is tried again when that is over, and " +
+		"the heap is where ticks wait",
+}
+
+// A part that calls one before it makes a ring of which no piece can be read, or locked, by itself.
+// A part is known by the field that holds it, which therefore has the part's name in every struct.
+//
+// Fails when a part gets a field with a part before it and calls it.
+func TestATickGoesOneWay(t *testing.T) {
+	t.Parallel()
+	listed := map[string]bool{}
+	seen := map[string]bool{}
+	for path, file := range filesOf(t, "timer") {
+		name := filepath.Base(path)
+		seen[name] = true
+		for _, decl := range file.Decls {
+			switch decl := decl.(type) {
+			case *ast.GenDecl:
+				checkPartFields(t, path, decl)
+			case *ast.FuncDecl:
+				recv := methodOf(decl)
+				caller := slices.Index(tickParts, recv)
+				if caller >= 0 && tickFiles[name] != recv {
+					t.Errorf("%s: method %s of %s: put it into a file of that part, or name the file in tickFiles",
+						path, decl.Name.Name, recv)
+				}
+				if slices.Contains(tickFaces, recv) {
+					continue
+				}
+				ast.Inspect(decl, func(n ast.Node) bool {
+					method, part := partCall(n)
+					if part < 0 || caller >= 0 && part >= caller || caller < 0 && tickParts[part] == "ledger" {
+						return true
+					}
+					call := fmt.Sprintf("%s: %s.%s", recv, tickParts[part], method)
+					if tickBackwards[call] == "" {
+						t.Errorf("%s: a call to a part before its own: %s", path, call)
+					}
+					listed[call] = true
+					return true
+				})
+			}
+		}
+	}
+	for call := range tickBackwards {
+		if !listed[call] {
+			t.Errorf("nobody makes this call any more, take it out of the list: %s", call)
+		}
+	}
+	for name := range tickFiles {
+		if !seen[name] {
+			t.Errorf("timer/%s is gone: take it out of tickFiles", name)
+		}
+	}
+}
+
+// A type with more methods has more than one job, and its state more than one owner. Stores have as
+// many as their contracts ask for.
+//
+// Fails when a part takes over another's work.
+func TestMethodSetsAreSmall(t *testing.T) {
+	t.Parallel()
+	const most = 30
+	for _, folder := range []string{"timer", "dlock", "leader", "durable", "outbox", "cluster"} {
+		methods := map[string]int{}
+		for _, file := range filesOf(t, folder) {
+			for _, decl := range file.Decls {
+				if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil {
+					methods[methodOf(f)]++
+				}
+			}
+		}
+		for typ, n := range methods {
+			if n > most {
+				t.Errorf("%s.%s has %d methods, at most %d", folder, typ, n, most)
+			}
+		}
+		if len(methods) == 0 {
+			t.Errorf("no methods were found in %s", folder)
+		}
+	}
+}
+
+// partCall returns the method and the part of a call such as x.planner.tryLater(…); -1: it is none.
+func partCall(n ast.Node) (method string, part int) {
+	sel, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return "", -1
+	}
+	switch x := sel.X.(type) {
+	case *ast.SelectorExpr:
+		return sel.Sel.Name, slices.Index(tickParts, x.Sel.Name)
+	default:
+		return "", -1
+	}
+}
+
+// checkPartFields: a field that holds a part has its name.
+func checkPartFields(t *testing.T, path string, decl *ast.GenDecl) {
+	ast.Inspect(decl, func(n ast.Node) bool {
+		field, ok := n.(*ast.Field)
+		if !ok {
+			return true
+		}
+		star, ok := field.Type.(*ast.StarExpr)
+		if !ok {
+			return true
+		}
+		id, ok := star.X.(*ast.Ident)
+		if !ok || !slices.Contains(tickParts, id.Name) {
+			return true
+		}
+		for _, name := range field.Names {
+			if name.Name != id.Name {
+				t.Errorf("%s: field %s of type *%s: give it the name of the part", path, name.Name, id.Name)
+			}
+		}
+		return true
+	})
+}
+
+// methodOf is the type of a method; "": it is a function.
+func methodOf(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	return receiver(f.Recv.List[0].Type)
+}
+
+// filesOf parses the files of a folder that are no tests.
+func filesOf(t *testing.T, folder string) map[string]*ast.File {
+	t.Helper()
+	paths, err := filepath.Glob(folder + "/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]*ast.File{}
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[path] = file
+	}
+	return files
+}

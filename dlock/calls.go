@@ -1,0 +1,78 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// storeCalls calls the store, recovers its panics, refuses answers that make no sense, and reports
+// each call.
+type storeCalls struct {
+	store DistributedLock
+	hook  func(StoreCall) // Hooks.Called
+}
+
+// report tells the hook of a call.
+func (c storeCalls) report(ctx context.Context, call StoreCall, began time.Time) {
+	if c.hook == nil {
+		return
+	}
+	defer func() { _ = recover() }()
+	call.Context, call.StartedAt, call.Took = ctx, began, time.Since(began)
+	call.Canceled = errors.Is(ctx.Err(), context.Canceled)
+	c.hook(call)
+}
+
+// acquire asks for a grant.
+func (c storeCalls) acquire(ctx context.Context, req Request) (g Grant, err error) {
+	began := time.Now()
+	defer func() { c.report(ctx, StoreCall{Op: OpAcquire, Name: req.Name, Err: err}, began) }()
+	defer recovered(&err)
+	g, err = c.store.TryAcquire(ctx, req)
+	_ = errors.Is(err, ErrNotAcquired) // an error whose Is or Unwrap panics does so here, where it is recovered
+	return g, err
+}
+
+// extend renews leases of one shard. It ends with life.
+func (c storeCalls) extend(life context.Context, timeout, ttl time.Duration, grants []Grant) ([]Result, error) {
+	ctx, cancel := context.WithTimeout(life, timeout)
+	defer cancel()
+	return c.many(ctx, OpExtend, grants, func() ([]Result, error) { return c.store.Extend(ctx, ttl, grants...) })
+}
+
+// release releases grants of one shard.
+func (c storeCalls) release(ctx context.Context, grants []Grant) ([]Result, error) {
+	return c.many(ctx, OpRelease, grants, func() ([]Result, error) { return c.store.Release(ctx, grants...) })
+}
+
+func (c storeCalls) many(
+	ctx context.Context, op StoreOp, grants []Grant, call func() ([]Result, error),
+) (results []Result, err error) {
+	began := time.Now()
+	defer func() {
+		c.report(ctx, StoreCall{Op: op, Name: firstName(grants), Grants: grants, Results: results, Err: err}, began)
+	}()
+	defer recovered(&err)
+	results, err = call()
+	_ = errors.Is(err, ErrNotAcquired) // as above
+	if err == nil && len(results) != len(grants) {
+		err = fmt.Errorf("the store answered %d of %d", len(results), len(grants))
+	}
+	return results, err
+}
+
+func firstName(grants []Grant) string {
+	if len(grants) == 0 {
+		return ""
+	}
+	return grants[0].Name
+}
+
+// recovered turns a panic of a store into an error. It must not end the heartbeat, nor the caller.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("the store panicked: %v", p)
+	}
+}
