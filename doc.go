@@ -1,5 +1,6 @@
 // Package tickslot is the root of a module for recurring timers that run at most N times at once in
-// a fleet of hosts. It has no code; its packages answer these questions:
+// a fleet of hosts, and for what is built on the same leases. It has no code; its packages answer
+// these questions:
 //
 //   - When is it due? See [schedule].
 //   - May it run here, now, and what became of it? See [timer], and start there.
@@ -7,9 +8,16 @@
 //   - Where are the locks kept? On Redis: [redislock], or [redlock] on several independent servers.
 //     On Postgres, MySQL or SQLite: [sqllock], and [pgxlock] for pgx; without a table:
 //     [nativelock]. In the memory of one process: [memlock].
+//   - Which one host does this? See [leader].
+//   - What becomes of work that may not be lost if a host dies? See [durable].
+//   - How is a message sent if, and only if, a change is committed? See [outbox].
+//   - Which hosts are there, and who holds what? See [cluster], and its [page] for operators.
 //   - How often are locks waited for, held and lost? See [lockmetrics].
 //   - Does my own store keep the contract? See [dlocktest].
 //   - What do probes answer? See [health].
+//
+// The command line, traces and gRPC health are modules of their own: cmd/tickslot, oteltickslot and
+// health/grpchealth.
 //
 // What is promised, and what is not, is in docs/guarantees.md; how the parts work together is in
 // docs/architecture.md.
@@ -23,6 +31,11 @@
 // [pgxlock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/sqllock/pgxlock
 // [nativelock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/nativelock
 // [memlock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/memlock
+// [leader]: https://pkg.go.dev/github.com/tickslot/tickslot/leader
+// [durable]: https://pkg.go.dev/github.com/tickslot/tickslot/durable
+// [outbox]: https://pkg.go.dev/github.com/tickslot/tickslot/outbox
+// [cluster]: https://pkg.go.dev/github.com/tickslot/tickslot/cluster
+// [page]: https://pkg.go.dev/github.com/tickslot/tickslot/cluster/page
 // [lockmetrics]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/lockmetrics
 // [dlocktest]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/dlocktest
 // [health]: https://pkg.go.dev/github.com/tickslot/tickslot/health
