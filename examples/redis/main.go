@@ -5,15 +5,18 @@
 //
 // All copies together never run more than two "poll" at once. The slot of a copy that is killed
 // (kill -9) is free for the others within -ttl. A Redis that has just been started grants nothing
-// for -ttl, because it may have forgotten who holds what. METRICS=:9090 serves /metrics.
+// for -ttl, because it may have forgotten who holds what. Each copy logs where it serves its probes
+// and /metrics. deploy/ runs three of them under Docker Compose, with Prometheus and Grafana.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"log"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -25,24 +28,36 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/health"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
 
 func main() {
+	addr := flag.String("addr", "localhost:0", "where requests, probes and /metrics are served")
+	preStop := flag.Duration("prestop", 0, "how long to serve after SIGTERM, until no load balancer sends requests")
 	ttl := flag.Duration("ttl", 15*time.Second, "how long the slot of a copy that was killed stays taken; at least 3s")
 	flag.Parse()
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stdout, nil))) // with milliseconds
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := serve(ctx, *addr, *preStop, *ttl); err != nil {
+		log.Fatal(err)
+	}
+}
 
+func serve(ctx context.Context, addr string, preStop, ttl time.Duration) error {
 	options, err := redis.ParseURL(os.Getenv("REDIS_URL"))
 	if err != nil { // which may quote the password
-		log.Fatal("set REDIS_URL to something like redis://user:password@localhost:6379/0")
+		return errors.New("set REDIS_URL to something like redis://user:password@localhost:6379/0")
 	}
 	rdb := redis.NewClient(options)
-	lock := redislock.New(rdb, redislock.Options{Prefix: "example:", QuarantineTTL: *ttl})
-	timers, err := timer.New(timer.Config{Lock: lock, TTL: *ttl, Registerer: prometheus.DefaultRegisterer}, timer.Timer{
+	defer rdb.Close()
+	lock := redislock.New(rdb, redislock.Options{Prefix: "example:", QuarantineTTL: ttl})
+	defer lock.Close()
+	config := timer.Config{Lock: lock, TTL: ttl, PreStopDelay: preStop, DrainTimeout: 10 * time.Second,
+		Registerer: prometheus.DefaultRegisterer}
+	timers, err := timer.New(config, timer.Timer{
 		Name:           "poll",
 		Schedule:       schedule.Every(500 * time.Millisecond),
 		MaxConcurrency: 2, // at once, in all copies together
@@ -51,19 +66,24 @@ func main() {
 		Run:            poll,
 	})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
-	if addr := os.Getenv("METRICS"); addr != "" {
-		go func() { // the runs go on without
-			slog.Error("no metrics", "err", http.ListenAndServe(addr, promhttp.Handler()))
-		}()
-	}
-	err = timers.Run(ctx) // returns when the last run has finished and released its slot
-	lock.Close()
-	rdb.Close()
+
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
+	mux := http.NewServeMux()
+	mux.Handle("/", health.New(timers)) // /livez, /readyz, /startupz
+	mux.Handle("/metrics", promhttp.Handler())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go server.Serve(listener)
+	slog.Info("serving", "addr", listener.Addr())
+
+	err = timers.Run(ctx) // requests are served until it returns
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, server.Shutdown(ctx))
 }
 
 func poll(ctx context.Context) error {
