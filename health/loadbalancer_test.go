@@ -21,6 +21,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/health"
+	"github.com/tickslot/tickslot/internal/proxytest"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -31,7 +32,7 @@ const (
 	hostEnv = "TICKSLOT_HEALTH_TEST_HOST" // the address of the host that this binary is to be
 	hosts   = 3
 
-	preStopDelay = 2 * time.Second // as docs/load-balancers.md says
+	preStopDelay = 2 * time.Second // as docs/load-balancers.md says, and deploy/haproxy
 	stopped      = "stopped in good order"
 )
 
@@ -76,13 +77,13 @@ func host(addr string) {
 }
 
 // Three hosts are restarted one after the other behind a real HAProxy and a real nginx, with the
-// configurations of docs/load-balancers.md, while clients send requests through both. No request
+// configurations of deploy/, while clients send requests through both. No request
 // fails. HAProxy takes each host out because of its /readyz, and nginx asks another host when one
 // returns 503: its clients request /readyz itself, too.
 //
 // Fails when /readyz is 200 while a host drains (HAProxy then takes it out because of its port),
 // when the server shuts down before the timers have drained, when PreStopDelay is 0, and when the
-// documented nginx configuration turns proxy_next_upstream off or lacks http_503.
+// nginx configuration turns proxy_next_upstream off or lacks http_503.
 func TestARollingRestartLosesNoRequest(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
@@ -94,17 +95,14 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 		preStopDelay/time.Second); !strings.Contains(string(doc), want) {
 		t.Errorf("the documentation does not say %q, which is what is tested", want)
 	}
-	haproxy, nginx := find(t, "haproxy"), find(t, "nginx")
 
 	var fleet [hosts]*servertest.Server
 	for i := range fleet {
 		s, err := servertest.Start(hostProgram())
 		fleet[i] = servertest.Own(t, s, err)
 	}
-	hap, err := servertest.Start(haproxyProgram(haproxy, fill(t, string(doc), "haproxy", "bind :80", fleet)))
-	servertest.Own(t, hap, err)
-	ngx, err := servertest.Start(nginxProgram(nginx, fill(t, string(doc), "nginx", "listen 80", fleet)))
-	servertest.Own(t, ngx, err)
+	addrs := [hosts]string{fleet[0].Addr(), fleet[1].Addr(), fleet[2].Addr()}
+	hap, ngx := proxytest.HAProxy(t, addrs), proxytest.Nginx(t, addrs)
 
 	crowds := []*crowd{newCrowd(t, "HAProxy", hap.Addr(), "/"), newCrowd(t, "nginx", ngx.Addr(), "/")}
 	var asking *crowd
@@ -129,9 +127,9 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 			t.Errorf("host %d was gone after %v: that is less than PreStopDelay", i+1, took)
 		}
 		// The host stays away until nginx has met that, and asked another one.
-		refused := strings.Count(output(t, ngx), retriedRefused)
+		refused := strings.Count(output(t, ngx), proxytest.RetriedRefused)
 		if err := testkit.Poll(5*time.Second, "nginx asks another host", func() bool {
-			return strings.Count(output(t, ngx), retriedRefused) > refused
+			return strings.Count(output(t, ngx), proxytest.RetriedRefused) > refused
 		}); err != nil {
 			t.Error(err)
 		}
@@ -160,7 +158,7 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 			t.Errorf("HAProxy did not take host %d out because it said 503:\n%s", i+1, output(t, hap))
 		}
 	}
-	if n := strings.Count(output(t, ngx), retried503); n == 0 {
+	if n := strings.Count(output(t, ngx), proxytest.Retried503); n == 0 {
 		t.Error("nginx was never told 503 and asked another host")
 	}
 }
@@ -284,45 +282,6 @@ func everywhere(t *testing.T, crowds []*crowd, pid int) {
 	}
 }
 
-func find(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	for _, dir := range []string{"/usr/sbin", "/usr/local/sbin"} {
-		if err != nil {
-			path, err = exec.LookPath(filepath.Join(dir, name))
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("%s not found", name)
-	}
-	servertest.Require(t, err, fmt.Sprintf("install it (apt-get install %s, or brew install %[1]s)", name))
-	return path
-}
-
-// fill returns the documentation's block in that language, with the addresses of the fleet. The
-// address of its own port becomes PORT, and the words before it are kept.
-func fill(t *testing.T, doc, language, listen string, fleet [hosts]*servertest.Server) string {
-	t.Helper()
-	_, block, ok := strings.Cut(doc, "\n```"+language+"\n")
-	block, _, closed := strings.Cut(block, "\n```\n")
-	if !ok || !closed {
-		t.Fatalf("the documentation has no block of %s", language)
-	}
-	replace := func(old, with string) {
-		t.Helper()
-		if strings.Count(block, old) != 1 {
-			t.Fatalf("the documentation of %s does not say %q once:\n%s", language, old, block)
-		}
-		block = strings.Replace(block, old, with, 1)
-	}
-	word, _, _ := strings.Cut(listen, " ")
-	replace(listen, word+" 127.0.0.1:PORT")
-	for i, s := range fleet {
-		replace(fmt.Sprintf("10.0.0.%d:8080", i+1), s.Addr())
-	}
-	return block + "\n"
-}
-
 func hostProgram() servertest.Program {
 	return servertest.Program{
 		Name: "host",
@@ -340,18 +299,6 @@ func hostProgram() servertest.Program {
 	}
 }
 
-func haproxyProgram(program, config string) servertest.Program {
-	return servertest.Program{
-		Name: "haproxy",
-		Command: func(s *servertest.Server) (*exec.Cmd, error) {
-			path := filepath.Join(s.Dir(), "haproxy.cfg")
-			err := os.WriteFile(path, []byte(strings.Replace(config, "PORT", fmt.Sprint(s.Port()), 1)), 0o600)
-			return s.Command(program, "-db", "-f", path), err
-		},
-		Ready: answers("/"),
-	}
-}
-
 // output is everything that a server has printed; Log is only its end.
 func output(t *testing.T, s *servertest.Server) string {
 	t.Helper()
@@ -360,45 +307,6 @@ func output(t *testing.T, s *servertest.Server) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// The log line of nginx, in the format of nginxConfig, when one host refused the connection or
-// returned 503 and the next one answered.
-const (
-	retriedRefused = `" 502, 200 200`
-	retried503     = `" 503, 200 200`
-)
-
-// The rest of the nginx configuration: files in the temporary folder only, and a log of the hosts'
-// answers.
-const nginxConfig = `daemon off;
-worker_processes 2;
-pid nginx.pid;
-error_log stderr warn;
-events {}
-http {
-    log_format hosts '$remote_addr "$request" $upstream_status $status';
-    map $upstream_status $asked_again { default 0; "~," 1; }
-    access_log /dev/stdout hosts if=$asked_again;
-    client_body_temp_path body;
-    proxy_temp_path proxy;
-    fastcgi_temp_path fastcgi;
-    uwsgi_temp_path uwsgi;
-    scgi_temp_path scgi;
-%s}
-`
-
-func nginxProgram(program, config string) servertest.Program {
-	return servertest.Program{
-		Name: "nginx",
-		Command: func(s *servertest.Server) (*exec.Cmd, error) {
-			config := strings.Replace(config, "PORT", fmt.Sprint(s.Port()), 1)
-			err := os.WriteFile(filepath.Join(s.Dir(), "nginx.conf"), fmt.Appendf(nil, nginxConfig, config), 0o644)
-			return s.Command(program, "-e", "stderr", "-p", s.Dir(), "-c", "nginx.conf"), err
-		},
-		Ready:       answers("/"),
-		RefusesRoot: true, // as root its workers would be of another user than its files
-	}
 }
 
 // answers waits for a 200 as the sign that a server is ready.
