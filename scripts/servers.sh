@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the tests need if it is missing: the servers that store tests start, the C compiler
-# of the race detector, the library that sets a server's clock, the model checker, and promtool, which
-# checks alerts. Starts nothing, and never fails: without a server, its tests skip and say so (or
+# of the race detector, the library that sets a server's clock, the model checker, and what checks
+# deploy/ (Prometheus, systemd). Starts nothing, and never fails: without a server, its tests skip and say so (or
 # fail, under TICKSLOT_REQUIRE_SERVERS=1); without a compiler, scripts/test.sh says so.
 set -u
 
@@ -45,6 +45,7 @@ missing() {
 	there nginx || printf 'nginx '
 	there spin || printf 'spin '
 	there promtool || printf 'prometheus '
+	[ "$(uname)" != Linux ] || there systemd-analyze || printf 'systemd '
 	[ "$(uname)" != Linux ] || faketime || printf 'libfaketime '
 	command -v "$(go env CC)" >/dev/null 2>&1 || printf 'gcc libc6-dev '
 }

@@ -1,5 +1,6 @@
-// Command kubernetes is a service that a pod runs, with the probes and periods of pod.yaml. Its
-// timer writes to Postgres, and a run that was replaced cannot overwrite what a later one wrote.
+// Command kubernetes is a service that a pod runs, with the probes and periods of
+// deploy/kubernetes/settle.yaml. Its timer writes to Postgres, and a run that was replaced cannot
+// overwrite what a later one wrote.
 //
 //	DATABASE_URL=postgres://user:password@localhost:5432/database go run ./examples/kubernetes
 //

@@ -5,9 +5,6 @@ package main
 import (
 	"errors"
 	"net/http"
-	"os"
-	"regexp"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +16,6 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
-	"github.com/tickslot/tickslot/timer"
 )
 
 func TestMain(m *testing.M) {
@@ -115,42 +111,5 @@ func TestPodsThatBeginAtOnce(t *testing.T) {
 		}
 		pods.Wait()
 		pool.Close()
-	}
-}
-
-// What pod.yaml asks for is there, and it waits longer than the program may take to end.
-//
-// Fails when a probe is renamed, and when DrainTimeout or -prestop outgrow the grace period.
-func TestPodYAML(t *testing.T) {
-	text, err := os.ReadFile("pod.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seconds := func(in []byte, pattern string) time.Duration {
-		found := regexp.MustCompile(pattern).FindSubmatch(in)
-		if found == nil {
-			t.Fatalf("nothing is like %s", pattern)
-		}
-		n, _ := strconv.Atoi(string(found[1]))
-		return time.Duration(n) * time.Second
-	}
-	grace := seconds(text, `terminationGracePeriodSeconds: (\d+)`)
-	most := seconds(text, `"-prestop", "(\d+)s"`) + seconds(program, `DrainTimeout: (\d+) \* time.Second`) +
-		timer.CancelGrace + seconds(program, `WithoutCancel\(ctx\), (\d+)\*time.Second`)
-	if grace <= most {
-		t.Errorf("it kills the program after %v, which may take %v", grace, most)
-	}
-	paths := regexp.MustCompile(`path: (\S+),`).FindAllSubmatch(text, -1)
-	if len(paths) != 3 {
-		t.Fatalf("%d probes, want 3", len(paths))
-	}
-	for i, want := range []string{"/startupz", "/livez", "/readyz"} {
-		if got := string(paths[i][1]); got != want {
-			t.Errorf("probe %d asks %s, want %s", i, got, want)
-		}
 	}
 }

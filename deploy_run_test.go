@@ -1,0 +1,315 @@
+package tickslot_test
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/proxytest"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+// The programs that will read the files of deploy/ accept them.
+//
+// Fails when a directive is misspelt, or names what is not there.
+func TestDeployedFilesAreValid(t *testing.T) {
+	t.Parallel()
+	run := func(t *testing.T, dir string, name string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s %v: %v\n%s", filepath.Base(name), args, err, out)
+		}
+		return string(out)
+	}
+	write := func(t *testing.T, name, text string) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	t.Run("HAProxy", func(t *testing.T) {
+		run(t, "deploy/haproxy", proxytest.Find(t, "haproxy"), "-c", "-f", "haproxy.cfg")
+	})
+	t.Run("nginx", func(t *testing.T) {
+		program := proxytest.Find(t, "nginx")
+		text := proxytest.NginxConfig(t, [3]string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
+		path := write(t, "nginx.conf", strings.Replace(text, "PORT", "4", 1))
+		run(t, "", program, "-t", "-e", "stderr", "-p", filepath.Dir(path), "-c", path)
+	})
+	t.Run("Prometheus", func(t *testing.T) {
+		run(t, "deploy/prometheus", findPromtool(t), "check", "config", "prometheus.yml")
+	})
+	t.Run("systemd", func(t *testing.T) {
+		analyze, err := exec.LookPath("systemd-analyze")
+		servertest.Require(t, err, "systemd-analyze comes with systemd")
+		unit := read(t, "deploy/systemd/tickslot-redis.service")
+		// It looks for the program, which is not installed here.
+		unit = proxytest.Replace(t, unit, "ExecStart=/usr/local/bin/tickslot-redis ", "ExecStart=/bin/sh ")
+		path := write(t, "tickslot-redis.service", unit)
+		if out := run(t, "", analyze, "verify", "--man=no", path); strings.Contains(out, "tickslot-redis") {
+			t.Errorf("systemd does not like it:\n%s", out) // what it only warns of leaves the exit code 0
+		}
+		run(t, "", analyze, "security", "--offline=true", "--threshold=15", path) // 1.5 of 10
+	})
+}
+
+// A deployment is three processes of examples/redis on a Redis.
+type deployment struct {
+	redis *redistest.Server
+	hosts [3]*servertest.Server
+}
+
+// addrs are where the hosts serve.
+func (d deployment) addrs() (all [3]string) {
+	for i, h := range d.hosts {
+		all[i] = h.Addr()
+	}
+	return all
+}
+
+// deployed starts a deployment with the arguments of compose.yaml, but for the address.
+func deployed(t *testing.T) (d deployment) {
+	t.Helper()
+	if args := `command: ["-addr", ":8080", "-prestop", "2s"]`; !strings.Contains(read(t, "deploy/compose.yaml"), args) {
+		t.Errorf("compose.yaml has other arguments than %s", args)
+	}
+	program := filepath.Join(t.TempDir(), "host")
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "./examples/redis")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	d.redis = redistest.New(t)
+	for i := range d.hosts {
+		s, err := servertest.Start(servertest.Program{
+			Name: "host",
+			Command: func(s *servertest.Server) (*exec.Cmd, error) {
+				cmd := s.Command(program, "-addr", s.Addr(), "-prestop", "2s", "-ttl", "3s")
+				cmd.Env = append(os.Environ(), "REDIS_URL="+d.redis.URL())
+				return cmd, nil
+			},
+			Ready: func(_ context.Context, s *servertest.Server, _ int, _ string) error {
+				_, err := get("http://" + s.Addr() + "/readyz")
+				return err
+			},
+		})
+		d.hosts[i] = servertest.Own(t, s, err)
+	}
+	return d
+}
+
+// get returns the answer, which is an error unless its status is 200.
+func get(address string) (*http.Response, error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	answer, err := client.Get(address)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	answer.Body = io.NopCloser(strings.NewReader(string(text)))
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	return answer, err
+}
+
+// Three hosts of examples/redis are behind a HAProxy and an nginx with the configurations of
+// deploy/. One is stopped, and started again. Both ask only those that are ready: HAProxy none that
+// drains, and nginx none of which it was told so just before. No request fails.
+//
+// Fails without -prestop, when HAProxy does not ask /readyz, and when nginx does not ask another
+// host after a 503.
+func TestDeployedProxies(t *testing.T) {
+	testkit.Long(t)
+	t.Parallel()
+	d := deployed(t)
+	hap, ngx := proxytest.HAProxy(t, d.addrs()), proxytest.Nginx(t, d.addrs())
+	state := func(i int) (status, requests string) { // of a host, as HAProxy sees it
+		answer, err := get("http://" + proxytest.StatsAddr(hap) + "/;csv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(answer.Body).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range rows {
+			if row[0] == "shop" && row[1] == fmt.Sprintf("host-%d", i+1) {
+				return row[17], row[7]
+			}
+		}
+		t.Fatalf("HAProxy knows no host %d: %v", i+1, rows)
+		return "", ""
+	}
+	ask := func() (asked map[string]int) { // each proxy, and counts what nginx asked last
+		asked = map[string]int{}
+		for range 30 {
+			for _, proxy := range []*servertest.Server{hap, ngx} {
+				answer, err := get("http://" + proxy.Addr() + "/readyz")
+				if err != nil {
+					t.Errorf("through %s: %v", proxy.Addr(), err)
+					continue
+				}
+				all := strings.Split(answer.Header.Get("X-Asked"), ", ")
+				asked[all[len(all)-1]]++
+			}
+		}
+		return asked
+	}
+	for i, host := range d.hosts {
+		_, before := state(i)
+		asked := ask()
+		status, after := state(i)
+		if !strings.HasPrefix(status, "UP") || before == after || asked[host.Addr()] == 0 {
+			t.Errorf("host %d is %s, HAProxy sent it %s requests, then %s; nginx %v", i+1, status, before, after, asked)
+		}
+	}
+
+	gone := d.hosts[0]
+	stopped := make(chan error, 1)
+	go func() { stopped <- gone.Stop() }()
+	testkit.Eventually(t, testkit.Patience, "HAProxy finds that the host is not ready", func() bool {
+		status, _ := state(0)
+		return status == "DOWN"
+	})
+	if _, err := get("http://" + gone.Addr() + "/livez"); err != nil {
+		t.Errorf("it has ended before HAProxy has noticed, after less than -prestop: %v", err)
+	}
+	_, before := state(0)
+	if asked := ask(); asked[gone.Addr()] != 0 {
+		t.Errorf("nginx took the answer of a host that is not ready: %v", asked)
+	}
+	if _, after := state(0); after != before {
+		t.Errorf("HAProxy sent %s requests, then %s to a host that is not ready", before, after)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	ask()
+	if err := gone.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, testkit.Patience, "both ask the host again", func() bool {
+		status, _ := state(0)
+		return strings.HasPrefix(status, "UP") && ask()[gone.Addr()] > 0
+	})
+}
+
+// A real Prometheus with the configuration and the rules of deploy/ scrapes three hosts of
+// examples/redis. Their metrics are there, no rule fails, and an alert fires when a host fails.
+//
+// Fails when a rule cannot be evaluated, or a target is not scraped.
+func TestDeployedPrometheus(t *testing.T) {
+	testkit.Long(t)
+	t.Parallel()
+	d := deployed(t)
+	program, err := exec.LookPath("prometheus")
+	servertest.Require(t, err, "prometheus is its own package")
+	config := read(t, "deploy/prometheus/prometheus.yml")
+	for i, addr := range d.addrs() {
+		config = proxytest.Replace(t, config, fmt.Sprintf("host-%d:8080", i+1), addr)
+	}
+	config = strings.ReplaceAll(config, "_interval: 15s", "_interval: 1s") // so that it does not take long
+	rules := read(t, "deploy/prometheus/tickslot.rules.yml")
+	s, err := servertest.Start(servertest.Program{
+		Name: "prometheus",
+		Prepare: func(s *servertest.Server) error {
+			if err := os.WriteFile(filepath.Join(s.Dir(), "prometheus.yml"), []byte(config), 0o600); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(s.Dir(), "tickslot.rules.yml"), []byte(rules), 0o600)
+		},
+		Command: func(s *servertest.Server) (*exec.Cmd, error) {
+			return s.Command(program, "--config.file=prometheus.yml", "--storage.tsdb.path=data",
+				"--web.listen-address="+s.Addr()), nil
+		},
+		Ready: func(_ context.Context, s *servertest.Server, _ int, _ string) error {
+			_, err := get("http://" + s.Addr() + "/-/ready")
+			return err
+		},
+	})
+	s = servertest.Own(t, s, err)
+	read := func(path string, into any) error {
+		answer, err := get("http://" + s.Addr() + "/api/v1/" + path)
+		if err != nil {
+			return err
+		}
+		return json.NewDecoder(answer.Body).Decode(into)
+	}
+	query := func(expr, want string) func() error {
+		return func() error {
+			var answer struct {
+				Data struct{ Result []struct{ Value [2]any } }
+			}
+			err := read("query?query="+url.QueryEscape(expr), &answer)
+			if err == nil && (len(answer.Data.Result) != 1 || answer.Data.Result[0].Value[1] != want) {
+				err = fmt.Errorf("%s is %v, want %s", expr, answer.Data.Result, want)
+			}
+			return err
+		}
+	}
+	for expr, want := range map[string]string{
+		`count(up{job="tickslot"} == 1)`:                  "3",
+		`count(tickslot_store_up == 1)`:                   "3",
+		`max(tickslot_hosts)`:                             "3",
+		`max(tickslot_slots_limit{timer="poll"})`:         "2",
+		`sum(tickslot_runs_total{outcome="ok"}) > bool 0`: "1",
+		`count(process_start_time_seconds)`:               "3",
+	} {
+		testkit.Eventually(t, testkit.Patience, expr, query(expr, want))
+	}
+	wanted := strings.Count(rules, "- alert:")
+	testkit.Eventually(t, testkit.Patience, "every rule is evaluated", func() error {
+		var answer struct {
+			Data struct {
+				Groups []struct {
+					Rules []struct{ Name, Health, LastError string }
+				}
+			}
+		}
+		if err := read("rules", &answer); err != nil {
+			return err
+		}
+		good := 0
+		for _, g := range answer.Data.Groups {
+			for _, r := range g.Rules {
+				if r.Health == "err" {
+					t.Fatalf("%s: %s", r.Name, r.LastError)
+				}
+				if r.Health == "ok" {
+					good++
+				}
+			}
+		}
+		if good != wanted {
+			return fmt.Errorf("%d of %d", good, wanted)
+		}
+		return nil
+	})
+	if err := query(`count(ALERTS) or vector(0)`, "0")(); err != nil {
+		t.Errorf("while all is well: %v", err)
+	}
+	// Not all at once: a host notices it with its next call.
+	if err := d.redis.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, testkit.Patience, "the alert is pending",
+		query(`count(ALERTS{alertname="TickslotStoreDown",alertstate="pending"})`, "3"))
+}
