@@ -167,7 +167,7 @@ func TestDockerfile(t *testing.T) {
 		t.Errorf("it runs as %q", user)
 	}
 	if want := []string{"CMD", "/tickslot", "healthcheck", "--url",
-		"http://localhost:8080/livez"}; health == nil || !slices.Equal(health.Health.Test, want) {
+		"http://127.0.0.1:8080/livez"}; health == nil || !slices.Equal(health.Health.Test, want) {
 		t.Errorf("it is asked %+v, want %v", health, want)
 	}
 	if !slices.Equal(entry, []string{"/host"}) {
