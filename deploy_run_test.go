@@ -189,8 +189,8 @@ func TestDeployedProxies(t *testing.T) {
 		status, _ := state(0)
 		return status == "DOWN"
 	})
-	if _, err := get("http://" + gone.Addr() + "/livez"); err != nil {
-		t.Errorf("it has ended before HAProxy has noticed, after less than -prestop: %v", err)
+	if why := "Server shop/host-1 is DOWN, reason: Layer7 wrong status, code: 503"; !strings.Contains(hap.Log(), why) {
+		t.Errorf("HAProxy did not take it out because it was not ready:\n%s", hap.Log())
 	}
 	_, before := state(0)
 	if asked := ask(); asked[gone.Addr()] != 0 {
