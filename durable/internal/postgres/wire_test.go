@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -226,5 +227,35 @@ func TestTransactionsHaveTheirOwnSettings(t *testing.T) {
 	}
 	if err := s.Migrate(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// Nothing of the server's or the application's settings changes how an answer is read, also when
+// nothing is prepared, and instants and bytes come as text.
+//
+// Fails when an answer has the form that somebody has chosen for people.
+func TestAnswersAreReadWhateverTheirFormIs(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{0, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		d := newDatabase(t)
+		d.mode = mode
+		for setting, value := range map[string]string{"datestyle": "German, DMY", "bytea_output": "escape",
+			"timezone": "America/St_Johns"} {
+			d.exec(t, "ALTER DATABASE "+d.name+" SET "+setting+" = '"+value+"'")
+		}
+		s := d.migrated(t)
+		payload := []byte("\x00\\x\xff")
+		due := time.Date(2020, 2, 1, 12, 0, 0, 1000, time.UTC)
+		_, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders", RunAt: due, Payload: payload})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs, err := s.claim(t.Context(), 1)
+		if err != nil || len(runs) != 1 || !runs[0].RunAt.Equal(due) || !bytes.Equal(runs[0].Payload, payload) {
+			t.Errorf("%v: %+v, %v", mode, runs, err)
+		}
+		if failed := failing(t, s); len(failed) > 0 {
+			t.Errorf("%v: %v", mode, failed)
+		}
 	}
 }
