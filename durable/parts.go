@@ -17,7 +17,7 @@ const (
 	sampleInterval = 30 * time.Second
 	sampleJitter   = 0.2
 	sweepBatch     = 1000
-	sweepPause     = time.Second
+	sweepPause     = 200 * time.Millisecond // between full batches: 5,000 rows a second, more than can end
 	// A connection that listens is made again after pauses that grow from the first to the second.
 	firstListenWait = time.Second
 	longestListen   = time.Minute

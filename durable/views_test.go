@@ -223,6 +223,43 @@ func TestRetention(t *testing.T) {
 	})
 }
 
+// An oldRows is a database in which many rows are too old.
+type oldRows struct {
+	store.Store
+	left        int
+	began, done time.Time
+}
+
+func (o *oldRows) Sweep(_ context.Context, _ store.Retention, limit int) (int, error) {
+	if o.began.IsZero() {
+		o.began = time.Now()
+	}
+	n := min(limit, o.left)
+	if o.left -= n; o.left == 0 && o.done.IsZero() {
+		o.done = time.Now()
+	}
+	return n, nil
+}
+
+// One worker deletes old runs faster than it can carry out new ones, which are some thousands a
+// second.
+//
+// Fails when the pauses between full batches are so long that a busy table grows forever.
+func TestSweepKeepsUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{}).handle("good", sleeps(0), durable.HandlerOptions{})
+		old := &oldRows{Store: f.store, left: 100_000}
+		h.link.Store = old
+		h.start()
+		pass(10 * time.Minute)
+		f.end()
+		if took := old.done.Sub(old.began); old.done.IsZero() || took > 25*time.Second {
+			t.Errorf("to delete 100,000 rows took %v, and %d are left", took, old.left)
+		}
+	})
+}
+
 // A handler of JSON gets what the payload is the JSON of, the zero value without one, and an error
 // if it does not fit.
 //
