@@ -1,14 +1,26 @@
 -- $1: for how many microseconds a schedule must have been unseen for no worker to have it.
--- The handlers that have a row or a run. The first three columns are the same in all rows, and if
--- there is no handler there is one row with them.
-WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+-- The handlers that have a row or a run. Of each no more than {counted} queued runs are counted:
+-- each worker does this all the time, and a backlog may have millions. The first three columns are
+-- the same in all rows, and if there is no handler there is one row with them.
+WITH RECURSIVE now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+-- The handlers of which runs are queued: one look into the index for each, however many runs wait.
+waiting AS (
+	(SELECT r.handler FROM {runs} AS r WHERE r.state = 'queued' ORDER BY r.handler LIMIT 1)
+	UNION ALL
+	SELECT (SELECT r.handler FROM {runs} AS r WHERE r.state = 'queued' AND r.handler > w.handler
+		ORDER BY r.handler LIMIT 1)
+	FROM waiting AS w WHERE w.handler IS NOT NULL
+),
 counts AS MATERIALIZED (
 	SELECT x.handler, sum(x.queued)::bigint AS queued, sum(x.running)::bigint AS running, sum(x.dead)::bigint AS dead,
 		min(x.oldest) AS oldest
 	FROM (
-		SELECT r.handler, count(*) AS queued, 0 AS running, 0 AS dead,
-			min(r.run_at) FILTER (WHERE r.run_at <= now.at) AS oldest
-		FROM {runs} AS r, now WHERE r.state = 'queued' GROUP BY r.handler
+		SELECT w.handler, (SELECT count(*) FROM (SELECT FROM {runs} AS r WHERE r.state = 'queued'
+				AND r.handler = w.handler LIMIT {counted}) AS c) AS queued, 0 AS running, 0 AS dead,
+			(SELECT min(o.run_at) FROM {priorities}, LATERAL (SELECT r.run_at FROM {runs} AS r WHERE r.state = 'queued'
+				AND r.handler = w.handler AND r.priority = p.priority AND r.run_at <= now.at
+				ORDER BY r.run_at LIMIT 1) AS o) AS oldest
+		FROM waiting AS w, now WHERE w.handler IS NOT NULL
 		UNION ALL
 		SELECT r.handler, 0, count(*), 0, NULL FROM {runs} AS r WHERE r.state = 'running' GROUP BY r.handler
 		UNION ALL

@@ -65,6 +65,12 @@ func TestPlansUseTheIndexes(t *testing.T) {
 		"due": nil, "materialize": {inJSON(plans)}, "claim_lock": {handlers, 50}, "claim": {handlers, 50, 16, "w", 1e6},
 		"renew": {inJSON(keys), "w", int64(1e6)}, "finish": {inJSON(results)}, "reclaim": {100, "lost"},
 		"sweep": {week / 20, week / 10, week / 10, week, 100}, "register": {handlers}, "cancel": {110_030, "", ""},
+		"handlers": {week},
+	}
+	for _, states := range [][]store.State{{store.StateQueued}, {store.StateRunning, store.StateQueued},
+		{store.StateRunning}, {store.StateDead, store.StateRunning}} {
+		name := fmt.Sprint("list ", states)
+		s.texts[name], statements[name] = s.listing(store.Filter{States: states}, 1000)
 	}
 	for _, statistics := range []bool{false, true} {
 		if statistics {
@@ -122,6 +128,37 @@ func checkPlan(t *testing.T, what, plan string) {
 		if n, err := strconv.Atoi(m[1]); err != nil || n > most {
 			t.Errorf("%s: it looks at %d rows that it does not want:\n%s", what, n, plan)
 		}
+	}
+}
+
+// A backlog is counted up to a number, and the run that has been due for longest is found all the
+// same, whatever its priority.
+//
+// Fails when what a worker counts all the time grows with the backlog.
+func TestBacklogIsCountedUpToANumber(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	s.texts["handlers"] = strings.ReplaceAll(s.texts["handlers"], fmt.Sprint("LIMIT ", counted), "LIMIT 30")
+	d.exec(t, "INSERT INTO durable_runs (handler, run_at, priority) SELECT 'h' || i % 2, "+
+		"'2020-01-01 00:00:00Z'::timestamptz + i * interval '1 s', 1 - i / 20 FROM generate_series(1, 59) AS i",
+		"INSERT INTO durable_runs (handler, run_at) VALUES ('later', now() + interval '1 hour')")
+	stats, err := s.Stats(t.Context(), time.Hour)
+	first := time.Date(2020, 1, 1, 0, 0, 1, 0, time.UTC)
+	if err != nil || len(stats.ByHandler) != 3 || !stats.OldestDue.Equal(first) {
+		t.Fatalf("%+v, %v", stats, err)
+	}
+	for i, want := range []struct {
+		queued int64
+		oldest time.Time
+	}{{29, first.Add(time.Second)}, {30, first}, {1, time.Time{}}} {
+		if h := stats.ByHandler[i]; h.Queued != want.queued || !h.OldestDue.Equal(want.oldest) {
+			t.Errorf("%+v, want %+v", h, want)
+		}
+	}
+	d.exec(t, "INSERT INTO durable_runs (handler, run_at) VALUES ('h1', now())")
+	if stats, err = s.Stats(t.Context(), time.Hour); err != nil || stats.ByHandler[1].Queued != 30 {
+		t.Errorf("%+v, %v, want no more than 30", stats, err)
 	}
 }
 

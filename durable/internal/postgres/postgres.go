@@ -47,6 +47,9 @@ var tables = []string{"schedules", "handlers", "runs", "attempts"}
 // those that others are claiming at the same moment, or keep locked.
 const spare = 64
 
+// counted is how many queued runs of a handler are counted.
+const counted = 100_000
+
 // Store implements store.Store.
 type Store struct {
 	pool    *pgxpool.Pool
@@ -108,6 +111,7 @@ func (s *Store) fill() {
 	}
 	values := map[string]string{
 		"spare":      strconv.Itoa(spare),
+		"counted":    strconv.Itoa(counted),
 		"priorities": "(VALUES (-1::smallint), (0::smallint), (1::smallint)) AS p(priority)",
 		"columns":    fill("columns.sql", nil),
 		"skip":       " SKIP LOCKED",

@@ -2,17 +2,19 @@ package postgres
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 // Runs implements store.Reader.
 func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) (runs []store.Run, err error) {
-	args := []any{max(0, limit)}
-	text := s.texts["runs"] + conditions(which, &args) + " ORDER BY r.id DESC LIMIT $1::bigint"
+	text, args := s.listing(which, limit)
 	err = s.call(ctx, s.shared, func() []statement {
 		runs = nil
 		return []statement{{text, args, func(rows pgx.Rows) error {
@@ -23,6 +25,36 @@ func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) (runs [
 		}}}
 	})
 	return runs, err
+}
+
+// listing returns the statement that lists runs. Each state is a part of its own, because each has
+// its index. Nearly all runs have succeeded, so these are found among the newest; there are few of
+// the others, which are found by their state and then sorted: to look for them among the newest
+// might take all runs.
+func (s *Store) listing(which store.Filter, limit int) (text string, args []any) {
+	states := slices.Compact(slices.Sorted(slices.Values(which.States)))
+	which.States = nil
+	args = []any{max(0, limit)}
+	where := conditions(which, &args)
+	part := func(of, order string) string {
+		return "(SELECT r.* FROM " + s.names["runs"] + " AS r WHERE " + of + where + " ORDER BY " + order +
+			" DESC LIMIT $1::bigint)"
+	}
+	var parts []string
+	for _, state := range states {
+		of, order := "r.state = "+sqlmigrate.Text(string(state)), "r.id + 0"
+		switch state {
+		case store.StateSucceeded:
+			order = "r.id"
+		case store.StateDead, store.StateCanceled:
+			of += " AND r.finished_at IS NOT NULL"
+		}
+		parts = append(parts, part(of, order))
+	}
+	if len(parts) == 0 {
+		parts = []string{part("true", "r.id")}
+	}
+	return strings.Replace(s.texts["runs"], whichRuns, strings.Join(parts, " UNION ALL "), 1), args
 }
 
 // Run implements store.Reader.

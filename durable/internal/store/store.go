@@ -397,7 +397,7 @@ type Stats struct {
 // HandlerStats are the runs of a handler.
 type HandlerStats struct {
 	Handler               string
-	Queued, Running, Dead int64
+	Queued, Running, Dead int64     // Queued may be counted up to a number only
 	OldestDue             time.Time // zero: none is due
 	SeenAt                time.Time // by a worker that has it; zero: never
 	Paused                bool
