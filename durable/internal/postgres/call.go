@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -28,10 +29,13 @@ func (s *Store) owned(ctx context.Context, call func(*pgx.Conn) error) error {
 	if err != nil {
 		return err
 	}
+	err = errPanicked
+	defer func() { s.own.give(conn, err) }() // deferred: a tracer of the application may panic
 	err = call(conn)
-	s.own.give(conn, err)
 	return err
 }
+
+var errPanicked = errors.New("the call panicked")
 
 // shared has one of the application's pool.
 func (s *Store) shared(ctx context.Context, call func(*pgx.Conn) error) error {

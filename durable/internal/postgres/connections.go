@@ -65,10 +65,14 @@ func (c *connections) take(ctx context.Context) (*pgx.Conn, error) {
 		}
 		hangUp(conn.Conn)
 	}
+	made := false // deferred: what the application does when it connects may panic
+	defer func() {
+		if !made {
+			<-c.turns
+		}
+	}()
 	conn, err := c.connect(ctx)
-	if err != nil {
-		<-c.turns
-	}
+	made = err == nil
 	return conn, err
 }
 
@@ -95,12 +99,18 @@ func (c *connections) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	ready := false
+	defer func() {
+		if !ready {
+			hangUp(conn)
+		}
+	}()
 	if after := config.AfterConnect; after != nil {
 		if err := after(ctx, conn); err != nil {
-			hangUp(conn)
 			return nil, err
 		}
 	}
+	ready = true
 	return conn, nil
 }
 
