@@ -196,6 +196,8 @@ func TestControlRefusesBadInput(t *testing.T) {
 	_, noState := s.Runs(ctx, durable.RunFilter{States: []durable.State{"Dead"}}, 1)
 	_, page := s.Runs(ctx, durable.RunFilter{BeforeID: -1}, 1)
 	_, limit := s.Runs(ctx, durable.RunFilter{}, 0)
+	_, noIDs := c.Requeue(ctx, durable.RunFilter{IDs: []int64{}}, ann) // nothing was found: not all
+	_, noStates := s.Runs(ctx, durable.RunFilter{States: []durable.State{}}, 1)
 	for i, step := range []struct {
 		err  error
 		want string
@@ -209,6 +211,7 @@ func TestControlRefusesBadInput(t *testing.T) {
 		{c.SetMaxActive(ctx, 1, dlock.Origin{}), "empty By"}, {c.ResetMaxActive(ctx, dlock.Origin{}), "empty By"},
 		{noBy, "empty By"}, {noBy2, "empty By"}, {state, "cannot be queued again"},
 		{noState, "is not a state"}, {page, "negative"}, {limit, "1 to 10000"},
+		{noIDs, "IDs is empty"}, {noStates, "States is empty"},
 	} {
 		if step.err == nil || !strings.Contains(step.err.Error(), step.want) || !named(step.err) {
 			t.Errorf("%d: %v, want %q", i, step.err, step.want)

@@ -95,7 +95,8 @@ type ScheduleRecord struct {
 	PausedTicks int64 `json:"ticks_paused"`
 }
 
-// A RunFilter selects runs: those that match all fields that are set. The zero value selects all.
+// A RunFilter selects runs: those that match all fields that are set. The zero value selects all. A
+// list that is empty and not nil is refused: who has found nothing does not mean all.
 type RunFilter struct {
 	IDs          []int64
 	Handler      string
@@ -106,6 +107,12 @@ type RunFilter struct {
 }
 
 func (f RunFilter) check() error {
+	switch {
+	case f.IDs != nil && len(f.IDs) == 0:
+		return errors.New("IDs is empty: leave it nil for all")
+	case f.States != nil && len(f.States) == 0:
+		return errors.New("States is empty: leave it nil for all")
+	}
 	for _, s := range f.States {
 		if !slices.Contains([]State{StateQueued, StateRunning, StateSucceeded, StateDead, StateCanceled}, s) {
 			return fmt.Errorf("%q is not a state: use StateQueued, StateRunning, StateSucceeded, StateDead or "+
