@@ -160,8 +160,8 @@ func (f *finisher) written(r *finished, counts bool) {
 	a.handler.counts.ended(outcome, counts, r.result.Took)
 	switch {
 	case !counts:
-		f.events.log(slog.LevelInfo, "durable: the result of a run does not count, because another worker has "+
-			"reclaimed it", line()...)
+		f.events.log(slog.LevelInfo, "durable: the result of a run does not count: its lease had expired, and "+
+			"the run was reclaimed", line()...)
 		return
 	case outcome == OutcomeInterrupted:
 		f.events.log(slog.LevelInfo, "durable: a run was given back", line()...)

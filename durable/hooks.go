@@ -113,7 +113,7 @@ const (
 	OutcomeTimedOut    Outcome = "timeout"     // it reached MaxRunTime
 	OutcomeCanceled    Outcome = "canceled"    // somebody canceled the run, whatever the handler returned
 	OutcomeInterrupted Outcome = "interrupted" // its worker shut down and gave it back
-	OutcomeLost        Outcome = "lost"        // its lease expired, and another worker reclaimed it
+	OutcomeLost        Outcome = "lost"        // its lease expired, and a worker reclaimed it
 )
 
 // A State is that of a run.

@@ -16,10 +16,13 @@ import (
 // pgx.QueryExecModeExec, or pgx.QueryExecModeSimpleProtocol: then nothing is prepared. Workers hear
 // no NOTIFY through it, and find what others have queued within PollInterval.
 //
-// A Store has up to four connections of its own, which it makes with the settings of the pool when
-// its workers need them, and each worker another one for LISTEN. So handlers that use all
-// connections of the pool cost no lease. Other calls, such as Trigger and Control, take a
-// connection of the pool.
+// A Store has up to four connections of its own, which it makes with the settings of the pool
+// (BeforeConnect and AfterConnect are called, PrepareConn and AfterRelease are not) when its
+// workers need them, and each worker another one for LISTEN. So handlers that use all connections
+// of the pool cost no lease. Other calls, such as Trigger and Control, take one of the pool.
+//
+// Time-outs, isolation level, search_path and formats that the server has for the role or the
+// database make no difference. A role that is read-only (default_transaction_read_only) stays so.
 //
 // What each role may do in the database: docs/sql.md.
 func Postgres(pool *pgxpool.Pool, opts ...Options) *Store {

@@ -20,6 +20,9 @@ import (
 // _pragma=busy_timeout(5000) in the name of the file): a transaction that has read before it
 // triggers is refused as locked, by SQLite, if somebody else has written meanwhile.
 //
+// Migrate sets the journal mode WAL, which stays in the file. Set no other one in the name of the
+// file: a connection that has to change it fails while others are open.
+//
 // A worker takes a connection for each call. If its handlers use the same *sql.DB, allow it more
 // connections than handlers hold at once, or leases cannot be renewed. Each connection to a
 // database in memory has a database of its own, which ends with it: call db.SetMaxOpenConns(1), and

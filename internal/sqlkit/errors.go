@@ -81,11 +81,12 @@ func Advice(state string) string {
 	case "42501":
 		return "the user lacks a privilege: see the grants in docs/sql.md"
 	case "25006":
-		return "this server is read-only: a replica, or a primary that was replaced; connect to the primary"
+		return "this server is read-only: a replica, or a primary that was replaced; connect to the primary" +
+			" (or this user, or this database, has default_transaction_read_only on)"
 	case "42P05", "26000":
 		return "a pooler that shares connections (PgBouncer in transaction mode) does not go with prepared " +
-			"statements: use package pgxlock," +
-			" or add default_query_exec_mode=exec to the URL (pgx with database/sql)"
+			"statements: add default_query_exec_mode=exec to the URL (pgx)," +
+			" or use package pgxlock (for locks only)"
 	case "28000", "28P01":
 		return "the server refuses the login: check user and password"
 	case "3D000":
