@@ -16,6 +16,10 @@ const (
 	// mostPlans and mostPlannedRuns are how many plans, and runs of them, one call carries out.
 	mostPlans       = 100
 	mostPlannedRuns = 10 * mostPlanned
+	// lookAgain is how soon a worker looks again that could not carry out a plan. Nearly always
+	// another worker has done so, but somebody may just have had the row of the schedule locked, who
+	// registers it, say, or pauses it.
+	lookAgain = time.Second
 )
 
 // A materializer queues the runs of ticks that are due, of the schedules that this worker has. All
@@ -44,7 +48,7 @@ func (m *materializer) materialize() time.Duration {
 	receivedAt := time.Now()
 	next := due.Next
 	var queued int64
-	more := false
+	more, missed := false, false
 	plans := m.plan(due)
 	for len(plans) > 0 {
 		batch := firstBatch(plans)
@@ -58,7 +62,7 @@ func (m *materializer) materialize() time.Duration {
 		}
 		n, left := m.tell(batch, done, due.Now)
 		queued += n
-		more = more || left
+		more, missed = more || left, missed || len(done) < len(batch)
 		for _, p := range batch {
 			if p.Next.After(due.Now) && (next.IsZero() || p.Next.Before(next)) {
 				next = p.Next
@@ -69,13 +73,17 @@ func (m *materializer) materialize() time.Duration {
 	if queued > 0 {
 		m.queued(queued)
 	}
+	wait := loop.Never
 	switch {
 	case more:
 		return 0
-	case next.IsZero():
-		return loop.Never
+	case missed:
+		wait = loop.Jittered(lookAgain, 0.2)
 	}
-	return next.Sub(due.Now) - time.Since(receivedAt)
+	if !next.IsZero() {
+		wait = min(wait, next.Sub(due.Now)-time.Since(receivedAt))
+	}
+	return wait
 }
 
 // firstBatch returns the first plans, as many as one call carries out.
