@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/sqltest"
 )
@@ -81,4 +83,50 @@ func idlePolls(s *Store, schedules []store.Schedule) map[string]func(context.Con
 			return err
 		},
 	}
+}
+
+// Workers that have the same schedules write their rows twice a minute together, however many
+// workers there are, and each when it starts.
+//
+// Fails when each worker writes all rows each minute, or nobody does when they get old.
+func TestWorkersOfTheSameSchedulesWriteThemOnce(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	list := far(10)
+	register := func(takeOver bool, want int) {
+		t.Helper()
+		var before, after []string
+		read := func() (versions []string) {
+			rows, err := s.pool.Query(t.Context(), "SELECT ctid::text FROM "+s.names["schedules"]+" ORDER BY name")
+			if err == nil {
+				versions, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return versions
+		}
+		before = read()
+		if err := s.Register(t.Context(), orders, list, takeOver); err != nil {
+			t.Fatal(err)
+		}
+		after = read()
+		written := len(after) - len(before)
+		for i := range before {
+			if before[i] != after[i] {
+				written++
+			}
+		}
+		if written != want {
+			t.Errorf("%d rows were written, want %d", written, want)
+		}
+	}
+	register(false, 10)
+	register(false, 0)
+	register(true, 10)
+	d.exec(t, "UPDATE "+s.names["schedules"]+" SET seen_at = seen_at - interval '31 s' WHERE name <> '"+
+		list[0].Name+"'")
+	register(false, 9)
+	register(false, 0)
 }

@@ -32,11 +32,12 @@ type Store interface {
 
 // Worker is what the loops of a worker call.
 type Worker interface {
-	// Register says which handlers and schedules a worker has, and marks them as seen now. A
-	// schedule that is new gets a row without a next tick. One whose Spec differs from that of the
-	// row takes the row over if takeOver is set, which a worker sets when it starts: the row's
-	// NextSpec then differs from its Spec until the next Materialize. Without takeOver the row
-	// stays as it is, and such a worker does not materialize it.
+	// Register says which handlers and schedules a worker has, and marks them as seen now; without
+	// takeOver, a schedule that was seen within half a minute may be left as it is. A schedule that
+	// is new gets a row without a next tick. One whose Spec differs from that of the row takes the
+	// row over if takeOver is set, which a worker sets when it starts: the row's NextSpec then
+	// differs from its Spec until the next Materialize. Without takeOver the row stays as it is,
+	// and such a worker does not materialize it.
 	Register(ctx context.Context, handlers []Handler, schedules []Schedule, takeOver bool) error
 
 	// Due returns the schedules that need a Plan: those with a tick that is due, and those that are
