@@ -42,7 +42,7 @@ func (c *claimer) claim() time.Duration {
 		return c.store.Claim(ctx, request)
 	})
 	if err != nil {
-		return loop.Never // what it may have claimed is reclaimed
+		return afterFailure() // what it may have claimed is reclaimed
 	}
 	for _, row := range claimed.Runs {
 		switch {

@@ -57,7 +57,8 @@ type Config struct {
 	Lease time.Duration
 
 	// PollInterval is how often a worker looks for runs and ticks that nobody has announced. It
-	// also wakes when the next run or tick it knows of is due. Default 5 s.
+	// also wakes when the next run or tick it knows of is due, and repeats what has failed within
+	// seconds. Default 5 s.
 	PollInterval time.Duration
 
 	// PollJitter is the share of PollInterval, or of the intervals below, by which each pause is

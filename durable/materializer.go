@@ -17,8 +17,8 @@ const (
 	mostPlans       = 100
 	mostPlannedRuns = 10 * mostPlanned
 	// lookAgain is how soon a worker looks again that could not carry out a plan. Nearly always
-	// another worker has done so, but somebody may just have had the row of the schedule locked, who
-	// registers it, say, or pauses it.
+	// another worker has done so, but somebody may just have had the row of the schedule locked,
+	// who registers it, say, or pauses it.
 	lookAgain = time.Second
 )
 
@@ -43,7 +43,7 @@ func (m *materializer) materialize() time.Duration {
 	m.events.log(slog.LevelDebug, "durable: materialize cycle starting")
 	due, err := call(m.database, opDue, m.store.Due)
 	if err != nil {
-		return loop.Never
+		return afterFailure()
 	}
 	receivedAt := time.Now()
 	next := due.Next
@@ -58,6 +58,7 @@ func (m *materializer) materialize() time.Duration {
 		})
 		if err != nil {
 			queued++ // there may be runs
+			missed = true
 			continue
 		}
 		n, left := m.tell(batch, done, due.Now)

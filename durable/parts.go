@@ -23,6 +23,10 @@ const (
 	longestListen   = time.Minute
 )
 
+// afterFailure is how soon a call that looks for work is repeated when it has failed, if polls are
+// rarer: what is due was known, and is not any more.
+func afterFailure() time.Duration { return loop.Jittered(DefaultPollInterval, DefaultPollJitter) }
+
 var errClaimedLate = errors.New("the answer to the claim came so late that the lease was nearly over")
 
 // newSweeper returns what deletes old rows.

@@ -30,7 +30,7 @@ func (r *reclaimer) reclaim() time.Duration {
 		return r.store.Reclaim(ctx, mostReclaimed)
 	})
 	if err != nil {
-		return loop.Never
+		return afterFailure()
 	}
 	queued := false
 	for _, run := range list {

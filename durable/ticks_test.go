@@ -469,39 +469,3 @@ func TestVeryManyMissedTicks(t *testing.T) {
 		f.end()
 	})
 }
-
-// A lockedSchedule is a database in which somebody has the row of a schedule locked for a moment
-// when its tick is due.
-type lockedSchedule struct {
-	store.Store
-	left int // how often it is
-}
-
-func (l *lockedSchedule) Materialize(ctx context.Context, plans []store.Plan) ([]store.Materialized, error) {
-	if len(plans[0].Runs) > 0 && l.left > 0 {
-		l.left--
-		return nil, nil
-	}
-	return l.Store.Materialize(ctx, plans)
-}
-
-// A tick whose schedule was locked when it came due, as while a worker registers, waits for no
-// poll.
-//
-// Fails when a worker takes it for certain that another one was faster.
-func TestTickWhoseScheduleIsLocked(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		h := f.add(durable.Config{PollInterval: 24 * time.Hour, MaxDueAge: durable.NoLimit}).
-			handle("report", sleeps(0), durable.HandlerOptions{}).
-			schedule("noon", "report", dailyAtNoon, durable.ScheduleOptions{})
-		h.link.Store = &lockedSchedule{Store: f.store, left: 2}
-		h.start()
-		pass(13 * time.Hour)
-		runs := f.runs()
-		if len(runs) != 1 || runs[0].ClaimedAt.Sub(runs[0].DueAt) > 5*time.Second {
-			t.Errorf("%+v, want one run, at noon", runs)
-		}
-		f.end()
-	})
-}

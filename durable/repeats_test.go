@@ -1,0 +1,84 @@
+package durable_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// A lockedSchedule is a database in which somebody has the row of a schedule locked for a moment
+// when its tick is due.
+type lockedSchedule struct {
+	store.Store
+	left int // how often it is
+}
+
+func (l *lockedSchedule) Materialize(ctx context.Context, plans []store.Plan) ([]store.Materialized, error) {
+	if len(plans[0].Runs) > 0 && l.left > 0 {
+		l.left--
+		return nil, nil
+	}
+	return l.Store.Materialize(ctx, plans)
+}
+
+// A tick whose schedule was locked when it came due, as while a worker registers, waits for no
+// poll.
+//
+// Fails when a worker takes it for certain that another one was faster.
+func TestTickWhoseScheduleIsLocked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{PollInterval: 24 * time.Hour, MaxDueAge: durable.NoLimit}).
+			handle("report", sleeps(0), durable.HandlerOptions{}).
+			schedule("noon", "report", dailyAtNoon, durable.ScheduleOptions{})
+		h.link.Store = &lockedSchedule{Store: f.store, left: 2}
+		h.start()
+		pass(13 * time.Hour)
+		runs := f.runs()
+		if len(runs) != 1 || runs[0].ClaimedAt.Sub(runs[0].DueAt) > 5*time.Second {
+			t.Errorf("%+v, want one run, at noon", runs)
+		}
+		f.end()
+	})
+}
+
+// A tick, a run and a lease whose call fails when they are due wait for no poll, if polls are rare.
+//
+// Fails when a call that has failed is repeated with the next poll only.
+func TestCallThatFailsIsRepeatedSoon(t *testing.T) {
+	for _, op := range []string{"due", "materialize", "claim", "reclaim"} {
+		t.Run(op, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				h := f.add(durable.Config{PollInterval: 24 * time.Hour, MaxDueAge: durable.NoLimit}).
+					handle("report", sleeps(0), durable.HandlerOptions{}).
+					schedule("noon", "report", dailyAtNoon, durable.ScheduleOptions{}).start()
+				pass(11*time.Hour + 59*time.Minute)
+				due := time.Now().Add(time.Minute)
+				failed := 0
+				h.link.on(func(call string) (fault, time.Duration) {
+					if call == op && failed < 2 && !time.Now().Before(due) {
+						failed++
+						return refused, 0
+					}
+					return well, 0
+				})
+				pass(2 * time.Minute)
+				runs := f.runs()
+				if len(runs) != 1 || runs[0].ClaimedAt.Sub(runs[0].DueAt) > 15*time.Second {
+					t.Errorf("%+v, want one run, at noon", runs)
+				}
+				if op == "reclaim" {
+					pass(18 * time.Hour) // which is later than the next poll, and sooner than the one after that
+				}
+				if failed != 2 {
+					t.Errorf("%d calls failed, want the first to be repeated", failed)
+				}
+				f.end()
+			})
+		})
+	}
+}
