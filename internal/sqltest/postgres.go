@@ -26,9 +26,18 @@ func StartPostgres(opts Options) (*Server, error) {
 	command := func(base *servertest.Server, name string, args ...string) *exec.Cmd {
 		return hermetic(base.Command(filepath.Join(bin, name), args...), base.Dir())
 	}
+	accepts := "connections"
+	if opts.StandbyOf != nil {
+		accepts = "read-only connections"
+	}
 	base, err := servertest.Start(servertest.Program{
 		Name: "postgres",
 		Prepare: func(base *servertest.Server) error {
+			if opts.StandbyOf != nil {
+				_, err := base.Run(command(base, "pg_basebackup", "-D", "data", "-R", "-c", "fast", "--no-sync",
+					"-d", opts.StandbyOf.DSN("", "", "")))
+				return err
+			}
 			err := os.WriteFile(filepath.Join(base.Dir(), "password"), []byte(servertest.Canary+"\n"), 0o644)
 			if err != nil {
 				return err
@@ -65,7 +74,7 @@ func StartPostgres(opts Options) (*Server, error) {
 			}
 			return cmd, nil
 		},
-		Ready:  says("database system is ready to accept connections"),
+		Ready:  says("database system is ready to accept " + accepts),
 		Remove: func(base *servertest.Server) { removeSharedMemory(base.Dir()) },
 		// SIGTERM would wait for the clients to go.
 		StopSignal:  syscall.SIGINT,
@@ -79,6 +88,9 @@ func StartPostgres(opts Options) (*Server, error) {
 	s.drop = func(database string) error {
 		_, err := s.Exec("", "DROP DATABASE IF EXISTS "+database+" WITH (FORCE)")
 		return err
+	}
+	if opts.StandbyOf != nil {
+		return s, nil
 	}
 	if _, err := s.Exec("", "CREATE ROLE app LOGIN PASSWORD '"+servertest.Canary+"'"); err != nil {
 		s.Close()

@@ -21,6 +21,9 @@ type Options struct {
 	// behind it), by libfaketime. That is what statements see: monotonic clocks are right, and
 	// processes that serve no clients (autovacuum) may have the right time, too. Default: 0.
 	ClockAhead time.Duration
+	// StandbyOf is the Postgres of which this one is a standby, until pg_promote() is called in it.
+	// Default: it is a primary.
+	StandbyOf *Server
 }
 
 // Server is one server process with its children. Its methods are safe for
