@@ -47,7 +47,8 @@ type Config struct {
 	// waits for the one before, of whatever worker. Default 0: any number.
 	MaxActive int
 
-	// ClaimBatch is how many runs one statement claims at most. Default MaxRuns.
+	// ClaimBatch is how many runs one statement claims at most. Their payloads come with them, and
+	// the answer has to come within CallTimeout. Default MaxRuns.
 	ClaimBatch int
 
 	// Lease is how long the runs of a dead worker stay its own. It is renewed every third of it,

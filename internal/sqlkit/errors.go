@@ -82,7 +82,7 @@ func Advice(state string) string {
 		return "the user lacks a privilege: see the grants in docs/sql.md"
 	case "25006":
 		return "this server is read-only: a replica, or a primary that was replaced; connect to the primary" +
-			" (or this user, or this database, has default_transaction_read_only on)"
+			" (or the transaction is read-only: look at default_transaction_read_only)"
 	case "42P05", "26000":
 		return "a pooler that shares connections (PgBouncer in transaction mode) does not go with prepared " +
 			"statements: add default_query_exec_mode=exec to the URL (pgx)," +
