@@ -77,8 +77,8 @@ func (c Config) check() []error {
 	if c.MaxRuns < 1 || c.MaxRuns > mostRuns {
 		fault("MaxRuns", "%d: use 1 to %d", c.MaxRuns, mostRuns)
 	}
-	if c.MaxActive < 0 {
-		fault("MaxActive", "%d is negative: use a positive number, or 0 for any number", c.MaxActive)
+	if c.MaxActive < 0 || c.MaxActive > mostActive {
+		fault("MaxActive", "%d: use 1 to %d, or 0 for any number", c.MaxActive, mostActive)
 	}
 	if c.ClaimBatch < 1 || c.ClaimBatch > mostRuns {
 		fault("ClaimBatch", "%d: use 1 to %d", c.ClaimBatch, mostRuns)
@@ -188,8 +188,8 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 
 // check returns every fault of options of which the defaults are filled in.
 func (o HandlerOptions) check(fault func(field, format string, args ...any)) {
-	if o.MaxConcurrency < 0 {
-		fault("MaxConcurrency", "%d is negative: use a positive number, or 0 for any number", o.MaxConcurrency)
+	if o.MaxConcurrency < 0 || o.MaxConcurrency > mostRuns { // a larger one fits no column, and would limit nothing
+		fault("MaxConcurrency", "%d: use 1 to %d, or 0 for any number", o.MaxConcurrency, mostRuns)
 	}
 	if o.MaxRunTime < time.Millisecond && o.MaxRunTime != NoLimit {
 		fault("MaxRunTime", "%v: use a millisecond or more, or NoLimit", o.MaxRunTime)

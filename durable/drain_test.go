@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -212,6 +213,7 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 func TestAllFaultsAtOnce(t *testing.T) {
 	nothing := func(context.Context, *durable.Run) error { return nil }
 	w := durable.NewWorker(nil, durable.Config{Lease: time.Second, CallTimeout: time.Second, PollJitter: 2, MaxRuns: -1,
+		MaxActive:  1_000_001,
 		Retention:  durable.Retention{Unseen: time.Minute},
 		Middleware: []durable.Middleware{nil, func(durable.Handler) durable.Handler { return nil }}})
 	w.Handle("", nothing, durable.HandlerOptions{})
@@ -219,6 +221,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	w.Handle("a\x00", nothing, durable.HandlerOptions{MaxRunTime: -5, Retry: durable.Retry{MaxAttempts: -1}})
 	w.Handle(strings.Repeat("x", 300), nothing, durable.HandlerOptions{Retry: durable.Retry{FirstWait: time.Hour,
 		MaxWait: time.Minute}})
+	w.Handle("unlimited", nothing, durable.HandlerOptions{MaxConcurrency: math.MaxInt})
 	w.Schedule("s", "unknown", everyMinute, durable.ScheduleOptions{CatchUp: durable.CatchUp{Max: 5}})
 	w.Schedule("s", "a", everyMinute, durable.ScheduleOptions{Payload: make([]byte, durable.MaxPayloadLen+1)})
 	w.Schedule("t", "a", nil, durable.ScheduleOptions{Priority: 7})
@@ -232,6 +235,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		"MaxRunTime: -5ns", "Retry.MaxAttempts: -1", "is 300 bytes long", "is less than FirstWait",
 		`this worker has no handler "unknown"`, "does nothing without CatchUpBackfill", "another schedule of that name",
 		"the payload is too long", `schedule "t": Schedule: it is nil`, "Priority: 7", "schedule.After has no ticks",
+		"MaxActive: 1000001", `handler "unlimited": MaxConcurrency: 9223372036854775807: use 1 to 10000, or 0 for any`,
 		"Retention.Unseen: 1m0s", `String "with \x00" is not valid UTF-8, or has a NUL`, `String "with \xff"`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
