@@ -44,7 +44,7 @@ type Config struct {
 
 	// MaxActive is how many runs may go on at once in the fleet, of all handlers. Workers with
 	// different values, as in a rolling deploy, together never exceed the largest. Every claim then
-	// waits for the one before, of whatever worker. Default 0: any number.
+	// waits for the one before, of whatever worker. At most 1,000,000. Default 0: any number.
 	MaxActive int
 
 	// ClaimBatch is how many runs one statement claims at most. Their payloads come with them, and
@@ -143,7 +143,7 @@ type Middleware func(next Handler) Handler
 type HandlerOptions struct {
 	// MaxConcurrency is how many runs of the handler may go on at once in the fleet. Workers with
 	// different values, as in a rolling deploy, together never exceed the largest. Control can
-	// override it. Default 0: any number.
+	// override it. At most 10,000. Default 0: any number.
 	MaxConcurrency int
 
 	// MaxRunTime ends the context of an attempt (ErrMaxRunTime), which has then failed, whatever
@@ -166,9 +166,9 @@ type Retry struct {
 	MaxAttempts int
 
 	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
-	// as the one before, but for attempts that do not count: those given back, and those before a
-	// Requeue. Each wait is shortened at random by up to half. Default 1 s, or MaxWait if that is
-	// shorter.
+	// as the one before. Attempts that do not count (those given back, and those before a Requeue)
+	// make no wait longer. Each wait is shortened at random by up to half. Default 1 s, or MaxWait
+	// if that is shorter.
 	FirstWait time.Duration
 
 	// MaxWait is the longest wait. At most 24 h. Default 5 min, or FirstWait if that is longer.

@@ -115,8 +115,8 @@ func warnIfUnseen(what, name string, err error, seen bool) {
 // PauseSchedule keeps a schedule from queueing runs until the given time, at most ten years ahead.
 // Ticks that come due meanwhile, by the database's clock, count as paused and are not caught up,
 // also if no worker runs then. Ticks that were due before run, and so do runs that are queued. A
-// second pause replaces the first, and its end: ticks of one that is over are known until the next
-// begins.
+// second pause moves the end of one that goes on. Only the latest pause is remembered: if no worker
+// has run since the one before, the ticks of that one count as missed, and CatchUp decides.
 func (c *Control) PauseSchedule(ctx context.Context, schedule string, until time.Time, by dlock.Origin) error {
 	left := time.Until(until)
 	return c.setSchedule(ctx, schedule, left, by, checkPause(left, until))
