@@ -118,7 +118,7 @@ var sweeping = []promise{
 		c.schedule("daily")
 		const unseen = 500 * time.Millisecond
 		c.pass(c.now().Add(unseen))
-		c.register(false, []store.Handler{mails}, store.Schedule{Name: "hourly", Spec: "1"})
+		c.register(true, []store.Handler{mails}, store.Schedule{Name: "hourly", Spec: "1"})
 		if n := c.sweep(store.Retention{Unseen: unseen}, 100); n != 2 {
 			c.Errorf("%d were deleted, want a handler and a schedule", n)
 		}
