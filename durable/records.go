@@ -74,7 +74,7 @@ type HandlerRecord struct {
 	Override       *LimitRecord `json:"override,omitempty"` // takes its place; nil: there is none
 	Paused         *PauseRecord `json:"paused,omitempty"`   // nil: it is not
 	SeenAt         time.Time    `json:"seen_at,omitzero"`   // by a worker that has it; zero: never
-	Queued         int64        `json:"queued"`             // Postgres counts up to 100,000 counts up to 100,000
+	Queued         int64        `json:"queued"`             // Postgres counts up to 100,000
 	Running        int64        `json:"running"`
 	Dead           int64        `json:"dead"`
 }
