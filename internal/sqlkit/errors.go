@@ -59,11 +59,19 @@ func Passes(err error) bool {
 		return state == LockNotAvailable || state == "25006" ||
 			slices.Contains([]string{"08", "40", "53", "57"}, state[:2])
 	}
-	var network net.Error
-	return SQLiteLocked(err) || errors.As(err, &network) || slices.ContainsFunc([]error{context.DeadlineExceeded,
+	return SQLiteLocked(err) || ofNetwork(err) || slices.ContainsFunc([]error{context.DeadlineExceeded,
 		context.Canceled, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF}, func(target error) bool {
 		return errors.Is(err, target)
 	})
+}
+
+// ofNetwork reports whether an error is one of the network. Some drivers for SQLite give all their
+// errors the methods of net.Error.
+func ofNetwork(err error) bool {
+	var op *net.OpError
+	var name *net.DNSError
+	var network net.Error
+	return errors.As(err, &op) || errors.As(err, &name) || errors.As(err, &network) && network.Timeout()
 }
 
 // LockNotAvailable is the SQLSTATE of a lock wait that timed out.
