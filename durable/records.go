@@ -109,9 +109,9 @@ type RunFilter struct {
 func (f RunFilter) check() error {
 	switch {
 	case f.IDs != nil && len(f.IDs) == 0:
-		return errors.New("IDs is empty: leave it nil for all")
+		return errors.New("the list IDs is empty: leave it nil for all")
 	case f.States != nil && len(f.States) == 0:
-		return errors.New("States is empty: leave it nil for all")
+		return errors.New("the list States is empty: leave it nil for all")
 	}
 	for _, s := range f.States {
 		if !slices.Contains([]State{StateQueued, StateRunning, StateSucceeded, StateDead, StateCanceled}, s) {
