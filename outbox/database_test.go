@@ -290,3 +290,70 @@ func TestCommitsOutOfOrder(t *testing.T) {
 		}
 	})
 }
+
+// Thousands of messages wait behind one that is tried again in an hour. Those of other keys, and
+// those without one, that came later are delivered meanwhile, each key in its order.
+//
+// Fails when a relay does not go on with a search that Due has not finished.
+func TestOthersGoOnBesideALongQueue(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, p place) {
+		box := outbox.New(p.open())
+		t.Cleanup(func() { box.Close() })
+		if err := box.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		tx, commit, rollback := p.begin(t)
+		defer rollback()
+		appended := func(key string) {
+			t.Helper()
+			if _, err := box.Append(t.Context(), tx, outbox.Message{ID: outbox.RandomID(), Topic: "t", Key: key}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 300 {
+			appended("long")
+		}
+		others := 0
+		for range 3 {
+			for i := range 300 {
+				appended(fmt.Sprint("key", i))
+				others++
+			}
+			appended("")
+			others++
+		}
+		if err := commit(); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		had, last := 0, map[string]int64{}
+		relay := outbox.NewRelay(box, outbox.RelayConfig{BatchSize: 8, PollInterval: time.Hour, IdleDelay: time.Hour,
+			Logger: slog.New(slog.DiscardHandler), DefaultSink: outbox.SinkFunc(
+				func(_ context.Context, d outbox.Delivery) error {
+					if d.Key == "long" {
+						return outbox.RetryAfter(time.Hour, errReceiver)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					had++
+					if d.Key != "" && d.Seq < last[d.Key] {
+						t.Errorf("key %s: message %d came after %d", d.Key, d.Seq, last[d.Key])
+					}
+					last[d.Key] = d.Seq
+					return nil
+				})})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- relay.Run(ctx) }()
+		testkit.Eventually(t, testkit.Patience, "the others are delivered", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return had == others
+		})
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -48,7 +48,8 @@ type shard struct {
 	active   int     // calls of sinks
 	unmarked int     // results that are not written
 
-	look     bool // there may be messages
+	look     bool   // there may be messages
+	after    string // the key after which the search that is under way goes on; "": there is none
 	fetching bool
 	retryAt  time.Time // not before, because a call failed
 	callWait time.Duration
@@ -184,7 +185,7 @@ func (s *shard) settle(l *lane) {
 // fetch asks for messages, if there may be some and there is room for them.
 func (s *shard) fetch(timer *time.Timer) {
 	c := s.relay.config
-	if !s.look || s.fetching || len(s.ready) >= c.MaxDeliveries {
+	if !s.look && s.after == "" || s.fetching || len(s.ready) >= c.MaxDeliveries {
 		return
 	}
 	if wait := time.Until(s.retryAt); wait > 0 {
@@ -192,7 +193,7 @@ func (s *shard) fetch(timer *time.Timer) {
 		return
 	}
 	request := store.DueRequest{Layout: s.layout, Shard: s.term.Slot(), Limit: c.BatchSize, Topics: s.relay.topics,
-		StopOnDead: c.OnDead == DeadStop}
+		StopOnDead: c.OnDead == DeadStop, After: s.after}
 	for id, l := range s.lanes {
 		l.more = true
 		if id.key == "" {
@@ -201,7 +202,10 @@ func (s *shard) fetch(timer *time.Timer) {
 			request.Keys = append(request.Keys, id.key)
 		}
 	}
-	s.look, s.fetching = false, true
+	if s.after == "" { // what comes during a search is looked for by the next one
+		s.look = false
+	}
+	s.fetching = true
 	go func() {
 		due, err := call(s.relay.calls, opDue, func(ctx context.Context) (store.Due, error) {
 			return s.relay.store.Due(ctx, request)
@@ -220,7 +224,7 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, err error) {
 		timer.Reset(time.Until(s.retryAt))
 		return
 	}
-	s.callWait = firstCallWait
+	s.callWait, s.after = firstCallWait, due.After
 	if due.Layout != s.layout {
 		s.changed = true
 		return
@@ -236,6 +240,7 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, err error) {
 			s.ready = append(s.ready, l)
 		}
 		l.waiting = append(l.waiting, m)
+		l.more = l.more || m.Attempts > m.Budget // the later ones of its key were left out
 	}
 	if len(due.Messages) > 0 {
 		s.pause = shortestPause

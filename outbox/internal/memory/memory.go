@@ -202,6 +202,9 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 		}
 		due.Messages = append(due.Messages, store.Pending{Message: m.Message, Seq: seq, Attempts: m.Attempts,
 			Budget: m.budget, Age: now.Sub(m.CreatedAt)})
+		if m.Attempts > m.budget {
+			blocked[m.Key] = m.Key != ""
+		}
 	}
 	return due, s.after("due")
 }

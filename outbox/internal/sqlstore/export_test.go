@@ -1,6 +1,8 @@
 package sqlstore
 
 import (
+	"context"
+
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -15,10 +17,15 @@ func (s *Store) Explained() map[string][]Explained {
 			{Seq: 100_003, Outcome: "success"}})},
 		"message": {"id": store.ID{1}}, "append": appendParams(store.Message{ID: store.ID{15: 1}, Topic: "orders"}),
 		"appended": {"id": store.ID{1}}, "once": {"consumer": name("c"), "id": store.ID{1}},
-		"messages": {"limit": int64(10)},
+		"messages": {"limit": int64(10)}, "due_by_key": dueParams(r), "due_keyless": dueParams(r),
+		"oldest_by_key": statsParams([]string{"orders"}, true),
 	}
 	if _, ok := s.texts["sweep_inbox"]; ok {
 		all["sweep_inbox"] = all["sweep"]
+	}
+	if _, ok := s.texts["held"]; ok {
+		all["held"] = params{"after": name(""), "most_held": int64(dueHeld)}
+		all["due_by_key"]["held"], all["oldest_by_key"]["held"] = names{"a", "b"}, names{"a", "b"}
 	}
 	statements := map[string][]Explained{}
 	for file, p := range all {
@@ -44,6 +51,35 @@ func (s *Store) ExplainedDue(stopOnDead bool) Explained {
 	st := s.statements("due", "", dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32,
 		StopOnDead: stopOnDead}))()[0]
 	return Explained{st.text, st.args}
+}
+
+// ExplainedSearch returns the statements by which a relay, and health, look for what is due, by
+// file, as they are after a first call.
+func (s *Store) ExplainedSearch(ctx context.Context, stopOnDead bool, keys ...string) (map[string]Explained, error) {
+	texts := map[string]params{
+		"due": dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32, StopOnDead: stopOnDead,
+			Keys: keys}),
+		"stats": statsParams([]string{"orders"}, stopOnDead),
+	}
+	texts["due_by_key"], texts["due_keyless"], texts["oldest_by_key"] = texts["due"], texts["due"], texts["stats"]
+	if _, ok := s.texts["held"]; ok {
+		texts["held"] = params{"after": name(""), "most_held": int64(dueHeld)}
+	}
+	held, err := s.held(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Stats(ctx, nil, stopOnDead); err != nil {
+		return nil, err
+	}
+	search := map[string]Explained{}
+	for file, p := range texts {
+		s.edgeOf(p)
+		p["held"] = held
+		st := s.statements(file, "", p)()[0]
+		search[file] = Explained{st.text, st.args}
+	}
+	return search, nil
 }
 
 // Planned is what Postgres is told before each transaction.

@@ -47,13 +47,13 @@ func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts
 }
 
 // indexes are what their names end with.
-var indexes = []string{"pending", "topics", "waiting", "retried", "backoff", "finished", "received"}
+var indexes = []string{"pending", "fresh", "topics", "retried", "dead_keys", "backoff", "finished", "received"}
 
 // postgresColumns are those of each table, which is named by what its name ends with, with the
 // names of their types in pg_type.
 var postgresColumns = map[string]map[string]string{
 	"": {"seq": "int8", "message_id": "uuid", "topic": "text", "key": "text", "key_hash": "int8", "payload": "bytea",
-		"headers": "text", "state": "text", "attempts": "int4", "budget_from": "int4", "next_attempt_at": "timestamptz",
+		"headers": "text", "state": "text", "attempts": "int4", "tried": "int4", "next_attempt_at": "timestamptz",
 		"created_at": "timestamptz", "finished_at": "timestamptz", "last_error": "text", "note": "text"},
 	"_attempts": {"message": "int8", "attempt": "int4", "at": "timestamptz", "took": "int8", "node": "text",
 		"outcome": "text", "error": "text"},

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -51,36 +52,38 @@ func ofTopics(topics []string, stopOnDead bool) params {
 	return p
 }
 
+// What a call of Due looks at, at most, whatever has accumulated.
+const (
+	dueWindow = 128 // pending messages, in the order of their rows
+	duePages  = 8   // pages of what is behind them
+	duePage   = 32  // keys of a page; MySQL: messages
+	dueOfKey  = 8   // messages of each of these keys
+	dueHeld   = 500 // keys that MySQL is told to step over
+)
+
 func dueParams(r store.DueRequest) params {
 	p := ofTopics(r.Topics, r.StopOnDead)
 	p["shards"], p["shard"] = int64(max(1, r.Layout.Shards)), int64(r.Shard)
 	p["limit"], p["keys"], p["ids"] = int64(max(0, r.Limit)), names(r.Keys), numbers(r.IDs)
+	p["window"], p["inside"] = int64(max(dueWindow, 2*r.Limit)), int64(math.MaxInt64)
+	p["after"], p["page_size"], p["most_of_key"] = name(r.After), int64(max(duePage, r.Limit)), int64(dueOfKey)
 	return p
 }
 
-// Due implements store.Relay.
+// Due implements store.Relay. It looks at the first messages in the order of their rows. If they
+// are not enough, and there are others, it goes from key to key, because those others may be
+// behind thousands that wait for one of their key.
 func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err error) {
+	p := dueParams(r)
+	told := s.edgeOf(p)
 	type row struct {
 		layout store.Layout
 		nextIn sql.NullInt64
-		seq    sql.NullInt64
-		m      store.Pending
+		edge   sql.NullInt64
+		delivery
 	}
-	list, err := query(ctx, s, "due", "", dueParams(r), func(rows store.Row, r *row) error {
-		var id, topic, key, payload, headers []byte
-		var hash, attempts, budget, age sql.NullInt64
-		err := rows.Scan(&r.layout.Shards, &r.layout.Epoch, &r.nextIn, &r.seq, &id, &topic, &key, &hash, &payload,
-			&headers, &attempts, &budget, &age)
-		if err != nil || !r.seq.Valid {
-			return err
-		}
-		m := &r.m
-		m.Seq, m.Topic, m.Key, m.Hash, m.Payload = r.seq.Int64, string(topic), string(key), uint32(hash.Int64), payload
-		m.Attempts, m.Budget, m.Age = int(attempts.Int64), int(budget.Int64), max(0, micros(age.Int64))
-		if err := setID(&m.ID, id); err != nil {
-			return err
-		}
-		return setHeaders(&m.Message, headers)
+	list, err := query(ctx, s, "due", "", p, func(rows store.Row, r *row) error {
+		return r.scan(rows, &r.layout.Shards, &r.layout.Epoch, &r.nextIn, &r.edge)
 	})
 	if err != nil {
 		return due, err
@@ -88,6 +91,7 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 	if len(list) == 0 {
 		return due, errNoLayout
 	}
+	s.learned(list[0].edge)
 	due.Layout, due.NextIn = list[0].layout, -1
 	if due.Layout != r.Layout { // a key may be of another shard now
 		return due, nil
@@ -96,11 +100,127 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 		due.NextIn = max(0, micros(next.Int64))
 	}
 	for _, r := range list {
-		if r.seq.Valid {
-			due.Messages = append(due.Messages, r.m)
+		due.Messages = r.appendTo(due.Messages)
+	}
+	if len(due.Messages) < r.Limit && (told || list[0].edge.Valid) {
+		err = s.dueBehind(ctx, r, &due)
+	}
+	return due, err
+}
+
+// dueBehind adds to due what is behind the first messages in the order of the rows.
+func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Due) error {
+	for _, m := range due.Messages { // they are not to come twice
+		if m.Key == "" {
+			r.IDs = append(r.IDs, m.Seq)
+		} else {
+			r.Keys = append(r.Keys, m.Key)
 		}
 	}
-	return due, nil
+	most := r.Limit
+	if r.After == "" {
+		r.Limit = most - len(due.Messages)
+		list, err := query(ctx, s, "due_keyless", "", dueParams(r), func(rows store.Row, d *delivery) error {
+			return d.scan(rows)
+		})
+		if err != nil {
+			return err
+		}
+		for _, d := range list {
+			due.Messages = d.appendTo(due.Messages)
+		}
+	}
+	type row struct {
+		n    int
+		last []byte // key of the page
+		delivery
+	}
+	held, err := s.held(ctx, r.After)
+	if err != nil {
+		return err
+	}
+	for page := 0; page < duePages && len(due.Messages) < most; page++ {
+		p := dueParams(r)
+		p["held"] = held
+		list, err := query(ctx, s, "due_by_key", "", p, func(rows store.Row, r *row) error {
+			return r.scan(rows, &r.n, &r.last)
+		})
+		if err != nil {
+			return err
+		}
+		due.After = ""
+		for _, row := range list {
+			if row.n >= int(p["page_size"].(int64)) {
+				due.After = string(row.last)
+			}
+			if len(due.Messages) == most { // those after it are left to the next call
+				due.After = due.Messages[most-1].Key
+				break
+			}
+			due.Messages = row.appendTo(due.Messages)
+		}
+		if r.After = due.After; r.After == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// edgeOf returns how far a call looks in the order of the rows, and learned takes its answer to how
+// far the next one is to look. Only MySQL needs to be told: it chooses indexes by numbers in the
+// text. What has changed in between costs time, but hides nothing: what is behind the edge is
+// looked for by key.
+func (s *Store) edgeOf(p params) (told bool) {
+	edge := s.edge.Load()
+	if told = edge > 0; told {
+		p["inside"] = edge
+	}
+	return told
+}
+
+func (s *Store) learned(edge sql.NullInt64) {
+	if strings.Contains(s.texts["due"], "{inside}") {
+		s.edge.Store(edge.Int64)
+	}
+}
+
+// held returns keys that are in back-off, for MySQL.
+func (s *Store) held(ctx context.Context, after string) (names, error) {
+	if _, ok := s.texts["held"]; !ok {
+		return nil, nil
+	}
+	p := params{"after": name(after), "most_held": int64(dueHeld)}
+	return query(ctx, s, "held", "", p, func(rows store.Row, key *string) error { return rows.Scan(key) })
+}
+
+// A delivery is the columns of delivery.sql; seq is NULL if there is no message.
+type delivery struct {
+	seq sql.NullInt64
+	m   store.Pending
+}
+
+// scan scans what comes before them, and them.
+func (d *delivery) scan(rows store.Row, before ...any) error {
+	var id, topic, key, payload, headers []byte
+	var hash, attempts, budget, age sql.NullInt64
+	err := rows.Scan(append(before, &d.seq, &id, &topic, &key, &hash, &payload, &headers, &attempts, &budget, &age)...)
+	if err != nil || !d.seq.Valid {
+		return err
+	}
+	m := &d.m
+	m.Seq, m.Topic, m.Key, m.Hash, m.Payload = d.seq.Int64, string(topic), string(key), uint32(hash.Int64), payload
+	m.Attempts, m.Budget, m.Age = int(attempts.Int64), int(budget.Int64), max(0, micros(age.Int64))
+	if err := setID(&m.ID, id); err != nil {
+		return err
+	}
+	return setHeaders(&m.Message, headers)
+}
+
+func (d *delivery) appendTo(list []store.Pending) []store.Pending {
+	if !d.seq.Valid {
+		return list
+	}
+	return append(list, d.m)
 }
 
 // micros is a duration that a database has answered.
@@ -164,6 +284,8 @@ const firstDue = 100
 func statsParams(topics []string, stopOnDead bool) params {
 	p := ofTopics(topics, stopOnDead)
 	p["most"], p["first"], p["max_unknown"] = int64(store.MaxCount), int64(firstDue), int64(store.MaxUnknown)
+	p["window"], p["inside"] = int64(dueWindow), int64(math.MaxInt64)
+	p["after"], p["page_size"], p["keys"] = name(""), int64(firstDue), names(nil)
 	return p
 }
 
@@ -171,13 +293,17 @@ func statsParams(topics []string, stopOnDead bool) params {
 func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (stats store.Stats, err error) {
 	type row struct {
 		pending, dead, waiting int64
-		due, oldest            sql.NullInt64
+		due, oldest, edge      sql.NullInt64
 		topic                  sql.Null[[]byte]
 	}
-	list, err := query(ctx, s, "stats", "", statsParams(topics, stopOnDead), func(rows store.Row, r *row) error {
-		return rows.Scan(&r.pending, &r.dead, &r.due, &r.oldest, &r.topic, &r.waiting)
+	p := statsParams(topics, stopOnDead)
+	told := s.edgeOf(p)
+	list, err := query(ctx, s, "stats", "", p, func(rows store.Row, r *row) error {
+		return rows.Scan(&r.pending, &r.dead, &r.due, &r.oldest, &r.edge, &r.topic, &r.waiting)
 	})
 	for _, r := range list {
+		s.learned(r.edge)
+		told = told || r.edge.Valid
 		stats.Pending, stats.Dead = r.pending, r.dead
 		stats.OldestDue, stats.OldestPending = max(0, micros(r.due.Int64)), max(0, micros(r.oldest.Int64))
 		if r.topic.Valid {
@@ -187,5 +313,35 @@ func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (st
 			stats.Unknown[string(r.topic.V)] = r.waiting
 		}
 	}
+	if err == nil && stats.OldestDue == 0 && told {
+		stats.OldestDue, err = s.oldestBehind(ctx, p)
+	}
 	return stats, err
+}
+
+// oldestBehind returns the first OldestDue that it finds behind the first messages in the order of
+// the rows.
+func (s *Store) oldestBehind(ctx context.Context, p params) (time.Duration, error) {
+	type row struct {
+		n, due int64
+		last   []byte
+	}
+	held, err := s.held(ctx, "")
+	if err != nil {
+		return 0, err
+	}
+	p["held"] = held
+	for range duePages {
+		list, err := query(ctx, s, "oldest_by_key", "", p, func(rows store.Row, r *row) error {
+			return rows.Scan(&r.n, &r.last, &r.due)
+		})
+		if err != nil || len(list) == 0 {
+			return 0, err
+		}
+		if due := list[0].due; due > 0 || list[0].n < p["page_size"].(int64) {
+			return max(0, micros(due)), nil
+		}
+		p["after"] = name(list[0].last)
+	}
+	return 0, nil
 }

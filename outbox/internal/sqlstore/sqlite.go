@@ -58,7 +58,7 @@ const sqliteNow = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INT
 
 var sqliteColumns = map[string]map[string]string{
 	"": {"seq": "INTEGER", "message_id": "BLOB", "topic": "TEXT", "key": "TEXT", "key_hash": "INTEGER",
-		"payload": "BLOB", "headers": "TEXT", "state": "TEXT", "attempts": "INTEGER", "budget_from": "INTEGER",
+		"payload": "BLOB", "headers": "TEXT", "state": "TEXT", "attempts": "INTEGER", "tried": "INTEGER",
 		"next_attempt_at": "INTEGER", "created_at": "INTEGER", "finished_at": "INTEGER", "last_error": "TEXT",
 		"note": "TEXT"},
 	"_attempts": {"message": "INTEGER", "attempt": "INTEGER", "at": "INTEGER", "took": "INTEGER", "node": "TEXT",

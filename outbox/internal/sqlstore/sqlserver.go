@@ -46,7 +46,7 @@ func SQLServer(db *sql.DB, opts Options) (*Store, error) {
 // sqlserverColumns have the names of sys.types.
 var sqlserverColumns = map[string]map[string]string{
 	"": {"seq": "bigint", "message_id": "binary", "topic": "varbinary", "key": "varbinary", "key_hash": "bigint",
-		"payload": "varbinary", "headers": "nvarchar", "state": "varchar", "attempts": "int", "budget_from": "int",
+		"payload": "varbinary", "headers": "nvarchar", "state": "varchar", "attempts": "int", "tried": "int",
 		"next_attempt_at": "datetime2", "created_at": "datetime2", "finished_at": "datetime2", "last_error": "nvarchar",
 		"note": "nvarchar"},
 	"_attempts": {"message": "bigint", "attempt": "int", "at": "datetime2", "took": "bigint", "node": "nvarchar",

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 
@@ -47,6 +48,8 @@ type Store struct {
 	texts texts
 	pool  *sql.DB
 	of    sqlmigrate.Schema
+
+	edge atomic.Int64 // of the first rows, as the latest call has found it, for MySQL; 0: there is none
 }
 
 var _ store.Store = (*Store)(nil)

@@ -21,7 +21,8 @@ var files embed.FS
 type texts map[string]string
 
 // parts are files that others include, each after those that it includes.
-var parts = []string{"results_as_rows", "unknown", "free", "mine", "old", "record", "begin"}
+var parts = []string{"results_as_rows", "unknown", "edge", "inside", "page", "again", "free", "mine", "delivery",
+	"old", "record", "begin"}
 
 func newTexts(folder string, names map[string]string) texts {
 	t := texts{}
@@ -37,8 +38,11 @@ func newTexts(folder string, names map[string]string) texts {
 		t[strings.TrimSuffix(file.Name(), ".sql")] = sqlmigrate.Fill(strings.TrimSpace(string(text)), names)
 	}
 	for _, part := range parts {
+		with, ok := t[part]
 		for name, text := range t {
-			t[name] = strings.ReplaceAll(text, "{"+part+"}", t[part])
+			if ok {
+				t[name] = strings.ReplaceAll(text, "{"+part+"}", with)
+			}
 		}
 	}
 	return t

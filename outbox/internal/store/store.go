@@ -61,10 +61,12 @@ type Relay interface {
 	// and differs, it sets it first.
 	Layout(ctx context.Context, want int) (Layout, error)
 
-	// Due returns messages that can be delivered, the first first: pending, of the shard, with a
-	// NextAttemptAt that has come, and with nothing before them in their key that has to be
-	// delivered first. See DueRequest for what else it leaves out. It takes no locks. If
-	// request.Layout is not the current one, it returns none, and the current one.
+	// Due returns messages that can be delivered: pending, of the shard, with a NextAttemptAt that
+	// has come, and with nothing before them in their key that has to be delivered first. Those of a
+	// key are in the order of their rows, without a gap, and the first rows come first unless a long
+	// queue is in the way. What is behind a message that was tried before is left out, until that
+	// has ended. See DueRequest for what else is left out. It takes no locks. If request.Layout is
+	// not the current one, it returns none, and the current one.
 	Due(ctx context.Context, request DueRequest) (Due, error)
 
 	// Mark writes what came of attempts, and a row for each attempt. One counts only if its message
@@ -174,6 +176,9 @@ type DueRequest struct {
 	// Keys and IDs of messages that the caller has in memory: they are left out.
 	Keys []string
 	IDs  []int64
+	// After is that of the answer before, if the search is to go on. Of what is behind a long queue,
+	// keys up to it are left out.
+	After string
 }
 
 // Due are messages to deliver.
@@ -183,6 +188,8 @@ type Due struct {
 	// NextIn is in how long the first message that only waits for its NextAttemptAt can be
 	// delivered; negative: there is none. It need not be exact if Messages has Limit ones.
 	NextIn time.Duration
+	// After is not empty if there may be more, in keys after it: the caller asks again.
+	After string
 }
 
 // A Pending is a message to deliver.

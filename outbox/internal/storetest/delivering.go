@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -47,10 +48,12 @@ var delivering = []promise{
 		r := result(c.due(request()).Messages[0], store.OutcomeTransient)
 		r.RetryIn = 0
 		c.mark(r)
-		due := c.isDue(request(), "topica", "topica")
+		due := c.isDue(request(), "topica")
 		if due.Messages[0].ID != list[0].ID || due.Messages[0].Attempts != 1 {
 			c.Errorf("%+v", due.Messages)
 		}
+		c.mark(result(due.Messages[0], store.OutcomeSuccess))
+		c.isDue(request(), "topica")
 	}},
 	{"due/a message whose topic has no sink waits, and so do the later ones of its key", func(c *check) {
 		c.append(c.message("known", "a"), c.message("unknown", "a"), c.message("known", "a"), c.message("known", "b"),
@@ -93,6 +96,86 @@ var delivering = []promise{
 			c.Fatal(err)
 		}
 		c.isDue(request(), "topicearly")
+	}},
+	{"due/others are found behind a long queue, whatever it waits for", func(c *check) {
+		queue := make([]store.Message, 300) // more than Due looks at in the order of the rows
+		for i := range queue {
+			queue[i] = c.message("topic", "long")
+		}
+		c.append(queue...)
+		keys := []string{"a", "b", "b", "", "z", "a", "b", "zz", ""}
+		var others []store.Message
+		for _, key := range append(keys, "unknown", "unknown") {
+			others = append(others, c.message("topic", key))
+		}
+		others[len(keys)].Topic = "unknown" // what is behind it waits
+		c.append(others...)
+		ask := request()
+		ask.Topics = []string{"topic"}
+		// all returns what is found in as many calls as it takes, each of at most limit messages.
+		all := func(what string, limit int) {
+			c.Helper()
+			r, got := ask, map[string][]store.ID{}
+			r.Limit = limit
+			for calls := 0; ; calls++ {
+				due := c.due(r)
+				if len(due.Messages) > limit || calls > 20 {
+					c.Fatalf("%s: %d messages in call %d", what, len(due.Messages), calls)
+				}
+				for _, m := range due.Messages {
+					got[m.Key] = append(got[m.Key], m.ID)
+					if m.Key == "" {
+						r.IDs = append(r.IDs, m.Seq)
+					} else if !slices.Contains(r.Keys, m.Key) {
+						r.Keys = append(r.Keys, m.Key)
+					}
+				}
+				if r.After = due.After; r.After == "" && len(due.Messages) == 0 {
+					break
+				}
+			}
+			first := map[string][]store.ID{}
+			for i, key := range keys {
+				first[key] = append(first[key], others[i].ID)
+			}
+			for key, want := range first {
+				if have := got[key]; len(have) == 0 || len(have) > len(want) || !slices.Equal(have, want[:len(have)]) ||
+					key == "" && len(have) < len(want) {
+					c.Errorf("%s, %d at a time: of key %q %x, want the first of %x", what, limit, key, have, want)
+				}
+			}
+			if len(got) != len(first) {
+				c.Errorf("%s, %d at a time: of %d keys, want %d: %v", what, limit, len(got), len(first), got)
+			}
+		}
+		ask.Keys = []string{"long"}
+		all("the caller has it", 3)
+		ask.Keys = nil
+		c.mark(result(c.due(request()).Messages[0], store.OutcomeTransient))
+		all("in back-off", 32)
+		all("in back-off", 2)
+		if due := c.due(ask); due.NextIn <= 59*time.Minute {
+			c.Errorf("the first one waits %v, want an hour", due.NextIn)
+		}
+		c.call("Stats", func(ctx context.Context) error {
+			s, err := c.Stats(ctx, ask.Topics, false)
+			if s.OldestDue == 0 {
+				c.Errorf("nothing is due: %+v", s)
+			}
+			return err
+		})
+		first, _ := c.record(queue[0].ID)
+		r := store.Result{Seq: first.Seq, Attempts: 1, Outcome: store.OutcomeRejected}
+		c.mark(r)
+		ask.StopOnDead = true
+		all("behind a dead one", 32)
+		if n, _ := c.requeue(store.Filter{Key: "long"}, 0, true); n != 1 {
+			c.Fatalf("%d requeued", n)
+		}
+		due := c.due(ask).Messages
+		if len(due) != ask.Limit || due[0].ID != queue[0].ID || due[1].ID != queue[1].ID {
+			c.Errorf("%d are due of a queue that waits no longer", len(due))
+		}
 	}},
 	{"due/each message is of one shard, and nobody gets any under another layout", func(c *check) {
 		var keys []string

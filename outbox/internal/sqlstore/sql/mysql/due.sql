@@ -1,17 +1,22 @@
 {bounded} SELECT {hint} l.shards, l.epoch,
-	(SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), m.next_attempt_at)
+	(SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), m.retry_at)
 		FROM {messages} AS m FORCE INDEX (backoff)
-		WHERE m.state = 'pending' AND m.attempts > 0 AND m.next_attempt_at > UTC_TIMESTAMP(6)
+		WHERE m.retry_at > UTC_TIMESTAMP(6) AND {again}
 			AND {mine}
-		ORDER BY m.next_attempt_at LIMIT 1),
-	d.seq, d.message_id, d.topic, d.`key`, d.key_hash, d.payload, CAST(d.headers AS BINARY), d.attempts, d.budget_from,
-	TIMESTAMPDIFF(MICROSECOND, d.created_at, UTC_TIMESTAMP(6))
+		ORDER BY m.retry_at LIMIT 1),
+	{edge}, {delivery}
 FROM {layout} AS l
 	LEFT JOIN (
-		SELECT m.seq FROM {messages} AS m FORCE INDEX (pending)
-		WHERE m.state = 'pending' AND m.next_attempt_at <= UTC_TIMESTAMP(6)
-			AND {mine}
-		ORDER BY m.seq LIMIT {limit}
+		SELECT * FROM (SELECT m.seq FROM {messages} AS m FORCE INDEX (pending)
+			WHERE m.state = 'pending' AND m.seq < {inside} AND m.tried = 0
+				AND {mine}
+			ORDER BY m.seq LIMIT {limit}) AS f
+		UNION ALL
+		SELECT * FROM (SELECT m.seq FROM {messages} AS m FORCE INDEX (backoff)
+			WHERE m.retry_at <= UTC_TIMESTAMP(6) AND {again}
+				AND {mine}
+			ORDER BY m.retry_at LIMIT {limit}) AS r
+		ORDER BY seq LIMIT {limit}
 	) AS o ON 1 = 1
 	LEFT JOIN {messages} AS d ON d.seq = o.seq
 WHERE l.id = 1

@@ -6,6 +6,7 @@ FOR UPDATE;
 
 {bounded} UPDATE {hint} {results_as_rows} AS x STRAIGHT_JOIN {messages} AS m ON m.seq = x.seq SET
 	m.attempts = x.attempts + 1,
+	m.tried = m.tried + 1,
 	m.state = CASE x.outcome WHEN 'success' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
 	m.next_attempt_at = CASE x.outcome WHEN 'transient' THEN UTC_TIMESTAMP(6) + INTERVAL x.retry_in MICROSECOND
 		ELSE m.next_attempt_at END,

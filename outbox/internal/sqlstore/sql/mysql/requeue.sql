@@ -1,4 +1,4 @@
-{bounded} UPDATE {hint} {messages} AS m SET m.state = 'pending', m.budget_from = m.attempts,
+{bounded} UPDATE {hint} {messages} AS m SET m.state = 'pending', m.tried = 0,
 	m.next_attempt_at = UTC_TIMESTAMP(6), m.finished_at = NULL, m.note = {note}
 WHERE m.state = 'dead' AND ({older} = 0 OR m.created_at >= UTC_TIMESTAMP(6) - INTERVAL {older} MICROSECOND){where};
 

@@ -1,6 +1,6 @@
 -- The messages. Times are UTC. Names are binary because a collation may take 'job', 'JOB' and
--- 'job ' for one; some clients therefore show them as 0x74... The columns held_key and
--- pending_topic are NULL in rows that their indexes are not to find.
+-- 'job ' for one; some clients therefore show them as 0x74... The last columns are NULL in rows that
+-- their indexes are not to find.
 CREATE TABLE IF NOT EXISTS {messages} (
 	seq             BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, -- the order in a key
 	message_id      BINARY(16) NOT NULL,
@@ -11,20 +11,25 @@ CREATE TABLE IF NOT EXISTS {messages} (
 	headers         LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- as JSON
 	state           VARBINARY(10) NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'dead')),
 	attempts        INT NOT NULL DEFAULT 0,         -- so far: only grows
-	budget_from     INT NOT NULL DEFAULT 0,         -- attempts before the latest requeue
+	tried           INT NOT NULL DEFAULT 0,         -- attempts since the latest requeue
 	next_attempt_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
 	created_at      DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
 	finished_at     DATETIME(6),                    -- NULL: it is pending
 	last_error      LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT (''),
 	note            LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT (''), -- of who requeued it
 	pending_topic   VARBINARY(200) AS (CASE WHEN state = 'pending' THEN topic END) VIRTUAL,
-	held_key        VARBINARY(200) AS (
-		CASE WHEN attempts > 0 AND state <> 'dispatched' AND `key` <> '' THEN `key` END) VIRTUAL,
+	fresh_key       VARBINARY(200) AS (CASE WHEN state = 'pending' AND tried = 0 THEN `key` END) VIRTUAL,
+	retried_key     VARBINARY(200) AS (
+		CASE WHEN state = 'pending' AND tried > 0 AND `key` <> '' THEN `key` END) VIRTUAL,
+	dead_key        VARBINARY(200) AS (CASE WHEN state = 'dead' AND `key` <> '' THEN `key` END) VIRTUAL,
+	retry_at        DATETIME(6) AS (CASE WHEN state = 'pending' AND tried > 0 THEN next_attempt_at END) VIRTUAL,
 	UNIQUE KEY message_id (message_id),
 	KEY pending (state, seq),                       -- finds what can be delivered, in order
+	KEY fresh (fresh_key, seq),                     -- finds keys, and the first messages of each
 	KEY topics (pending_topic, `key`, seq),         -- finds what waits for a sink for its topic
-	KEY waiting (held_key, state, seq),             -- finds what holds back the later messages of a key
-	KEY backoff (state, next_attempt_at),           -- finds when the next message is tried again
+	KEY retried (retried_key, seq),                 -- find what holds back the later messages of a key
+	KEY dead_keys (dead_key, seq),
+	KEY backoff (retry_at),                         -- finds what is tried again, and when
 	KEY finished (state, finished_at)               -- finds what is old, and counts what is dead
 ) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4 ROW_FORMAT = DYNAMIC;
 

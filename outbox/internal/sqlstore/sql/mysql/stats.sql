@@ -4,13 +4,18 @@
 	(SELECT COUNT(*) FROM (SELECT 1 FROM {messages} AS m FORCE INDEX (finished) WHERE m.state = 'dead'
 		LIMIT {most}) AS d),
 	(SELECT TIMESTAMPDIFF(MICROSECOND, MIN(o.next_attempt_at), UTC_TIMESTAMP(6)) FROM (
-		SELECT m.next_attempt_at FROM {messages} AS m FORCE INDEX (pending)
-		WHERE m.state = 'pending' AND m.next_attempt_at <= UTC_TIMESTAMP(6)
-			AND {free}
-		ORDER BY m.seq LIMIT {first}) AS o),
+		SELECT * FROM (SELECT m.next_attempt_at FROM {messages} AS m FORCE INDEX (pending)
+			WHERE m.state = 'pending' AND m.seq < {inside} AND m.tried = 0
+				AND {free}
+			ORDER BY m.seq LIMIT {first}) AS f
+		UNION ALL
+		SELECT * FROM (SELECT m.next_attempt_at FROM {messages} AS m FORCE INDEX (backoff)
+			WHERE m.retry_at <= UTC_TIMESTAMP(6) AND {again}
+				AND {free}
+			ORDER BY m.retry_at LIMIT {first}) AS r) AS o),
 	(SELECT TIMESTAMPDIFF(MICROSECOND, m.created_at, UTC_TIMESTAMP(6)) FROM {messages} AS m FORCE INDEX (pending)
 		WHERE m.state = 'pending' ORDER BY m.seq LIMIT 1),
-	u.topic, COALESCE(u.n, 0)
+	{edge}, u.topic, COALESCE(u.n, 0)
 FROM (SELECT 1 AS one) AS n LEFT JOIN (
 	SELECT v.topic, (SELECT LEAST({most}, COUNT(*)) FROM {messages} AS m FORCE INDEX (topics)
 		WHERE m.pending_topic = v.topic) AS n

@@ -2,12 +2,10 @@ m.topic NOT IN (SELECT u.topic FROM unknown AS u)
 	AND (m.key = '' OR NOT EXISTS (
 		SELECT FROM {messages} AS e
 		WHERE e.key = m.key AND (e.key, e.seq) < (m.key, m.seq) -- no index of seq alone is to be thought of
-			AND CASE e.state WHEN 'pending' THEN e.attempts > 0 AND e.key <> '' END
-			AND e.next_attempt_at > greatest(m.next_attempt_at, (SELECT at FROM now))))
+			AND e.state = 'pending' AND e.tried > 0 AND e.key <> ''))
 	AND (m.key = '' OR {stop} = 0 OR NOT EXISTS (
 		SELECT FROM {messages} AS e
-		WHERE e.key = m.key AND (e.key, e.seq) < (m.key, m.seq)
-			AND e.key <> '' AND e.attempts > 0 AND e.state <> 'dispatched' AND e.state = 'dead'))
+		WHERE e.key = m.key AND (e.key, e.seq) < (m.key, m.seq) AND e.state = 'dead' AND e.key <> ''))
 	AND (m.key = '' OR NOT EXISTS (
 		SELECT FROM unknown AS u
 		WHERE m.seq > (SELECT e.seq FROM {messages} AS e

@@ -12,6 +12,7 @@ mine AS MATERIALIZED (
 written AS (
 	UPDATE {messages} AS m SET
 		attempts = x.attempts + 1,
+		tried = m.tried + 1,
 		state = CASE x.outcome WHEN 'success' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
 		next_attempt_at = CASE x.outcome WHEN 'transient' THEN
 			pg_catalog.clock_timestamp() + x.retry_in * interval '1 microsecond' ELSE m.next_attempt_at END,

@@ -6,7 +6,7 @@ found AS MATERIALIZED (
 	ORDER BY m.seq FOR NO KEY UPDATE OF m
 ),
 requeued AS (
-	UPDATE {messages} AS m SET state = 'pending', budget_from = m.attempts, next_attempt_at = now.at,
+	UPDATE {messages} AS m SET state = 'pending', tried = 0, next_attempt_at = now.at,
 		finished_at = NULL, note = {note}
 	FROM found, now
 	WHERE m.seq = found.seq AND found.young

@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS {messages} (
 	headers         text COLLATE "C" NOT NULL,          -- as JSON
 	state           text COLLATE "C" NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'dead')),
 	attempts        integer NOT NULL DEFAULT 0,         -- so far: only grows
-	budget_from     integer NOT NULL DEFAULT 0,         -- attempts before the latest requeue
+	tried           integer NOT NULL DEFAULT 0,         -- attempts since the latest requeue
 	next_attempt_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	created_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	finished_at     timestamptz,                        -- NULL: it is pending

@@ -1,4 +1,5 @@
 WITH RECURSIVE {unknown},
+{edge},
 first AS MATERIALIZED (
 	SELECT p.topic, count(*) AS n
 	FROM (SELECT m.topic FROM {messages} AS m WHERE m.state = 'pending' ORDER BY m.seq LIMIT {most}) AS p
@@ -9,12 +10,17 @@ SELECT
 	(SELECT count(*) FROM (SELECT FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL
 		ORDER BY m.finished_at LIMIT {most}) AS d),
 	(SELECT (extract(epoch FROM max((SELECT at FROM now) - o.next_attempt_at)) * 1000000)::bigint FROM (
-		SELECT m.next_attempt_at FROM {messages} AS m
-		WHERE m.state = 'pending' AND m.next_attempt_at <= (SELECT at FROM now)
-			AND {free}
-		ORDER BY m.seq LIMIT {first}) AS o),
+		(SELECT m.next_attempt_at FROM {messages} AS m
+			WHERE m.state = 'pending' AND {inside} AND m.tried = 0
+				AND {free}
+			ORDER BY m.seq LIMIT {first})
+		UNION ALL
+		(SELECT m.next_attempt_at FROM {messages} AS m
+			WHERE {again} AND m.next_attempt_at <= (SELECT at FROM now)
+				AND {free}
+			ORDER BY m.next_attempt_at LIMIT {first})) AS o),
 	(SELECT (extract(epoch FROM (SELECT at FROM now) - m.created_at) * 1000000)::bigint FROM {messages} AS m
 		WHERE m.state = 'pending' ORDER BY m.seq LIMIT 1),
-	u.topic,
+	(SELECT e.seq FROM edge AS e), u.topic,
 	coalesce((SELECT f.n FROM first AS f WHERE f.topic = u.topic), 1)
 FROM now LEFT JOIN (SELECT u.topic FROM unknown AS u ORDER BY u.topic LIMIT {max_unknown}) AS u ON true

@@ -1,17 +1,24 @@
 WITH RECURSIVE {unknown},
-due AS MATERIALIZED (
+{edge},
+fresh AS MATERIALIZED (
 	SELECT m.seq FROM {messages} AS m
-	WHERE m.state = 'pending' AND m.next_attempt_at <= {now}
+	WHERE m.state = 'pending' AND {inside} AND m.tried = 0
 		AND {mine}
 	ORDER BY m.seq LIMIT {limit}
-)
+),
+retried AS MATERIALIZED (
+	SELECT m.seq FROM {messages} AS m
+	WHERE {again} AND m.next_attempt_at <= {now}
+		AND {mine}
+	ORDER BY m.next_attempt_at LIMIT {limit}
+),
+due AS MATERIALIZED (SELECT seq FROM fresh UNION ALL SELECT seq FROM retried ORDER BY seq LIMIT {limit})
 SELECT l.shards, l.epoch,
 	(SELECT m.next_attempt_at - {now} FROM {messages} AS m
-		WHERE m.state = 'pending' AND m.attempts > 0 AND m.next_attempt_at > {now}
+		WHERE {again} AND m.next_attempt_at > {now}
 			AND {mine}
 		ORDER BY m.next_attempt_at LIMIT 1),
-	d.seq, d.message_id, d.topic, d.key, d.key_hash, d.payload, d.headers, d.attempts, d.budget_from,
-	{now} - d.created_at
+	(SELECT e.seq FROM edge AS e), {delivery}
 FROM {layout} AS l LEFT JOIN due AS o ON true LEFT JOIN {messages} AS d ON d.seq = o.seq
 WHERE l.id = 1
 ORDER BY o.seq

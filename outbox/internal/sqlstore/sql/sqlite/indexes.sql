@@ -1,19 +1,19 @@
 -- Finds what can be delivered, in order.
 CREATE INDEX IF NOT EXISTS {pending_in} ON {messages_name} (seq) WHERE state = 'pending';
 
+-- Finds the keys of what was not tried yet, and the first messages of each.
+CREATE INDEX IF NOT EXISTS {fresh_in} ON {messages_name} (key, seq) WHERE state = 'pending' AND tried = 0;
+
 -- Finds the topics of pending messages, and what waits for a sink for its topic.
 CREATE INDEX IF NOT EXISTS {topics_in} ON {messages_name} (topic, key, seq) WHERE state = 'pending';
 
--- Finds what holds back the later messages of a key. A message that was never tried is not in it.
-CREATE INDEX IF NOT EXISTS {waiting_in} ON {messages_name} (key, seq)
-	WHERE attempts > 0 AND state <> 'dispatched' AND key <> '';
-
--- Finds what of it is in back-off, without stepping over all that is dead.
+-- Find what holds back the later messages of a key.
 CREATE INDEX IF NOT EXISTS {retried_in} ON {messages_name} (key, seq)
-	WHERE CASE state WHEN 'pending' THEN attempts > 0 AND key <> '' END;
+	WHERE state = 'pending' AND tried > 0 AND key <> '';
+CREATE INDEX IF NOT EXISTS {dead_keys_in} ON {messages_name} (key, seq) WHERE state = 'dead' AND key <> '';
 
--- Finds when the next message is tried again.
-CREATE INDEX IF NOT EXISTS {backoff_in} ON {messages_name} (next_attempt_at) WHERE attempts > 0 AND state = 'pending';
+-- Finds what is tried again, and when.
+CREATE INDEX IF NOT EXISTS {backoff_in} ON {messages_name} (next_attempt_at) WHERE state = 'pending' AND tried > 0;
 
 -- Finds what is old, and counts what is dead.
 CREATE INDEX IF NOT EXISTS {finished_in} ON {messages_name} (state, finished_at) WHERE finished_at IS NOT NULL;

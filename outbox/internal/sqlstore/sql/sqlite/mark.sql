@@ -7,6 +7,7 @@ ON CONFLICT (message, attempt) DO NOTHING;
 
 UPDATE {messages} AS m SET
 	attempts = m.attempts + 1,
+	tried = m.tried + 1,
 	state = CASE x.outcome WHEN 'success' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
 	next_attempt_at = CASE x.outcome WHEN 'transient' THEN {now} + x.retry_in ELSE m.next_attempt_at END,
 	finished_at = CASE x.outcome WHEN 'transient' THEN NULL ELSE {now} END,

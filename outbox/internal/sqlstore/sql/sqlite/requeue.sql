@@ -1,4 +1,4 @@
-UPDATE {messages} AS m SET state = 'pending', budget_from = m.attempts, next_attempt_at = {now}, finished_at = NULL,
+UPDATE {messages} AS m SET state = 'pending', tried = 0, next_attempt_at = {now}, finished_at = NULL,
 	note = {note}
 WHERE m.state = 'dead' AND ({older} = 0 OR m.created_at >= {now} - {older}){where};
 

@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS {messages} (
 	headers         TEXT NOT NULL,                     -- as JSON
 	state           TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'dead')),
 	attempts        INTEGER NOT NULL DEFAULT 0,        -- so far: only grows
-	budget_from     INTEGER NOT NULL DEFAULT 0,        -- attempts before the latest requeue
+	tried           INTEGER NOT NULL DEFAULT 0,        -- attempts since the latest requeue
 	next_attempt_at INTEGER NOT NULL DEFAULT ({now}),
 	created_at      INTEGER NOT NULL DEFAULT ({now}),
 	finished_at     INTEGER,                           -- NULL: it is pending

@@ -1,20 +1,26 @@
 -- Rows that an open transaction has locked are passed over, and found later.
 {begin}
 {unknown}
+{edge}
 DECLARE @due TABLE (seq bigint NOT NULL PRIMARY KEY);
 INSERT INTO @due (seq)
 SELECT TOP ({limit}) m.seq FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
-WHERE m.state = 'pending' AND m.next_attempt_at <= @now
+WHERE m.state = 'pending' AND {inside} AND m.tried = 0
 	AND {mine}
 ORDER BY m.seq;
+INSERT INTO @due (seq)
+SELECT TOP ({limit}) m.seq FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
+WHERE {again} AND m.next_attempt_at <= @now
+	AND {mine}
+ORDER BY m.next_attempt_at;
 DECLARE @next bigint = (
 	SELECT TOP (1) DATEDIFF_BIG(MICROSECOND, @now, m.next_attempt_at)
 	FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
-	WHERE m.state = 'pending' AND m.attempts > 0 AND m.next_attempt_at > @now
+	WHERE {again} AND m.next_attempt_at > @now
 		AND {mine}
 	ORDER BY m.next_attempt_at);
-SELECT l.shards, l.epoch, @next, d.seq, d.message_id, d.topic, d.[key], d.key_hash, d.payload, d.headers, d.attempts,
-	d.budget_from, DATEDIFF_BIG(MICROSECOND, d.created_at, @now)
-FROM {layout} AS l LEFT JOIN ({messages} AS d JOIN @due AS o ON o.seq = d.seq) ON 1 = 1
+SELECT l.shards, l.epoch, @next, @edge, {delivery}
+FROM {layout} AS l LEFT JOIN ({messages} AS d JOIN (SELECT TOP ({limit}) x.seq FROM @due AS x ORDER BY x.seq) AS o
+	ON o.seq = d.seq) ON 1 = 1
 WHERE l.id = 1
 ORDER BY d.seq;

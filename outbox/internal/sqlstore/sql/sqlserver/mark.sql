@@ -8,6 +8,7 @@ DECLARE @written TABLE (seq bigint, attempts int);
 BEGIN TRANSACTION;
 UPDATE m SET
 	attempts = x.attempts + 1,
+	tried = m.tried + 1,
 	state = CASE x.outcome WHEN 'success' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
 	next_attempt_at = CASE x.outcome WHEN 'transient' THEN
 		DATEADD(microsecond, x.retry_in % 1000000, DATEADD(second, x.retry_in / 1000000, @now)) -- it takes an int

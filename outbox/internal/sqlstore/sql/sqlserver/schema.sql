@@ -13,7 +13,7 @@ BEGIN
 		state           varchar(10) COLLATE Latin1_General_BIN2 NOT NULL DEFAULT 'pending'
 			CHECK (state IN ('pending', 'dispatched', 'dead')),
 		attempts        int NOT NULL DEFAULT 0,    -- so far: only grows
-		budget_from     int NOT NULL DEFAULT 0,    -- attempts before the latest requeue
+		tried           int NOT NULL DEFAULT 0,    -- attempts since the latest requeue
 		next_attempt_at datetime2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
 		created_at      datetime2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
 		finished_at     datetime2(6) NULL,         -- NULL: it is pending
@@ -23,13 +23,15 @@ BEGIN
 	CREATE UNIQUE INDEX message_id ON {messages} (message_id);
 	-- finds what can be delivered, in order
 	CREATE INDEX pending ON {messages} (seq) WHERE state = 'pending';
+	-- finds the keys of what was not tried yet, and the first messages of each
+	CREATE INDEX fresh ON {messages} ([key], seq) WHERE state = 'pending' AND tried = 0;
 	-- finds what waits for a sink for its topic
 	CREATE INDEX topics ON {messages} (topic, [key], seq) WHERE state = 'pending';
-	-- finds what holds back the later messages of a key
-	CREATE INDEX waiting ON {messages} ([key], seq) INCLUDE (state, next_attempt_at)
-		WHERE state IN ('pending', 'dead') AND attempts > 0;
-	-- finds when the next message is tried again
-	CREATE INDEX backoff ON {messages} (next_attempt_at) WHERE state = 'pending' AND attempts > 0;
+	-- find what holds back the later messages of a key
+	CREATE INDEX retried ON {messages} ([key], seq) WHERE state = 'pending' AND tried > 0;
+	CREATE INDEX dead_keys ON {messages} ([key], seq) WHERE state = 'dead';
+	-- finds what is tried again, and when
+	CREATE INDEX backoff ON {messages} (next_attempt_at) WHERE state = 'pending' AND tried > 0;
 	-- finds what is old, and counts what is dead
 	CREATE INDEX finished ON {messages} (state, finished_at) WHERE finished_at IS NOT NULL;
 	-- what became of each attempt: rows are only added, and go with their message

@@ -1,18 +1,26 @@
 {begin}
 {unknown}
+{edge}
 SELECT
 	(SELECT COUNT_BIG(*) FROM (SELECT TOP ({most}) m.seq FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
 		WHERE m.state = 'pending') AS p),
 	(SELECT COUNT_BIG(*) FROM (SELECT TOP ({most}) m.seq FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
 		WHERE m.state = 'dead' AND m.finished_at IS NOT NULL) AS d),
 	(SELECT DATEDIFF_BIG(MICROSECOND, MIN(o.next_attempt_at), @now) FROM (
-		SELECT TOP ({first}) m.next_attempt_at FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
-		WHERE m.state = 'pending' AND m.next_attempt_at <= @now
-			AND {free}
-		ORDER BY m.seq) AS o),
+		SELECT f.next_attempt_at FROM (
+			SELECT TOP ({first}) m.next_attempt_at FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
+			WHERE m.state = 'pending' AND {inside} AND m.tried = 0
+				AND {free}
+			ORDER BY m.seq) AS f
+		UNION ALL
+		SELECT r.next_attempt_at FROM (
+			SELECT TOP ({first}) m.next_attempt_at FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
+			WHERE {again} AND m.next_attempt_at <= @now
+				AND {free}
+			ORDER BY m.next_attempt_at) AS r) AS o),
 	(SELECT TOP (1) DATEDIFF_BIG(MICROSECOND, m.created_at, @now)
 		FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST) WHERE m.state = 'pending' ORDER BY m.seq),
-	u.topic,
+	@edge, u.topic,
 	(SELECT COUNT_BIG(*) FROM (SELECT TOP ({most}) m.seq FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
 		WHERE m.state = 'pending' AND m.topic = u.topic) AS w)
 FROM (SELECT 1 AS one) AS n

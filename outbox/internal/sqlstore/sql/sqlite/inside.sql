@@ -1,0 +1,1 @@
+m.seq < coalesce((SELECT e.seq FROM edge AS e), 9223372036854775807)

@@ -1,0 +1,2 @@
+d.seq, d.message_id, d.topic, d.[key], d.key_hash, d.payload, d.headers, d.attempts, d.attempts - d.tried,
+	DATEDIFF_BIG(MICROSECOND, d.created_at, @now)

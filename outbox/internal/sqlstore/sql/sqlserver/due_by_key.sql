@@ -1,0 +1,11 @@
+{begin}
+{unknown}
+{page}
+SELECT l.n, l.[key], {delivery}
+FROM (SELECT COUNT_BIG(*) AS n, COALESCE(MAX(o.[key]), 0x) AS [key] FROM @page AS o) AS l
+	LEFT JOIN (
+		SELECT m.* FROM @page AS o JOIN {messages} AS m WITH (READCOMMITTEDLOCK, READPAST) ON m.seq = o.seq
+		WHERE m.state = 'pending' AND m.tried = 0
+			AND {mine}
+	) AS d ON 1 = 1
+ORDER BY d.[key], d.seq;
