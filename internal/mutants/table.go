@@ -338,8 +338,8 @@ var mutants = []mutant{
 	{
 		name: "a message in back-off that holds nothing back",
 		edits: []edit{{"outbox/internal/sqlstore/sql/sqlite/free.sql",
-			"AND e.next_attempt_at > max(",
-			"AND false AND e.next_attempt_at > max("}},
+			"AND e.tried > 0 AND e.key <> '' AND e.seq",
+			"AND false AND e.key <> '' AND e.seq"}},
 		layer: messages("^TestConformance$/^SQLite$/^due$"),
 		says:  `"topica".* are due, want \["topicb" "topic" "topic"\]`,
 	},
@@ -350,6 +350,14 @@ var mutants = []mutant{
 			"		if !s.term.Valid() && false {\n"}},
 		layer: relays("^TestDeliveryEndsWithTheLease$"),
 		says:  "a message is delivered by two at once",
+	},
+	{
+		name: "a hand-over of shards that is not waited for",
+		edits: []edit{{"outbox/election.go",
+			"	if !r.othersHaveStopped(ctx, layout) {\n",
+			"	if false && !r.othersHaveStopped(ctx, layout) {\n"}},
+		layer: relays("^TestShardsChangeOnRealDatabases$/^SQLite$"),
+		says:  "two deliveries at once",
 	},
 	{
 		name: "an inbox outside the transaction",
