@@ -62,7 +62,13 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 			errs[i] = leader.Run(term, session, leader.Role{
 				Name: roleOf(layout.Epoch), Max: layout.Shards, RetryInterval: r.config.RetryInterval,
 				StopTimeout: r.config.DrainTimeout + 2*returnGrace, Logger: r.events.logger,
-				Run: func(ctx context.Context, t *leader.Term) error { return r.lead(ctx, layout, t) },
+				Run: func(ctx context.Context, t *leader.Term) error {
+					err := r.lead(ctx, layout, t)
+					if r.currentLayout() != layout {
+						end() // it must not lead once more under a number for which the others wait
+					}
+					return err
+				},
 			})
 			if errs[i] != nil {
 				end() // the others cannot do without it
@@ -106,8 +112,8 @@ func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term
 }
 
 // othersHaveStopped waits until no relay has a shard of another layout, so that a key is delivered
-// by one at a time. It reports false if ctx has ended first. Nobody can start to deliver under an
-// old layout meanwhile, because Due answers only under the current one.
+// by one at a time. It reports false if ctx has ended first, or the layout is another one. Nobody can
+// start to deliver under an old layout meanwhile, because Due answers only under the current one.
 func (r *Relay) othersHaveStopped(ctx context.Context, layout store.Layout) bool {
 	prefix, own := "leader:"+roleName+":", "leader:"+roleOf(layout.Epoch)
 	for {
@@ -118,6 +124,10 @@ func (r *Relay) othersHaveStopped(ctx context.Context, layout store.Layout) bool
 		})
 		if err == nil && !held {
 			return true
+		}
+		// This may be the old layout, of which the others wait for this relay to let go.
+		if _ = r.readLayout(0); r.currentLayout() != layout {
+			return false
 		}
 		if !sleep(ctx, loop.Jittered(min(r.config.RetryInterval, r.config.TTL/10), idleJitter)) {
 			return false

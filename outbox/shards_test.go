@@ -130,3 +130,30 @@ func TestShardsChangeOnRealDatabases(t *testing.T) {
 		}
 	})
 }
+
+// A relay with another number of shards begins beside one that delivers. Messages wait no longer
+// than for that one to stop, and for the next try to lead.
+//
+// Fails when a relay leads once more under the number before, for which all others wait.
+func TestShardsAreHandedOverSoon(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		total := 0
+		deliver := func() {
+			t.Helper()
+			for k := range 10 {
+				f.append(string(rune('a'+k)), 1)
+				total++
+			}
+			f.box.Notify()
+			f.until("they are delivered", 2500*time.Millisecond, func() bool { return f.had() == total })
+		}
+		for _, shards := range []int{1, 2, 5, 3, 1} {
+			f.host().relay(outbox.RelayConfig{Shards: shards, RetryInterval: time.Second})
+			for range 20 {
+				deliver()
+			}
+		}
+		f.inOrder(t)
+	})
+}
