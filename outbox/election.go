@@ -112,8 +112,9 @@ func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term
 }
 
 // othersHaveStopped waits until no relay has a shard of another layout, so that a key is delivered
-// by one at a time. It reports false if ctx has ended first, or the layout is another one. Nobody can
-// start to deliver under an old layout meanwhile, because Due answers only under the current one.
+// by one at a time. It reports false if ctx has ended first, or the layout is another one. Nobody
+// can start to deliver under an old layout meanwhile, because Due answers only under the current
+// one.
 func (r *Relay) othersHaveStopped(ctx context.Context, layout store.Layout) bool {
 	prefix, own := "leader:"+roleName+":", "leader:"+roleOf(layout.Epoch)
 	for {
