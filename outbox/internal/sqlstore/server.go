@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
@@ -47,6 +48,9 @@ func (v server) write(ctx context.Context, list func() []statement, begin func()
 			if len(statements) == 1 { // it is a transaction of its own
 				return eachRow(ctx, conn, statements[0], row)
 			}
+			if strings.HasPrefix(statements[1].text, rowCount) {
+				return counting(ctx, conn, statements, row)
+			}
 			return transaction(ctx, conn, statements, row)
 		})
 		if !repeats(err) {
@@ -58,6 +62,20 @@ func (v server) write(ctx context.Context, list func() []statement, begin func()
 		case <-time.After(time.Millisecond):
 		}
 	}
+}
+
+// rowCount is how a statement begins that asks how many rows the one before has changed.
+const rowCount = "SELECT ROW_COUNT()"
+
+// counting executes a statement that writes and one that counts. It needs no transaction, and must
+// not have one: if the network of this host fails within it, the server keeps the transaction with
+// its locks for as long as it does not notice, hours by default, and those of a sweep are in the
+// way of every message that is dispatched.
+func counting(ctx context.Context, conn *sql.Conn, list []statement, row func(store.Row) error) error {
+	if _, err := conn.ExecContext(ctx, list[0].text, list[0].args...); err != nil {
+		return err
+	}
+	return eachRow(ctx, conn, list[1], row)
 }
 
 func transaction(ctx context.Context, conn *sql.Conn, list []statement, row func(store.Row) error) error {
