@@ -139,7 +139,7 @@ func (m *matrix) ended(k *kill, killed bool) {
 // has returned, or when Once does not use the transaction of the effect.
 func TestKilledAtEveryStatement(t *testing.T) {
 	t.Parallel()
-	many := testkit.Rounds(t, 1, 8)
+	many := testkit.Rounds(t, 1, 5)
 	kinds := []string{"SQLite"}
 	if many > 1 {
 		kinds = append(kinds, "Postgres", "MariaDB")
@@ -149,8 +149,18 @@ func TestKilledAtEveryStatement(t *testing.T) {
 			t.Parallel()
 			m := &matrix{texts: map[string]map[string]string{}, all: many > 1, left: map[string]int{}}
 			lanes := make([]*lane, many)
+			var making sync.WaitGroup
 			for i := range lanes {
-				lanes[i] = newLane(t, m, placeOf(t, kind))
+				p := placeOf(t, kind)
+				making.Go(func() {
+					var err error
+					if lanes[i], err = newLane(t, m, p); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			if making.Wait(); t.Failed() {
+				return
 			}
 			for _, role := range roles {
 				m.left[role] = fewKills
@@ -176,12 +186,21 @@ func placeOf(t *testing.T, kind string) place {
 	return place{Kind: kind, DSN: dsn}
 }
 
+// Servers that do not wait for their disks: processes are killed here, no server is.
+var postgres, mariaDB servertest.Shared[*sqltest.Server]
+
 func serverOf(t *testing.T, kind string) *sqltest.Server {
 	t.Helper()
 	if kind == "MariaDB" {
-		return sqltest.SharedMariaDB(t)
+		sqltest.RequireMariaDB(t)
+		return mariaDB.Get(t, func() (*sqltest.Server, error) {
+			return sqltest.StartMariaDB(sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=0"}})
+		})
 	}
-	return sqltest.SharedPostgres(t)
+	sqltest.RequirePostgres(t)
+	return postgres.Get(t, func() (*sqltest.Server, error) {
+		return sqltest.StartPostgres(sqltest.Options{Settings: []string{"fsync=off"}})
+	})
 }
 
 // phase does all kills of a role.

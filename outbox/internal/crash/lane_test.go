@@ -30,19 +30,18 @@ type lane struct {
 	undone     error          // what that could not do
 }
 
-func newLane(t *testing.T, m *matrix, p place) *lane {
-	t.Helper()
+func newLane(t *testing.T, m *matrix, p place) (*lane, error) {
 	a, err := p.open(&killer{})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	t.Cleanup(a.close)
 	if err := a.setup(t.Context()); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	l := &lane{t: t, matrix: m, app: a, receiver: httptest.NewServer(a)}
 	t.Cleanup(l.receiver.Close)
-	return l
+	return l, nil
 }
 
 // run runs a child that is to be killed, or that tells of its statements if at is "". It reports

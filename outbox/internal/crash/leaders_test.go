@@ -89,7 +89,10 @@ func TestTwoRelaysAfterABlackHole(t *testing.T) {
 
 func twoRelays(t *testing.T, kind string) {
 	server := serverOf(t, kind)
-	l := newLane(t, &matrix{}, placeOf(t, kind))
+	l, err := newLane(t, &matrix{}, placeOf(t, kind))
+	if err != nil {
+		t.Fatal(err)
+	}
 	proxy := servertest.NewProxyFor(t, server.Addr())
 	cut, err := place{Kind: kind, DSN: strings.Replace(l.app.DSN, server.Addr(), proxy.Addr(), 1)}.open(&killer{})
 	if err != nil {
