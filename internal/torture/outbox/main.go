@@ -41,7 +41,7 @@ func (r report) ok() bool { return len(r.Broken) == 0 && len(r.TooWeak) == 0 }
 func main() {
 	nemesis.Program{Kinds: "postgres, pgbouncer, mariadb, sqlite", Lease: 3 * time.Second, Role: runRole, Plan: plan,
 		Run: func(ctx context.Context, kind, dir string, seed uint64, length, lease time.Duration) (any, bool) {
-			r := run(ctx, kind, dir, seed, length, Timing{lease})
+			r := run(ctx, kind, dir, seed, length, failOversFor(length), Timing{lease})
 			r.demand(length)
 			return r, r.ok()
 		}}.Main()
@@ -72,9 +72,10 @@ func runRole(text string) error {
 // failOversFor is how often a relay has to take over in calm, in a torture of that length.
 func failOversFor(length time.Duration) int { return max(1, int(length/(30*time.Second))) }
 
-// run tortures one store, for so long, then has relays fail over, and waits until all messages are
-// dispatched or dead.
-func run(ctx context.Context, kind, dir string, seed uint64, length time.Duration, timing Timing) (r report) {
+// run tortures one store, for so long, then has relays fail over so often, and waits until all
+// messages are dispatched or dead.
+func run(ctx context.Context, kind, dir string, seed uint64, length time.Duration, failOvers int, timing Timing) (
+	r report) {
 	r = report{Store: kind, Seed: seed}
 	began := time.Now()
 	err := func() error {
@@ -85,7 +86,7 @@ func run(ctx context.Context, kind, dir string, seed uint64, length time.Duratio
 		if err != nil {
 			return err
 		}
-		err = t.torment(ctx, plan(kind, seed, length, timing.TTL), length, failOversFor(length))
+		err = t.torment(ctx, plan(kind, seed, length, timing.TTL), length, failOvers)
 		err = errors.Join(err, t.rows(), t.crew.Broken())
 		r.FaultKinds, r.Faults = t.crew.Faults()
 		r.Lives = t.crew.Lives()

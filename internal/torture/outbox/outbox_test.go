@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,45 +31,38 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tortured tortures for a short time, and wants that nothing is broken, and that something was
-// done.
-func tortured(t *testing.T, kind string, length time.Duration) {
-	t.Helper()
-	r := run(t.Context(), kind, t.TempDir(), uint64(time.Now().UnixNano()), length, Timing{3 * time.Second})
-	t.Logf("%+v", r)
-	if len(r.Broken) > 0 || r.Messages == 0 || r.Faults == 0 {
-		t.Errorf("%s: %v; %d messages, %d faults; %q", kind, r.Broken, r.Messages, r.Faults, r.Examples)
-	}
-}
-
-// Fails when the outbox loses, doubles or reorders messages, or the torture does not come to its
-// end.
-func TestTortureOfAFile(t *testing.T) {
-	t.Parallel()
-	testkit.Long(t)
-	tortured(t, "sqlite", 10*time.Second)
-}
-
-func TestTortureOfPostgres(t *testing.T) {
-	t.Parallel()
-	testkit.Long(t)
-	sqltest.RequirePostgres(t)
-	tortured(t, "postgres", 10*time.Second)
-}
-
-func TestTortureBehindPgBouncer(t *testing.T) {
+// Each database is tortured for a short time, and in one more torture, in which little else is
+// done, a relay has to take over. They are side by side, because most of their time is waiting.
+//
+// Fails when the outbox loses, doubles or reorders messages, a relay takes over too late, or a
+// torture does not come to its end.
+func TestTorture(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
 	sqltest.RequirePostgres(t)
 	sqltest.RequirePgBouncer(t)
-	tortured(t, "pgbouncer", 10*time.Second)
-}
-
-func TestTortureOfMariaDB(t *testing.T) {
-	t.Parallel()
-	testkit.Long(t)
 	sqltest.RequireMariaDB(t)
-	tortured(t, "mariadb", 10*time.Second)
+	var all sync.WaitGroup
+	for _, x := range []struct {
+		kind      string
+		length    time.Duration
+		failOvers int
+	}{
+		{"sqlite", 6 * time.Second, 0}, {"postgres", 6 * time.Second, 0}, {"pgbouncer", 6 * time.Second, 0},
+		{"mariadb", 6 * time.Second, 0}, {"postgres", time.Second, 1},
+	} {
+		dir := t.TempDir()
+		all.Go(func() {
+			r := run(t.Context(), x.kind, dir, uint64(time.Now().UnixNano()), x.length, x.failOvers,
+				Timing{3 * time.Second})
+			t.Logf("%+v", r)
+			if len(r.Broken) > 0 || r.Messages == 0 || r.Faults == 0 || r.Timed < x.failOvers {
+				t.Errorf("%s: %v; %d messages, %d faults, %d fail-overs timed; %q", x.kind, r.Broken, r.Messages,
+					r.Faults, r.Timed, r.Examples)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // Fails when a plan depends on anything but its seed, or four minutes of it leave out a fault.

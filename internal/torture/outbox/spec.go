@@ -4,8 +4,8 @@ package main
 
 import (
 	"fmt"
+	"hash/crc32"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/torture"
@@ -122,5 +122,5 @@ func txOf(tx nemesis.Tx) outbox.Tx {
 // socketOf is the address of a receiver, in the name space of the system: it is free again as soon
 // as its process is gone.
 func socketOf(dir, place string) string {
-	return fmt.Sprintf("@torture-%d-%s-%s", os.Getpid(), dir[strings.LastIndexByte(dir, '/')+1:], place)
+	return fmt.Sprintf("@torture-%d-%08x-%s", os.Getpid(), crc32.ChecksumIEEE([]byte(dir)), place)
 }
