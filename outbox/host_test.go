@@ -236,8 +236,10 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A sink that ignores its context keeps its place, and its key, but not those of others. Fails when
-// the relay stops to deliver, or Run does not say which sink it is that does not return.
+// A sink that ignores its context keeps its place, and its key, but not those of others.
+//
+// Fails when the relay calls it again while it is still at it, until no place is left for others,
+// or Run does not say which sink it is that does not return.
 func TestSinkThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -251,7 +253,14 @@ func TestSinkThatDoesNotReturn(t *testing.T) {
 		}
 		stop := f.relay(outbox.RelayConfig{DeliverTimeout: time.Second, MaxDeliveries: 2, DrainTimeout: time.Second})
 		f.until("the others are delivered", time.Second, func() bool { return f.had() == 10 })
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
+		f.append("b", 10)
+		f.box.Notify()
+		f.until("others are delivered later, too", time.Second, func() bool { return f.had() == 20 })
+		m, tried, err := f.box.Message(t.Context(), stuck[0])
+		if err != nil || len(tried) != 1 || m.State != outbox.StatePending {
+			t.Errorf("%s, attempts %+v, %v, want one: the sink is still at it", m.State, tried, err)
+		}
 		if err, ok := errors.AsType[*outbox.StuckError](stop()); !ok || len(err.Topics) != 1 || err.Topics[0] != "t" {
 			t.Errorf("%v, want a StuckError of the topic", err)
 		}

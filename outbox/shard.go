@@ -69,6 +69,7 @@ type lane struct {
 	id       laneID
 	waiting  []store.Pending
 	busy     bool // one is being delivered
+	called   bool // the sink has not returned, also if its delivery has failed meanwhile
 	unmarked int
 	more     bool // the database may have left messages of the key out
 }
@@ -133,10 +134,10 @@ func (s *shard) deliver() {
 		s.ready = s.ready[1:]
 		m := l.waiting[0]
 		l.waiting = l.waiting[1:]
-		l.busy = true
+		l.busy, l.called = true, true
 		s.active++
 		go s.relay.deliver(s.base, m, func(a attempt) { s.post(func() { s.delivered(l, a) }) },
-			func() { s.post(func() { s.active-- }) })
+			func() { s.post(func() { s.returned(l) }) })
 	}
 }
 
@@ -145,7 +146,6 @@ func (s *shard) delivered(l *lane, a attempt) {
 	l.busy = false
 	if a.abandoned {
 		l.waiting, l.more = nil, true
-		s.settle(l)
 		return
 	}
 	goesOn := a.result.Outcome == store.OutcomeSuccess ||
@@ -156,6 +156,12 @@ func (s *shard) delivered(l *lane, a attempt) {
 	l.unmarked++
 	s.unmarked++
 	s.relay.marker.put(a, func(counts bool) { s.post(func() { s.marked(l, counts) }) })
+}
+
+// returned is told that a sink has returned. Until then its key has no other delivery here.
+func (s *shard) returned(l *lane) {
+	s.active--
+	l.called = false
 	if len(l.waiting) > 0 {
 		s.ready = append(s.ready, l)
 	}
@@ -175,7 +181,7 @@ func (s *shard) marked(l *lane, counts bool) {
 
 // settle takes a lane away that has nothing left.
 func (s *shard) settle(l *lane) {
-	if l.busy || l.unmarked > 0 || len(l.waiting) > 0 {
+	if l.busy || l.called || l.unmarked > 0 || len(l.waiting) > 0 {
 		return
 	}
 	delete(s.lanes, l.id)
