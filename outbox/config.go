@@ -129,8 +129,13 @@ type RelayConfig struct {
 	// before it ends their contexts. Default 30 s.
 	DrainTimeout time.Duration
 
-	// Health says when the checks fail: see Relay.Checks.
+	// Health says when the checks fail, by which a host is degraded: see Relay.Checks.
 	Health Thresholds
+
+	// Unready says when Relay.Ready fails, by which a host gets no requests any more. All hosts of
+	// a fleet do so at about the same time, so the thresholds are for a fleet that had better not
+	// serve than serve without its messages. Default: never.
+	Unready Thresholds
 
 	// Logger gets what an operator should see: dead messages, a database that does not answer. At
 	// Debug also each attempt. If it panics, the line is lost. Default slog.Default().
@@ -164,7 +169,8 @@ type Retention struct {
 	Dead       time.Duration // since the message was dead. Default 0: forever.
 }
 
-// Thresholds say when the checks of a relay fail. 0: the default; NoLimit: never.
+// Thresholds say when the checks of a relay fail, or Ready. 0: the default of Health, which is what
+// is said here, and for Unready never; NoLimit: never.
 type Thresholds struct {
 	// DueAge is for how long a message may be due: with a sink, and nothing that holds it back. If
 	// it is longer, no relay delivers, or they are too slow. Default 1 min.

@@ -357,3 +357,48 @@ func TestOthersGoOnBesideALongQueue(t *testing.T) {
 		}
 	})
 }
+
+// A message that is appended again, with other headers at most, is no second one; with the same ID
+// and another topic, key or payload it is an error.
+//
+// Fails when one that is appended again counts as new, or another one with its ID goes unnoticed.
+func TestSameID(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, p place) {
+		box := outbox.New(p.open())
+		t.Cleanup(func() { box.Close() })
+		if err := box.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := outbox.Message{ID: outbox.NewID("order-42", 1, 0), Topic: "t", Key: "k", Payload: []byte("1"),
+			Headers: map[string]string{"traceparent": "1"}}
+		try := func(m outbox.Message) (bool, error) {
+			tx, commit, rollback := p.begin(t)
+			fresh, err := box.Append(t.Context(), tx, m)
+			if err != nil {
+				_ = rollback()
+				return fresh, err
+			}
+			return fresh, commit()
+		}
+		if fresh, err := try(m); !fresh || err != nil {
+			t.Fatal(fresh, err)
+		}
+		m.Headers = map[string]string{"traceparent": "2"}
+		if fresh, err := try(m); fresh || err != nil {
+			t.Error(fresh, err)
+		}
+		for _, change := range []func(m *outbox.Message){
+			func(m *outbox.Message) { m.Topic = "u" }, func(m *outbox.Message) { m.Topic = "T" },
+			func(m *outbox.Message) { m.Key = "l" }, func(m *outbox.Message) { m.Key = "k " },
+			func(m *outbox.Message) { m.Key = "" }, func(m *outbox.Message) { m.Payload = []byte("2") },
+			func(m *outbox.Message) { m.Payload = nil }, func(m *outbox.Message) { m.Payload = []byte("1\x00") },
+		} {
+			other := m
+			change(&other)
+			if fresh, err := try(other); fresh || !errors.Is(err, outbox.ErrOtherMessage) {
+				t.Errorf("%+v: %t, %v, want ErrOtherMessage", other, fresh, err)
+			}
+		}
+	})
+}

@@ -33,12 +33,14 @@ func (r *Relay) Started() error {
 	return nil
 }
 
-// Ready returns an error unless Run is running and its context has not ended. A database that is
-// down does not make a relay unready, because all would be unready at once.
+// Ready returns an error unless Run is running and its context has not ended, or if a threshold of
+// RelayConfig.Unready is passed. A database that is down does not make a relay unready, because all
+// would be unready at once.
 func (r *Relay) Ready() error {
 	switch p, _ := r.current(); p {
 	case running:
-		return nil
+		most := r.config.Unready
+		return errors.Join(r.dueIsYoung(most), r.pendingIsYoung(most), r.fewDead(most))
 	case created:
 		return errors.New("the relay is not running yet")
 	case stopped:
@@ -60,35 +62,35 @@ func (r *Relay) Ready() error {
 func (r *Relay) Checks() map[string]func() error {
 	return map[string]func() error{
 		"database": r.calls.reachable,
-		"due":      r.dueIsYoung,
-		"pending":  r.pendingIsYoung,
-		"dead":     r.fewDead,
+		"due":      func() error { return r.dueIsYoung(r.config.Health) },
+		"pending":  func() error { return r.pendingIsYoung(r.config.Health) },
+		"dead":     func() error { return r.fewDead(r.config.Health) },
 		"topics":   r.topicsKnown,
 	}
 }
 
-func (r *Relay) dueIsYoung() error {
+func (r *Relay) dueIsYoung(most Thresholds) error {
 	stats, fresh := r.sampler.latest()
-	if most := r.config.Health.DueAge; fresh && most > 0 && stats.OldestDue > most {
+	if fresh && most.DueAge > 0 && stats.OldestDue > most.DueAge {
 		return fmt.Errorf("a message has been due for %v, and %d are pending: no relay delivers, or they are too slow",
 			stats.OldestDue.Round(time.Second), stats.Pending)
 	}
 	return nil
 }
 
-func (r *Relay) pendingIsYoung() error {
+func (r *Relay) pendingIsYoung(most Thresholds) error {
 	stats, fresh := r.sampler.latest()
-	if most := r.config.Health.PendingAge; fresh && most > 0 && stats.OldestPending > most {
+	if fresh && most.PendingAge > 0 && stats.OldestPending > most.PendingAge {
 		return fmt.Errorf("a message has been pending for %v: its receiver fails, or its topic has no sink",
 			stats.OldestPending.Round(time.Second))
 	}
 	return nil
 }
 
-func (r *Relay) fewDead() error {
+func (r *Relay) fewDead(most Thresholds) error {
 	stats, fresh := r.sampler.latest()
-	if most := r.config.Health.Dead; fresh && most > 0 && stats.Dead > most {
-		return fmt.Errorf("%d messages are dead, more than %d", stats.Dead, most)
+	if fresh && most.Dead > 0 && stats.Dead > most.Dead {
+		return fmt.Errorf("%d messages are dead, more than %d", stats.Dead, most.Dead)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -105,35 +104,6 @@ func TestMessagesThatAreRefused(t *testing.T) {
 		m := outbox.Message{ID: outbox.RandomID(), Topic: text, Key: text, Headers: map[string]string{text: text}}
 		if fresh, err := f.box.Append(t.Context(), f.store.Begin(), m); !fresh || err != nil {
 			t.Errorf("%s: %v, %v", name, fresh, err)
-		}
-	}
-}
-
-// Fails when a message that is appended again counts as new, or when another one with its ID goes
-// unnoticed.
-func TestSameID(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	m := outbox.Message{ID: outbox.NewID("order-42", 1, 0), Topic: "t", Key: "k", Payload: []byte("1"),
-		Headers: map[string]string{"traceparent": "1"}}
-	try := func(m outbox.Message) (bool, error) {
-		tx := f.store.Begin()
-		defer tx.Commit()
-		return f.box.Append(t.Context(), tx, m)
-	}
-	if fresh, err := try(m); !fresh || err != nil {
-		t.Fatal(fresh, err)
-	}
-	m.Headers = map[string]string{"traceparent": "2"}
-	if fresh, err := try(m); fresh || err != nil {
-		t.Error(fresh, err)
-	}
-	for _, change := range []func(m *outbox.Message){func(m *outbox.Message) { m.Topic = "u" },
-		func(m *outbox.Message) { m.Key = "l" }, func(m *outbox.Message) { m.Payload = []byte("2") }} {
-		other := m
-		change(&other)
-		if _, err := try(other); !errors.Is(err, outbox.ErrOtherMessage) {
-			t.Errorf("%+v: %v, want ErrOtherMessage", other, err)
 		}
 	}
 }
