@@ -305,6 +305,12 @@ func (c RelayConfig) check() error {
 	return errors.Join(errs...)
 }
 
+// longestRetryAfter is how long RetryAfter may have a message wait each time, so that its last
+// attempt comes before the receiver has forgotten the first one.
+func (c RelayConfig) longestRetryAfter() time.Duration {
+	return min(longestWait, (c.InboxRetention-c.retrySpan())/time.Duration(c.Retry.MaxAttempts))
+}
+
 // retrySpan is how long after its first attempt a message can have its last one, if it is not held
 // up by anything else.
 func (c RelayConfig) retrySpan() time.Duration {

@@ -111,7 +111,7 @@ func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, s
 		a.result.Outcome = store.OutcomeTransient
 		a.result.RetryIn = r.config.Retry.wait(m.Attempts + 1 - m.Budget)
 		if waits {
-			a.result.RetryIn = wait
+			a.result.RetryIn = min(wait, max(a.result.RetryIn, r.config.longestRetryAfter()))
 		}
 	}
 	return a

@@ -46,7 +46,8 @@ func (e rejectedError) Unwrap() error        { return e.err }
 func (e rejectedError) Is(target error) bool { return target == ErrRejected }
 
 // RetryAfter marks an error after which the message is tried again in d, and not when
-// RelayConfig.Retry says; 0 to 24 h. The attempt counts. errors.Is and errors.As see through it.
+// RelayConfig.Retry says; 0 to 24 h, and less if the receiver might forget the message in between
+// (RelayConfig.InboxRetention). The attempt counts. errors.Is and errors.As see through it.
 // RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {

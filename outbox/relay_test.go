@@ -255,3 +255,25 @@ func TestTenThousandKeysOfWhichOneIsHot(t *testing.T) {
 		}
 	})
 }
+
+// A sink asks for a day before each further attempt, which is longer than the receiver remembers
+// what it has had.
+//
+// Fails when the last attempt comes after the receiver has forgotten the first one.
+func TestRetryAfterLongerThanTheInboxRemembers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		const remembers = 10 * time.Hour
+		f.fail = func(outbox.Delivery) error { return outbox.RetryAfter(24*time.Hour, errReceiver) }
+		id := f.append("a", 1)[0]
+		f.relay(outbox.RelayConfig{InboxRetention: remembers})
+		time.Sleep(remembers)
+		m, tried, err := f.box.Message(t.Context(), id)
+		if err != nil || m.State != outbox.StateDead || len(tried) != outbox.DefaultMaxAttempts {
+			t.Fatalf("%+v, attempts %+v, %v", m, tried, err)
+		}
+		if span := tried[len(tried)-1].At.Sub(tried[0].At); span < remembers/2 || span >= remembers {
+			t.Errorf("the attempts are spread over %v, want almost %v", span, remembers)
+		}
+	})
+}
