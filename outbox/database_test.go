@@ -307,7 +307,8 @@ func TestOthersGoOnBesideALongQueue(t *testing.T) {
 		defer rollback()
 		appended := func(key string) {
 			t.Helper()
-			if _, err := box.Append(t.Context(), tx, outbox.Message{ID: outbox.RandomID(), Topic: "t", Key: key}); err != nil {
+			m := outbox.Message{ID: outbox.RandomID(), Topic: "t", Key: key}
+			if _, err := box.Append(t.Context(), tx, m); err != nil {
 				t.Fatal(err)
 			}
 		}

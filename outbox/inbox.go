@@ -22,7 +22,9 @@ func NewInbox(database Database) *Inbox { return &Inbox{New(database)} }
 // both are there, or neither, and a message that is delivered again has no effect again.
 //
 // Two transactions that ask about the same message at once do so one after the other: the second
-// waits until the first has ended. After an error the transaction can only be rolled back.
+// waits until the first has ended. After an error the transaction can only be rolled back. On
+// Postgres with REPEATABLE READ or SERIALIZABLE, a message that somebody else has recorded since
+// the transaction began is such an error (SQLSTATE 40001): repeat the transaction.
 //
 // It remembers messages for RelayConfig.InboxRetention of the relay on its database, and forever
 // if there is none.

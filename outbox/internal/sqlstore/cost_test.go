@@ -75,9 +75,9 @@ func (d dialect) fill(t *testing.T, s subject, name, key, state string, tried in
 }
 
 // A hundred thousand messages wait behind one that is in back-off, of a key that has as many dead
-// ones. Ten thousand wait behind the first ones of a thousand keys, and as many without a key are in
-// back-off themselves. What is due of other keys is found by looking at some hundreds of
-// rows at a time, and so is what health shows.
+// ones. Ten thousand wait behind the first ones of a thousand keys, and as many without a key are
+// in back-off themselves. What is due of other keys is found by looking at some hundreds of rows at
+// a time, and so is what health shows.
 //
 // Fails when messages are stepped over that wait, are dead, or were dispatched, instead of going
 // from key to key, or from one that is tried again to the next.

@@ -150,7 +150,7 @@ func TestDuplicateThatTheTransactionDoesNotSee(t *testing.T) {
 				return tx
 			}
 			m := store.Message{ID: store.ID{1}, Topic: "orders", Key: "a", Payload: []byte("p")}
-			tx := begin()
+			tx, receiving := begin(), begin()
 			first := begin()
 			if fresh, _, err := box.Append(t.Context(), sqlTx{first}, m); err != nil || !fresh {
 				t.Fatal(fresh, err)
@@ -167,6 +167,11 @@ func TestDuplicateThatTheTransactionDoesNotSee(t *testing.T) {
 					t.Errorf("%t, %v: want ErrRepeat", fresh, err)
 				}
 				_ = tx.Rollback()
+				if fresh, err := box.Once(t.Context(), sqlTx{receiving}, "billing", m.ID); fresh ||
+					!errors.Is(err, store.ErrRepeat) {
+					t.Errorf("Once: %t, %v: want ErrRepeat", fresh, err)
+				}
+				_ = receiving.Rollback()
 				tx = begin()
 				if _, err := box.Once(t.Context(), sqlTx{tx}, "billing", m.ID); err != nil {
 					t.Errorf("a transaction that began later: %v", err)

@@ -20,7 +20,8 @@ import (
 // It does not call the server.
 //
 // What only reads is one statement: one round trip with interpolateParams=true
-// (go-sql-driver/mysql), without it two. Mark is a transaction of five. Sessions have to commit by
+// (go-sql-driver/mysql), without it two. Due is some more while a long queue is in its way. Mark is
+// a transaction of five. Sessions have to commit by
 // themselves (autocommit=1, the default).
 //
 // A driver that gives up a call closes the connection, of which a server that waits for a lock
@@ -142,7 +143,8 @@ var mysqlTables = map[string]struct {
 			{Name: "retried_key", Type: "varbinary(200)"}, {Name: "dead_key", Type: "varbinary(200)"},
 			{Name: "retry_at", Type: "datetime(6)"}},
 		[]sqlkit.Index{{Name: "PRIMARY", Columns: "seq"}, {Name: "message_id", Columns: "message_id"},
-			{Name: "pending", Columns: "state,seq"}, {Name: "fresh", Columns: "fresh_key,seq"}, {Name: "topics", Columns: "pending_topic,key,seq"},
+			{Name: "pending", Columns: "state,seq"}, {Name: "fresh", Columns: "fresh_key,seq"},
+			{Name: "topics", Columns: "pending_topic,key,seq"},
 			{Name: "retried", Columns: "retried_key,seq"}, {Name: "dead_keys", Columns: "dead_key,seq"},
 			{Name: "backoff", Columns: "retry_at"},
 			{Name: "finished", Columns: "state,finished_at"}},

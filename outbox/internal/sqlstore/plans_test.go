@@ -211,7 +211,7 @@ func TestPlansOfSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteFile(t)
 	made, db := s.migrated(t)
-	small := []string{"SCAN k", "SCAN u", "SCAN t", "SCAN o", "SCAN e", "SCAN h", "SCAN f", "SCAN r", "SCAN l", "SCAN d"} // what is no table
+	small := []string{"SCAN k", "SCAN u", "SCAN t", "SCAN o", "SCAN e", "SCAN r", "SCAN l", "SCAN d"} // no tables
 	walks := regexp.MustCompile(`^SCAN (?:[a-z]|tickslot_outbox\w*)$`)
 	for file, list := range made.Explained() {
 		if file == "messages" {

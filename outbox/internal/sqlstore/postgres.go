@@ -18,7 +18,9 @@ import (
 // Postgres returns a store on Postgres 13 or newer, in a database with the encoding UTF8, with any
 // driver for database/sql. It does not call the server.
 //
-// Each call is one statement, and with pgx one round trip once the connection has prepared it.
+// Each call is one statement, and with pgx one round trip once the connection has prepared it; Due
+// is some more while a long queue is in its way.
+//
 // connect makes a connection for Listen, which closes it; nil: there is no Listen.
 func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts Options) (*Store, error) {
 	opts, err := checked(db, opts, func(string, string) error { return nil })

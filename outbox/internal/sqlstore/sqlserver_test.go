@@ -84,7 +84,7 @@ func TestSQLServerStatements(t *testing.T) {
 	script := &scripted{answers: [][]driver.Value{
 		{[]byte("orders"), []byte("a"), []byte("p")}, // what is there
 		{one, one, nil, one, one, id, []byte("orders"), []byte("漢"), one, []byte("p"), `{"a":"b"}`, one, one, one},
-		{one, id, []byte("orders"), []byte(""), one, []byte("p"), "{}", one, one, one},                    // without a key
+		{one, id, []byte("orders"), []byte(""), one, []byte("p"), "{}", one, one, one},                    // no key
 		{one, []byte("b"), one, id, []byte("orders"), []byte("b"), one, []byte("p"), "{}", one, one, one}, // by key
 		{one}, {one}, {one}, {int64(1000), one, nil, one, one, nil, one}, {one, []byte("b"), one}, {one, one},
 		{one, id, []byte("orders"), []byte("a"), one, "dead", one, one, one, one, "no"},
@@ -116,7 +116,8 @@ func TestSQLServerStatements(t *testing.T) {
 	_ = tx.Rollback()
 	due, err := s.Due(ctx, store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 5, Topics: []string{"漢"},
 		Keys: []string{"漢"}, IDs: []int64{7}})
-	check("Due", len(due.Messages) == 3 && due.After == "" && due.Messages[0].Key == "漢" && due.Messages[0].Headers["a"] == "b", err)
+	check("Due", len(due.Messages) == 3 && due.After == "" && due.Messages[0].Key == "漢" &&
+		due.Messages[0].Headers["a"] == "b", err)
 	counted, err := s.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeSuccess}})
 	check("Mark", len(counted) == 1, err)
 	n, err := s.Sweep(ctx, store.Retention{Dispatched: time.Hour}, 10)

@@ -62,11 +62,11 @@ type Relay interface {
 	Layout(ctx context.Context, want int) (Layout, error)
 
 	// Due returns messages that can be delivered: pending, of the shard, with a NextAttemptAt that
-	// has come, and with nothing before them in their key that has to be delivered first. Those of a
-	// key are in the order of their rows, without a gap, and the first rows come first unless a long
-	// queue is in the way. What is behind a message that was tried before is left out, until that
-	// has ended. See DueRequest for what else is left out. It takes no locks. If request.Layout is
-	// not the current one, it returns none, and the current one.
+	// has come, and with nothing before them in their key that has to be delivered first. Those of
+	// a key are in the order of their rows, without a gap, and the first rows come first unless a
+	// long queue is in the way. What is behind a message that was tried before is left out, until
+	// that has ended. See DueRequest for what else is left out. It takes no locks. If
+	// request.Layout is not the current one, it returns none, and the current one.
 	Due(ctx context.Context, request DueRequest) (Due, error)
 
 	// Mark writes what came of attempts, and a row for each attempt. One counts only if its message
@@ -176,8 +176,8 @@ type DueRequest struct {
 	// Keys and IDs of messages that the caller has in memory: they are left out.
 	Keys []string
 	IDs  []int64
-	// After is that of the answer before, if the search is to go on. Of what is behind a long queue,
-	// keys up to it are left out.
+	// After is that of the answer before, if the search is to go on. Of what is behind a long
+	// queue, keys up to it are left out.
 	After string
 }
 

@@ -1,6 +1,6 @@
 -- The messages. Times are UTC. Names are binary because a collation may take 'job', 'JOB' and
--- 'job ' for one; some clients therefore show them as 0x74... The last columns are NULL in rows that
--- their indexes are not to find.
+-- 'job ' for one; some clients therefore show them as 0x74... The last columns are NULL in rows
+-- that their indexes are not to find.
 CREATE TABLE IF NOT EXISTS {messages} (
 	seq             BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, -- the order in a key
 	message_id      BINARY(16) NOT NULL,
