@@ -161,7 +161,7 @@ var appending = []promise{
 		}
 		for _, fresh := range []bool{true, false} {
 			c.within(func(ctx context.Context, tx store.Tx) {
-				for _, consumer := range odd {
+				for _, consumer := range append([]string{"billing"}, odd...) {
 					once(ctx, tx, consumer, fresh)
 					once(ctx, tx, consumer, false)
 				}
