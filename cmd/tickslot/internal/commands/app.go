@@ -35,6 +35,7 @@ var errFound = errors.New("something needs attention")
 
 // IO is what a command reads and writes.
 type IO struct {
+	In       io.Reader
 	Out, Err io.Writer
 	Getenv   func(name string) string
 }
@@ -130,7 +131,7 @@ needs attention, 2 if there is no such command or flag.`,
 	root.AddGroup(&cobra.Group{ID: groupSee, Title: "See:"}, &cobra.Group{ID: groupSteer, Title: "Steer:"},
 		&cobra.Group{ID: groupCare, Title: "Care:"})
 	a.addLists(root)
-	root.AddCommand(a.explain(), a.pause(), a.resume(), a.limit(), a.trigger(), a.cancel(), a.requeue(),
+	root.AddCommand(a.top(), a.explain(), a.pause(), a.resume(), a.limit(), a.trigger(), a.cancel(), a.requeue(),
 		a.migrate(), a.doctor(), healthcheck(), man())
 	root.SetCompletionCommandGroupID(groupCare)
 	root.SetHelpCommandGroupID(groupCare)
@@ -186,24 +187,37 @@ func (a *app) withStore(run func(ctx context.Context, args []string) error) func
 
 // snapshot returns what is known of the fleet.
 func (a *app) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
+	s, err := a.readSnapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// readSnapshot also returns what was read before, if the store does not answer. It is never nil.
+func (a *app) readSnapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	if a.registry == nil {
 		registry, err := cluster.New(cluster.Options{Store: a.store.Registry, Locks: a.store.Locks,
 			Environment: a.environment, SnapshotAge: time.Nanosecond, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
-			return nil, err
+			return &cluster.Snapshot{}, err
 		}
 		a.registry = registry
 	}
+	began := time.Now().Round(0)
 	s, err := a.registry.Snapshot(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		return s, nil
+	case s.MoreLeases && !s.ReadAt.Before(began) && ctx.Err() == nil:
+		return s, nil // all was read, but that there are more: warnMore says so
 	}
 	for _, part := range a.store.Parts {
-		if part.Name == "registry" && part.Verify(ctx) != nil {
-			return nil, fmt.Errorf("%w (\"tickslot migrate validate\" says whether its tables are there)", err)
+		if part.Name == "registry" && errors.Is(part.Verify(ctx), dlock.ErrSetup) {
+			return s, fmt.Errorf("%w (\"tickslot migrate validate\" says whether its tables are there)", err)
 		}
 	}
-	return nil, err
+	return s, err
 }
 
 // defaultBy is who runs the command: user@host.

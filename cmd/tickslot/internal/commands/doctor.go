@@ -40,7 +40,7 @@ func (a *app) doctor() *cobra.Command {
 		}
 		switch format {
 		case show.FormatJSON, show.FormatYAML:
-			if err := (&show.Table{Data: findings}).Print(a.Out, format); err != nil {
+			if err := (&show.Table{Data: findings}).Print(a.Out, format, 0); err != nil {
 				return err
 			}
 		default:

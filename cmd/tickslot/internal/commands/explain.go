@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/inert"
@@ -19,7 +22,7 @@ const explainedRuns = 5
 
 // An explanation is what the store knows of a timer.
 type explanation struct {
-	*timerRow
+	*fleet.Timer
 	Because  []string               `json:"because"` // why it does not run, or what delays it; empty: nothing is known
 	LastTick time.Time              `json:"last_tick,omitzero"`
 	Claimed  string                 `json:"claimed_by,omitempty"`
@@ -46,7 +49,7 @@ func (a *app) explain() *cobra.Command {
 			return err
 		}
 		if format == show.FormatJSON || format == show.FormatYAML {
-			return (&show.Table{Data: x}).Print(a.Out, format)
+			return (&show.Table{Data: x}).Print(a.Out, format, 0)
 		}
 		return x.print(a.Out)
 	})
@@ -62,21 +65,20 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 	x := &explanation{Because: []string{}, Waiting: []timer.PendingTrigger{}}
 	for _, r := range list {
 		if r.Name == name {
-			x.timerRow = r
+			x.Timer = r
 		}
 	}
 	control := timer.NewControl(a.store.Locks)
-	if x.timerRow == nil {
+	if x.Timer == nil {
 		known, err := control.Known(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		x.timerRow = &timerRow{Name: name, Held: []cluster.Lease{}}
-		a.inspect(ctx, []*timerRow{x.timerRow})
+		x.Timer = &fleet.Timer{Name: name, Held: []cluster.Lease{}}
+		fleet.Inspect(ctx, a.store.Locks, []*fleet.Timer{x.Timer}, a.text)
 		if !known && x.Pause == nil && x.Set == nil {
 			return nil, fmt.Errorf("no timer %q is known: check how it is spelt, and --prefix", name)
 		}
-		x.setState()
 	}
 	state, err := control.Inspect(ctx, name)
 	if err != nil {
@@ -100,7 +102,7 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 func (x *explanation) reason(now time.Time) {
 	because := func(format string, args ...any) { x.Because = append(x.Because, fmt.Sprintf(format, args...)) }
 	if p := x.Pause; p != nil {
-		because("it is paused for another %s, %s: \"tickslot resume\" ends that", show.Span(p.left), p.Origin)
+		because("it is paused for another %s, %s: \"tickslot resume\" ends that", show.Span(p.Left), p.Origin)
 	}
 	limit := x.Limit
 	if l := x.Set; l != nil {
@@ -110,8 +112,8 @@ func (x *explanation) reason(now time.Time) {
 	if x.Hosts == 0 {
 		because("no host that is alive has it registered, as far as the registry knows")
 	}
-	for limit, hosts := range x.Differ {
-		because("hosts differ in its limit: %d of them have %s", hosts, limitText(limit))
+	for _, limit := range slices.Sorted(maps.Keys(x.Differ)) {
+		because("hosts differ in its limit: %d of them have %s", x.Differ[limit], limitText(limit))
 	}
 	if limit != nil && *limit > 0 && len(x.Held) >= *limit {
 		because("all %d slots are held: a tick that comes due is skipped, or waits, as its OnFull says", *limit)
@@ -149,7 +151,7 @@ func (x *explanation) print(w io.Writer) error {
 		line("- %s", text)
 	}
 	line("")
-	line("hosts that have it: %d, limit: %s", x.Hosts, orNone(x.limitText()))
+	line("hosts that have it: %d, limit: %s", x.Hosts, orNone(x.LimitText()))
 	if !x.LastTick.IsZero() {
 		line("latest tick claimed: %s (%s ago) by %s", instant(x.LastTick), show.Ago(x.LastTick, now), x.Claimed)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 	"github.com/tickslot/tickslot/dlock"
 )
@@ -25,19 +26,8 @@ func (a *app) hosts(ctx context.Context, filter string) (*show.Table, error) {
 			continue
 		}
 		list = append(list, h)
-		fault := ""
-		for _, r := range h.Runners {
-			if r.Err != "" {
-				fault = strings.TrimSpace(r.Kind+" "+r.Name) + ": " + r.Err
-				break
-			}
-		}
-		state := string(h.State)
-		if h.Left {
-			state = "stopped"
-		}
-		t.Add(h.Holder.String(), state, h.Environment, h.AppVersion, show.Ago(h.SeenAt, now),
-			show.Ago(h.StartedAt, now), fmt.Sprint(len(h.Timers)), fault, h.Version, show.Span(h.ClockOffset),
+		t.Add(h.Holder.String(), fleet.HostState(h), h.Environment, h.AppVersion, show.Ago(h.SeenAt, now),
+			show.Ago(h.StartedAt, now), fmt.Sprint(len(h.Timers)), fleet.HostFault(h), h.Version, show.Span(h.ClockOffset),
 			show.Span(h.TTL))
 	}
 	t.Data = list
@@ -110,7 +100,7 @@ func (a *app) events(ctx context.Context, filter string) (*show.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &show.Table{None: "no event is known", Columns: []string{"AT", "KIND", "NAME", "SLOT", "HOLDER", "TEXT"}}
+	t := &show.Table{None: "no event is known", Columns: []string{"=AT", "KIND", "NAME", "SLOT", "HOLDER", "TEXT"}}
 	list := []cluster.HistoryEvent{}
 	for _, e := range s.Events {
 		if !strings.Contains(e.Name, filter) {

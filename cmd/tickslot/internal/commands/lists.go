@@ -3,10 +3,9 @@ package commands
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
+	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
@@ -99,17 +98,19 @@ func (a *app) listOnce(ctx context.Context, filter string, format show.Format, d
 	if err != nil {
 		return err
 	}
-	if a.watch && isTerminal(a.Out) {
+	width, terminal := widthOf(a.Out)
+	if a.watch && terminal && a.Getenv("TERM") != "dumb" {
 		fmt.Fprint(a.Out, emptyScreen)
 	}
-	return table.Print(a.Out, format)
+	return table.Print(a.Out, format, width)
 }
 
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
+// widthOf returns how many characters a line of the terminal has; 0: that is not known.
+func widthOf(w any) (width int, terminal bool) {
+	file, ok := w.(term.File)
+	if !ok || !term.IsTerminal(file.Fd()) {
+		return 0, false
 	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	width, _, _ = term.GetSize(file.Fd())
+	return width, true
 }

@@ -61,7 +61,7 @@ func (l *runLists) runs(ctx context.Context, filter string) (*show.Table, error)
 		}
 	}
 	t := &show.Table{None: "no run is known: hosts record them with clustertimer.Hooks",
-		Columns: []string{"ENDED", "TIMER", "OUTCOME", "TOOK", "ATTEMPTS", "HOLDER", "ERROR", "+SLOT", "+TICK", "+BY"}}
+		Columns: []string{"=ENDED", "TIMER", "OUTCOME", "TOOK", "ATTEMPTS", "HOLDER", "ERROR", "+SLOT", "+TICK", "+BY"}}
 	list := []cluster.HistoryRun{}
 	for _, r := range all {
 		if !strings.Contains(r.Timer, filter) {
@@ -81,11 +81,10 @@ func (l *runLists) durable(ctx context.Context, filter string) (*show.Table, err
 		return nil, err
 	}
 	t := &show.Table{None: "there is no such durable run", Data: list,
-		Columns: []string{"ID", "HANDLER", "STATE", "ATTEMPT", "RUN AT", "WORKER", "LAST ERROR", "+SCHEDULE",
-			"+DUE", "+KEY",
-			"+ENQUEUED", "+FINISHED", "+BY"}}
+		Columns: []string{"=ID", "HANDLER", "STATE", "ATTEMPT", "WORKER", "LAST ERROR", "=RUN AT", "+SCHEDULE", "+DUE",
+			"+KEY", "+ENQUEUED", "+FINISHED", "+BY"}}
 	for _, r := range list {
-		t.Add(fmt.Sprint(r.ID), r.Handler, string(r.State), attemptText(r), instant(r.RunAt), r.Worker, r.LastError,
+		t.Add(fmt.Sprint(r.ID), r.Handler, string(r.State), attemptText(r), r.Worker, r.LastError, instant(r.RunAt),
 			r.Schedule, instant(r.DueAt), r.Key, instant(r.EnqueuedAt), instant(r.FinishedAt), r.TriggeredBy.By)
 	}
 	return t, nil
@@ -136,12 +135,11 @@ func (l *runLists) outbox(ctx context.Context, filter string) (*show.Table, erro
 		return nil, err
 	}
 	t := &show.Table{None: "there is no such message", Data: list,
-		Columns: []string{"ID", "TOPIC", "KEY", "STATE", "ATTEMPTS", "CREATED", "NEXT ATTEMPT", "LAST ERROR",
-			"+FINISHED",
-			"+SEQ"}}
+		Columns: []string{"=ID", "TOPIC", "STATE", "ATTEMPTS", "LAST ERROR", "=CREATED", "=NEXT ATTEMPT", "+KEY",
+			"+FINISHED", "+SEQ"}}
 	for _, m := range list {
-		t.Add(m.ID.String(), m.Topic, m.Key, string(m.State), fmt.Sprint(m.Attempts), instant(m.CreatedAt),
-			instant(m.NextAttemptAt), m.LastError, instant(m.FinishedAt), fmt.Sprint(m.Seq))
+		t.Add(m.ID.String(), m.Topic, string(m.State), fmt.Sprint(m.Attempts), m.LastError, instant(m.CreatedAt),
+			instant(m.NextAttemptAt), m.Key, instant(m.FinishedAt), fmt.Sprint(m.Seq))
 	}
 	return t, nil
 }
@@ -224,9 +222,9 @@ func (l *runLists) dead(ctx context.Context, filter string) (*show.Table, error)
 	}
 	slices.SortFunc(list, func(x, y deadRow) int { return y.At.Compare(x.At) })
 	t := &show.Table{None: "there is no dead letter", Data: list,
-		Columns: []string{"KIND", "ID", "HANDLER OR TOPIC", "ATTEMPTS", "SINCE", "LAST ERROR"}}
+		Columns: []string{"KIND", "=ID", "NAME", "ATTEMPTS", "LAST ERROR", "=SINCE"}}
 	for _, d := range list {
-		t.Add(d.Kind, d.ID, d.Name, fmt.Sprint(d.Attempts), instant(d.At), d.Error)
+		t.Add(d.Kind, d.ID, d.Name, fmt.Sprint(d.Attempts), d.Error, instant(d.At))
 	}
 	return t, nil
 }

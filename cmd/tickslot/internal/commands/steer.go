@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/inert"
 	"github.com/tickslot/tickslot/timer"
@@ -76,7 +77,7 @@ func (a *app) checkEnvironment(ctx context.Context) error {
 	return nil
 }
 
-func ofTimer(args []string) string { return timerPrefix + args[0] }
+func ofTimer(args []string) string { return fleet.TimerPrefix + args[0] }
 
 func (a *app) pause() *cobra.Command {
 	var span time.Duration

@@ -11,10 +11,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tickslot/tickslot/internal/inert"
@@ -44,12 +43,10 @@ func ParseFormat(text string) (Format, error) {
 	return "", fmt.Errorf("%q is no format: use %s", text, strings.Join(Formats, ", "))
 }
 
-// mostCell is how many characters of a text a table shows that is not wide.
-const mostCell = 48
-
 // A Table is what a command has found.
 type Table struct {
-	// Columns are the titles. One that begins with + is there in FormatWide only.
+	// Columns are the titles. One that begins with + is there in FormatWide only, and one that begins
+	// with = is never cut: people copy what is in it.
 	Columns []string
 	Rows    [][]string
 	// Data is the same for programs.
@@ -61,8 +58,9 @@ type Table struct {
 // Add adds a row, of as many cells as there are columns.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// Print prints the table.
-func (t *Table) Print(w io.Writer, format Format) error {
+// Print prints the table. In FormatTable no row is longer than width, the terminal's; 0: there is
+// none.
+func (t *Table) Print(w io.Writer, format Format, width int) error {
 	switch format {
 	case FormatJSON:
 		return printJSON(w, t.Data)
@@ -73,43 +71,15 @@ func (t *Table) Print(w io.Writer, format Format) error {
 		_, err := fmt.Fprintln(w, t.None)
 		return err
 	}
-	wide := format == FormatWide
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(cells []string) {
-		var shown []string
-		for i, title := range t.Columns {
-			if wide || !strings.HasPrefix(title, "+") {
-				shown = append(shown, cells[i])
-			}
-		}
-		fmt.Fprintln(out, strings.Join(shown, "\t"))
+	lines, hidden := t.wide(), []string(nil)
+	if format == FormatTable {
+		lines, hidden = t.Lines(width)
 	}
-	titles := make([]string, len(t.Columns))
-	for i, title := range t.Columns {
-		titles[i] = strings.TrimPrefix(title, "+")
+	if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil || len(hidden) == 0 {
+		return err
 	}
-	line(titles)
-	for _, row := range t.Rows {
-		cells := make([]string, len(row))
-		for i, text := range row {
-			cells[i] = cell(text, wide)
-		}
-		line(cells)
-	}
-	return out.Flush()
-}
-
-// cell is a text in a table.
-func cell(text string, wide bool) string {
-	text = inert.Line(text)
-	if text == "" {
-		return "-"
-	}
-	if !wide && utf8.RuneCountInString(text) > mostCell {
-		runes := []rune(text)
-		text = string(runes[:mostCell-1]) + "…"
-	}
-	return text
+	_, err := fmt.Fprintln(w, ansi.Truncate("(no room for "+strings.Join(hidden, ", ")+": see -o wide)", width, "…"))
+	return err
 }
 
 func printJSON(w io.Writer, data any) error {

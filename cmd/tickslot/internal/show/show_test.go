@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/charmbracelet/x/ansi"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
@@ -30,7 +31,7 @@ func TestHostileTextIsInert(t *testing.T) {
 			table.Add(name, "x")
 		}
 		var out bytes.Buffer
-		if err := table.Print(&out, show.Format(format)); err != nil {
+		if err := table.Print(&out, show.Format(format), 0); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range out.String() {
@@ -71,7 +72,7 @@ func TestTables(t *testing.T) {
 	t.Parallel()
 	table := show.Table{Columns: []string{"NAME", "AGE", "+NOTE"}, None: "nothing"}
 	var none bytes.Buffer
-	if err := table.Print(&none, show.FormatTable); err != nil || none.String() != "nothing\n" {
+	if err := table.Print(&none, show.FormatTable, 0); err != nil || none.String() != "nothing\n" {
 		t.Errorf("%q, %v", &none, err)
 	}
 	table.Add("report", show.Span(90*time.Second), "")
@@ -85,8 +86,39 @@ func TestTables(t *testing.T) {
 			strings.Repeat("x", 50) + "  2d2h   why\n",
 	} {
 		var out bytes.Buffer
-		if err := table.Print(&out, format); err != nil || out.String() != want {
+		if err := table.Print(&out, format, 0); err != nil || out.String() != want {
 			t.Errorf("%s, %v:\n%s", format, err, &out)
+		}
+	}
+}
+
+// On a terminal no row is longer than a line of it, whatever is in it: long texts are cut, then
+// columns left out from the right, which is said. What people copy is never cut.
+//
+// Fails when characters are counted that take two places or none, or a row is too long.
+func TestTablesFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	table := show.Table{Columns: []string{"NAME", "=ID", "STATE", "ERROR", "=AT", "+NOTE"}}
+	const id = "0190f5d4-7e1c-7c3a-9b1e-0f6f3f8e2a11"
+	for _, name := range append(hostile, strings.Repeat("時計", 30), strings.Repeat("e\u0301", 60), "👩‍👩‍👧", "") {
+		table.Add(name, id, "running", name, "2026-02-28T12:00:00Z", "why")
+	}
+	for _, width := range []int{200, 80, 60, 40, 20, 3, 1} {
+		var out bytes.Buffer
+		if err := table.Print(&out, show.FormatTable, width); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := ansi.StringWidth(strings.TrimSuffix(line, "\n")); n > width {
+				t.Errorf("%d characters for %d: %q", n, width, line)
+			}
+		}
+		full := width >= 60
+		if full && strings.Count(out.String(), id) != len(table.Rows) {
+			t.Errorf("%d: an ID is cut:\n%s", width, &out)
+		}
+		if said := strings.Contains(out.String(), "(no room for "); width >= 20 && said != (width < 200) {
+			t.Errorf("%d: what is left out is not said:\n%s", width, &out)
 		}
 	}
 }

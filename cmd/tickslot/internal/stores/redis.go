@@ -17,7 +17,7 @@ func (s *Store) openRedis(o Options) error {
 	options.DialTimeout = dialTimeout
 	options.MaxRetries, options.DialerRetries = -1, 1 // who waits for an answer tries again
 	s.keepSecret(options.Password)
-	s.Kind, s.Redis = "redis", redis.NewClient(options)
+	s.Kind, s.Name, s.Redis = "redis", "Redis "+options.Addr, redis.NewClient(options)
 	locks := redislock.New(s.Redis, redislock.Options{Prefix: o.Prefix, PoolSize: 2})
 	prefix := o.Prefix
 	if o.RegistryPrefix != nil {

@@ -3,6 +3,7 @@ package stores
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"net/url"
 	"os"
 	"strings"
@@ -46,6 +47,7 @@ func (s *Store) openPostgres(o Options) error {
 	s.closers = append(s.closers, locks.Close)
 	s.Durable = durable.Postgres(s.Pool, o.durable())
 	s.Outbox = outbox.New(outbox.Postgres(s.Pool, o.outbox()))
+	s.Name = fmt.Sprintf("Postgres %s:%d/%s", config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Database)
 	s.set("postgres", locks, sqlregistry.Postgres(s.DB, o.registry()))
 	return nil
 }
@@ -84,6 +86,7 @@ func (s *Store) openMySQL(o Options) error {
 	locks := sqllock.MySQL(s.DB, o.locks())
 	s.closers = append(s.closers, locks.Close)
 	s.Outbox = outbox.New(outbox.MySQL(s.DB, o.outbox()))
+	s.Name = "MySQL " + config.Addr + "/" + config.DBName
 	s.set("mysql", locks, sqlregistry.MySQL(s.DB, o.registry()))
 	return nil
 }
@@ -108,6 +111,7 @@ func (s *Store) openSQLite(o Options) error {
 	s.closers = append(s.closers, locks.Close)
 	s.Durable = durable.SQLite(db, o.durable())
 	s.Outbox = outbox.New(outbox.SQLite(db, o.outbox()))
+	s.Name = "SQLite " + path
 	s.set("sqlite", locks, sqlregistry.SQLite(db, o.registry()))
 	return nil
 }

@@ -56,6 +56,7 @@ type Part struct {
 // A Store is what a URL has opened. A part that the kind of store does not have is nil.
 type Store struct {
 	Kind     string // redis, postgres, mysql, sqlite
+	Name     string // for people: the kind, and where it is
 	Locks    dlock.DistributedLock
 	Registry cluster.Store
 	Durable  *durable.Store

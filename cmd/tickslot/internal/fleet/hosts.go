@@ -1,0 +1,28 @@
+package fleet
+
+import (
+	"strings"
+
+	"github.com/tickslot/tickslot/cluster"
+)
+
+// HostStopped is the state of a process that has stopped in good order.
+const HostStopped = "stopped"
+
+// HostState says in a word whether a process is there.
+func HostState(h cluster.Host) string {
+	if h.Left {
+		return HostStopped
+	}
+	return string(h.State)
+}
+
+// HostFault is the first error of its loops; "": none has one.
+func HostFault(h cluster.Host) string {
+	for _, r := range h.Runners {
+		if r.Err != "" {
+			return strings.TrimSpace(r.Kind+" "+r.Name) + ": " + r.Err
+		}
+	}
+	return ""
+}

@@ -1,0 +1,128 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
+)
+
+// clockAlarm is how far a clock may be off before it is worth a word.
+const clockAlarm = time.Second
+
+// A Notice is something that somebody should look at.
+type Notice struct {
+	Urgent bool
+	Text   string
+}
+
+// Notices say what needs attention, what is urgent first.
+func Notices(s *cluster.Snapshot, timers []*Timer, now time.Time) []Notice {
+	n := &notices{now: now}
+	if len(s.OtherEnvironments) > 0 {
+		n.urgent("hosts of other environments share this store: %s", strings.Join(s.OtherEnvironments, ", "))
+	}
+	n.hosts(s)
+	for _, t := range timers {
+		n.timer(t)
+	}
+	slices.SortStableFunc(n.list, func(a, b Notice) int {
+		switch {
+		case a.Urgent == b.Urgent:
+			return 0
+		case a.Urgent:
+			return -1
+		}
+		return 1
+	})
+	return n.list
+}
+
+type notices struct {
+	now  time.Time
+	list []Notice
+}
+
+func (n *notices) urgent(format string, args ...any) {
+	n.list = append(n.list, Notice{Urgent: true, Text: fmt.Sprintf(format, args...)})
+}
+
+func (n *notices) notable(format string, args ...any) {
+	n.list = append(n.list, Notice{Text: fmt.Sprintf(format, args...)})
+}
+
+func (n *notices) hosts(s *cluster.Snapshot) {
+	versions, environments := map[string]bool{}, map[string]bool{}
+	for _, h := range s.Hosts {
+		switch {
+		case h.State == cluster.HostSuspect:
+			n.urgent("%s is silent: its last heartbeat was %s ago", h.Holder, show.Ago(h.SeenAt, n.now))
+		case h.State == cluster.HostGone && !h.Left:
+			n.urgent("%s is gone without a word for %s%s", h.Holder, show.Ago(h.SeenAt, n.now), stillHeld(s, h))
+		}
+		if h.State == cluster.HostGone {
+			continue
+		}
+		versions[h.AppVersion+" (tickslot "+h.Version+")"] = true
+		environments[h.Environment] = true
+		if h.ClockOffset.Abs() > clockAlarm {
+			n.notable("the clock of %s is %s off the store's", h.Holder, show.Span(h.ClockOffset))
+		}
+		for _, r := range h.Runners {
+			if r.Err != "" {
+				n.urgent("%s: %s: %s", h.Holder, strings.TrimSpace(r.Kind+" "+r.Name), r.Err)
+			}
+		}
+	}
+	if len(versions) > 1 {
+		n.notable("hosts run %d versions: %s", len(versions), strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
+	}
+	delete(environments, "")
+	if len(environments) > 1 {
+		n.urgent("hosts are of %d environments: %s", len(environments),
+			strings.Join(slices.Sorted(maps.Keys(environments)), ", "))
+	}
+}
+
+// stillHeld says what a host that is gone seems to hold.
+func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
+	held := 0
+	for _, l := range s.Leases {
+		if l.State == cluster.LeaseHeld && l.Holder == h.Holder {
+			held++
+		}
+	}
+	if held == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and still has %d leases", held)
+}
+
+func (n *notices) timer(t *Timer) {
+	switch {
+	case t.Failed >= failedAlarm && t.Last != nil:
+		n.urgent("%s: its last %d runs did not succeed; the latest: %s", t.Name, t.Failed,
+			strings.TrimRight(t.Last.Outcome+": "+t.Last.Err, ": "))
+	case t.Pause != nil:
+		n.notable("%s is paused for another %s, %s", t.Name, show.Span(t.Pause.Left), t.Pause.Origin)
+	case t.Set != nil && *t.Set.Limit == 0:
+		n.notable("%s is stopped: its limit was set to 0, %s", t.Name, t.Set.Origin)
+	}
+	if limit := t.Slots(); limit > 0 && len(t.Held) >= limit {
+		oldest := slices.MinFunc(t.Held, func(a, b cluster.Lease) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
+		if held := n.now.Sub(oldest.AcquiredAt); held > longHeld {
+			n.notable("%s: all %d slots are held, slot %d by %s for %s", t.Name, limit, oldest.Slot, oldest.Holder.Host,
+				show.Span(held))
+		}
+	}
+	if len(t.Differ) > 0 {
+		n.notable("hosts differ in the limit of %s", t.Name)
+	}
+}
+
+// longHeld is for how long a timer may be full until that is worth a word.
+const longHeld = time.Hour

@@ -1,0 +1,308 @@
+package top
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
+	"github.com/tickslot/tickslot/internal/inert"
+)
+
+const (
+	mostBoxes   = 10              // slots that are drawn
+	mostHolders = 3               // that are named
+	slowRead    = 3 * time.Second // from which on an answer of the store is missed
+	flatScreen  = 12              // lines, below which only one list is shown
+)
+
+// The 16 colors of a terminal, which its user has chosen so that they can be read.
+var styles = map[level]lipgloss.Style{
+	levelQuiet:  lipgloss.NewStyle().Faint(true),
+	levelBusy:   lipgloss.NewStyle(),
+	levelWarn:   lipgloss.NewStyle().Foreground(lipgloss.Yellow),
+	levelUrgent: lipgloss.NewStyle().Foreground(lipgloss.Red).Bold(true),
+}
+
+var (
+	headStyle   = lipgloss.NewStyle().Bold(true)
+	activeStyle = lipgloss.NewStyle().Bold(true).Reverse(true)
+	titleStyle  = lipgloss.NewStyle().Faint(true)
+)
+
+// A plan says how many rows of what have room.
+type plan struct {
+	notices int
+	rows    [panes]int
+	flat    bool // only the list that is scrolled is shown
+}
+
+// plan divides the lines of the screen: what needs attention gets a fifth, then both lists what
+// they need; if that is too much, the one that is not scrolled a third.
+func (m *model) plan() plan {
+	p := plan{flat: m.height < flatScreen}
+	if p.flat {
+		p.rows[m.pane] = max(0, m.height-4) // the head, a heading, titles, keys
+		return p
+	}
+	p.notices = min(len(m.notices), max(1, m.height/5))
+	room := m.height - 8 - p.notices // two lines of head, three headings, two lines of titles, keys
+	need, other := [panes]int{len(m.timers), len(m.hosts)}, panes-1-m.pane
+	p.rows[other] = min(need[other], max(room/3, room-need[m.pane]))
+	p.rows[m.pane] = room - p.rows[other]
+	return p
+}
+
+// View implements tea.Model.
+func (m *model) View() tea.View {
+	v := tea.NewView(strings.Join(m.lines(), "\n"))
+	v.AltScreen = true
+	return v
+}
+
+// lines are those of the screen, none longer than it is wide, and no more than it is high.
+func (m *model) lines() []string {
+	s := &screen{width: m.width}
+	p := m.plan()
+	s.add(m.head())
+	if !p.flat {
+		s.add(m.counts(), headStyle)
+		s.add(m.attention(p.notices), headStyle)
+		for _, n := range m.notices[:p.notices] {
+			if n.Urgent {
+				s.add("! "+n.Text, styles[levelUrgent])
+			} else {
+				s.add("- "+n.Text, styles[levelWarn])
+			}
+		}
+	}
+	for pane := range panes {
+		if !p.flat || pane == m.pane {
+			m.list(s, pane, p.rows[pane])
+		}
+	}
+	for len(s.lines) < m.height-1 {
+		s.add("")
+	}
+	s.add(m.keys(), titleStyle)
+	return s.lines[:min(len(s.lines), max(0, m.height))]
+}
+
+// A screen collects lines.
+type screen struct {
+	width int
+	lines []string
+}
+
+// add adds a line. It is text only: what could do something to a terminal becomes an escape.
+func (s *screen) add(text string, style ...lipgloss.Style) {
+	text = ansi.Truncate(inert.Line(text), s.width, "…")
+	for _, st := range style {
+		text = st.Render(text)
+	}
+	s.lines = append(s.lines, text)
+}
+
+// head says what is shown, and how old it is.
+func (m *model) head() (string, lipgloss.Style) {
+	const name = "tickslot top"
+	read := time.Time{}
+	if m.looked {
+		read = m.look.Snapshot.ReadAt
+	}
+	age := show.Span(max(0, m.now.Sub(read)).Truncate(100 * time.Millisecond))
+	waits := time.Duration(0)
+	if !m.reading.IsZero() {
+		waits = m.now.Sub(m.reading)
+	}
+	switch {
+	case read.IsZero() && m.look.Err != "":
+		return fmt.Sprintf("%s  %s: NOTHING WAS READ YET: %s", name, m.Store, m.look.Err), styles[levelUrgent]
+	case read.IsZero():
+		return fmt.Sprintf("%s  %s: reading, for %s", name, m.Store, show.Span(waits.Truncate(time.Second))), headStyle
+	case m.look.Err != "":
+		return fmt.Sprintf("%s  %s: THIS IS %s OLD: %s", name, m.Store, age, m.look.Err), styles[levelUrgent]
+	case waits >= slowRead:
+		return fmt.Sprintf("%s  %s: THIS IS %s OLD: the store has not answered for %s", name, m.Store, age,
+			show.Span(waits.Truncate(time.Second))), styles[levelUrgent]
+	}
+	return fmt.Sprintf("%s  %s, read %s ago", name, m.Store, age), headStyle
+}
+
+// counts say how many there are of what.
+func (m *model) counts() string {
+	if !m.looked {
+		return ""
+	}
+	timers, hosts, leases := map[string]int{}, map[string]int{}, 0
+	for _, t := range m.look.Timers {
+		timers[t.State]++
+	}
+	for _, h := range m.look.Snapshot.Hosts {
+		hosts[fleet.HostState(h)]++
+	}
+	for _, l := range m.look.Snapshot.Leases {
+		if l.State == cluster.LeaseHeld {
+			leases++
+		}
+	}
+	return fmt.Sprintf("timers: %s   hosts: %s   leases held: %d", sum(timers), sum(hosts), leases)
+}
+
+func sum(counts map[string]int) string {
+	var parts []string
+	for _, state := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (m *model) attention(shown int) string {
+	switch {
+	case len(m.notices) == 0:
+		return "NOTHING NEEDS ATTENTION"
+	case shown < len(m.notices):
+		return fmt.Sprintf("NEEDS ATTENTION %d of %d", shown, len(m.notices))
+	}
+	return "NEEDS ATTENTION"
+}
+
+// list adds a list of so many rows.
+func (m *model) list(s *screen, pane, rows int) {
+	t, levels, heading := m.timerTable()
+	if pane == paneHosts {
+		t, levels, heading = m.hostTable()
+	}
+	skipped := min(m.skipped[pane], len(t.Rows))
+	until := min(skipped+rows, len(t.Rows))
+	if until-skipped < len(t.Rows) {
+		heading = fmt.Sprintf("%s, %d to %d of %d", heading, min(skipped+1, until), until, len(t.Rows))
+	}
+	if m.filter != "" {
+		heading += fmt.Sprintf(", with %q", m.filter)
+	}
+	style := headStyle
+	if pane == m.pane {
+		style = activeStyle
+	}
+	s.add(heading, style)
+	if len(t.Rows) == 0 {
+		s.add("none", titleStyle)
+		return
+	}
+	t.Rows = t.Rows[skipped:until]
+	lines, _ := t.Lines(s.width)
+	s.add(lines[0], titleStyle)
+	for i, line := range lines[1:] {
+		s.add(line, styles[levels[skipped+i]])
+	}
+}
+
+func (m *model) timerTable() (t *show.Table, levels []level, heading string) {
+	t = &show.Table{Columns: []string{"TIMER", "STATE", "SLOTS", "HOSTS", "LAST RUN", "OUTCOME", "TOOK", "HELD BY", "ERROR"}}
+	for _, r := range m.timers {
+		ago, outcome, took, fault := "", "", "", ""
+		if run := r.Last; run != nil {
+			ago, outcome, took, fault = m.ago(run.EndedAt), run.Outcome, show.Span(run.Took), run.Err
+		}
+		t.Add(r.Name, r.State, slots(r), fmt.Sprint(r.Hosts), ago, outcome, took, m.holders(r), fault)
+		levels = append(levels, timerLevel(r))
+	}
+	heading = "TIMERS by " + orderNames[m.order]
+	if m.reverse {
+		heading += ", reversed"
+	}
+	return t, levels, heading
+}
+
+// slots are those of a timer: how many are held, and each as # if it is, as ! if its holder is not
+// there any more, or as a dot.
+func slots(t *fleet.Timer) string {
+	n := t.Slots()
+	if n < 0 {
+		return fmt.Sprintf("%d", len(t.Held))
+	}
+	text := fmt.Sprintf("%d/%d", len(t.Held), n)
+	boxes := []byte(strings.Repeat(".", min(n, mostBoxes)))
+	for _, l := range t.Held {
+		switch {
+		case l.Slot >= len(boxes):
+		case l.HostState == cluster.HostSuspect, l.HostState == cluster.HostGone:
+			boxes[l.Slot] = '!'
+		default:
+			boxes[l.Slot] = '#'
+		}
+	}
+	if n == 0 || n > mostBoxes {
+		return text
+	}
+	return text + " " + string(boxes)
+}
+
+// holders are those of a timer's slots, those that have them for longest first.
+func (m *model) holders(t *fleet.Timer) string {
+	held := slices.SortedStableFunc(slices.Values(t.Held), func(a, b cluster.Lease) int {
+		return a.AcquiredAt.Compare(b.AcquiredAt)
+	})
+	var names []string
+	for _, l := range held[:min(len(held), mostHolders)] {
+		names = append(names, l.Holder.Host+" "+m.ago(l.AcquiredAt))
+	}
+	if more := len(held) - mostHolders; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+func (m *model) hostTable() (t *show.Table, levels []level, heading string) {
+	t = &show.Table{Columns: []string{"HOST", "STATE", "SEEN", "UP", "TIMERS", "HELD", "VERSION", "LAST ERROR",
+		"ENVIRONMENT", "CLOCK"}}
+	held := map[string]int{}
+	for _, l := range m.look.snapshotLeases() {
+		if l.State == cluster.LeaseHeld {
+			held[l.Holder.String()]++
+		}
+	}
+	for _, h := range m.hosts {
+		name := h.Holder.String()
+		t.Add(name, fleet.HostState(h), m.ago(h.SeenAt), m.ago(h.StartedAt), fmt.Sprint(len(h.Timers)),
+			fmt.Sprint(held[name]), h.AppVersion, fleet.HostFault(h), h.Environment, show.Span(h.ClockOffset))
+		levels = append(levels, hostLevel(h))
+	}
+	return t, levels, "HOSTS"
+}
+
+func (l Look) snapshotLeases() []cluster.Lease {
+	if l.Snapshot == nil {
+		return nil
+	}
+	return l.Snapshot.Leases
+}
+
+// ago is how long an instant is ago, in whole seconds: more would never stand still.
+func (m *model) ago(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return show.Span(max(0, m.now.Sub(at)).Truncate(time.Second))
+}
+
+// keys say what can be done.
+func (m *model) keys() string {
+	if m.typing {
+		return "show only names with: " + m.filter + "_   (enter keeps it, esc ends it)"
+	}
+	other := [panes]string{"hosts", "timers"}[m.pane]
+	return "q quit  s sort  r reverse  / filter  tab " + other + "  up down pgup pgdown scroll"
+}
