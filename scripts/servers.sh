@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs what the tests need if it is missing: the servers that store tests start, the C compiler
-# of the race detector, the library that sets a server's clock, the model checker, and what checks
-# deploy/ (Prometheus, systemd). Starts nothing, and never fails: without a server, its tests skip and say so (or
-# fail, under TICKSLOT_REQUIRE_SERVERS=1); without a compiler, scripts/test.sh says so.
+# of the race detector, the library that sets a server's clock, the model checker, what checks
+# deploy/ (Prometheus, systemd), and tmux, a terminal. Starts nothing, and never fails: without a
+# server, its tests skip and say so (or fail, under TICKSLOT_REQUIRE_SERVERS=1); without a compiler,
+# scripts/test.sh says so.
 set -u
 
 policy=/usr/sbin/policy-rc.d
@@ -45,6 +46,7 @@ missing() {
 	there nginx || printf 'nginx '
 	there spin || printf 'spin '
 	there promtool || printf 'prometheus '
+	there tmux || printf 'tmux '
 	[ "$(uname)" != Linux ] || there systemd-analyze || printf 'systemd '
 	[ "$(uname)" != Linux ] || faketime || printf 'libfaketime '
 	command -v "$(go env CC)" >/dev/null 2>&1 || printf 'gcc libc6-dev '
@@ -52,11 +54,11 @@ missing() {
 
 how() {
 	if command -v brew >/dev/null 2>&1; then
-		how='brew install redis postgresql mariadb pgbouncer haproxy nginx spin prometheus, xcode-select --install'
+		how='brew install redis postgresql mariadb pgbouncer haproxy nginx spin prometheus tmux, xcode-select --install'
 	elif command -v apt-get >/dev/null 2>&1; then
 		how="sudo apt-get install $(missing)"
 	else
-		how="install your system's packages of redis, postgresql, mariadb, pgbouncer, haproxy, nginx, spin, prometheus, libfaketime, and a C compiler"
+		how="install your system's packages of redis, postgresql, mariadb, pgbouncer, haproxy, nginx, spin, prometheus, tmux, libfaketime, and a C compiler"
 	fi
 	echo "servers: missing: $(missing)- going on without; to get it: $how"
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,6 +22,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) == "1" {
+		runAsProgram()
+	}
 	servertest.Main(m, func() error { return goleak.Find() }) // a command leaves nothing behind
 }
 
@@ -107,7 +111,13 @@ func write(t *testing.T, store cluster.Store, b cluster.Batch) {
 // redisFleet is a Redis with a host that holds a slot and leads.
 func redisFleet(t *testing.T, args ...string) (url string, registry *redisregistry.Store) {
 	t.Helper()
-	server := redistest.New(t, redistest.Options{Args: args})
+	url, registry, _ = redisFleetOn(t, args...)
+	return url, registry
+}
+
+func redisFleetOn(t *testing.T, args ...string) (url string, registry *redisregistry.Store, server *redistest.Server) {
+	t.Helper()
+	server = redistest.New(t, redistest.Options{Args: args})
 	client := server.Client()
 	registry = redisregistry.New(client, redisregistry.Options{Prefix: "shop:"})
 	locks := redislock.New(client, redislock.Options{Prefix: "shop:", NoQuarantine: true})
@@ -122,7 +132,7 @@ func redisFleet(t *testing.T, args ...string) (url string, registry *redisregist
 	write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1),
 		Runs: []cluster.Run{{ID: "r1", Timer: "report", Holder: holder, Slot: 0, Took: 1500 * time.Millisecond,
 			Outcome: "error", Err: "no \x1b[2Jpaper\u202e", Attempts: 3}}})
-	return server.URL(), registry
+	return server.URL(), registry, server
 }
 
 // A fleet on Redis is listed: hosts, slots, leases, leaders, runs and timers, with a prefix.

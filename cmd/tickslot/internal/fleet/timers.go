@@ -130,7 +130,17 @@ func Timers(s *cluster.Snapshot) []*Timer {
 // password.
 func Inspect(ctx context.Context, locks dlock.DistributedLock, list []*Timer, text func(error) string) {
 	controller := dlock.CapabilitiesOf(locks).Controller
-	for part := range slices.Chunk(list, inspectAt) {
+	proper := make([]*Timer, 0, len(list))
+	for _, r := range list {
+		// The registry has any name, and a store takes none of a call that has a wrong one.
+		if err := dlock.CheckName(TimerPrefix + r.Name); err != nil {
+			r.Unknown = text(err)
+			r.SetState()
+			continue
+		}
+		proper = append(proper, r)
+	}
+	for part := range slices.Chunk(proper, inspectAt) {
 		names := make([]string, len(part))
 		for i, r := range part {
 			names[i] = TimerPrefix + r.Name

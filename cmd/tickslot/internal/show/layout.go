@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	mostCell  = 48 // characters of a text in a table that is not wide
+	mostCell  = 48 // characters of a text, if it is not known how many have room
 	leastCell = 8  // characters that are left of a text at least, for want of room
 	between   = "  "
 )
@@ -27,13 +27,17 @@ type column struct {
 // which are returned.
 func (t *Table) Lines(width int) (lines, hidden []string) {
 	var columns []column
+	most := mostCell
+	if width > 0 {
+		most = width
+	}
 	cells := make([][]string, len(t.Rows))
 	for i, row := range t.Rows {
 		cells[i] = make([]string, len(row))
 		for j, text := range row {
 			cells[i][j] = cell(text)
 			if !strings.HasPrefix(t.Columns[j], "=") {
-				cells[i][j] = ansi.Truncate(cells[i][j], mostCell, "…")
+				cells[i][j] = ansi.Truncate(cells[i][j], most, "…")
 			}
 		}
 	}

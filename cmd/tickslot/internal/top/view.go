@@ -22,6 +22,7 @@ const (
 	mostHolders = 3               // that are named
 	slowRead    = 3 * time.Second // from which on an answer of the store is missed
 	flatScreen  = 12              // lines, below which only one list is shown
+	wideScreen  = 120             // characters, from which on there is room for what is seldom asked
 )
 
 // The 16 colors of a terminal, which its user has chosen so that they can be read.
@@ -113,7 +114,6 @@ func (s *screen) add(text string, style ...lipgloss.Style) {
 
 // head says what is shown, and how old it is.
 func (m *model) head() (string, lipgloss.Style) {
-	const name = "tickslot top"
 	read := time.Time{}
 	if m.looked {
 		read = m.look.Snapshot.ReadAt
@@ -123,18 +123,21 @@ func (m *model) head() (string, lipgloss.Style) {
 	if !m.reading.IsZero() {
 		waits = m.now.Sub(m.reading)
 	}
+	style, told := styles[levelUrgent], ""
 	switch {
 	case read.IsZero() && m.look.Err != "":
-		return fmt.Sprintf("%s  %s: NOTHING WAS READ YET: %s", name, m.Store, m.look.Err), styles[levelUrgent]
+		told = fmt.Sprintf("NOTHING WAS READ YET: %s: %s", m.Store, m.look.Err)
 	case read.IsZero():
-		return fmt.Sprintf("%s  %s: reading, for %s", name, m.Store, show.Span(waits.Truncate(time.Second))), headStyle
+		style, told = headStyle, fmt.Sprintf("reading, for %s, %s", show.Span(waits.Truncate(time.Second)), m.Store)
 	case m.look.Err != "":
-		return fmt.Sprintf("%s  %s: THIS IS %s OLD: %s", name, m.Store, age, m.look.Err), styles[levelUrgent]
+		told = fmt.Sprintf("THIS IS %s OLD: %s: %s", age, m.Store, m.look.Err)
 	case waits >= slowRead:
-		return fmt.Sprintf("%s  %s: THIS IS %s OLD: the store has not answered for %s", name, m.Store, age,
-			show.Span(waits.Truncate(time.Second))), styles[levelUrgent]
+		told = fmt.Sprintf("THIS IS %s OLD: %s has not answered for %s", age, m.Store,
+			show.Span(waits.Truncate(time.Second)))
+	default:
+		style, told = headStyle, fmt.Sprintf("read %s ago, %s", age, m.Store)
 	}
-	return fmt.Sprintf("%s  %s, read %s ago", name, m.Store, age), headStyle
+	return "tickslot top: " + told, style
 }
 
 // counts say how many there are of what.
@@ -154,7 +157,7 @@ func (m *model) counts() string {
 			leases++
 		}
 	}
-	return fmt.Sprintf("timers: %s   hosts: %s   leases held: %d", sum(timers), sum(hosts), leases)
+	return fmt.Sprintf("leases held: %d   hosts: %s   timers: %s", leases, sum(hosts), sum(timers))
 }
 
 func sum(counts map[string]int) string {
@@ -210,13 +213,18 @@ func (m *model) list(s *screen, pane, rows int) {
 }
 
 func (m *model) timerTable() (t *show.Table, levels []level, heading string) {
-	t = &show.Table{Columns: []string{"TIMER", "STATE", "SLOTS", "HOSTS", "LAST RUN", "OUTCOME", "TOOK", "HELD BY", "ERROR"}}
+	t = &show.Table{Columns: []string{"TIMER", "STATE", "SLOTS", "HOSTS", "LAST RUN", "OUTCOME", "TOOK", "HELD BY",
+		"ERROR"}}
+	if m.width < wideScreen {
+		t.Columns = t.Columns[:8]
+	}
 	for _, r := range m.timers {
 		ago, outcome, took, fault := "", "", "", ""
 		if run := r.Last; run != nil {
 			ago, outcome, took, fault = m.ago(run.EndedAt), run.Outcome, show.Span(run.Took), run.Err
 		}
-		t.Add(r.Name, r.State, slots(r), fmt.Sprint(r.Hosts), ago, outcome, took, m.holders(r), fault)
+		row := []string{r.Name, r.State, slots(r), fmt.Sprint(r.Hosts), ago, outcome, took, m.holders(r), fault}
+		t.Add(row[:len(t.Columns)]...)
 		levels = append(levels, timerLevel(r))
 	}
 	heading = "TIMERS by " + orderNames[m.order]
@@ -268,6 +276,9 @@ func (m *model) holders(t *fleet.Timer) string {
 func (m *model) hostTable() (t *show.Table, levels []level, heading string) {
 	t = &show.Table{Columns: []string{"HOST", "STATE", "SEEN", "UP", "TIMERS", "HELD", "VERSION", "LAST ERROR",
 		"ENVIRONMENT", "CLOCK"}}
+	if m.width < wideScreen {
+		t.Columns = t.Columns[:8]
+	}
 	held := map[string]int{}
 	for _, l := range m.look.snapshotLeases() {
 		if l.State == cluster.LeaseHeld {
@@ -276,8 +287,9 @@ func (m *model) hostTable() (t *show.Table, levels []level, heading string) {
 	}
 	for _, h := range m.hosts {
 		name := h.Holder.String()
-		t.Add(name, fleet.HostState(h), m.ago(h.SeenAt), m.ago(h.StartedAt), fmt.Sprint(len(h.Timers)),
-			fmt.Sprint(held[name]), h.AppVersion, fleet.HostFault(h), h.Environment, show.Span(h.ClockOffset))
+		row := []string{name, fleet.HostState(h), m.ago(h.SeenAt), m.ago(h.StartedAt), fmt.Sprint(len(h.Timers)),
+			fmt.Sprint(held[name]), h.AppVersion, fleet.HostFault(h), h.Environment, show.Span(h.ClockOffset)}
+		t.Add(row[:len(t.Columns)]...)
 		levels = append(levels, hostLevel(h))
 	}
 	return t, levels, "HOSTS"

@@ -1,0 +1,10 @@
+package top
+
+import (
+	"context"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// NewModel is what Run runs.
+func NewModel(ctx context.Context, o Options) tea.Model { return newModel(ctx, o) }

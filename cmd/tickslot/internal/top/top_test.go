@@ -1,0 +1,327 @@
+package top_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/top"
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Names that try to clear the screen, to set its title, to turn the direction and to end the line.
+const hostile = "a\x1b[2J\x1b]0;owned\x07\u202eb\nc\td\u009b31m\xff"
+
+// A screen is a model, and what it asks to be done.
+type screen struct {
+	t        *testing.T
+	model    tea.Model
+	messages chan tea.Msg
+	under    int // commands that are under way
+	quit     bool
+}
+
+func start(t *testing.T, ctx context.Context, width, height int, o top.Options) *screen {
+	s := &screen{t: t, model: top.NewModel(ctx, o), messages: make(chan tea.Msg, 1000)}
+	t.Cleanup(s.end)
+	s.do(s.model.Init())
+	s.tell(tea.WindowSizeMsg{Width: width, Height: height})
+	return s
+}
+
+// do executes commands beside, as bubbletea does.
+func (s *screen) do(c tea.Cmd) {
+	if c != nil {
+		s.under++
+		go func() { s.messages <- c() }()
+	}
+}
+
+// end waits for what is under way, as no program has to.
+func (s *screen) end() {
+	for ; s.under > 0; s.under-- {
+		if batch, ok := (<-s.messages).(tea.BatchMsg); ok {
+			for _, c := range batch {
+				s.do(c)
+			}
+		}
+	}
+}
+
+// next takes what a command has returned.
+func (s *screen) next(msg tea.Msg) {
+	s.under--
+	s.tell(msg)
+}
+
+func (s *screen) tell(msg tea.Msg) {
+	switch msg := msg.(type) {
+	case tea.BatchMsg:
+		for _, c := range msg {
+			s.do(c)
+		}
+	case tea.QuitMsg:
+		s.quit = true
+	default:
+		var next tea.Cmd
+		s.model, next = s.model.Update(msg)
+		s.do(next)
+	}
+}
+
+// pass lets time pass.
+func (s *screen) pass(d time.Duration) {
+	for end := time.After(d); ; {
+		select {
+		case msg := <-s.messages:
+			s.next(msg)
+		case <-end:
+			synctest.Wait()
+			for len(s.messages) > 0 {
+				s.next(<-s.messages)
+			}
+			return
+		}
+	}
+}
+
+// press presses keys, by their names, of which one letter is a key, too.
+func (s *screen) press(keys ...string) {
+	codes := map[string]rune{"tab": tea.KeyTab, "down": tea.KeyDown, "up": tea.KeyUp, "end": tea.KeyEnd,
+		"home": tea.KeyHome, "pgdown": tea.KeyPgDown, "enter": tea.KeyEnter, "esc": tea.KeyEscape,
+		"backspace": tea.KeyBackspace}
+	for _, k := range keys {
+		code, ok := codes[k]
+		if ok {
+			s.tell(tea.KeyPressMsg{Code: code})
+			continue
+		}
+		s.tell(tea.KeyPressMsg{Code: rune(k[0]), Text: k})
+	}
+	s.pass(0)
+}
+
+// lines are those that are seen.
+func (s *screen) lines() []string {
+	return strings.Split(ansi.Strip(s.model.View().Content), "\n")
+}
+
+func (s *screen) has(texts ...string) {
+	s.t.Helper()
+	all := strings.Join(s.lines(), "\n")
+	for _, text := range texts {
+		if !strings.Contains(all, text) {
+			s.t.Errorf("%q is not on the screen:\n%s", text, all)
+		}
+	}
+}
+
+// before checks that one text stands above another.
+func (s *screen) before(first, second string) {
+	s.t.Helper()
+	find := func(text string) int {
+		return slices.IndexFunc(s.lines(), func(l string) bool { return strings.HasPrefix(l, text) })
+	}
+	if a, b := find(first), find(second); a < 0 || b < 0 || a > b {
+		s.t.Errorf("%q is in line %d, %q in line %d:\n%s", first, a, second, b, strings.Join(s.lines(), "\n"))
+	}
+}
+
+func holder(name string) dlock.Holder { return dlock.Holder{Host: name, PID: 7, ID: "abc"} }
+
+// fleetOf is a fleet of which something is wrong in each way.
+func fleetOf(timers int) top.Look {
+	now := time.Now()
+	s := &cluster.Snapshot{ReadAt: now}
+	detail := func() (list []cluster.TimerDetail) {
+		for i := range timers {
+			list = append(list, cluster.TimerDetail{Name: fmt.Sprintf("timer-%02d", i), MaxConcurrency: 3})
+		}
+		return append(list, cluster.TimerDetail{Name: hostile, MaxConcurrency: 1})
+	}()
+	for i, state := range []cluster.HostState{cluster.HostAlive, cluster.HostAlive, cluster.HostSuspect} {
+		s.Hosts = append(s.Hosts, cluster.Host{Holder: holder(fmt.Sprintf("web-%d", i)), State: state, AppVersion: "1.2",
+			StartedAt: now.Add(-time.Hour), SeenAt: now.Add(-time.Second), TTL: 30 * time.Second, Timers: detail})
+	}
+	s.Hosts[1].Runners = []cluster.RunnerDetail{{Kind: "leader", Name: hostile, Err: "no route " + hostile}}
+	for slot, h := range []string{"web-0", "web-2"} {
+		l := cluster.Lease{Name: "timer:timer-01", Slot: slot, Kind: cluster.KindTimer, State: cluster.LeaseHeld,
+			Holder: holder(h), HostState: cluster.HostAlive, AcquiredAt: now.Add(-time.Minute)}
+		if h == "web-2" {
+			l.HostState = cluster.HostSuspect
+		}
+		s.Leases = append(s.Leases, l)
+	}
+	for range 3 {
+		s.Runs = append(s.Runs, cluster.HistoryRun{Timer: "timer-02", Outcome: "error", Err: "no paper",
+			Holder: holder("web-0"), EndedAt: now.Add(-5 * time.Second), Took: 1500 * time.Millisecond})
+	}
+	look := top.Look{Snapshot: s, Timers: fleet.Timers(s)}
+	look.Timers[1].Pause = &fleet.Override{Origin: dlock.Origin{By: "ann", Note: hostile}, Left: time.Hour}
+	fleet.Keep(look.Timers, look.Timers)
+	return look
+}
+
+// The screen has what needs attention, timers with their slots and hosts; at any size no line is
+// too long, there are not too many, and no name does anything to the terminal.
+//
+// Fails when a line is as long as it likes, or a text of strangers is shown as it is.
+func TestScreensOfAllSizes(t *testing.T) {
+	t.Parallel()
+	for _, size := range [][2]int{{200, 50}, {100, 30}, {80, 24}, {80, 12}, {80, 11}, {40, 10}, {20, 5}, {3, 2}, {1, 1},
+		{0, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			look := fleetOf(10)
+			s := start(t, t.Context(), size[0], size[1], top.Options{Store: "Redis " + hostile, Interval: time.Hour,
+				Read: func(context.Context) top.Look { return look }})
+			s.pass(time.Second)
+			lines := s.lines()
+			if len(lines) > max(1, size[1]) {
+				t.Errorf("%v: %d lines", size, len(lines))
+			}
+			for _, line := range lines {
+				if n := ansi.StringWidth(line); n > size[0] {
+					t.Errorf("%v: %d characters: %q", size, n, line)
+				}
+				for _, r := range line {
+					if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar {
+						t.Errorf("%v: %U in %q", size, r, line)
+					}
+				}
+			}
+			if size[1] >= 24 && size[0] >= 80 {
+				s.has("read 1s ago", "timers: 1 failing, 8 idle", "hosts: 2 alive, 1 suspect", "leases held: 2",
+					"! web-2/7/abc is silent", "! timer-02: its last 3 runs did not succeed; the latest: error: no paper",
+					"TIMERS by attention", "2/3 #!.", "web-0 1m1s", "0/3 ...", "HOSTS", "web-0/7/abc", "q quit")
+				s.before("timer-02", "timer-00") // it fails
+				s.before("timer-00", "timer-01") // it is paused
+				s.before("web-2/7/abc", "web-0/7/abc")
+			}
+			if size[0] == 200 {
+				s.has("by ann: a\\u001b[2J", "no paper", "leader a\\u001b[2J")
+			}
+			s.press("q")
+			if !s.quit {
+				t.Error("q does not quit")
+			}
+		})
+	}
+}
+
+// Keys sort, reverse, filter and scroll, and what is asked for stays when the screen changes its
+// size.
+//
+// Fails when a key does something else, or the list scrolls beyond its end.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		look := fleetOf(40)
+		s := start(t, t.Context(), 80, 24, top.Options{Interval: time.Hour,
+			Read: func(context.Context) top.Look { return look }})
+		s.pass(time.Second)
+		s.press("s")
+		s.has("TIMERS by name, 1 to 9 of 41")
+		s.before("timer-00", "timer-01")
+		s.press("r")
+		s.has("TIMERS by name, reversed")
+		s.before("timer-39", "timer-38")
+		s.press("r", "s")
+		s.has("TIMERS by slots held")
+		s.before("timer-01", "timer-00")
+		s.press("s")
+		s.has("TIMERS by last run")
+		s.before("timer-02", "timer-00")
+		s.press("s", "s", "down", "down", "pgdown")
+		s.has("TIMERS by name, 12 to 20 of 41")
+		s.press("end", "down")
+		s.has("33 to 41 of 41", "timer-39")
+		s.tell(tea.WindowSizeMsg{Width: 100, Height: 60})
+		s.has("TIMERS by name", "timer-00", "timer-39", "web-1/7/abc")
+		s.tell(tea.WindowSizeMsg{Width: 80, Height: 24})
+		s.press("home", "/", "T", "i", "m", "e", "r", "-", "1", "9", "x", "backspace")
+		s.has("show only names with: Timer-19_", `TIMERS by name, with "Timer-19"`, "timer-19", "none")
+		s.press("enter", "tab")
+		s.has("tab timers", "/ filter")
+		if slices.ContainsFunc(s.lines(), func(l string) bool { return strings.HasPrefix(l, "timer-18") }) {
+			t.Error("what is filtered is there")
+		}
+		s.press("esc")
+		s.has("timer-00", "web-0/7/abc")
+		s.press("/", "q")
+		if s.quit {
+			t.Error("a letter of the filter quits")
+		}
+		s.tell(tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl})
+		s.pass(0)
+		if !s.quit {
+			t.Error("ctrl+c does not quit")
+		}
+	})
+}
+
+// A store that fails or hangs changes nothing but the first line, which says how old the rest is;
+// keys work meanwhile, the store is asked once at a time, and when it is back it is seen.
+//
+// Fails when a look waits for the store, or what was read is shown as if it were new.
+func TestStoreIsDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		fault, hang, calls, busy := error(nil), false, 0, 0
+		last := top.Look{Snapshot: &cluster.Snapshot{}}
+		read := func(ctx context.Context) top.Look {
+			if calls, busy = calls+1, busy+1; busy > 1 {
+				t.Error("it is asked twice at once")
+			}
+			defer func() { busy-- }()
+			if hang {
+				<-ctx.Done()
+				return last
+			}
+			if fault == nil {
+				last = fleetOf(3)
+			}
+			look := last
+			if fault != nil {
+				look.Err = fault.Error()
+			}
+			return look
+		}
+		fault = errors.New("connection refused")
+		s := start(t, ctx, 80, 24, top.Options{Store: "Redis here", Read: read, Interval: 2 * time.Second})
+		s.pass(time.Second)
+		s.has("NOTHING WAS READ YET: Redis here: connection refused")
+		fault = nil
+		s.pass(2 * time.Second)
+		s.has("s ago, Redis here")
+		fault = errors.New("connection \x1b[2J reset")
+		s.pass(30 * time.Second)
+		s.has(`THIS IS 3`, `OLD: Redis here: connection \u001b[2J reset`, "timer-02", "web-0/7/abc")
+		fault = nil
+		s.pass(2 * time.Second)
+		s.has("s ago, Redis here")
+		hang = true
+		s.pass(10 * time.Second)
+		before := calls
+		s.pass(10 * time.Second)
+		s.has("OLD: Redis here has not answered for 1")
+		s.press("s")
+		s.has("TIMERS by name")
+		if calls != before {
+			t.Errorf("%d calls while one is under way", calls-before)
+		}
+		stop()
+	})
+}
