@@ -67,17 +67,6 @@ func has(t *testing.T, url, command string, texts ...string) {
 	}
 }
 
-// finds runs the doctor, whatever its exit code.
-func finds(t *testing.T, url string, texts ...string) {
-	t.Helper()
-	a := tickslot(t, url, "doctor", "--calls", "3")
-	for _, text := range texts {
-		if !strings.Contains(a.out, text) {
-			t.Errorf("the doctor lacks %q:\n%s", text, a)
-		}
-	}
-}
-
 // sqlite is a database in which all tables are.
 func sqlite(t *testing.T) (url, file string) {
 	t.Helper()
@@ -158,61 +147,6 @@ func TestFleetIsListed(t *testing.T) {
 	if n := strings.Count(a.out, "TIMER"); n < 2 || a.code != 0 || strings.Contains(a.out, "\x1b") {
 		t.Errorf("watched: %d lists, exit code %d: %q", n, a.code, a)
 	}
-}
-
-// The doctor finds what endangers a fleet, says how to mend it, and its exit code says that it did.
-//
-// Fails when a fault is not found, or has no cure.
-func TestDoctorFindsFaults(t *testing.T) {
-	t.Parallel()
-	url, registry := redisFleet(t, "--save", "", "--appendonly", "no", "--maxmemory", "100mb", "--maxmemory-policy",
-		"allkeys-lru")
-	other := dlock.Holder{Host: "web-2", PID: 8, ID: "def"}
-	row := hostRow(other, "1.3", "staging", 2, cluster.RunnerDetail{Kind: "leader", Name: "billing", State: "candidate",
-		Err: "no route"})
-	row.Version, row.ClockOffset = "v1.1.0", 5*time.Second
-	write(t, registry, cluster.Batch{Host: row})
-	a := tickslot(t, url, "--prefix", "shop:", "doctor", "-o", "json", "--calls", "3")
-	if a.code != 1 {
-		t.Errorf("exit code %d: %s", a.code, a)
-	}
-	var findings []struct {
-		About, Text, Mend string
-		OK                bool
-	}
-	if err := json.Unmarshal([]byte(a.out), &findings); err != nil {
-		t.Fatal(err, a)
-	}
-	all := ""
-	for _, f := range findings {
-		if f.OK != (f.Mend == "") {
-			t.Errorf("%+v", f)
-		}
-		if !f.OK {
-			all += f.About + ": " + f.Text + "\n"
-		}
-	}
-	for _, want := range []string{"allkeys-lru", "snapshots", "version of tickslot: hosts differ: 1 × v1.0.0, 1 × " +
-		"v1.1.0",
-		"version of the program", "environment: hosts differ: 1 × production, 1 × staging",
-		"timer report: 1 × 1, 1 × 2", "5s off", "leader billing: no route"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("not found: %s\n%s", want, all)
-		}
-	}
-	a = tickslot(t, "redis://user:hunter2@127.0.0.1:1/0", "doctor")
-	if a.code != 1 || !strings.Contains(a.out, "MEND connection: the store does not answer") {
-		t.Errorf("a server that is down: %d %s", a.code, a)
-	}
-}
-
-// A healthy fleet has no findings.
-//
-// Fails when the doctor finds what is not there.
-func TestDoctorIsQuietAboutTheHealthy(t *testing.T) {
-	t.Parallel()
-	url, _ := sqlite(t)
-	has(t, url, "doctor --calls 3", "ok   round trips: p50", "ok   tables of registry", "ok   settings for leases")
 }
 
 // Nothing that is printed has the password, whatever is wrong with the URL, or where it stands.

@@ -54,8 +54,12 @@ func newTerminal(t *testing.T, width, height int, url, command string) *terminal
 		_ = os.RemoveAll(folder)
 	})
 	script := fmt.Sprintf("%s %s; echo it has ended: $?; exec cat", program, command)
-	x.tmux("-u", "-f", "/dev/null", "new-session", "-d", "-x", fmt.Sprint(width), "-y", fmt.Sprint(height),
-		"-e", asProgram+"=1", "-e", "TICKSLOT_STORE="+url, "sh", "-c", script)
+	start := exec.Command("tmux", "-S", x.socket, "-u", "-f", "/dev/null", "new-session", "-d", "-x", fmt.Sprint(width),
+		"-y", fmt.Sprint(height), "sh", "-c", script)
+	start.Env = append(os.Environ(), asProgram+"=1", "TICKSLOT_STORE="+url) // URLs have passwords, flags are seen
+	if out, err := start.CombinedOutput(); err != nil {
+		t.Fatalf("tmux: %v: %s", err, out)
+	}
 	return x
 }
 

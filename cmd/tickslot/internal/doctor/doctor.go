@@ -8,7 +8,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,7 +45,11 @@ type Finding struct {
 // An exam collects findings.
 type exam struct {
 	Patient
+	snapshot *cluster.Snapshot // never nil
+	unread   error             // why it was not read
 	findings []Finding
+
+	noRegistry bool // it has no tables
 }
 
 func (e *exam) well(about, format string, args ...any) {
@@ -59,14 +62,19 @@ func (e *exam) ill(about, mend, format string, args ...any) {
 
 // Examine looks at a store and its fleet. It changes nothing.
 func Examine(ctx context.Context, p Patient) []Finding {
-	e := &exam{Patient: p}
+	e := &exam{Patient: p, snapshot: &cluster.Snapshot{}}
 	if e.roundTrips(ctx) {
+		if s, err := p.Snapshot(ctx); err == nil {
+			e.snapshot = s
+		} else {
+			e.unread = err
+		}
 		e.tables(ctx)
 		e.audit(ctx)
 		if p.Store.Pool != nil {
 			e.pooler(ctx)
 		}
-		e.fleet(ctx)
+		e.fleet()
 	}
 	for i := range e.findings { // drivers have errors of several lines
 		e.findings[i].Text = strings.Join(strings.Fields(e.findings[i].Text), " ")
@@ -112,41 +120,27 @@ func quantile(took []time.Duration, q float64) time.Duration {
 	return took[max(0, min(rank, len(took)-1))].Round(time.Microsecond)
 }
 
-// tables looks at the schemas. Only the locks are needed by everybody.
-func (e *exam) tables(ctx context.Context) {
-	for _, part := range e.Store.Parts {
-		if part.Name == "locks" {
-			continue // audit looks at them
-		}
-		about := "tables of " + part.Name
-		err := part.Verify(ctx)
-		switch {
-		case err == nil:
-			e.well(about, "as this version needs them")
-		case !errors.Is(err, dlock.ErrSetup):
-			e.ill(about, "See whether something has the tables locked.", "they cannot be checked: %v", err)
-		default:
-			e.ill(about, fmt.Sprintf("If it is used: \"tickslot migrate up --only %s\".", part.Name), "%v", err)
-		}
-	}
-}
-
 // audit asks the store of locks for settings that endanger leases: clocks, eviction, persistence,
 // replicas; of databases also tables and rights.
 func (e *exam) audit(ctx context.Context) {
 	const about = "settings for leases"
 	warnings, err := dlock.CapabilitiesOf(e.Store.Locks).Auditor.Audit(ctx)
+	warnings = slices.DeleteFunc(warnings, e.hasSaid)
 	for _, w := range warnings {
 		text, mend := cure(w)
 		e.ill(about, mend, "%s", text)
 	}
 	switch {
 	case err != nil:
-		e.ill(about, "\"tickslot migrate validate\" says whether the tables are there.", "they cannot be checked: "+
-			"%v", err)
+		e.ill(about, "\"tickslot migrate validate\" says whether the tables are there.", "they cannot be checked: %v", err)
 	case len(warnings) == 0:
 		e.well(about, "clock, persistence, replicas and rights are as leases need them")
 	}
+}
+
+// hasSaid reports whether a warning is about tables, which are a finding already.
+func (e *exam) hasSaid(warning string) bool {
+	return slices.ContainsFunc(e.findings, func(f Finding) bool { return !f.Well && f.Text == warning })
 }
 
 // cure divides a warning into what is wrong and how to mend it, which the stores say last.

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,12 +14,14 @@ import (
 const clockSlack = time.Second
 
 // fleet looks at what the hosts say of themselves.
-func (e *exam) fleet(ctx context.Context) {
-	s, err := e.Snapshot(ctx)
-	if err != nil {
-		e.ill("hosts", "\"tickslot migrate validate\" says whether the tables are there; else see docs/redis.md, "+
-			"docs/sql.md.",
-			"the registry cannot be read: %v", err)
+func (e *exam) fleet() {
+	s := e.snapshot
+	if e.unread != nil && !e.noRegistry {
+		mend := "\"tickslot migrate validate\" says whether the tables are there; docs/sql.md has the rights that are needed."
+		if e.Store.Kind == "redis" {
+			mend = "docs/redis.md, under Registry, has the rights that are needed."
+		}
+		e.ill("hosts", mend, "the registry cannot be read: %v", e.unread)
 		return
 	}
 	var alive []cluster.Host

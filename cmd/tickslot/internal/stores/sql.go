@@ -48,7 +48,7 @@ func (s *Store) openPostgres(o Options) error {
 	s.Durable = durable.Postgres(s.Pool, o.durable())
 	s.Outbox = outbox.New(outbox.Postgres(s.Pool, o.outbox()))
 	s.Name = fmt.Sprintf("Postgres %s:%d/%s", config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Database)
-	s.set("postgres", locks, sqlregistry.Postgres(s.DB, o.registry()))
+	s.set(o, "postgres", locks, sqlregistry.Postgres(s.DB, o.registry()))
 	return nil
 }
 
@@ -87,7 +87,7 @@ func (s *Store) openMySQL(o Options) error {
 	s.closers = append(s.closers, locks.Close)
 	s.Outbox = outbox.New(outbox.MySQL(s.DB, o.outbox()))
 	s.Name = "MySQL " + config.Addr + "/" + config.DBName
-	s.set("mysql", locks, sqlregistry.MySQL(s.DB, o.registry()))
+	s.set(o, "mysql", locks, sqlregistry.MySQL(s.DB, o.registry()))
 	return nil
 }
 
@@ -112,18 +112,21 @@ func (s *Store) openSQLite(o Options) error {
 	s.Durable = durable.SQLite(db, o.durable())
 	s.Outbox = outbox.New(outbox.SQLite(db, o.outbox()))
 	s.Name = "SQLite " + path
-	s.set("sqlite", locks, sqlregistry.SQLite(db, o.registry()))
+	s.set(o, "sqlite", locks, sqlregistry.SQLite(db, o.registry()))
 	return nil
 }
 
 // set puts the parts together.
-func (s *Store) set(kind string, locks *sqllock.Store, registry *sqlregistry.Store) {
-	s.Kind, s.Locks, s.Registry = kind, locks, registry
-	s.Parts = []Part{{"locks", locks}, {"registry", registry}}
+func (s *Store) set(o Options, kind string, locks *sqllock.Store, registry *sqlregistry.Store) {
+	s.Kind, s.Locks, s.Registry, s.schema = kind, locks, registry, o.Schema
+	needs := o.needs(kind)
+	add := func(name string, tables Tables) { s.Parts = append(s.Parts, Part{name, tables, needs[name]}) }
+	add("locks", locks)
+	add("registry", registry)
 	if s.Durable != nil {
-		s.Parts = append(s.Parts, Part{"durable", s.Durable})
+		add("durable", s.Durable)
 	}
-	s.Parts = append(s.Parts, Part{"outbox", s.Outbox})
+	add("outbox", s.Outbox)
 	s.closers = append(s.closers, s.Outbox.Close)
 }
 

@@ -1,0 +1,391 @@
+package commands_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+// A finding is what the doctor says.
+type finding struct {
+	About, Text, Mend string
+	OK                bool
+}
+
+// A fault is what is planted, and what the doctor has to say of it.
+type fault struct {
+	name  string
+	plant func(t *testing.T) (url string)
+	flags string
+	finds []string // parts of the findings, of which there are so many; nil: of any number
+	mends string   // part of what one of them says that has to be done; "": there is no finding
+}
+
+// examine runs the doctor, and checks that its exit code and its findings agree.
+func examine(t *testing.T, url, flags string) (ill []finding) {
+	t.Helper()
+	a := tickslot(t, url, append(strings.Fields(flags), "doctor", "-o", "json", "--calls", "3")...)
+	var all []finding
+	if err := json.Unmarshal([]byte(a.out), &all); err != nil {
+		t.Fatal(err, a)
+	}
+	for _, f := range all {
+		if f.OK != (f.Mend == "") {
+			t.Errorf("a finding without a cure, or a cure without a finding: %+v", f)
+		}
+		if !f.OK {
+			ill = append(ill, f)
+		}
+	}
+	if (a.code == 1) != (len(ill) > 0) || a.code > 1 {
+		t.Errorf("exit code %d with %d findings: %s", a.code, len(ill), a)
+	}
+	return ill
+}
+
+func diagnose(t *testing.T, faults []fault) {
+	t.Helper()
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			ill := examine(t, f.plant(t), f.flags)
+			all, mends := "", ""
+			for _, i := range ill {
+				all += fmt.Sprintf("\n%s: %s\n\t%s", i.About, i.Text, i.Mend)
+				mends += i.Mend + "\n"
+			}
+			if len(ill) != len(f.finds) && (f.finds != nil || f.mends == "") || !strings.Contains(mends, f.mends) {
+				t.Errorf("%d findings, not %d, or %q is not what to do: %s", len(ill), len(f.finds), f.mends, all)
+			}
+			for _, text := range f.finds {
+				said := false
+				for _, i := range ill {
+					said = said || strings.Contains(i.About+": "+i.Text, text)
+				}
+				if !said {
+					t.Errorf("not found: %q in %s", text, all)
+				}
+			}
+		})
+	}
+}
+
+// healthy is a Redis with which nothing is wrong.
+func healthy(t *testing.T, args ...string) *redistest.Server {
+	t.Helper()
+	return redistest.New(t, redistest.Options{Args: append([]string{"--appendonly", "yes"}, args...)})
+}
+
+// as is the URL of a Redis for a user with the rights that docs/redis.md lists, but for some.
+func as(t *testing.T, server *redistest.Server, without ...string) string {
+	t.Helper()
+	const page = "../../../../docs/redis.md"
+	user, err := redistest.DocumentedUser(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := regexp.MustCompile("(?s)for the registry alone are\\s+`(.*?)`").FindSubmatch(text)
+	if registry == nil {
+		t.Fatal("docs/redis.md has no rights for the registry")
+	}
+	args := []any{"ACL", "SETUSER"}
+	for _, word := range slices.Concat(user, strings.Fields(string(registry[1])), without) {
+		args = append(args, word)
+	}
+	if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(server.URL(), "//:", "//tickslot:", 1)
+}
+
+// The doctor finds what is wrong with a Redis, one thing at a time, and nothing else.
+//
+// Fails when a fault is not found, has no cure, or leaves the exit code at 0.
+func TestDoctorOnRedis(t *testing.T) {
+	t.Parallel()
+	diagnose(t, []fault{
+		{name: "healthy", plant: func(t *testing.T) string { return healthy(t).URL() }},
+		{name: "least privilege", flags: "--prefix shop:", plant: func(t *testing.T) string { return as(t, healthy(t)) }},
+		{"eviction", func(t *testing.T) string {
+			return healthy(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru").URL()
+		}, "", []string{"maxmemory-policy is allkeys-lru"}, "set it to noeviction"},
+		{"no persistence", func(t *testing.T) string {
+			return redistest.New(t, redistest.Options{Args: []string{"--appendonly", "no", "--save", ""}}).URL()
+		}, "", []string{"neither the append-only file nor snapshots are on"}, "set appendonly yes"},
+		{"replicas are not waited for", func(t *testing.T) string { return master(t).URL() }, "",
+			[]string{"min-replicas-to-write is 0"}, "set min-replicas-to-write 1"},
+		{"a replica", func(t *testing.T) string { return replica(t, healthy(t)).URL() }, "",
+			[]string{"this server is a replica"}, "connect to the master"},
+		{"no right to the registry", func(t *testing.T) string { return as(t, healthy(t), "-hgetall") }, "--prefix shop:",
+			[]string{"hosts: the registry cannot be read"}, "docs/redis.md, under Registry"},
+		{"no right to INFO", func(t *testing.T) string { return as(t, healthy(t), "-info") }, "--prefix shop:",
+			[]string{"may not execute INFO"}, "grant +info"},
+		{"no right to TIME", func(t *testing.T) string { return as(t, healthy(t), "-time") }, "--prefix shop:",
+			[]string{"may not execute TIME", "the registry cannot be read"}, "docs/redis.md"},
+		{"no right to the keys", func(t *testing.T) string { return as(t, healthy(t)) }, "--prefix other:",
+			[]string{"hosts: the registry cannot be read"}, "docs/redis.md"},
+		{"another password", func(t *testing.T) string {
+			return strings.Replace(healthy(t).URL(), servertest.Canary, "hunter2", 1)
+		}, "", []string{"connection: the store does not answer: WRONGPASS"}, "password"},
+		{"nobody is there", func(*testing.T) string { return "redis://127.0.0.1:1/0" }, "",
+			[]string{"connection: the store does not answer"}, "See that it runs"},
+		{"a clock an hour off", func(t *testing.T) string {
+			server, clock := redistest.NewWithClock(t, redistest.Options{Args: []string{"--appendonly", "yes"}})
+			clock.Set(time.Hour)
+			return server.URL()
+		}, "", []string{"behind the server's"}, "synchronize both with NTP"},
+		{"slow round trips", func(t *testing.T) string {
+			server := healthy(t)
+			proxy := servertest.NewProxyFor(t, server.Addr())
+			proxy.DelayReplies(450 * time.Millisecond)
+			return strings.Replace(server.URL(), server.Addr(), proxy.Addr(), 1)
+		}, "", []string{"round trips: p50 4"}, "raise StoreTimeout"},
+	})
+}
+
+// replica is a replica of a master, when it is in sync.
+func replica(t *testing.T, of *redistest.Server) *redistest.Server {
+	t.Helper()
+	server := redistest.New(t, redistest.Options{Args: []string{"--repl-diskless-sync-delay", "0"}})
+	if err := server.Client().ReplicaOf(t.Context(), "127.0.0.1", fmt.Sprint(of.Port())).Err(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, testkit.Patience, "the replica is in sync", func() bool {
+		info, err := of.Client().Info(t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "state=online")
+	})
+	return server
+}
+
+func master(t *testing.T) *redistest.Server {
+	t.Helper()
+	server := healthy(t, "--repl-diskless-sync-delay", "0")
+	replica(t, server)
+	return server
+}
+
+// grants are the statements of a page for somebody, for the schema public, or for the database.
+func grants(t *testing.T, page, of, schema, role string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../../../docs/" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?m)^-- " + of + "\n((?:GRANT .*\n)+)").FindSubmatch(text)
+	if block == nil {
+		t.Fatalf("docs/%s has no rights of %s", page, of)
+	}
+	statements := regexp.MustCompile(`\b(locks|work|shop)([.;]| TO)`).ReplaceAllString(string(block[1]), schema+"$2")
+	return regexp.MustCompile(`TO \S+;`).ReplaceAllString(statements, "TO "+role+";")
+}
+
+// granted are the rights of a host that does everything.
+func granted(t *testing.T, schema, role, on string) string {
+	t.Helper()
+	registry, worker, locks := "registry, "+on, "durable, a worker", grants(t, "sql.md", on, schema, role)
+	all := locks + strings.ReplaceAll(locks, "distributed_locks", "tickslot_outbox_locks") +
+		grants(t, "sql.md", registry, schema, role) + grants(t, "outbox-rights.md", "outbox, relay, "+on, schema, role)
+	if on == "Postgres" {
+		all += grants(t, "sql.md", worker, schema, role)
+	}
+	return all
+}
+
+// base is a database of a Postgres with all tables, and with rights for the user app.
+func base(t *testing.T, server *sqltest.Server) (database string) {
+	t.Helper()
+	database = server.NewDatabase(t)
+	has(t, server.DSN("", "", database), "migrate up")
+	execute(t, server, database, granted(t, "public", "app", "Postgres"))
+	return database
+}
+
+func execute(t *testing.T, server *sqltest.Server, database, statements string) {
+	t.Helper()
+	if _, err := server.Exec(database, statements); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The doctor finds what is wrong with a Postgres, one thing at a time, and nothing else.
+//
+// Fails when a fault is not found, has no cure, or leaves the exit code at 0.
+func TestDoctorOnPostgres(t *testing.T) {
+	t.Parallel()
+	sqltest.RequirePgBouncer(t)
+	server := sqltest.SharedPostgres(t)
+	template := base(t, server)
+	copied := func(t *testing.T) string { return server.NewDatabase(t, "TEMPLATE "+template) }
+	app := func(statements ...string) func(t *testing.T) string {
+		return func(t *testing.T) string {
+			database := copied(t)
+			for _, s := range statements {
+				execute(t, server, database, strings.ReplaceAll(s, ":database", database))
+			}
+			return server.DSN("app", "", database)
+		}
+	}
+	faults := []fault{
+		{name: "healthy", plant: app()},
+		{"a pooler that gives each transaction another connection", func(t *testing.T) string {
+			return sqltest.PgBouncer(t, server, "transaction").DSN("app", "", copied(t))
+		}, "", []string{"pooler: a pooler gives each transaction another connection"}, "pool_mode = session"},
+		{"a superuser", func(t *testing.T) string { return server.DSN("", "", copied(t)) }, "", []string{"is a superuser"}, "docs/sql.md"},
+		{"no right on the locks", app("REVOKE UPDATE ON distributed_locks FROM app"), "",
+			[]string{"app lacks UPDATE on"}, "GRANT UPDATE ON"},
+		{"no right on the schema", app("REVOKE USAGE ON SCHEMA public FROM app, public"), "", nil, "GRANT USAGE ON"},
+		{"no tables", func(t *testing.T) string { return server.DSN("app", "", server.NewDatabase(t)) }, "",
+			[]string{"tables of locks"}, "migrate up --only locks"},
+		{"older locks", app("DELETE FROM distributed_locks_migrations"), "",
+			[]string{"tables of locks"}, "migrate up --only locks"},
+		{"an older registry", app("ALTER TABLE tickslot_registry DROP COLUMN renewed_at"), "",
+			[]string{"tables of registry", "hosts: the registry cannot be read"}, "migrate up --only registry"},
+		{"a part of durable runs", app("DROP TABLE tickslot_durable_attempts"), "",
+			[]string{"tables of durable"}, "migrate up --only durable"},
+		{"an older outbox", app("DELETE FROM tickslot_outbox_migrations"), "", []string{"tables of outbox"},
+			"migrate up --only outbox"},
+		{"read-only", app("ALTER ROLE app IN DATABASE :database SET default_transaction_read_only = on"), "",
+			[]string{"transactions are read-only here"}, "SET default_transaction_read_only = off"},
+		{"isolation", app("ALTER ROLE app IN DATABASE :database SET default_transaction_isolation = 'serializable'"), "",
+			[]string{"transactions are serializable here"}, "read committed"},
+		{"fsync and clock", func(t *testing.T) string {
+			other := sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}, ClockAhead: time.Hour})
+			return other.DSN("app", "", base(t, other))
+		}, "", []string{"fsync is off", "behind the server's"}, "set it to on"},
+	}
+	for table, rights := range map[string]string{"tickslot_registry": "SELECT INSERT UPDATE DELETE",
+		"tickslot_durable_runs": "SELECT INSERT UPDATE DELETE", "tickslot_durable_attempts": "INSERT",
+		"tickslot_durable_schedules": "UPDATE", "tickslot_durable_handlers": "DELETE",
+		"tickslot_outbox": "SELECT UPDATE DELETE", "tickslot_outbox_attempts": "INSERT", "tickslot_outbox_inbox": "DELETE",
+		"tickslot_outbox_layout": "UPDATE"} {
+		for right := range strings.FieldsSeq(rights) {
+			finds := []string{`this user lacks ` + right + ` on "public"."` + table + `"`}
+			if table == "tickslot_registry" && right == "SELECT" {
+				finds = append(finds, "hosts: the registry cannot be read")
+			}
+			faults = append(faults, fault{"no " + right + " on " + table, app("REVOKE " + right + " ON " + table + " FROM app"),
+				"", finds, fmt.Sprintf(`GRANT %s ON "public".%q TO "app"`, right, table)})
+		}
+	}
+	diagnose(t, faults)
+}
+
+// The doctor finds what is wrong with a MariaDB.
+//
+// Fails when a fault is not found, has no cure, or leaves the exit code at 0.
+func TestDoctorOnMariaDB(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedMariaDB(t)
+	plant := func(server *sqltest.Server, statements string) func(t *testing.T) string {
+		return func(t *testing.T) string {
+			database := server.NewDatabase(t)
+			user := "u" + database[len(database)-10:]
+			url := func(user string) string {
+				return "mysql://" + user + ":" + servertest.Canary + "@" + server.Addr() + "/" + database
+			}
+			has(t, url("root"), "migrate up")
+			execute(t, server, database, "CREATE USER "+user+" IDENTIFIED BY '"+servertest.Canary+"';"+
+				granted(t, database, user, "MySQL, MariaDB")+
+				strings.ReplaceAll(statements, "app", user))
+			return url(user)
+		}
+	}
+	faults := []fault{
+		{name: "healthy", plant: plant(server, "")},
+		{"an older registry", plant(server, "ALTER TABLE tickslot_registry DROP COLUMN renewed_at"), "",
+			[]string{"tables of registry", "hosts: the registry cannot be read"}, "migrate up --only registry"},
+		{"what a crash forgets", func(t *testing.T) string {
+			return plant(sqltest.MariaDB(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=2"}}), "")(t)
+		}, "", []string{"innodb_flush_log_at_trx_commit is 2"}, "set it to 1"},
+		{"read-only", func(t *testing.T) string {
+			other := sqltest.MariaDB(t)
+			return plant(other, "SET GLOBAL read_only = 1")(t)
+		}, "", []string{"this server is read-only"}, "connect to the primary"},
+	}
+	for table, rights := range map[string]string{"tickslot_registry": "INSERT UPDATE DELETE",
+		"tickslot_outbox": "UPDATE DELETE", "tickslot_outbox_attempts": "INSERT", "tickslot_outbox_layout": "UPDATE"} {
+		for right := range strings.FieldsSeq(rights) {
+			faults = append(faults, fault{"no " + right + " on " + table, plant(server, "REVOKE "+right+" ON "+table+
+				" FROM app"), "", []string{"this user lacks " + right + " on `"}, "GRANT " + right + " ON `"})
+		}
+	}
+	diagnose(t, faults)
+}
+
+// The doctor finds what hosts say of themselves, and what they differ in.
+//
+// Fails when a fault is not found, has no cure, or leaves the exit code at 0.
+func TestDoctorOnHosts(t *testing.T) {
+	t.Parallel()
+	other := dlock.Holder{Host: "web-2", PID: 8, ID: "def"}
+	beside := func(row *cluster.HostStamp) func(t *testing.T) string {
+		return func(t *testing.T) string {
+			url, file := sqlite(t)
+			registry := sqlregistry.SQLite(open(t, file), sqlregistry.Options{})
+			write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1)})
+			write(t, registry, cluster.Batch{Host: row})
+			if row.TTL < time.Second { // it is not seen for one TTL, and not gone
+				testkit.Eventually(t, testkit.Patience, "the host is suspect", func() bool {
+					return strings.Contains(tickslot(t, url, "hosts", "ls").out, "suspect")
+				})
+			}
+			return url
+		}
+	}
+	row := func(change func(*cluster.HostStamp)) *cluster.HostStamp {
+		r := hostRow(other, "1.2", "production", 1)
+		change(r)
+		return r
+	}
+	diagnose(t, []fault{
+		{name: "healthy", plant: beside(hostRow(other, "1.2", "production", 1))},
+		{"limits", beside(hostRow(other, "1.2", "production", 2)), "",
+			[]string{"limits: hosts differ for timer report: 1 × 1, 1 × 2"}, "the same MaxConcurrency"},
+		{"versions of the program", beside(hostRow(other, "1.3", "production", 1)), "",
+			[]string{"version of the program: hosts differ: 1 × 1.2, 1 × 1.3"}, "Finish the roll-out"},
+		{"versions of tickslot", beside(row(func(r *cluster.HostStamp) { r.Version = "v1.1.0" })), "",
+			[]string{"version of tickslot: hosts differ: 1 × v1.0.0, 1 × v1.1.0"}, "Finish the roll-out"},
+		{"environments", beside(hostRow(other, "1.2", "staging", 1)), "",
+			[]string{"environment: hosts differ: 1 × production, 1 × staging"}, "prefix, of its own"},
+		{"a loop with an error", beside(hostRow(other, "1.2", "production", 1, cluster.RunnerDetail{Kind: "leader",
+			Name: "billing", State: "candidate", Err: "no route"})), "", []string{"web-2/8/def: leader billing: no route"},
+			"Its log says more"},
+		{"a clock", beside(row(func(r *cluster.HostStamp) { r.ClockOffset = -5 * time.Second })), "",
+			[]string{"the clock of web-2/8/def is -5s off"}, "NTP"},
+		{"a silent process", beside(row(func(r *cluster.HostStamp) { r.TTL = 900 * time.Millisecond })), "",
+			[]string{"web-2/8/def is silent"}, "See whether the process runs"},
+		{"durable runs without tables", func(t *testing.T) string {
+			url, file := sqlite(t)
+			if _, err := open(t, file).Exec("DROP TABLE tickslot_durable_runs"); err != nil {
+				t.Fatal(err)
+			}
+			write(t, sqlregistry.SQLite(open(t, file), sqlregistry.Options{}), cluster.Batch{Host: hostRow(holder, "1",
+				"production", 1, cluster.RunnerDetail{Kind: "worker", Name: "default"})})
+			return url
+		}, "", []string{"tables of durable"}, "migrate up --only durable"},
+		{"a file without a write-ahead log", func(t *testing.T) string {
+			url, file := sqlite(t)
+			if _, err := open(t, file).Exec("PRAGMA journal_mode = delete"); err != nil {
+				t.Fatal(err)
+			}
+			return url
+		}, "", []string{"journal_mode is delete"}, "execute PRAGMA journal_mode = wal"},
+	})
+}

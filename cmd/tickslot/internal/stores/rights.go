@@ -1,0 +1,177 @@
+package stores
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// A need is what a host may have to do to a table, as docs/sql.md and docs/outbox-rights.md list it.
+type need struct {
+	table  string
+	rights []string
+}
+
+// needs are those of the parts, the main table first. Those on the table of the locks are in the
+// locks' own audit.
+func (o Options) needs(kind string) map[string][]need {
+	all := []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
+	locks := cmp.Or(o.LocksTable, sqllock.DefaultTableName)
+	registry := cmp.Or(o.RegistryTable, sqlregistry.DefaultTableName)
+	runs := cmp.Or(o.DurableTable, durable.DefaultTableName)
+	messages := cmp.Or(o.OutboxTable, outbox.DefaultTableName)
+	inbox := []string{"SELECT", "DELETE"}
+	if kind == "postgres" {
+		inbox = []string{"SELECT", "UPDATE", "DELETE"}
+	}
+	return map[string][]need{
+		"locks":    {{locks + "_migrations", all[:1]}},
+		"registry": {{registry, all}, {registry + "_migrations", all[:1]}},
+		"durable": {{runs + "_runs", all}, {runs + "_schedules", all}, {runs + "_handlers", all},
+			{runs + "_attempts", all[:2]}, {runs + "_migrations", all[:1]}},
+		"outbox": {{messages, []string{"SELECT", "UPDATE", "DELETE"}}, {messages + "_attempts", all[:2]},
+			{messages + "_inbox", inbox}, {messages + "_layout", []string{"SELECT", "UPDATE"}},
+			{messages + "_migrations", all[:1]}, {messages + "_locks", all}, {messages + "_locks_migrations", all[:1]}},
+	}
+}
+
+// A Lack is a right that the user of the URL does not have.
+type Lack struct {
+	Rights []string
+	On     string // the table, or the schema
+	to     string
+}
+
+func (l Lack) String() string { return strings.Join(l.Rights, ", ") + " on " + l.On }
+
+// Grant is the statement that gives it.
+func (l Lack) Grant() string {
+	return fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(l.Rights, ", "), l.On, l.to)
+}
+
+// Lacks is what is missing of the tables of a part.
+type Lacks struct {
+	Missing bool // the main table is not there, or, on MySQL, the user has no right on it
+	Rights  []Lack
+}
+
+// Lacks looks for tables of a part, and for what the user may not do to them. On SQLite it looks
+// for tables only.
+func (s *Store) Lacks(ctx context.Context, part Part) (lacks Lacks, err error) {
+	for i, n := range part.needs {
+		var there bool
+		var lack Lack
+		switch s.Kind {
+		case "postgres":
+			there, lack, err = s.lackOnPostgres(ctx, n)
+		case "mysql":
+			there, lack, err = s.lackOnMySQL(ctx, n)
+		default:
+			err = s.DB.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master WHERE name = ?", n.table).Scan(&there)
+		}
+		if err != nil {
+			return lacks, err
+		}
+		if i == 0 && !there {
+			return Lacks{Missing: true}, nil
+		}
+		if len(lack.Rights) > 0 && !slices.ContainsFunc(lacks.Rights, func(l Lack) bool { return l.On == lack.On }) {
+			lacks.Rights = append(lacks.Rights, lack)
+		}
+	}
+	return lacks, nil
+}
+
+// insufficientPrivilege is the SQLSTATE for a missing privilege.
+const insufficientPrivilege = "42501"
+
+func (s *Store) lackOnPostgres(ctx context.Context, n need) (there bool, lack Lack, err error) {
+	schema := cmp.Or(s.schema, "public")
+	name := quoted(schema) + "." + quoted(n.table)
+	var missing string
+	err = s.DB.QueryRowContext(ctx, "SELECT to_regclass($1) IS NOT NULL, current_user, coalesce(string_agg(r, ','), '') "+
+		"FROM unnest(string_to_array($2, ',')) AS r WHERE NOT coalesce(has_table_privilege(to_regclass($1), r), true)",
+		name, strings.Join(n.rights, ",")).Scan(&there, &lack.to, &missing)
+	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == insufficientPrivilege {
+		err = s.DB.QueryRowContext(ctx, "SELECT current_user").Scan(&lack.to)
+		lack.Rights, lack.On, lack.to = []string{"USAGE"}, "SCHEMA "+quoted(schema), quoted(lack.to)
+		return true, lack, err // whether it is there cannot be seen
+	}
+	lack.On, lack.to = name, quoted(lack.to)
+	if missing != "" {
+		lack.Rights = strings.Split(missing, ",")
+	}
+	return there, lack, err
+}
+
+func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// lackOnMySQL asks for the rights on columns, in which those on the table, the database and of roles
+// are contained, and whether rows may be deleted, which is no right on columns.
+func (s *Store) lackOnMySQL(ctx context.Context, n need) (there bool, lack Lack, err error) {
+	rows, err := s.DB.QueryContext(ctx, "SELECT table_schema, privileges, current_user() FROM information_schema.columns "+
+		"WHERE table_schema = coalesce(nullif(?, ''), database()) AND table_name = ?", s.schema, n.table)
+	if err != nil {
+		return false, lack, err
+	}
+	defer rows.Close()
+	missing := map[string]bool{}
+	for rows.Next() {
+		var database, privileges, user string
+		if err := rows.Scan(&database, &privileges, &user); err != nil {
+			return false, lack, err
+		}
+		there = true
+		name, host, _ := strings.Cut(user, "@")
+		lack.On, lack.to = fmt.Sprintf("`%s`.`%s`", database, n.table), fmt.Sprintf("'%s'@'%s'", name, host)
+		for _, right := range n.rights {
+			if right != "DELETE" && !slices.Contains(strings.Split(privileges, ","), strings.ToLower(right)) {
+				missing[right] = true
+			}
+		}
+	}
+	if err := rows.Err(); err != nil || !there {
+		return there, lack, err
+	}
+	if slices.Contains(n.rights, "DELETE") {
+		deletes, err := s.explains(ctx, "DELETE FROM "+lack.On+" WHERE 1 = 0")
+		if err != nil {
+			return there, lack, err
+		}
+		missing["DELETE"] = !deletes
+	}
+	for _, right := range n.rights {
+		if missing[right] {
+			lack.Rights = append(lack.Rights, right)
+		}
+	}
+	return there, lack, nil
+}
+
+// accessDenied is MySQL's number for a right on a table that is missing.
+const accessDenied = 1142
+
+// explains reports whether the user may execute a statement, which is not executed.
+func (s *Store) explains(ctx context.Context, statement string) (allowed bool, err error) {
+	var rows *sql.Rows
+	rows, err = s.DB.QueryContext(ctx, "EXPLAIN "+statement)
+	if err == nil {
+		return true, rows.Close()
+	}
+	if refusal, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return refusal.Number != accessDenied, nil // others are for others to tell, as that it is read-only
+	}
+	return false, err
+}
