@@ -97,10 +97,15 @@ that its hosts share. It needs no host to be reachable.
 The store is named by one URL, in TICKSLOT_STORE or --store. Prefer TICKSLOT_STORE
 for one with a password: others on the machine can read the flags of a process.
 
-  redis://user:password@host:6379/0       rediss:// with TLS
+  redis://user:password@host:6379/0
+  redis-sentinel://user:password@host1:26379,host2:26379/0?master=NAME
+  redis-cluster://user:password@host1:6379,host2:6379
   postgres://user:password@host:5432/database
   mysql://user:password@host:3306/database
   sqlite:FILE
+
+With TLS Redis is rediss://, rediss-sentinel:// and rediss-cluster://. Sentinels with a
+user of their own take &sentinel_username=…&sentinel_password=….
 
 Prefix, schema and names of tables have to be those that the hosts use.
 
@@ -119,6 +124,7 @@ needs attention, 2 if there is no such command or flag.`,
 	f := root.PersistentFlags()
 	f.StringVar(&a.options.URL, "store", "", "`URL` of the store; default $TICKSLOT_STORE")
 	f.StringVar(&a.options.Prefix, "prefix", "", "prefix of the locks")
+	f.BoolVar(&a.options.Tagged, "tagged-keys", false, "the hosts have redislock.KeysTagged, without being on a Cluster")
 	f.String("registry-prefix", "", "prefix of the registry on Redis; default that of the locks")
 	f.StringVar(&a.environment, "environment", "", "environment of the hosts: with another one alive, nothing is "+
 		"changed")

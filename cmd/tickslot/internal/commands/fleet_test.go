@@ -157,7 +157,9 @@ func TestSecretsAreNotTold(t *testing.T) {
 	for _, url := range []string{"redis://:hunter2@localhost:none/0", "postgres://user:hunter2@localhost:none/db",
 		"mysql://user:hunter2@localhost:none/db", "mysql://user:hunter2@localhost", "hunter2",
 		"redis://user:hunter2@127.0.0.1:1/0", "postgres://user:hunter2@127.0.0.1:1/db",
-		"mysql://user:hunter2@127.0.0.1:1/db"} {
+		"mysql://user:hunter2@127.0.0.1:1/db", "redis-cluster://user:hunter2@127.0.0.1:1,127.0.0.1:2",
+		"redis-cluster://user:hunter2@127.0.0.1:none", "redis-sentinel://user:hunter2@127.0.0.1:1,127.0.0.1:2/0",
+		"redis-sentinel://user:hunter2@127.0.0.1:1/0?master=m&sentinel_password=hunter2"} {
 		for _, args := range []string{"timers ls", "doctor", "pause report", "--help", "migrate validate", "bogus"} {
 			a := tickslot(t, url, strings.Fields(args)...)
 			b := tickslot(t, "", append([]string{"--store", url}, strings.Fields(args)...)...)
@@ -170,7 +172,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 		}
 	}
 	const url = "redis://user:hunter2@host"
-	for _, args := range [][]string{{url}, {"-s" + url}, {"pause", "--for", url, "x"}, {"timers", "ls", "-o", url},
+	for _, args := range [][]string{{url}, {"-s" + url}, {"redis-sentinel://h?sentinel_password=hunter2"}, {"pause", "--for", url, "x"}, {"timers", "ls", "-o", url},
 		{"healthcheck", "--url", "http://user:hunter2@127.0.0.1:1/"}} {
 		if a := tickslot(t, "", args...); a.code == 0 || strings.Contains(a.String(), "hunter2") {
 			t.Errorf("%s: exit code %d: %s", args, a.code, a)

@@ -9,8 +9,13 @@ import (
 // credentials are those in a URL, also of one that is misspelt or stands where none is expected.
 var credentials = regexp.MustCompile(`(//|:)[^\s"/@]*:[^\s"]*@`)
 
+// parameters are passwords behind the question mark of a URL.
+var parameters = regexp.MustCompile(`(?i)(password=)[^\s"&]*`)
+
 // Hide returns text without user names and passwords of URLs.
-func Hide(text string) string { return credentials.ReplaceAllString(text, "${1}***@") }
+func Hide(text string) string {
+	return parameters.ReplaceAllString(credentials.ReplaceAllString(text, "${1}***@"), "${1}***")
+}
 
 // Hide returns text without the store's password, wherever it stands, and without those of URLs.
 func (s *Store) Hide(text string) string {

@@ -1,6 +1,11 @@
 package stores
 
 import (
+	"context"
+	"net"
+	"net/url"
+	"strings"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
@@ -8,23 +13,146 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
+const lockConns = 2 // for the locks, of each server
+
+// openRedis opens one server, a master that sentinels name, or a Cluster. What a URL may have behind
+// its question mark is what go-redis takes there.
 func (s *Store) openRedis(o Options) error {
 	logging.Disable() // go-redis would print a line for each connection that cannot be opened
-	options, err := redis.ParseURL(o.URL)
+	locks := redislock.Options{Prefix: o.Prefix, PoolSize: lockConns}
+	if o.Tagged {
+		locks.Keys = redislock.KeysTagged
+	}
+	scheme, _, _ := strings.Cut(o.URL, "://")
+	var err error
+	var store *redislock.Store
+	switch {
+	case strings.HasSuffix(scheme, "-sentinel"):
+		store, err = s.openSentinel(o.URL, locks)
+	case strings.HasSuffix(scheme, "-cluster"):
+		store, err = s.openCluster(o.URL, locks)
+	default:
+		store, err = s.openServer(o.URL, locks)
+	}
 	if err != nil {
 		return errBadURL
 	}
-	options.DialTimeout = dialTimeout
-	options.MaxRetries, options.DialerRetries = -1, 1 // who waits for an answer tries again
-	s.keepSecret(options.Password)
-	s.Kind, s.Name, s.Redis = "redis", "Redis "+options.Addr, redis.NewClient(options)
-	locks := redislock.New(s.Redis, redislock.Options{Prefix: o.Prefix, PoolSize: 2})
 	prefix := o.Prefix
 	if o.RegistryPrefix != nil {
 		prefix = *o.RegistryPrefix
 	}
 	registry := redisregistry.New(s.Redis, redisregistry.Options{Prefix: prefix})
-	s.closers = append(s.closers, s.Redis.Close, locks.Close, registry.Close)
-	s.Locks, s.Registry = locks, registry
+	s.closers = append(s.closers, s.Redis.Close, store.Close, registry.Close)
+	s.Kind, s.Locks, s.Registry = "redis", store, registry
 	return nil
+}
+
+func (s *Store) openServer(address string, locks redislock.Options) (*redislock.Store, error) {
+	options, err := redis.ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	s.keepSecret(options.Password)
+	options.DialTimeout = dialTimeout
+	options.MaxRetries, options.DialerRetries = -1, 1 // who waits for an answer tries again
+	s.Name, s.Redis = "Redis "+options.Addr, redis.NewClient(options)
+	return redislock.New(s.Redis, locks), nil
+}
+
+func (s *Store) openSentinel(address string, locks redislock.Options) (*redislock.Store, error) {
+	u, others, err := several(address, "26379")
+	if err != nil {
+		return nil, err
+	}
+	// go-redis has the user and password of the sentinels before the host.
+	password, _ := u.User.Password()
+	query := u.Query()
+	master := query.Get("master")
+	query.Set("master_name", master)
+	query.Set("username", u.User.Username())
+	query.Set("password", password)
+	u.User = url.UserPassword(query.Get("sentinel_username"), query.Get("sentinel_password"))
+	for _, own := range []string{"master", "sentinel_username", "sentinel_password"} {
+		query.Del(own)
+	}
+	query["addr"] = others
+	u.RawQuery = query.Encode()
+	options, err := redis.ParseFailoverURL(u.String())
+	if err != nil || master == "" {
+		return nil, errBadURL
+	}
+	s.keepSecret(options.Password)
+	s.keepSecret(options.SentinelPassword)
+	options.RouteByLatency, options.RouteRandomly, options.ReplicaOnly = false, false, false
+	options.DialTimeout = dialTimeout
+	options.MaxRetries, options.DialerRetries = -1, 1
+	s.Name = "Redis " + master + " of " + strings.Join(options.SentinelAddrs, ", ")
+	s.Redis = redis.NewFailoverClient(options)
+	return redislock.NewFailover(options, locks), nil
+}
+
+func (s *Store) openCluster(address string, locks redislock.Options) (*redislock.Store, error) {
+	u, others, err := several(address, "6379")
+	if err != nil {
+		return nil, err
+	}
+	query := u.Query()
+	query["addr"] = others
+	u.RawQuery = query.Encode()
+	options, err := redis.ParseClusterURL(u.String())
+	if err != nil || strings.Trim(u.Path, "/") != "" { // a Cluster has no databases
+		return nil, errBadURL
+	}
+	s.keepSecret(options.Password)
+	options.ReadOnly, options.RouteByLatency, options.RouteRandomly = false, false, false
+	options.DialTimeout = dialTimeout
+	options.MaxRetries, options.DialerRetries = -1, 1
+	s.Name, s.Redis = "Redis Cluster "+strings.Join(options.Addrs, ", "), redis.NewClusterClient(options)
+	return redislock.New(s.Redis, locks), nil
+}
+
+// several reads a URL with several hosts, which stand behind each other with commas between:
+// rediss-cluster://user:password@one:6379,two:6379. It returns the URL of the first, of one of the
+// schemes that go-redis knows, and the others.
+func several(address, port string) (first *url.URL, others []string, err error) {
+	scheme, rest, _ := strings.Cut(address, "://")
+	scheme, _, _ = strings.Cut(scheme, "-")
+	end := strings.IndexAny(rest, "/?")
+	if end < 0 {
+		end = len(rest)
+	}
+	// A password may have such a character only if it is escaped.
+	hosts := rest[strings.LastIndex(rest[:end], "@")+1 : end]
+	for i, host := range strings.Split(hosts, ",") {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		}
+		if strings.HasPrefix(host, ":") {
+			return nil, nil, errBadURL
+		}
+		if i > 0 {
+			others = append(others, host)
+			continue
+		}
+		first, err = url.Parse(scheme + "://" + rest[:end-len(hosts)] + host + rest[end:])
+		if err != nil {
+			return nil, nil, errBadURL
+		}
+	}
+	return first, others, nil
+}
+
+// pingRedis makes one round trip to the server, or to all masters of a Cluster at once.
+func pingRedis(ctx context.Context, client redis.UniversalClient) error {
+	ping := func(ctx context.Context, server redis.Cmdable) error {
+		err := server.Ping(ctx).Err()
+		if redis.HasErrorPrefix(err, "NOPERM") { // that is an answer, too: no host needs PING
+			return nil
+		}
+		return err
+	}
+	if c, ok := client.(*redis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error { return ping(ctx, server) })
+	}
+	return ping(ctx, client)
 }

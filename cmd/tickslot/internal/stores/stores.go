@@ -30,6 +30,8 @@ type Options struct {
 	URL string
 	// Prefix is redislock.Options.Prefix, or sqllock.Options.Prefix.
 	Prefix string
+	// Tagged is whether the hosts have redislock.KeysTagged. Default false; on a Cluster it is so.
+	Tagged bool
 	// RegistryPrefix is redisregistry.Options.Prefix. Nil: it is Prefix.
 	RegistryPrefix *string
 	// Schema is that of all tables. Default: as of sqllock.Options.
@@ -65,7 +67,7 @@ type Store struct {
 	Parts    []Part // in the order in which they are migrated; empty on Redis
 
 	// Clients, of which one is set, or for Postgres two.
-	Redis *redis.Client
+	Redis redis.UniversalClient
 	Pool  *pgxpool.Pool
 	DB    *sql.DB
 
@@ -88,11 +90,7 @@ func (s *Store) Close() error {
 func (s *Store) Ping(ctx context.Context) error {
 	switch {
 	case s.Redis != nil:
-		err := s.Redis.Ping(ctx).Err()
-		if redis.HasErrorPrefix(err, "NOPERM") { // that is an answer, too: no host needs PING
-			return nil
-		}
-		return err
+		return pingRedis(ctx, s.Redis)
 	case s.Pool != nil:
 		return s.Pool.Ping(ctx)
 	}
@@ -102,8 +100,14 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // formats are what URLs look like, by scheme. A user and a password stand before the host.
 var formats = map[string]string{
-	"redis":      "redis://host:6379/0",
-	"rediss":     "rediss://host:6379/0",
+	"redis":  "redis://host:6379/0",
+	"rediss": "rediss://host:6379/0",
+
+	"redis-sentinel":  "redis-sentinel://host1:26379,host2:26379/0?master=NAME",
+	"rediss-sentinel": "rediss-sentinel://host1:26379,host2:26379/0?master=NAME",
+	"redis-cluster":   "redis-cluster://host1:6379,host2:6379",
+	"rediss-cluster":  "rediss-cluster://host1:6379,host2:6379",
+
 	"postgres":   "postgres://host:5432/database",
 	"postgresql": "postgresql://host:5432/database",
 	"mysql":      "mysql://host:3306/database",
@@ -111,8 +115,8 @@ var formats = map[string]string{
 }
 
 // ErrNoURL is returned by Open without a URL.
-var ErrNoURL = errors.New("no store is named: set TICKSLOT_STORE, or --store, to redis://…, rediss://…, " +
-	"postgres://…, mysql://… or sqlite:FILE")
+var ErrNoURL = errors.New("no store is named: set TICKSLOT_STORE, or --store, to redis://…, " +
+	"redis-sentinel://…, redis-cluster://…, postgres://…, mysql://… or sqlite:FILE")
 
 var (
 	errBadURL = errors.New("bad URL")
@@ -127,19 +131,19 @@ func Open(options Options) (*Store, error) {
 	scheme, _, _ := strings.Cut(options.URL, ":")
 	format, ok := formats[scheme]
 	if !ok {
-		return nil, errors.New("the URL of the store must begin with redis://, rediss://, postgres:// or mysql://, " +
-			"or be sqlite:FILE")
+		return nil, errors.New("the URL of the store must begin with redis://, redis-sentinel://, redis-cluster://, " +
+			"postgres:// or mysql:// (rediss… with TLS), or be sqlite:FILE")
 	}
 	s := &Store{}
 	var err error
 	switch scheme {
-	case "redis", "rediss":
+	default:
 		err = s.openRedis(options)
 	case "postgres", "postgresql":
 		err = s.openPostgres(options)
 	case "mysql":
 		err = s.openMySQL(options)
-	default:
+	case "sqlite":
 		err = s.openSQLite(options)
 	}
 	if err == nil {

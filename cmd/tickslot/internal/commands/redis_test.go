@@ -1,0 +1,101 @@
+package commands_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+// steered makes a change, sees it again and looks for faults.
+func steered(t *testing.T, url string) {
+	t.Helper()
+	has(t, url, "pause report --for 2h --by ann --prefix shop:", "paused until")
+	has(t, url, "explain report --prefix shop:", "report: paused", "by ann")
+	has(t, url, "events ls --prefix shop:", "timer:report", "operator")
+	has(t, url, "timers ls --prefix other:", "no timer is known")
+}
+
+// The commands reach the master that sentinels name, before and after a failover.
+//
+// Fails when a URL with several hosts is read wrongly, or the registry stays with the old master.
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
+	hosts := strings.Join(s.SentinelAddrs(), ",")
+	url := "redis-sentinel://:" + servertest.Canary + "@" + hosts + "/0?master=" + s.MasterName()
+	steered(t, url)
+	for _, f := range examine(t, url, "") {
+		if f.About != "settings for leases" { // there is a replica, and no persistence
+			t.Errorf("%+v", f)
+		}
+	}
+	a := tickslot(t, strings.Replace(url, s.MasterName(), "nobody", 1), "doctor", "--calls", "1")
+	if a.code != 1 || !strings.Contains(a.out, "MEND connection") {
+		t.Errorf("no such master: exit code %d: %s", a.code, a)
+	}
+	if err := s.Master.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.FailedOver(s.Replica); err != nil {
+		t.Fatal(err)
+	}
+	steered(t, url)
+}
+
+// The commands reach all nodes of a Cluster, whichever hosts the URL names.
+//
+// Fails when names are looked for on one node only.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.NewCluster(t, 3, redistest.Options{Args: []string{"--appendonly", "yes"}})
+	for _, hosts := range []string{strings.Join(c.Addrs(), ","), c.Addrs()[1]} {
+		url := "redis-cluster://:" + servertest.Canary + "@" + hosts
+		for _, timer := range strings.Fields("a b c d e f g h") {
+			has(t, url, "limit "+timer+" 2 --by ann --prefix shop:", "limited to 2")
+			has(t, url, "explain "+timer+" --prefix shop:", "its limit was set to 2 by ann")
+		}
+		steered(t, url)
+		if ill := examine(t, url, "--prefix shop:"); len(ill) > 0 {
+			t.Errorf("%+v", ill)
+		}
+	}
+	if err := c.Nodes[2].Pause(); err != nil {
+		t.Fatal(err)
+	}
+	a := tickslot(t, "redis-cluster://:"+servertest.Canary+"@"+c.Addrs()[0], "doctor", "--calls", "1")
+	if a.code != 1 || !strings.Contains(a.out, "MEND connection") {
+		t.Errorf("a node stands still: exit code %d: %s", a.code, a)
+	}
+}
+
+// URLs of several hosts that are misspelt are errors that say what they have to look like.
+//
+// Fails when one is taken for another, or panics.
+func TestURLsOfSeveralHosts(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"redis-sentinel://h1,h2/0":           "must look like redis-sentinel://host1:26379,host2",
+		"redis-sentinel://h1,,h2/0?master=m": "must look like",
+		"redis-sentinel://h1/x?master=m":     "must look like",
+		"rediss-sentinel://h1:y/0?master=m":  "must look like rediss-sentinel://",
+		"redis-cluster://h1/1":               "must look like redis-cluster://host1:6379,host2",
+		"redis-cluster://h1?bogus=1":         "must look like",
+		"redis-cluster://":                   "must look like",
+		"redis-nothing://h1":                 "must begin with",
+		"redis-sentinel://127.0.0.1:1,[::1]/0?master=m&route_randomly=true": "hosts ls",
+		"rediss-cluster://u:p%40%2F@[::1]:1,127.0.0.1:1":                    "hosts ls",
+	} {
+		a := tickslot(t, url, "hosts", "ls")
+		if want == "hosts ls" { // the URL is right, and nobody there
+			if a.code != 1 || strings.Contains(a.err, "URL") {
+				t.Errorf("%s: exit code %d: %s", url, a.code, a)
+			}
+			continue
+		}
+		if a.code != 1 || !strings.Contains(a.err, want) {
+			t.Errorf("%s: exit code %d: %s", url, a.code, a)
+		}
+	}
+}
