@@ -27,14 +27,12 @@ var rules = []rule{
 		"when something is due has nothing to do with who runs it and where: timers use it, and so can anything " +
 			"else that must agree on instants"},
 	{"dlock", []string{"internal/notify", "internal/suspend"},
-		"it is the contract and what stands above every store: whoever implements a store must not inherit our " +
-			"dependencies"},
+		"it is the contract and what is above every store: who implements one must not inherit our dependencies"},
 	{"dlock/lockmetrics", []string{"dlock", "github.com/prometheus/client_golang/"},
 		"it is the one place below dlock that links Prometheus, because only who asks for metrics needs it"},
 	{"dlock/memlock", []string{"dlock"}, "a store knows the contract and nothing else"},
 	{"dlock/redislock", []string{"dlock", "internal/rediskit", "github.com/redis/go-redis/"},
-		"a store knows the contract and its driver; it links no redsync, because only who votes on several servers " +
-			"needs it"},
+		"a store knows the contract and its driver; only who votes on several servers needs redsync"},
 	{"dlock/redlock", []string{"dlock", "internal/rediskit", "github.com/redis/go-redis/",
 		"github.com/go-redsync/redsync/"},
 		"the one place that links redsync; it is a store of its own, with weaker promises, and borrows none of " +
@@ -57,8 +55,7 @@ var rules = []rule{
 		"it stands on leases and on nothing else, so that what needs one leader can stand on it without timers"},
 	{"timer", []string{"dlock", "schedule", "internal/notify", "github.com/prometheus/client_golang/",
 		"github.com/cenkalti/backoff/"},
-		"timers work on any store, so they must not know one; and not health, which asks whatever has its four " +
-			"methods"},
+		"timers work on any store, so they must not know one; nor health, which asks whatever has its four methods"},
 	{"cluster", []string{"dlock", "internal/notify", "internal/retention", "github.com/prometheus/client_golang/",
 		"golang.org/x/sync/singleflight"},
 		"it records what any lock's holder knows, so it must know no store, and its own stores bring their drivers; " +
@@ -71,21 +68,18 @@ var rules = []rule{
 		"it is beside the page, so that who has no durable runs does not link their driver"},
 	{"cluster/page/outboxpage", []string{"cluster/page", "cluster/page/internal/shared", "dlock", "outbox"},
 		"it is beside the page, so that who has no outbox does not link its drivers"},
-	{"cluster/page/internal/shared", nil,
-		"it shares a read, whatever is read"},
+	{"cluster/page/internal/shared", nil, "it shares a read, whatever is read"},
 	{"cluster/clustertest", []string{"cluster", "dlock"},
 		"a stranger's registry must be able to run the suite without our stores and drivers"},
 	{"cluster/redisregistry", []string{"cluster", "dlock", "internal/rediskit", "github.com/redis/go-redis/"},
 		"a registry knows the contract and its driver, and no store of locks, which it needs none of"},
 	{"cluster/sqlregistry", []string{"cluster", "dlock", "internal/sqlkit", "internal/sqlmigrate"},
-		"a user of one database must not link the drivers of the others; and it knows nothing of the locks, which " +
-			"may be elsewhere"},
+		"a user of one database must not link the drivers of the others; and the locks may be elsewhere"},
 	{"durable/internal/memory", []string{"durable/internal/store"}, "it stands in for a database in tests, and " +
 		"knows none"},
 	{"health", nil, "it asks anything that has the four methods of its Source, whose types are the standard library's"},
 	{"health/grpchealth", []string{"google.golang.org/grpc/"},
-		"it is a module of its own, which keeps gRPC from users without it, so it needs no version of ours; it is " +
-			"wired by functions, too"},
+		"a module of its own keeps gRPC from users without it; wired by functions, it needs no version of ours"},
 	{"contrib/river", []string{"dlock", "outbox", "github.com/jackc/pgx/", "github.com/riverqueue/river"},
 		"it is a module of its own, which keeps River from users without it"},
 	{"contrib/watermill", []string{"outbox", "github.com/ThreeDotsLabs/watermill"},

@@ -33,5 +33,6 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
 	// The libraries warn of a name that no host is known to have.
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	os.Exit(commands.Run(ctx, os.Args[1:], commands.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}))
+	std := commands.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
+	os.Exit(commands.Run(ctx, os.Args[1:], std))
 }

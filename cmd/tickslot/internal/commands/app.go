@@ -124,7 +124,8 @@ needs attention, 2 if there is no such command or flag.`,
 	f := root.PersistentFlags()
 	f.StringVar(&a.options.URL, "store", "", "`URL` of the store; default $TICKSLOT_STORE")
 	f.StringVar(&a.options.Prefix, "prefix", "", "prefix of the locks")
-	f.BoolVar(&a.options.Tagged, "tagged-keys", false, "the hosts have redislock.KeysTagged, without being on a Cluster")
+	f.BoolVar(&a.options.Tagged, "tagged-keys", false, "the "+
+		"hosts have redislock.KeysTagged, without being on a Cluster")
 	f.String("registry-prefix", "", "prefix of the registry on Redis; default that of the locks")
 	f.StringVar(&a.environment, "environment", "", "environment of the hosts: with another one alive, nothing is "+
 		"changed")

@@ -122,7 +122,7 @@ func TestDoctorOnRedis(t *testing.T) {
 	t.Parallel()
 	diagnose(t, []fault{
 		{name: "healthy", plant: func(t *testing.T) string { return healthy(t).URL() }},
-		{name: "least privilege", flags: "--prefix shop:", plant: func(t *testing.T) string { return as(t, healthy(t)) }},
+		{"least privilege", func(t *testing.T) string { return as(t, healthy(t)) }, "--prefix shop:", nil, ""},
 		{"eviction", func(t *testing.T) string {
 			return healthy(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru").URL()
 		}, "", []string{"maxmemory-policy is allkeys-lru"}, "set it to noeviction"},
@@ -133,8 +133,8 @@ func TestDoctorOnRedis(t *testing.T) {
 			[]string{"min-replicas-to-write is 0"}, "set min-replicas-to-write 1"},
 		{"a replica", func(t *testing.T) string { return replica(t, healthy(t)).URL() }, "",
 			[]string{"this server is a replica"}, "connect to the master"},
-		{"no right to the registry", func(t *testing.T) string { return as(t, healthy(t), "-hgetall") }, "--prefix shop:",
-			[]string{"hosts: the registry cannot be read"}, "docs/redis.md, under Registry"},
+		{"no right to the registry", func(t *testing.T) string { return as(t, healthy(t), "-hgetall") },
+			"--prefix shop:", []string{"hosts: the registry cannot be read"}, "docs/redis.md, under Registry"},
 		{"no right to INFO", func(t *testing.T) string { return as(t, healthy(t), "-info") }, "--prefix shop:",
 			[]string{"may not execute INFO"}, "grant +info"},
 		{"no right to TIME", func(t *testing.T) string { return as(t, healthy(t), "-time") }, "--prefix shop:",
@@ -247,7 +247,8 @@ func TestDoctorOnPostgres(t *testing.T) {
 		{"a pooler that gives each transaction another connection", func(t *testing.T) string {
 			return sqltest.PgBouncer(t, server, "transaction").DSN("app", "", copied(t))
 		}, "", []string{"pooler: a pooler gives each transaction another connection"}, "pool_mode = session"},
-		{"a superuser", func(t *testing.T) string { return server.DSN("", "", copied(t)) }, "", []string{"is a superuser"}, "docs/sql.md"},
+		{"a superuser", func(t *testing.T) string { return server.DSN("", "", copied(t)) }, "",
+			[]string{"is a superuser"}, "docs/sql.md"},
 		{"no right on the locks", app("REVOKE UPDATE ON distributed_locks FROM app"), "",
 			[]string{"app lacks UPDATE on"}, "GRANT UPDATE ON"},
 		{"no right on the schema", app("REVOKE USAGE ON SCHEMA public FROM app, public"), "", nil, "GRANT USAGE ON"},
@@ -263,8 +264,8 @@ func TestDoctorOnPostgres(t *testing.T) {
 			"migrate up --only outbox"},
 		{"read-only", app("ALTER ROLE app IN DATABASE :database SET default_transaction_read_only = on"), "",
 			[]string{"transactions are read-only here"}, "SET default_transaction_read_only = off"},
-		{"isolation", app("ALTER ROLE app IN DATABASE :database SET default_transaction_isolation = 'serializable'"), "",
-			[]string{"transactions are serializable here"}, "read committed"},
+		{"isolation", app("ALTER ROLE app IN DATABASE :database SET default_transaction_isolation = " +
+			"'serializable'"), "", []string{"transactions are serializable here"}, "read committed"},
 		{"fsync and clock", func(t *testing.T) string {
 			other := sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}, ClockAhead: time.Hour})
 			return other.DSN("app", "", base(t, other))
@@ -273,15 +274,15 @@ func TestDoctorOnPostgres(t *testing.T) {
 	for table, rights := range map[string]string{"tickslot_registry": "SELECT INSERT UPDATE DELETE",
 		"tickslot_durable_runs": "SELECT INSERT UPDATE DELETE", "tickslot_durable_attempts": "INSERT",
 		"tickslot_durable_schedules": "UPDATE", "tickslot_durable_handlers": "DELETE",
-		"tickslot_outbox": "SELECT UPDATE DELETE", "tickslot_outbox_attempts": "INSERT", "tickslot_outbox_inbox": "DELETE",
-		"tickslot_outbox_layout": "UPDATE"} {
+		"tickslot_outbox": "SELECT UPDATE DELETE", "tickslot_outbox_attempts": "INSERT",
+		"tickslot_outbox_inbox": "DELETE", "tickslot_outbox_layout": "UPDATE"} {
 		for right := range strings.FieldsSeq(rights) {
 			finds := []string{`this user lacks ` + right + ` on "public"."` + table + `"`}
 			if table == "tickslot_registry" && right == "SELECT" {
 				finds = append(finds, "hosts: the registry cannot be read")
 			}
-			faults = append(faults, fault{"no " + right + " on " + table, app("REVOKE " + right + " ON " + table + " FROM app"),
-				"", finds, fmt.Sprintf(`GRANT %s ON "public".%q TO "app"`, right, table)})
+			faults = append(faults, fault{"no " + right + " on " + table,
+				app("REVOKE " + right + " ON " + table + " FROM app"), "", finds, fmt.Sprintf(`GRANT %s ON "public".%q TO "app"`, right, table)})
 		}
 	}
 	diagnose(t, faults)
@@ -312,7 +313,8 @@ func TestDoctorOnMariaDB(t *testing.T) {
 		{"an older registry", plant(server, "ALTER TABLE tickslot_registry DROP COLUMN renewed_at"), "",
 			[]string{"tables of registry", "hosts: the registry cannot be read"}, "migrate up --only registry"},
 		{"what a crash forgets", func(t *testing.T) string {
-			return plant(sqltest.MariaDB(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=2"}}), "")(t)
+			other := sqltest.MariaDB(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=2"}})
+			return plant(other, "")(t)
 		}, "", []string{"innodb_flush_log_at_trx_commit is 2"}, "set it to 1"},
 		{"read-only", func(t *testing.T) string {
 			other := sqltest.MariaDB(t)
@@ -365,8 +367,8 @@ func TestDoctorOnHosts(t *testing.T) {
 		{"environments", beside(hostRow(other, "1.2", "staging", 1)), "",
 			[]string{"environment: hosts differ: 1 × production, 1 × staging"}, "prefix, of its own"},
 		{"a loop with an error", beside(hostRow(other, "1.2", "production", 1, cluster.RunnerDetail{Kind: "leader",
-			Name: "billing", State: "candidate", Err: "no route"})), "", []string{"web-2/8/def: leader billing: no route"},
-			"Its log says more"},
+			Name: "billing", State: "candidate", Err: "no route"})), "",
+			[]string{"web-2/8/def: leader billing: no route"}, "Its log says more"},
 		{"a clock", beside(row(func(r *cluster.HostStamp) { r.ClockOffset = -5 * time.Second })), "",
 			[]string{"the clock of web-2/8/def is -5s off"}, "NTP"},
 		{"a silent process", beside(row(func(r *cluster.HostStamp) { r.TTL = 900 * time.Millisecond })), "",

@@ -27,8 +27,8 @@ func (a *app) hosts(ctx context.Context, filter string) (*show.Table, error) {
 		}
 		list = append(list, h)
 		t.Add(h.Holder.String(), fleet.HostState(h), h.Environment, h.AppVersion, show.Ago(h.SeenAt, now),
-			show.Ago(h.StartedAt, now), fmt.Sprint(len(h.Timers)), fleet.HostFault(h), h.Version, show.Span(h.ClockOffset),
-			show.Span(h.TTL))
+			show.Ago(h.StartedAt, now), fmt.Sprint(len(h.Timers)), fleet.HostFault(h), h.Version,
+			show.Span(h.ClockOffset), show.Span(h.TTL))
 	}
 	t.Data = list
 	return t, nil

@@ -172,7 +172,8 @@ func TestSecretsAreNotTold(t *testing.T) {
 		}
 	}
 	const url = "redis://user:hunter2@host"
-	for _, args := range [][]string{{url}, {"-s" + url}, {"redis-sentinel://h?sentinel_password=hunter2"}, {"pause", "--for", url, "x"}, {"timers", "ls", "-o", url},
+	for _, args := range [][]string{{url}, {"-s" + url}, {"redis-sentinel://h?sentinel_password=hunter2"},
+		{"pause", "--for", url, "x"}, {"timers", "ls", "-o", url},
 		{"healthcheck", "--url", "http://user:hunter2@127.0.0.1:1/"}} {
 		if a := tickslot(t, "", args...); a.code == 0 || strings.Contains(a.String(), "hunter2") {
 			t.Errorf("%s: exit code %d: %s", args, a.code, a)

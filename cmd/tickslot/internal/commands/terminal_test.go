@@ -25,7 +25,8 @@ const asProgram = "TICKSLOT_TEST_AS_PROGRAM"
 func runAsProgram() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(commands.Run(ctx, os.Args[1:], commands.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}))
+	std := commands.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
+	os.Exit(commands.Run(ctx, os.Args[1:], std))
 }
 
 // A terminal is one of tmux, in which the program runs.

@@ -19,10 +19,10 @@ func (a *app) top() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use: "top [TEXT]", Short: "Watch the fleet", Args: cobra.MaximumNArgs(1), GroupID: groupSee,
-		Long: "What needs attention, timers with their slots, and hosts, read again and again. With TEXT only timers\n" +
-			"and hosts whose name contains it. In SLOTS a # is a slot that is held, ! one whose holder is not there\n" +
-			"any more, and a dot one that is free. While the store does not answer, what was read last is shown,\n" +
-			"with its age.\n\n" +
+		Long: "What needs attention, timers with their slots, and hosts, read again and again. With TEXT only\n" +
+			"timers and hosts whose name contains it. In SLOTS a # is a slot that is held, ! one whose holder is\n" +
+			"not there any more, and a dot one that is free. While the store does not answer, what was read last\n" +
+			"is shown, with its age.\n\n" +
 			"Keys: q quits, s sorts by something else, r reverses that, / filters, tab goes to the other list,\n" +
 			"arrows, pgup, pgdown, home and end scroll it, esc ends the filter.",
 		Example: "  tickslot top\n  tickslot top report --interval 5s",

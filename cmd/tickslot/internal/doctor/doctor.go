@@ -132,7 +132,8 @@ func (e *exam) audit(ctx context.Context) {
 	}
 	switch {
 	case err != nil:
-		e.ill(about, "\"tickslot migrate validate\" says whether the tables are there.", "they cannot be checked: %v", err)
+		e.ill(about, "\"tickslot migrate validate\" says whether the tables are there.",
+			"they cannot be checked: %v", err)
 	case len(warnings) == 0:
 		e.well(about, "clock, persistence, replicas and rights are as leases need them")
 	}

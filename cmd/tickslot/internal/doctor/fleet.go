@@ -17,7 +17,8 @@ const clockSlack = time.Second
 func (e *exam) fleet() {
 	s := e.snapshot
 	if e.unread != nil && !e.noRegistry {
-		mend := "\"tickslot migrate validate\" says whether the tables are there; docs/sql.md has the rights that are needed."
+		mend := "\"tickslot migrate validate\" says whether the tables are there; docs/sql.md has the rights that " +
+			"are needed."
 		if e.Store.Kind == "redis" {
 			mend = "docs/redis.md, under Registry, has the rights that are needed."
 		}

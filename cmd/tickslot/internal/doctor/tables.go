@@ -40,7 +40,8 @@ func (e *exam) tables(ctx context.Context) {
 		case !errors.Is(err, dlock.ErrSetup):
 			e.ill(about, "See whether something has the tables locked.", "they cannot be checked: %v", err)
 		default:
-			e.ill(about, fmt.Sprintf("\"tickslot migrate up --only %s\" creates or upgrades them.", part.Name), "%v", err)
+			mend := fmt.Sprintf("\"tickslot migrate up --only %s\" creates or upgrades them.", part.Name)
+			e.ill(about, mend, "%v", err)
 		}
 	}
 }
@@ -65,6 +66,6 @@ func (e *exam) lacking(about string, part stores.Part, rights []stores.Lack) {
 	if part.Name == "outbox" {
 		where = "docs/outbox-rights.md"
 	}
-	e.ill(about, fmt.Sprintf("If hosts use this user: %s (%s has all rights). If they use another one, examine with its "+
-		"URL.", strings.Join(grants, "; "), where), "this user lacks %s", strings.Join(texts, ", "))
+	e.ill(about, fmt.Sprintf("If hosts use this user: %s (%s has all rights). If they use another one, examine with "+
+		"its URL.", strings.Join(grants, "; "), where), "this user lacks %s", strings.Join(texts, ", "))
 }

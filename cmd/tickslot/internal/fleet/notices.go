@@ -96,8 +96,11 @@ func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 			held++
 		}
 	}
-	if held == 0 {
+	switch held {
+	case 0:
 		return ""
+	case 1:
+		return ", and still has a lease"
 	}
 	return fmt.Sprintf(", and still has %d leases", held)
 }

@@ -126,8 +126,8 @@ func Timers(s *cluster.Snapshot) []*Timer {
 	return list
 }
 
-// Inspect reads the overrides of timers, and sets their states. In what text makes of an error is no
-// password.
+// Inspect reads the overrides of timers, and sets their states. In what text makes of an error is
+// no password.
 func Inspect(ctx context.Context, locks dlock.DistributedLock, list []*Timer, text func(error) string) {
 	controller := dlock.CapabilitiesOf(locks).Controller
 	proper := make([]*Timer, 0, len(list))

@@ -45,8 +45,8 @@ func ParseFormat(text string) (Format, error) {
 
 // A Table is what a command has found.
 type Table struct {
-	// Columns are the titles. One that begins with + is there in FormatWide only, and one that begins
-	// with = is never cut: people copy what is in it.
+	// Columns are the titles. One that begins with + is there in FormatWide only, and one that
+	// begins with = is never cut: people copy what is in it.
 	Columns []string
 	Rows    [][]string
 	// Data is the same for programs.

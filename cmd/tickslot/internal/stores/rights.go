@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A need is what a host may have to do to a table, as docs/sql.md and docs/outbox-rights.md list it.
+// A need is what a host may have to do to a table, as docs/sql.md and docs/outbox-rights.md say.
 type need struct {
 	table  string
 	rights []string
@@ -97,13 +97,15 @@ func (s *Store) Lacks(ctx context.Context, part Part) (lacks Lacks, err error) {
 // insufficientPrivilege is the SQLSTATE for a missing privilege.
 const insufficientPrivilege = "42501"
 
+const lackingOnPostgres = `SELECT to_regclass($1) IS NOT NULL, current_user, coalesce(string_agg(r, ','), '')
+	FROM unnest(string_to_array($2, ',')) AS r WHERE NOT coalesce(has_table_privilege(to_regclass($1), r), true)`
+
 func (s *Store) lackOnPostgres(ctx context.Context, n need) (there bool, lack Lack, err error) {
 	schema := cmp.Or(s.schema, "public")
 	name := quoted(schema) + "." + quoted(n.table)
 	var missing string
-	err = s.DB.QueryRowContext(ctx, "SELECT to_regclass($1) IS NOT NULL, current_user, coalesce(string_agg(r, ','), '') "+
-		"FROM unnest(string_to_array($2, ',')) AS r WHERE NOT coalesce(has_table_privilege(to_regclass($1), r), true)",
-		name, strings.Join(n.rights, ",")).Scan(&there, &lack.to, &missing)
+	row := s.DB.QueryRowContext(ctx, lackingOnPostgres, name, strings.Join(n.rights, ","))
+	err = row.Scan(&there, &lack.to, &missing)
 	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == insufficientPrivilege {
 		err = s.DB.QueryRowContext(ctx, "SELECT current_user").Scan(&lack.to)
 		lack.Rights, lack.On, lack.to = []string{"USAGE"}, "SCHEMA "+quoted(schema), quoted(lack.to)
@@ -118,11 +120,13 @@ func (s *Store) lackOnPostgres(ctx context.Context, n need) (there bool, lack La
 
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// lackOnMySQL asks for the rights on columns, in which those on the table, the database and of roles
-// are contained, and whether rows may be deleted, which is no right on columns.
+const rightsOnMySQL = `SELECT table_schema, privileges, current_user() FROM information_schema.columns
+	WHERE table_schema = coalesce(nullif(?, ''), database()) AND table_name = ?`
+
+// lackOnMySQL asks for the rights on columns, in which those on the table, the database and of
+// roles are contained, and whether rows may be deleted, which is no right on columns.
 func (s *Store) lackOnMySQL(ctx context.Context, n need) (there bool, lack Lack, err error) {
-	rows, err := s.DB.QueryContext(ctx, "SELECT table_schema, privileges, current_user() FROM information_schema.columns "+
-		"WHERE table_schema = coalesce(nullif(?, ''), database()) AND table_name = ?", s.schema, n.table)
+	rows, err := s.DB.QueryContext(ctx, rightsOnMySQL, s.schema, n.table)
 	if err != nil {
 		return false, lack, err
 	}

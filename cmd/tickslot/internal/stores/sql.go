@@ -47,7 +47,8 @@ func (s *Store) openPostgres(o Options) error {
 	s.closers = append(s.closers, locks.Close)
 	s.Durable = durable.Postgres(s.Pool, o.durable())
 	s.Outbox = outbox.New(outbox.Postgres(s.Pool, o.outbox()))
-	s.Name = fmt.Sprintf("Postgres %s:%d/%s", config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Database)
+	at := config.ConnConfig
+	s.Name = fmt.Sprintf("Postgres %s:%d/%s", at.Host, at.Port, at.Database)
 	s.set(o, "postgres", locks, sqlregistry.Postgres(s.DB, o.registry()))
 	return nil
 }

@@ -151,8 +151,9 @@ func fleetOf(timers int) top.Look {
 		return append(list, cluster.TimerDetail{Name: hostile, MaxConcurrency: 1})
 	}()
 	for i, state := range []cluster.HostState{cluster.HostAlive, cluster.HostAlive, cluster.HostSuspect} {
-		s.Hosts = append(s.Hosts, cluster.Host{Holder: holder(fmt.Sprintf("web-%d", i)), State: state, AppVersion: "1.2",
-			StartedAt: now.Add(-time.Hour), SeenAt: now.Add(-time.Second), TTL: 30 * time.Second, Timers: detail})
+		s.Hosts = append(s.Hosts, cluster.Host{Holder: holder(fmt.Sprintf("web-%d", i)), State: state,
+			AppVersion: "1.2", StartedAt: now.Add(-time.Hour), SeenAt: now.Add(-time.Second), TTL: 30 * time.Second,
+			Timers: detail})
 	}
 	s.Hosts[1].Runners = []cluster.RunnerDetail{{Kind: "leader", Name: hostile, Err: "no route " + hostile}}
 	for slot, h := range []string{"web-0", "web-2"} {
@@ -202,7 +203,8 @@ func TestScreensOfAllSizes(t *testing.T) {
 			}
 			if size[1] >= 24 && size[0] >= 80 {
 				s.has("read 1s ago", "timers: 1 failing, 8 idle", "hosts: 2 alive, 1 suspect", "leases held: 2",
-					"! web-2/7/abc is silent", "! timer-02: its last 3 runs did not succeed; the latest: error: no paper",
+					"! web-2/7/abc is silent",
+					"! timer-02: its last 3 runs did not succeed; the latest: error: no paper",
 					"TIMERS by attention", "2/3 #!.", "web-0 1m1s", "0/3 ...", "HOSTS", "web-0/7/abc", "q quit")
 				s.before("timer-02", "timer-00") // it fails
 				s.before("timer-00", "timer-01") // it is paused
