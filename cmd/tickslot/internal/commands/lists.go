@@ -19,25 +19,12 @@ const emptyScreen = "\x1b[H\x1b[2J"
 
 // addLists adds the commands that list: "tickslot timers ls" and so on.
 func (a *app) addLists(root *cobra.Command) {
-	list := func(noun, short, long string, do lister, flags ...func(*cobra.Command)) {
+	list := func(noun, short, long string, do lister, flags ...func(*cobra.Command)) *cobra.Command {
 		parent := &cobra.Command{Use: noun, Short: short, Long: long, GroupID: groupSee, Args: cobra.NoArgs,
 			RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
-		ls := &cobra.Command{
-			Use: "ls [TEXT]", Short: "List " + noun, Args: cobra.MaximumNArgs(1),
-			Long: long + "\n\nWith TEXT only those whose name contains it.",
-			Example: fmt.Sprintf("  tickslot %[1]s ls\n  tickslot %[1]s ls report -o wide\n  tickslot %[1]s ls -o "+
-				"json\n"+
-				"  tickslot %[1]s ls -w --interval 5s", noun),
-			RunE: func(c *cobra.Command, args []string) error { return a.list(c, args, do) },
-		}
-		a.formatFlags(ls)
-		ls.Flags().BoolVarP(&a.watch, "watch", "w", false, "list again and again, until Ctrl-C")
-		ls.Flags().DurationVar(&a.interval, "interval", 2*time.Second, "between two lists of --watch")
-		for _, add := range flags {
-			add(ls)
-		}
-		parent.AddCommand(ls)
+		parent.AddCommand(a.lister(noun, "ls", "List "+noun, long, do, flags...))
 		root.AddCommand(parent)
+		return parent
 	}
 	list("timers", "Timers, their limits and last runs", "Timers that a host has registered, that hold a slot, or "+
 		"that ran.\nLIMIT is what most hosts have in their code, or what an operator has set instead.", a.timers)
@@ -52,11 +39,34 @@ func (a *app) addLists(root *cobra.Command) {
 	runs := &runLists{app: a}
 	list("runs", "The last runs of timers", "Runs of timers that have ended, the newest first: 200 of all timers, or "+
 		"with\n--timer the last 50 of one.", runs.runs, runs.timerFlag)
-	list("durable", "Durable runs", "Durable runs, the newest first.", runs.durable, runs.stateFlag, runs.limitFlag)
+	list("durable", "Durable runs, their handlers and schedules", "Durable runs, the newest first.", runs.durable,
+		runs.stateFlag, runs.limitFlag).AddCommand(
+		a.lister("durable", "handlers", "List handlers of durable runs", "Handlers, their limits, pauses, and how many "+
+			"runs\nthey have.", runs.handlers),
+		a.lister("durable", "schedules", "List schedules of durable runs", "Schedules, when they are due, and what has "+
+			"become\nof their ticks.", runs.schedules))
 	list("dead", "Dead letters", "Durable runs and messages of the outbox that have exhausted their attempts.",
 		runs.dead, runs.limitFlag)
 	list("outbox", "Messages of the outbox", "Messages of the outbox, the newest first.", runs.outbox, runs.stateFlag,
 		runs.limitFlag)
+}
+
+// lister is a command that lists.
+func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*cobra.Command)) *cobra.Command {
+	c := &cobra.Command{
+		Use: verb + " [TEXT]", Short: short, Args: cobra.MaximumNArgs(1),
+		Long: long + "\n\nWith TEXT only those whose name contains it.",
+		Example: fmt.Sprintf("  tickslot %[1]s %[2]s\n  tickslot %[1]s %[2]s report -o wide\n  tickslot %[1]s %[2]s -o "+
+			"json\n  tickslot %[1]s %[2]s -w --interval 5s", noun, verb),
+		RunE: func(c *cobra.Command, args []string) error { return a.list(c, args, do) },
+	}
+	a.formatFlags(c)
+	c.Flags().BoolVarP(&a.watch, "watch", "w", false, "list again and again, until Ctrl-C")
+	c.Flags().DurationVar(&a.interval, "interval", 2*time.Second, "between two lists of --watch")
+	for _, add := range flags {
+		add(c)
+	}
+	return c
 }
 
 // list prints what do lists, with --watch again and again.

@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/inert"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -79,52 +80,99 @@ func (a *app) checkEnvironment(ctx context.Context) error {
 
 func ofTimer(args []string) string { return fleet.TimerPrefix + args[0] }
 
+// A controller steers timers, or handlers of durable runs.
+type controller interface {
+	Pause(ctx context.Context, name string, until time.Time, by dlock.Origin) error
+	Resume(ctx context.Context, name string, by dlock.Origin) error
+	SetMaxConcurrency(ctx context.Context, name string, n int, by dlock.Origin) error
+	ResetMaxConcurrency(ctx context.Context, name string, by dlock.Origin) error
+}
+
+// A target is what a command steers: a timer, or with --durable the runs of a handler.
+type target struct {
+	*app
+	durable bool
+}
+
+func (t *target) flag(c *cobra.Command) *cobra.Command {
+	c.Flags().BoolVar(&t.durable, "durable", false, "the name is that of a handler of durable runs")
+	return t.originFlags(c)
+}
+
+// about is the lock whose events tell of a change; durable runs have none.
+func (t *target) about(args []string) string {
+	if t.durable {
+		return ""
+	}
+	return ofTimer(args)
+}
+
+// do has the controller make a change of what is called name, and says so.
+func (t *target) do(name string, change func(c controller) (done string, err error)) (string, error) {
+	what, c := "timer "+name, controller(timer.NewControl(t.store.Locks))
+	if t.durable {
+		control, err := t.durableControl()
+		if err != nil {
+			return "", err
+		}
+		what, c = "durable runs of "+name, control
+	}
+	done, err := change(c)
+	return what + ": " + done, err
+}
+
 func (a *app) pause() *cobra.Command {
 	var span time.Duration
+	t := &target{app: a}
 	c := &cobra.Command{
-		Use: "pause TIMER", Short: "Keep a timer from starting, on all hosts", Args: cobra.ExactArgs(1),
+		Use: "pause NAME", Short: "Keep a timer from starting, on all hosts", Args: cobra.ExactArgs(1),
 		Long: "No host starts the timer until the pause ends. Runs that go on are not ended, and ticks that come\n" +
-			"due are skipped, not caught up. A second pause replaces the first.",
-		Example: "  tickslot pause report --for 2h --note \"the warehouse moves\"",
-		RunE: a.steer(ofTimer, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+			"due are skipped, not caught up. A second pause replaces the first. Durable runs of a handler wait.",
+		Example: "  tickslot pause report --for 2h --note \"the warehouse moves\"\n  tickslot pause invoice --durable",
+		RunE: a.steer(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 			until := time.Now().Add(span)
-			return fmt.Sprintf("timer %s: paused until %s", args[0], instant(until)),
-				timer.NewControl(a.store.Locks).Pause(ctx, args[0], until, by)
+			return t.do(args[0], func(c controller) (string, error) {
+				return "paused until " + instant(until), c.Pause(ctx, args[0], until, by)
+			})
 		}),
 	}
 	c.Flags().DurationVar(&span, "for", time.Hour, "for how long, up to ten years")
-	return a.originFlags(c)
+	return t.flag(c)
 }
 
 func (a *app) resume() *cobra.Command {
-	return a.originFlags(&cobra.Command{
-		Use: "resume TIMER", Short: "End a pause", Args: cobra.ExactArgs(1),
-		Long:    "The pause ends: hosts start the timer from its next tick on.",
+	t := &target{app: a}
+	return t.flag(&cobra.Command{
+		Use: "resume NAME", Short: "End a pause", Args: cobra.ExactArgs(1),
+		Long:    "The pause ends: hosts start the timer from its next tick on. Durable runs that waited are started.",
 		Example: "  tickslot resume report",
-		RunE: a.steer(ofTimer, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
-			return fmt.Sprintf("timer %s: resumed", args[0]), timer.NewControl(a.store.Locks).Resume(ctx, args[0], by)
+		RunE: a.steer(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+			return t.do(args[0], func(c controller) (string, error) { return "resumed", c.Resume(ctx, args[0], by) })
 		}),
 	})
 }
 
 func (a *app) limit() *cobra.Command {
-	return a.originFlags(&cobra.Command{
-		Use: "limit TIMER N|reset", Short: "Set how many runs may go on at once in the fleet", Args: cobra.ExactArgs(2),
+	t := &target{app: a}
+	return t.flag(&cobra.Command{
+		Use: "limit NAME N|reset", Short: "Set how many runs may go on at once in the fleet", Args: cobra.ExactArgs(2),
 		Long: "So many runs may go on at once in the fleet, in place of the MaxConcurrency in the code. Runs that " +
 			"go\n" +
 			"on are not ended. With 0 nothing starts. With reset the code is in force again.",
 		Example: "  tickslot limit report 1\n  tickslot limit report reset",
-		RunE: a.steer(ofTimer, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.steer(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 			if args[1] == "reset" {
-				return fmt.Sprintf("timer %s: limit reset", args[0]),
-					timer.NewControl(a.store.Locks).ResetMaxConcurrency(ctx, args[0], by)
+				return t.do(args[0], func(c controller) (string, error) {
+					return "limit reset", c.ResetMaxConcurrency(ctx, args[0], by)
+				})
 			}
 			n, err := strconv.Atoi(args[1])
 			if err != nil || n < 0 || n > dlock.MaxSlots {
 				return "", fmt.Errorf("%q: use a number from 0 to %d, or reset", args[1], dlock.MaxSlots)
 			}
-			return fmt.Sprintf("timer %s: limited to %d runs at once", args[0], n),
-				timer.NewControl(a.store.Locks).SetMaxConcurrency(ctx, args[0], n, by)
+			return t.do(args[0], func(c controller) (string, error) {
+				return fmt.Sprintf("limited to %d runs at once", n), c.SetMaxConcurrency(ctx, args[0], n, by)
+			})
 		}),
 	})
 }
@@ -132,21 +180,31 @@ func (a *app) limit() *cobra.Command {
 func (a *app) trigger() *cobra.Command {
 	var payload string
 	var expires time.Duration
+	t := &target{app: a}
 	c := &cobra.Command{
-		Use: "trigger TIMER", Short: "Have one host run a timer once", Args: cobra.ExactArgs(1),
+		Use: "trigger NAME", Short: "Have one host run a timer once", Args: cobra.ExactArgs(1),
 		Long: "One host runs the timer once, at most once, as soon as there is room. Its schedule goes on as " +
 			"before.\n" +
-			"While it waits, \"tickslot explain\" shows it. Calling this twice triggers it twice.",
+			"While it waits, \"tickslot explain\" shows it. Calling this twice triggers it twice. With --durable a run\n" +
+			"of the handler is queued, which is tried until it has ended.",
 		Example: "  tickslot trigger report\n  tickslot trigger report --payload '{\"day\":\"2026-02-28\"}' " +
-			"--expires 10m",
-		RunE: a.steer(ofTimer, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
-			return fmt.Sprintf("timer %s: triggered", args[0]), timer.NewControl(a.store.Locks).Trigger(ctx, args[0],
-				timer.TriggerOptions{Payload: []byte(payload), By: by, ExpiresIn: expires})
+			"--expires 10m\n  tickslot trigger invoice --durable --payload 4711",
+		RunE: a.steer(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+			return t.do(args[0], func(c controller) (string, error) {
+				if control, ok := c.(*durable.Control); ok {
+					id, err := control.Trigger(ctx, args[0], []byte(payload), durable.TriggerOptions{By: by})
+					return fmt.Sprintf("queued run %d", id), err
+				}
+				return "triggered", timer.NewControl(a.store.Locks).Trigger(ctx, args[0],
+					timer.TriggerOptions{Payload: []byte(payload), By: by, ExpiresIn: expires})
+			})
 		}),
 	}
 	c.Flags().StringVar(&payload, "payload", "", "`text` that the handler gets")
 	c.Flags().DurationVar(&expires, "expires", timer.DefaultTriggerExpiry, "give up if no host has room until then")
-	return a.originFlags(c)
+	t.flag(c)
+	c.MarkFlagsMutuallyExclusive("durable", "expires")
+	return c
 }
 
 func (a *app) cancel() *cobra.Command {

@@ -85,7 +85,7 @@ func TestTimersAreSteered(t *testing.T) {
 		"canceled the run in slot 0")
 	for _, wrong := range []string{"pause", "pause report --for x", "limit report", "trigger report --bogus",
 		"cancel report",
-		"cancel report --slot 0 --run 1-2", "timers bogus"} {
+		"cancel report --slot 0 --run 1-2", "timers bogus", "trigger mail --durable --expires 1m"} {
 		if a := tickslot(t, url, strings.Fields(wrong)...); a.code != 2 || a.out != "" {
 			t.Errorf("%s: exit code %d: %s", wrong, a.code, a)
 		}
@@ -135,6 +135,16 @@ func TestDeadLettersAreTriedAgain(t *testing.T) {
 	has(t, url, "dead ls", "there is no dead letter")
 	has(t, url, "durable ls --state queued", run)
 	has(t, url, "cancel --durable "+run, "it was queued")
+	has(t, url, "pause mail --durable --for 2h --by ann", "durable runs of mail: paused until")
+	has(t, url, "limit mail 3 --durable --by ann", "durable runs of mail: limited to 3")
+	has(t, url, "durable handlers", "mail", "3 (set)", "paused", "by ann")
+	has(t, url, "durable handlers mail -o json", `"name": "mail"`, `"queued": 0`)
+	has(t, url, "durable schedules", "no worker has a schedule")
+	has(t, url, "resume mail --durable", "durable runs of mail: resumed")
+	has(t, url, "limit mail reset --durable", "limit reset")
+	has(t, url, "trigger mail --durable --payload x --by bob", "durable runs of mail: queued run ")
+	has(t, url, "durable ls --state queued -o wide", "mail", "bob")
+	has(t, url, "events ls -o wide", "durable runs of mail: paused until", "by bob")
 	has(t, url, "outbox ls --state pending", message)
 	if a := tickslot(t, url, "requeue", "outbox", "--topic", "orders"); a.code != 1 {
 		t.Errorf("there is none: %s", a)

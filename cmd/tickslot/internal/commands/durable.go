@@ -1,0 +1,75 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
+	"github.com/tickslot/tickslot/durable"
+)
+
+func (l *runLists) handlers(ctx context.Context, filter string) (*show.Table, error) {
+	if l.store.Durable == nil {
+		return nil, errNoDurable
+	}
+	list, err := l.store.Durable.Handlers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(append([]durable.HandlerRecord{}, list...), func(h durable.HandlerRecord) bool {
+		return !strings.Contains(h.Name, filter)
+	})
+	t := &show.Table{None: "no worker has a handler", Data: list, Columns: []string{"HANDLER", "STATE", "LIMIT", "QUEUED",
+		"RUNNING", "DEAD", "SEEN", "SET"}}
+	now := time.Now()
+	for _, h := range list {
+		name, limit, set := h.Name, "none", []string{}
+		if name == "" {
+			name = "(all together)"
+		}
+		if h.MaxConcurrency > 0 {
+			limit = fmt.Sprint(h.MaxConcurrency)
+		}
+		if h.Override != nil {
+			limit = fmt.Sprintf("%d (set)", h.Override.Limit)
+			set = append(set, "limit "+h.Override.String())
+		}
+		state, by := pausedText(h.Paused)
+		t.Add(name, state, limit, fmt.Sprint(h.Queued), fmt.Sprint(h.Running), fmt.Sprint(h.Dead),
+			show.Ago(h.SeenAt, now), strings.Join(append(set, by...), "; "))
+	}
+	return t, nil
+}
+
+func (l *runLists) schedules(ctx context.Context, filter string) (*show.Table, error) {
+	if l.store.Durable == nil {
+		return nil, errNoDurable
+	}
+	list, err := l.store.Durable.Schedules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(append([]durable.ScheduleRecord{}, list...), func(s durable.ScheduleRecord) bool {
+		return !strings.Contains(s.Name, filter)
+	})
+	t := &show.Table{None: "no worker has a schedule", Data: list, Columns: []string{"SCHEDULE", "HANDLER", "STATE", "TEXT",
+		"=NEXT DUE", "QUEUED", "SKIPPED", "SEEN", "SET", "+COALESCED", "+WHILE PAUSED"}}
+	now := time.Now()
+	for _, s := range list {
+		state, by := pausedText(s.Paused)
+		t.Add(s.Name, s.Handler, state, s.Text, instant(s.NextDueAt), fmt.Sprint(s.Queued), fmt.Sprint(s.Skipped),
+			show.Ago(s.SeenAt, now), strings.Join(by, ""), fmt.Sprint(s.Coalesced), fmt.Sprint(s.PausedTicks))
+	}
+	return t, nil
+}
+
+// pausedText is whether it is paused, and by whom.
+func pausedText(p *durable.PauseRecord) (state string, by []string) {
+	if p == nil {
+		return "active", nil
+	}
+	return "paused", []string{"paused until " + instant(p.Until) + " " + p.String()}
+}
