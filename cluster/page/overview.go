@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page/internal/shared"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -133,7 +134,8 @@ func hostNotices(s *cluster.Snapshot) (list []Notice) {
 		}
 		for _, r := range h.Runners {
 			if r.Err != "" || r.State == "stuck" {
-				list = append(list, urgent(link, "%s %s on %s: %s: %s", r.Kind, r.Name, h.Holder, r.State, r.Err))
+				list = append(list, urgent(link, "%s on %s: %s: %s", strings.TrimSpace(r.Kind+" "+r.Name),
+					h.Holder, r.State, r.Err))
 			}
 		}
 	}
@@ -157,7 +159,7 @@ func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" It still has %d leases, the last for another %s.", n, left(last))
+	return fmt.Sprintf(" It still has %s, the last for another %s.", shared.Count(n, "lease"), left(last))
 }
 
 // timerNotices are about timers.
@@ -172,8 +174,8 @@ func timerNotices(rows []timerRow) (list []Notice) {
 			}
 			list = append(list, notable(link, "%s is paused %s%s.", r.Name, local.Paused.Origin, text))
 		case late(local):
-			list = append(list, urgent(link, "%s has not succeeded for %d ticks: %s.", r.Name, local.TicksSinceSuccess,
-				r.whyNot()))
+			list = append(list, urgent(link, "%s has not succeeded for %s: %s.", r.Name,
+				shared.Count(local.TicksSinceSuccess, "tick"), r.whyNot()))
 		case r.Failed >= failedAlarm:
 			list = append(list, urgent(link, "The last %d runs of %s did not succeed: %s.", r.Failed, r.Name,
 				r.whyNot()))
@@ -220,7 +222,7 @@ func (r timerRow) whyNot() string {
 	}
 	for _, s := range r.Skipped() {
 		if s.Reason != string(timer.ReasonTickTaken) { // then another host ran it
-			why = append(why, fmt.Sprintf("%d ticks were skipped here: %s", s.Count, s.Reason))
+			why = append(why, fmt.Sprintf("%s skipped here: %s", shared.Count(int(s.Count), "tick"), s.Reason))
 			break
 		}
 	}

@@ -169,7 +169,8 @@ func wantsJSON(r *http.Request) bool {
 var funcs = template.FuncMap{
 	"when": when, "ago": ago, "left": left, "took": took, "holder": holderText, "join": strings.Join,
 	"url": URL, "slot": slotText,
-	"age": func(t time.Time) string { return strings.TrimSuffix(ago(t), " ago") },
+	"role": func(lock string) string { return strings.TrimPrefix(lock, "leader:") },
+	"age":  func(t time.Time) string { return strings.TrimSuffix(ago(t), " ago") },
 	"table": func(caption string, runs []cluster.HistoryRun, timer bool) runTable {
 		return runTable{caption, runs, timer}
 	},

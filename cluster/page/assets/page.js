@@ -11,7 +11,9 @@
       var at = new Date(t.getAttribute("datetime"));
       if (isNaN(at) || t.dataset.local) return;
       t.dataset.local = "1";
-      t.textContent = at.toLocaleString() + " (" + t.textContent + ")";
+      var utc = document.createElement("small");
+      utc.textContent = t.textContent;
+      t.replaceChildren(at.toLocaleString(undefined, {dateStyle: "short", timeStyle: "medium"}), " ", utc);
     });
   }
   localTimes(document);
@@ -31,14 +33,33 @@
     return chosen !== "" || at && body.contains(at) && /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName);
   }
 
+  // Makes a node as another one is, and leaves alone what is the same: so a table stays where it was
+  // scrolled to. A link to somewhere else is another link: nobody should follow it by mistake.
+  function become(node, other) {
+    if (node.nodeName !== other.nodeName || node.nodeName === "A" && node.getAttribute("href") !== other.getAttribute("href")) {
+      node.replaceWith(other);
+    } else if (node.nodeType !== Node.ELEMENT_NODE) {
+      if (node.data !== other.data) node.data = other.data;
+    } else {
+      Array.from(node.attributes).forEach(function (a) { if (!other.hasAttribute(a.name)) node.removeAttribute(a.name); });
+      Array.from(other.attributes).forEach(function (a) { if (node.getAttribute(a.name) !== a.value) node.setAttribute(a.name, a.value); });
+      becomeAll(node, other);
+    }
+  }
+  function becomeAll(node, other) {
+    var old = Array.from(node.childNodes), all = Array.from(other.childNodes);
+    all.forEach(function (child, i) { if (i < old.length) become(old[i], child); else node.append(child); });
+    old.slice(all.length).forEach(function (child) { child.remove(); });
+  }
+
   function show(html) {
     if (busy()) return;
     var at = document.activeElement, href = at && body.contains(at) && at.getAttribute("href");
     // A parsed document runs no scripts, and the policy of this page allows no inline ones.
     var parsed = new DOMParser().parseFromString(html, "text/html");
     localTimes(parsed);
-    body.replaceChildren.apply(body, Array.from(parsed.body.childNodes));
-    if (href) {
+    becomeAll(body, parsed.body);
+    if (href && document.activeElement !== at) {
       var same = Array.from(body.querySelectorAll("a[href]")).find(function (a) { return a.getAttribute("href") === href; });
       if (same) same.focus();
     }

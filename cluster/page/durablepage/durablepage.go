@@ -170,16 +170,16 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 	for _, h := range handlers.Value {
 		link := page.URL("durable", "handler", h.Name)
 		if h.Dead > 0 {
-			add(true, page.URL("durable", "handler", h.Name, "state", "dead"), "%d runs of %s are dead letters.",
-				h.Dead,
-				h.Name)
+			add(true, page.URL("durable", "handler", h.Name, "state", "dead"), "%s of %s.",
+				shared.Count(h.Dead, "dead letter"), h.Name)
 		}
 		if h.Queued > 0 && !h.SeenAt.IsZero() && time.Since(h.SeenAt) > unseenAfter {
-			add(true, link, "%d runs of %s wait, and no worker has had it since %s.", h.Queued, h.Name,
-				h.SeenAt.UTC().Format(time.RFC3339))
+			add(true, link, "%s of %s queued, and no worker has had it since %s.",
+				shared.Count(h.Queued, "run"), h.Name, h.SeenAt.UTC().Format(time.RFC3339))
 		}
 		if h.Paused != nil {
-			add(false, link, "The handler %s is paused %s, and %d runs wait.", h.Name, h.Paused.Origin, h.Queued)
+			add(false, link, "The handler %s is paused %s, with %s queued.", h.Name, h.Paused.Origin,
+				shared.Count(h.Queued, "run"))
 		}
 	}
 	for _, c := range schedules.Value {

@@ -84,7 +84,7 @@ func TestDurableRunsAreShownAndChanged(t *testing.T) {
 		t.Fatal(runs, err)
 	}
 	id := strconv.FormatInt(runs[0].ID, 10)
-	get("", "1 runs of mail are dead letters")
+	get("", "1 dead letter of mail")
 	get("durable", "mail", "dead", "&lt;script&gt;", "durable-requeueall")
 	get("durable?state=dead&handler=mail", "durablerun?id="+id)
 	get("durable?state=queued", "None.")

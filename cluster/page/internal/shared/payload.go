@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"fmt"
 	"io/fs"
 	"strings"
 	"unicode/utf8"
@@ -16,6 +17,14 @@ func Payload(payload []byte) (text string, cut bool) {
 	}
 	cut = len(payload) > mostPayload
 	return strings.ToValidUTF8(string(payload[:min(len(payload), mostPayload)]), ""), cut
+}
+
+// Count says how many there are, in words: 1 run, 2 runs.
+func Count[N int | int64](n N, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
 }
 
 // Templates returns the files in the folder templates.

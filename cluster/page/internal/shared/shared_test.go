@@ -89,3 +89,13 @@ func TestForgetWhileReading(t *testing.T) {
 		}
 	})
 }
+
+// One is not told as many.
+//
+// Fails when Count forgets the singular.
+func TestCount(t *testing.T) {
+	t.Parallel()
+	if one, two := shared.Count(1, "run"), shared.Count(int64(2), "run"); one != "1 run" || two != "2 runs" {
+		t.Error(one, two)
+	}
+}
