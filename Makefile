@@ -11,7 +11,7 @@ test: ## run every test but the long proofs, the core under -race: five minutes;
 	@sh scripts/test-all.sh
 
 test-long: ## run the long proofs, which make test leaves out, and all tests of stores, under -race: twelve minutes
-	@sh scripts/servers.sh
+	@sh scripts/servers.sh browser
 	@sh scripts/test-long.sh
 
 short: ## run the short tests of the core 20 times under -race

@@ -68,6 +68,7 @@ var rules = []rule{
 		"it is beside the page, so that who has no durable runs does not link their driver"},
 	{"cluster/page/outboxpage", []string{"cluster/page", "cluster/page/internal/shared", "dlock", "outbox"},
 		"it is beside the page, so that who has no outbox does not link its drivers"},
+	{"cluster/page/browsertest", nil, "all of it is tests"},
 	{"cluster/page/internal/shared", nil, "it shares a read, whatever is read"},
 	{"cluster/clustertest", []string{"cluster", "dlock"},
 		"a stranger's registry must be able to run the suite without our stores and drivers"},

@@ -1,10 +1,15 @@
 #!/bin/sh
+# usage: scripts/servers.sh [browser]
+#
 # Installs what the tests need if it is missing: the servers that store tests start, the C compiler
 # of the race detector, the library that sets a server's clock, the model checker, what checks
-# deploy/ (Prometheus, systemd), and tmux, a terminal. Starts nothing, and never fails: without a
-# server, its tests skip and say so (or fail, under TICKSLOT_REQUIRE_SERVERS=1); without a compiler,
-# scripts/test.sh says so.
+# deploy/ (Prometheus, systemd), and tmux, a terminal; with the word browser also what the tests of
+# the operator's page need, which is large: Chromium, and axe-core, a package of npm. Starts
+# nothing, and never fails: without a server, its tests skip and say so (or fail, under
+# TICKSLOT_REQUIRE_SERVERS=1); without a compiler, scripts/test.sh says so.
 set -u
+cd -- "$(dirname -- "$0")/.." || exit
+browser=${1:-}
 
 policy=/usr/sbin/policy-rc.d
 clusters=/etc/postgresql-common/createcluster.d
@@ -50,6 +55,20 @@ missing() {
 	[ "$(uname)" != Linux ] || there systemd-analyze || printf 'systemd '
 	[ "$(uname)" != Linux ] || faketime || printf 'libfaketime '
 	command -v "$(go env CC)" >/dev/null 2>&1 || printf 'gcc libc6-dev '
+	[ "$browser" != browser ] || there chromium chromium-browser google-chrome google-chrome-stable || printf 'chromium '
+}
+
+# axe gets the version of axe-core that the lock file names, with its checksum. Debian's npm is large,
+# so it is not installed for that.
+axe() {
+	[ "$browser" = browser ] || return 0
+	(
+		cd cluster/page/browsertest || exit
+		pinned=$(sed -n 's/.*"axe-core": "\(.*\)".*/\1/p' package.json)
+		grep -q "\"version\": \"$pinned\"" node_modules/axe-core/package.json 2>/dev/null && exit
+		npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1 </dev/null ||
+			echo 'servers: missing: axe-core - going on without; to get it: install npm, then npm ci --ignore-scripts in cluster/page/browsertest'
+	)
 }
 
 how() {
@@ -63,6 +82,7 @@ how() {
 	echo "servers: missing: $(missing)- going on without; to get it: $how"
 }
 
+axe
 [ -n "$(missing)" ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then

@@ -7,7 +7,7 @@ set -eu
 cd -- "$(dirname -- "$0")/.."
 
 # The folder and the name of each test.
-found=$(find . -name '*_test.go' -not -path './benchmarks/*' -exec awk '
+found=$(find . -name '*_test.go' -not -path './benchmarks/*' -not -path './cluster/page/browsertest/*' -exec awk '
 	FNR == 1 { name = "" }
 	/^func / { name = "" }
 	/^func Test[A-Z]/ { name = $2; sub(/\(.*/, "", name) }
@@ -35,4 +35,6 @@ names=$(echo "$rest" | cut -d' ' -f2 | sort -u | paste -s -d'|' -)
 # shellcheck disable=SC2046
 sh scripts/test.sh -race -count=1 -p 2 -timeout 20m -run "^($names)\$" $(echo "$rest" | cut -d' ' -f1 | sort -u) ||
 	code=1
+# A module of its own, all of whose tests are long.
+(cd cluster/page/browsertest && sh ../../../scripts/test.sh -race -count=1 -timeout 20m ./...) || code=1
 exit $code

@@ -1,0 +1,101 @@
+package browsertest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+func contains(text, part string) bool { return strings.Contains(text, part) }
+
+// stateOf is the state in the row of a host, and "" if there is no row.
+func stateOf(host string) string {
+	return fmt.Sprintf(`((Array.from(document.querySelectorAll("tbody tr")).find(r => r.innerText.startsWith(%q)) ||
+		{querySelector: () => null}).querySelector(".state")?.innerText || "")`, host)
+}
+
+// A host that was killed (kill -9) is suspect first, then gone, for who looks at another one; its
+// leases have ended within a TTL of its last heartbeat, and the overview says who is missing.
+//
+// Fails when the hosts page does not follow, or when the overview leaves out who has gone without a
+// word.
+func TestAHostThatIsKilled(t *testing.T) {
+	testkit.Long(t)
+	onEach(t, func(t *testing.T, f *fleet) {
+		newTab := browse(t)
+		hosts, leases := newTab(wide), newTab(wide)
+		leader := list(f.json(0, "leaders"), "leases")[0]["holder"].(string)
+		victim := int(leader[len("host-")] - '1')
+		look := (victim + 1) % 3
+		hosts.visit(f.url(look, "hosts"))
+		hosts.becomes("it is alive", stateOf(leader)+` === "alive"`)
+		leases.visit(f.url(look, page.URL("leases", "host", leader, "state", "held")))
+		leases.becomes("it holds leases", `document.querySelectorAll("tbody tr").length > 0`)
+
+		began := time.Now()
+		if err := f.hosts[victim].Kill(); err != nil {
+			t.Fatal(err)
+		}
+		leases.becomes("its leases have ended", `document.querySelectorAll("tbody tr").length === 0`)
+		if took := time.Since(began); took > ttl+patience {
+			t.Errorf("its leases are there for %v", took)
+		}
+		hosts.becomes("it is suspect, or later", stateOf(leader)+` !== "alive"`)
+		hosts.becomes("it is gone", stateOf(leader)+` === "gone"`)
+		hosts.visit(f.url(look, ""))
+		hosts.sees(leader + " is gone without a word: its last heartbeat was ")
+		hosts.becomes("another one leads", fmt.Sprintf(`document.body.innerText.includes("%s is led by host-") &&
+			!document.body.innerText.includes("led by %s")`, rolePlanner, leader))
+	})
+}
+
+// While the store stands still, and when it is dead, the page says so to who looks, and shows what
+// was read last, with its age; when the store is back, all is as it was, without a reload.
+//
+// Fails when a page waits for the store, when what was read last is not shown, and when the stream
+// ends because of an error.
+func TestAStoreThatIsDown(t *testing.T) {
+	testkit.Long(t)
+	onEach(t, func(t *testing.T, f *fleet) {
+		b := browse(t)(wide)
+		b.visit(f.url(0, "hosts"))
+		for i := range f.hosts {
+			b.sees(fmt.Sprintf("host-%d/", i+1))
+		}
+		if err := f.store.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		b.isDown()
+		if err := f.store.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		b.becomes("the store is back", `!document.body.innerText.includes("A store does not answer")`)
+		if err := f.store.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		b.isDown()
+		b.visit(f.url(0, ""))
+		b.sees("A store did not answer, so this is what it was ")
+		b.visit(f.url(0, page.URL("timer", "name", timerReport)))
+		b.sees("A store does not answer")
+		b.sees("Next ticks")
+	})
+}
+
+// isDown waits until the page of hosts says that the store is down, with an age that grows, and
+// still has the hosts.
+func (b *tab) isDown() {
+	b.t.Helper()
+	b.sees("A store does not answer")
+	b.becomes("its age is told, and grows",
+		`/This is what was read ([2-9]|\d\d)(\.\d)?s ago/.test(document.body.innerText)`)
+	for i := range 3 {
+		if !eval[bool](b, fmt.Sprintf(`document.body.innerText.includes("host-%d/")`, i+1)) {
+			b.t.Errorf("host-%d is not shown any more", i+1)
+		}
+	}
+}
