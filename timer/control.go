@@ -246,6 +246,37 @@ func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState
 	return list[0], nil
 }
 
+// InspectAll is Inspect for several timers, in the order of their names, with one call to the store
+// (on a Redis Cluster one per node). What is not known of one of them, its ControlState.Err says.
+func (c *Control) InspectAll(ctx context.Context, timers ...string) ([]dlock.ControlState, error) {
+	ctl, err := c.controller()
+	if err != nil {
+		return nil, err
+	}
+	list, locks, at := make([]dlock.ControlState, len(timers)), []string(nil), []int(nil)
+	for i, name := range timers {
+		list[i].Name = name
+		lock := Timer{Name: name}.lockName()
+		if list[i].Err = dlock.CheckName(lock); list[i].Err == nil {
+			locks, at = append(locks, lock), append(at, i)
+		}
+	}
+	if len(locks) == 0 {
+		return list, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	states, err := inspect(ctx, ctl, locks)
+	if err != nil {
+		return nil, fmt.Errorf("%d timers: %w", len(timers), err)
+	}
+	for k, state := range states {
+		state.Name = timers[at[k]]
+		list[at[k]] = state
+	}
+	return list, nil
+}
+
 // Known reports whether a host is known to run a timer of that name: it is registered on this one,
 // if the Control is a Scheduler's; or the store knows that a host has claimed a tick of it or was
 // triggered, or holds a slot. So false may also mean that it has not run yet, or that it has no

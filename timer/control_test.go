@@ -3,12 +3,14 @@ package timer_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -183,4 +185,34 @@ func TestWithoutAStore(t *testing.T) {
 		}
 		f.Stop()
 	})
+}
+
+// The overrides of many timers cost one call, are in the order of the names, and those of a damaged
+// key or of a name that no timer can have do not hide the others.
+//
+// Fails when InspectAll returns the states in the order of the store's answer, or one error for all.
+func TestInspectAll(t *testing.T) {
+	store := memlock.New()
+	c := timer.NewControl(spoilt{store, "timer:bad"})
+	if err := c.Pause(t.Context(), "z", time.Now().Add(time.Hour), ann); err != nil {
+		t.Fatal(err)
+	}
+	tooLong := strings.Repeat("x", 300)
+	names := []string{"a", "bad", tooLong, "z"}
+	list, err := c.InspectAll(t.Context(), names...)
+	if err != nil || len(list) != len(names) {
+		t.Fatal(list, err)
+	}
+	for i, state := range list {
+		failed := names[i] == "bad" || names[i] == tooLong
+		if state.Name != names[i] || (state.Err != nil) != failed || (state.Pause != nil) != (names[i] == "z") {
+			t.Errorf("%q: %+v", names[i], state)
+		}
+	}
+	if list, err := c.InspectAll(t.Context()); err != nil || len(list) != 0 {
+		t.Error(list, err)
+	}
+	if _, err := timer.NewControl(nil).InspectAll(t.Context(), "a"); !errors.Is(err, timer.ErrNoControl) {
+		t.Error(err)
+	}
 }

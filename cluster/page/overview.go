@@ -50,7 +50,7 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 		}
 	}
 	s := p.snapshot(ctx)
-	rows := p.timers.rows(s)
+	rows := p.timers.pausedRows(ctx, s)
 	v := overview{seen: seenOf(s), Environment: s.Node.Environment, Hosts: map[string]int{}, Timers: map[string]int{},
 		Leaders: s.Who(cluster.KindLeader), Runs: s.Runs[:min(len(s.Runs), mostLatest)],
 		Events: s.Events[:min(len(s.Events), mostLatest)]}
@@ -169,10 +169,10 @@ func timerNotices(rows []timerRow) (list []Notice) {
 		switch {
 		case r.State == timerPaused:
 			text := ""
-			if until := local.Paused.Until; !until.IsZero() {
+			if until := r.Pause.Until; !until.IsZero() {
 				text = ", for another " + left(until)
 			}
-			list = append(list, notable(link, "%s is paused %s%s.", r.Name, local.Paused.Origin, text))
+			list = append(list, notable(link, "%s is paused %s%s.", r.Name, r.Pause.Origin, text))
 		case late(local):
 			list = append(list, urgent(link, "%s has not succeeded for %s: %s.", r.Name,
 				shared.Count(local.TicksSinceSuccess, "tick"), r.whyNot()))

@@ -180,6 +180,28 @@ func TestTimerIsShownAndChanged(t *testing.T) {
 	})
 }
 
+// A pause is on the list of timers and on the overview, with who made it, also if this process does
+// not run the timer; and it is gone at once when it was ended here.
+//
+// Fails when pausedRows looks only at what this process knows, or forget leaves the pauses out.
+func TestPausesAreSeenWithoutAScheduler(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, page.Config{Authorize: allow(operator)})
+	f.host("h", cluster.HostStamp{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
+		MaxConcurrency: 1}, {Name: "other", MaxConcurrency: 1}}})
+	f.has("timers?state=idle", "report")
+	f.post("do?action=pause&name=report", url.Values{"for": {"1h"}, "note": {"the database is moved"}})
+	f.has("timers?state=paused", "by ann: the database is moved", "1 to 1 of 1")
+	f.has("", "report is paused by ann: the database is moved, for another 59m", `state=paused">1 paused`)
+	f.post("do?action=resume&name=report", nil)
+	if html := f.get("timers"); strings.Contains(html, "the database is moved") {
+		t.Errorf("it is still paused: %s", html)
+	}
+	f.post("do?action=limit&name=other", url.Values{"n": {"0"}})
+	f.has("timers?state=paused", "other", "1 to 1 of 1")
+	f.has("timer?name=other", "until its limit is changed")
+}
+
 // A change is in the log, with who made it, and so is one that failed.
 //
 // Fails when tell is not called, or only after success.

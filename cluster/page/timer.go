@@ -20,7 +20,6 @@ type timerView struct {
 	Last50   []cluster.HistoryRun   `json:"runs"`
 	Ticks    []time.Time            `json:"next_ticks,omitempty"`
 	Why      string                 `json:"latest_tick,omitempty"` // what became of it on this host
-	Pause    *pauseView             `json:"paused,omitempty"`
 	Override *limitView             `json:"limit_override,omitempty"`
 	LastTick time.Time              `json:"last_tick,omitzero"` // that any host claimed
 	Claimer  string                 `json:"claimed_by,omitempty"`
@@ -38,7 +37,7 @@ type hostTimer struct {
 
 type pauseView struct {
 	dlock.Origin
-	Until time.Time `json:"until"`
+	Until time.Time `json:"until,omitzero"` // zero: until the limit, which was set to 0, is changed
 }
 
 type limitView struct {
@@ -85,9 +84,6 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	p.addOverrides(ctx, &v)
 	p.addLocal(&v)
 	v.State = v.state()
-	if v.Pause != nil {
-		v.State = timerPaused
-	}
 	return Content{"Timer " + name, v}, nil
 }
 
@@ -105,9 +101,7 @@ func (p *Page) addOverrides(ctx context.Context, v *timerView) {
 	state := p.timers.overrides(ctx, v.Name)
 	v.fault(state.Err)
 	if o := state.Value; !state.At.IsZero() {
-		if o.Pause != nil {
-			v.Pause = &pauseView{o.Pause.Origin, state.At.Add(o.Pause.For).UTC()}
-		}
+		v.Pause = pauseOf(o, state.At) // newer than what this host knows
 		if o.Limit != nil {
 			v.Override = &limitView{o.Limit.Origin, o.Limit.Slots}
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
@@ -26,7 +27,13 @@ type timers struct {
 	config   Config
 	runs     shared.Reads[[]cluster.HistoryRun]
 	states   shared.Reads[dlock.ControlState]
+	pauses   shared.Reads[map[string]*pauseView] // of all timers
 	triggers shared.Reads[[]timer.PendingTrigger]
+
+	mu     sync.Mutex // held while latest is made
+	latest []timerRow // of readAt; nobody changes it
+	readAt time.Time
+	madeAt time.Time
 }
 
 // A timerState says in a word how a timer does.
@@ -57,6 +64,7 @@ type timerRow struct {
 	Last   *cluster.HistoryRun  `json:"last_run,omitempty"`
 	Failed int                  `json:"failed_in_a_row"` // of the latest runs
 	Runs   []cluster.HistoryRun `json:"-"`               // latest, newest first
+	Pause  *pauseView           `json:"paused,omitempty"`
 	// As this process knows it; nil: it does not run it.
 	Local *timer.TimerStatus `json:"local,omitempty"`
 }
@@ -111,8 +119,72 @@ type skipCount struct {
 	Count  uint64
 }
 
-// rows returns all timers that a host has, that hold a slot, or that ran, by name.
+// rows returns all timers that a host has, that hold a slot, or that ran, by name. All viewers
+// share them, for a second: a large fleet has hundreds of thousands of timers of a host.
 func (t *timers) rows(s *cluster.Snapshot) []timerRow {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.latest == nil || !t.readAt.Equal(s.ReadAt) || time.Since(t.madeAt) >= shared.Age {
+		t.latest, t.readAt, t.madeAt = t.make(s), s.ReadAt, time.Now()
+	}
+	return t.latest
+}
+
+// mostPauses is how many timers are asked for their pause.
+const mostPauses = 2000
+
+// pausedRows are rows with their pauses, whichever process has made them: that is one call more.
+func (t *timers) pausedRows(ctx context.Context, s *cluster.Snapshot) []timerRow {
+	rows := t.rows(s)
+	if t.config.Control == nil || len(rows) == 0 {
+		return rows
+	}
+	pauses := t.pauses.Get(ctx, "", func(ctx context.Context) (map[string]*pauseView, error) {
+		var names []string
+		for _, r := range rows[:min(len(rows), mostPauses)] {
+			names = append(names, r.Name)
+		}
+		return t.readPauses(ctx, names)
+	})
+	if pauses.At.IsZero() { // it keeps none, or does not answer
+		return rows
+	}
+	rows = slices.Clone(rows)
+	for i := range rows[:min(len(rows), mostPauses)] {
+		rows[i].Pause = pauses.Value[rows[i].Name] // newer than what this host knows
+		rows[i].State = rows[i].state()
+	}
+	return rows
+}
+
+func (t *timers) readPauses(ctx context.Context, names []string) (map[string]*pauseView, error) {
+	now := time.Now()
+	states, err := t.config.Control.InspectAll(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]*pauseView{}
+	for _, o := range states {
+		if pause := pauseOf(o, now); pause != nil {
+			found[o.Name] = pause
+		}
+	}
+	return found, nil
+}
+
+// pauseOf returns the pause among the overrides of a timer, which were read at an instant; nil:
+// there is none. A limit of 0 is one without an end.
+func pauseOf(o dlock.ControlState, at time.Time) *pauseView {
+	switch {
+	case o.Pause != nil:
+		return &pauseView{o.Pause.Origin, at.Add(o.Pause.For).UTC()}
+	case o.Limit != nil && o.Limit.Slots == 0:
+		return &pauseView{Origin: o.Limit.Origin}
+	}
+	return nil
+}
+
+func (t *timers) make(s *cluster.Snapshot) []timerRow {
 	type gathered struct {
 		limits map[int]int // hosts by limit
 		held   []*cluster.Lease
@@ -160,6 +232,9 @@ func (t *timers) rows(s *cluster.Snapshot) []timerRow {
 		}
 		row.setSlots(g.held)
 		row.setRuns(g.runs)
+		if local := g.local; local != nil && local.Paused != nil {
+			row.Pause = &pauseView{local.Paused.Origin, local.Paused.Until}
+		}
 		row.State = row.state()
 		list = append(list, row)
 	}
@@ -243,7 +318,7 @@ func late(t *timer.TimerStatus) bool {
 
 func (r *timerRow) state() timerState {
 	switch local := r.Local; {
-	case local != nil && local.Paused != nil:
+	case r.Pause != nil:
 		return timerPaused
 	case r.Failed >= failedAlarm, late(local):
 		return timerFailing
@@ -306,5 +381,6 @@ func (t *timers) overrides(ctx context.Context, name string) shared.Result[dlock
 // forget has the next page show what was just changed.
 func (t *timers) forget() {
 	t.states.Forget()
+	t.pauses.Forget()
 	t.triggers.Forget()
 }

@@ -58,7 +58,7 @@ type timersView struct {
 
 func (p *Page) listTimers(ctx context.Context, q url.Values) (Content, error) {
 	s := p.snapshot(ctx)
-	rows := slices.DeleteFunc(p.timers.rows(s), func(r timerRow) bool {
+	rows := slices.DeleteFunc(slices.Clone(p.timers.pausedRows(ctx, s)), func(r timerRow) bool {
 		return !matches(q, r.Name) || q.Get("state") != "" && q.Get("state") != string(r.State)
 	})
 	v := timersView{seen: seenOf(s), Filter: filterOf(q, timerStates...), Local: p.config.Timers != nil}

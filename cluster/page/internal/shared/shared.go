@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-const (
-	age     = time.Second     // for so long a result is shared
-	timeout = 5 * time.Second // of a read
-)
+// Age is for how long a result is shared.
+const Age = time.Second
+
+const timeout = 5 * time.Second // of a read
 
 // Reads are what was read, by keys. The zero value is ready.
 type Reads[T any] struct {
@@ -49,7 +49,7 @@ func (r *Reads[T]) Get(ctx context.Context, key string, load func(context.Contex
 		r.forget()
 		r.known[key] = k
 	}
-	if k.done == nil && (k.triedAt.IsZero() || time.Since(k.triedAt) >= age) {
+	if k.done == nil && (k.triedAt.IsZero() || time.Since(k.triedAt) >= Age) {
 		k.done = make(chan struct{})
 		go r.read(k, k.done, load)
 	}
@@ -117,7 +117,7 @@ func (r *Reads[T]) forget() {
 		return
 	}
 	for key, k := range r.known {
-		if k.done == nil && time.Since(k.triedAt) >= age {
+		if k.done == nil && time.Since(k.triedAt) >= Age {
 			delete(r.known, key)
 		}
 	}
