@@ -73,6 +73,34 @@ type Attempt struct {
 	Error   string
 }
 
+// MaxBacklog is how far Backlog counts, so that it costs little whatever has accumulated.
+const MaxBacklog = store.MaxCount
+
+// A Backlog is what waits in an outbox, by the database's clock.
+type Backlog struct {
+	// Messages of each state; MaxBacklog: so many, or more.
+	Pending, Dead int64
+	// OldestDue is for how long the oldest of the messages that are next could have been delivered,
+	// and was not, which is the lag of the relays: one that waits for its next attempt is not due,
+	// nor are those of its key behind it. OldestPending is the age of the oldest pending message. 0:
+	// there is none.
+	OldestDue, OldestPending time.Duration
+}
+
+// Backlog returns what waits, of all topics. It is one statement, as cheap as the one by which
+// relays read their metrics. A message behind a dead one of its key counts as due, although
+// DeadStop holds it back.
+func (o *Outbox) Backlog(ctx context.Context) (Backlog, error) {
+	if err := o.ready(ctx); err != nil {
+		return Backlog{}, err
+	}
+	stats, err := o.database.store.Stats(ctx, nil, false)
+	if err != nil {
+		return Backlog{}, fmt.Errorf("outbox: %w", err)
+	}
+	return Backlog{stats.Pending, stats.Dead, stats.OldestDue, stats.OldestPending}, nil
+}
+
 // MaxPage is how many messages one call returns at most.
 const MaxPage = 1000
 

@@ -116,7 +116,9 @@ type TimerStatus struct {
 	// asked again after a minute, then two, up to an hour.
 	ScheduleError string
 
-	due schedule.Schedule // nil: it is only triggered
+	due   schedule.Schedule // nil: it is only triggered
+	entry *entry            // for Decisions
+	host  *Scheduler        // nil: this is no Status of a Scheduler
 }
 
 // NextTicks returns the next n ticks, of which Next is the first, or fewer if there are no more.
@@ -202,7 +204,7 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		return t, false
 	}
 	t = TimerStatus{
-		Name: e.timer.Name, Schedule: text, due: e.timer.Schedule, Removed: e.removed(),
+		Name: e.timer.Name, Schedule: text, due: e.timer.Schedule, entry: e, host: s, Removed: e.removed(),
 		MaxConcurrency: shown(e.limit()), MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit()),
 		Limits: slices.Clone(e.timer.Limits), MaxRunTime: shownTime(e.timer.MaxRunTime),
 		OnStoreDown: e.timer.OnStoreDown, LocalOnly: e.timer.LocalOnly,

@@ -196,9 +196,14 @@ func allow(access page.Access) func(*http.Request) page.Access {
 // startTimers runs a scheduler on the fleet's locks until the test ends.
 func (f *fleet) startTimers(run func(context.Context) error) *timer.Scheduler {
 	f.t.Helper()
+	return f.startTimersEvery(time.Hour, run)
+}
+
+func (f *fleet) startTimersEvery(period time.Duration, run func(context.Context) error) *timer.Scheduler {
+	f.t.Helper()
 	s, err := timer.New(timer.Config{Lock: f.registry.Decorate(f.locks), Holder: f.registry.Holder(),
 		Logger: slog.New(slog.DiscardHandler)},
-		timer.Timer{Name: "report", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, Run: run})
+		timer.Timer{Name: "report", Schedule: schedule.Every(period), MaxConcurrency: 3, Run: run})
 	if err != nil {
 		f.t.Fatal(err)
 	}

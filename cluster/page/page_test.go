@@ -180,6 +180,29 @@ func TestTimerIsShownAndChanged(t *testing.T) {
 	})
 }
 
+// The page of a timer says what this host decided about its latest ticks, and why.
+//
+// Fails when addLocal leaves the decisions out.
+func TestDecisionsAreShownWithReasons(t *testing.T) {
+	t.Parallel()
+	config := page.Config{Authorize: allow(operator)}
+	f := newFleet(t, config)
+	config.Registry, config.Logger = f.registry, slog.New(slog.DiscardHandler)
+	config.Timers = f.startTimersEvery(100*time.Millisecond, func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	})
+	var err error
+	if f.page, err = page.New(config); err != nil {
+		t.Fatal(err)
+	}
+	f.has("timer?name=report", ">running</span>", "runs here, on host-1/11/a, in slot 0", ">host_full</span>",
+		"MaxPerHost (3) runs were active")
+	if list := f.json("timer?name=report")["decisions"].([]any); len(list) < 4 {
+		t.Error(list)
+	}
+}
+
 // A pause is on the list of timers and on the overview, with who made it, also if this process does
 // not run the timer; and it is gone at once when it was ended here.
 //

@@ -19,7 +19,8 @@ type timerView struct {
 	On       []hostTimer            `json:"on"` // hosts that have it
 	Last50   []cluster.HistoryRun   `json:"runs"`
 	Ticks    []time.Time            `json:"next_ticks,omitempty"`
-	Why      string                 `json:"latest_tick,omitempty"` // what became of it on this host
+	Why      string                 `json:"ticks_here,omitempty"` // how they went on this host
+	Decided  []decisionView         `json:"decisions,omitempty"`  // of this host, the newest first
 	Override *limitView             `json:"limit_override,omitempty"`
 	LastTick time.Time              `json:"last_tick,omitzero"` // that any host claimed
 	Claimer  string                 `json:"claimed_by,omitempty"`
@@ -33,6 +34,14 @@ type hostTimer struct {
 	Holder string            `json:"holder"`
 	State  cluster.HostState `json:"state"`
 	Limit  int               `json:"max_concurrency"` // -1: none
+}
+
+// A decisionView is what this host decided about a tick.
+type decisionView struct {
+	Tick    time.Time `json:"tick"`
+	Outcome string    `json:"outcome"`       // of the run, running, or the reason why there is none
+	Ran     bool      `json:"ran"`
+	Text    string    `json:"text"`
 }
 
 type pauseView struct {
@@ -127,10 +136,19 @@ func (p *Page) addLocal(v *timerView) {
 	ticks, err := v.Local.NextTicks(nextTicks)
 	v.fault(err)
 	v.Ticks = ticks
-	if v.Local.Ticks == 0 {
-		return
+	if v.Local.Ticks != 0 {
+		v.Why = skippedText(v.timerRow)
 	}
-	v.Why = skippedText(v.timerRow)
+	for _, x := range v.Local.Decisions() {
+		d := decisionView{Tick: x.Tick, Ran: x.Reason == "", Outcome: string(x.Reason), Text: x.Text}
+		switch {
+		case d.Ran && x.Result == nil:
+			d.Outcome = "running"
+		case d.Ran:
+			d.Outcome = string(x.Result.Outcome)
+		}
+		v.Decided = append(v.Decided, d)
+	}
 }
 
 // skippedText says how ticks went on this host.

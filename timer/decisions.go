@@ -1,0 +1,57 @@
+package timer
+
+import (
+	"time"
+)
+
+// Decisions returns what this host has decided about the latest ticks of the timer, the newest first
+// and up to 16; each is Known, and its Text says why, without the name and the tick. It reads memory
+// only, as it is when it is called, and knows nothing of what other hosts decided: see
+// Scheduler.Explain.
+func (t TimerStatus) Decisions() []Explanation {
+	if t.host == nil {
+		return nil
+	}
+	e := t.entry
+	w := wording{timer: e.timer, window: e.catchUpWindow(), perHost: e.hostLimit(), maxRuns: t.host.config.MaxRuns}
+	found, errs, slots := remembered(t.host.ledger, e)
+	list := make([]Explanation, 0, len(found))
+	for i, d := range found {
+		x := Explanation{Timer: t.Name, Tick: time.UnixMicro(d.tick).UTC(), Host: t.host.config.Holder, Known: true,
+			Slot: -1}
+		w.said, w.onStart = decidedAt(&d), d.cause == causeOnStart
+		if d.ran() {
+			x.Slot, x.Result = slots[i], d.result(errs[i])
+		} else {
+			x.Reason, x.Err = d.verdict.reason(errs[i]), errs[i]
+		}
+		x.Text = x.here(w)
+		if !d.ran() && d.extent > 0 {
+			x.Text += ", and so were those until " + time.UnixMicro(d.through()).UTC().Format(time.RFC3339)
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// remembered returns what this host remembers of a timer, the newest first, with the errors, and the
+// slots of runs.
+func remembered(l *ledger, e *entry) (found []decision, errs []error, slots []int) {
+	d := e.state
+	d.mu.Lock() // no run of it begins or ends meanwhile
+	defer d.mu.Unlock()
+	l.read(&d.record, func(r *record) {
+		for n := len(r.history.decisions) - 1; n >= 0; n-- {
+			c, err := r.history.get(r.history.at(n))
+			found, errs, slots = append(found, *c), append(errs, err), append(slots, int(c.slot))
+		}
+	})
+	for i := range found {
+		for _, r := range d.runs {
+			if r != nil && found[i].isOf(r) {
+				slots[i] = r.Slot()
+			}
+		}
+	}
+	return found, errs, slots
+}

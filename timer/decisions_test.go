@@ -1,0 +1,75 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A host tells what it has decided about the latest ticks, the newest first, with the reason of each
+// that did not run here, and how each that did has ended; and it remembers no more than it says.
+//
+// Fails when remembered begins with the oldest, or leaves out the errors.
+func TestDecisions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		n := 0
+		h := f.start(timer.Config{Holder: dlock.Holder{Host: "me", PID: 1, ID: "x"}}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 1,
+			Run: func(ctx context.Context) error {
+				n++
+				switch n {
+				case 1:
+					return errors.New("no paper")
+				case 2:
+					<-time.After(90 * time.Second)
+					return nil
+				}
+				<-ctx.Done()
+				return nil
+			}})
+		time.Sleep(3 * time.Minute) // runs, runs for long, and is full meanwhile
+		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(time.Hour), ann); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		list := h.Status().Timers[0].Decisions()
+		if len(list) != 4 {
+			t.Fatal(list)
+		}
+		for i, want := range []struct {
+			reason timer.Reason
+			says   string
+		}{
+			{timer.ReasonPaused, "did not run here, on me/1/x: paused: "},
+			{timer.ReasonHostFull, "MaxPerHost (1) runs were active"},
+			{"", "ran here, on me/1/x, in slot 0, from "},
+			{"", "error: no paper"},
+		} {
+			x := list[i]
+			if !x.Known || x.Reason != want.reason || !strings.Contains(x.Text, want.says) || x.Timer != "a" ||
+				i > 0 && list[i-1].Tick.Sub(x.Tick) != time.Minute {
+				t.Errorf("%d: %+v: no %q", i, x, want.says)
+			}
+			if strings.Contains(x.Text, "2000-01-01") != (want.reason == "" || want.reason == timer.ReasonPaused) {
+				t.Errorf("%q", x.Text)
+			}
+		}
+		if r := list[2].Result; r == nil || r.Took != 90*time.Second || r.Outcome != timer.OutcomeOK || list[2].Slot != 0 {
+			t.Errorf("%+v", list[2])
+		}
+		time.Sleep(20 * time.Minute)
+		if n := len(h.Status().Timers[0].Decisions()); n != 16 {
+			t.Errorf("%d are remembered", n)
+		}
+		f.Stop()
+	})
+	if list := (timer.TimerStatus{}).Decisions(); list != nil {
+		t.Error(list)
+	}
+}
