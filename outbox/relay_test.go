@@ -212,6 +212,44 @@ func TestTopicsWithoutASink(t *testing.T) {
 	})
 }
 
+// What waits is told without a relay: how much, for how long it could have been delivered, and how
+// old the oldest is, whatever holds it back.
+//
+// Fails when Backlog asks for the topics of no relay, or takes one age for the other.
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		check := func(what string, want outbox.Backlog) {
+			t.Helper()
+			got, err := f.box.Backlog(t.Context())
+			if err != nil || got != want {
+				t.Errorf("%s: %+v, %v, want %+v", what, got, err, want)
+			}
+		}
+		check("nothing", outbox.Backlog{})
+		f.append("a", 1)
+		time.Sleep(time.Minute)
+		f.appendTo("strange", "b", 1)
+		time.Sleep(time.Minute)
+		check("no relay", outbox.Backlog{Pending: 2, OldestDue: 2 * time.Minute, OldestPending: 2 * time.Minute})
+		fails := outbox.SinkFunc(func(_ context.Context, d outbox.Delivery) error {
+			if d.Topic == "t" {
+				return outbox.RetryAfter(time.Hour, errors.New("busy"))
+			}
+			return outbox.Reject(errors.New("no"))
+		})
+		_, stop := f.relayOf(outbox.RelayConfig{DefaultSink: fails})
+		time.Sleep(time.Minute)
+		check("it is tried again", outbox.Backlog{Pending: 1, Dead: 1, OldestPending: 3 * time.Minute})
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := (*outbox.Outbox)(nil).Backlog(t.Context()); err == nil {
+		t.Error("an Outbox without a database has a backlog")
+	}
+}
+
 // Ten thousand keys have a message each, and a hot one, that came first, as many alone. The others
 // wait for it in no way, and it costs no more calls than its messages fill batches.
 //
