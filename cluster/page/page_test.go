@@ -188,10 +188,9 @@ func TestDecisionsAreShownWithReasons(t *testing.T) {
 	config := page.Config{Authorize: allow(operator)}
 	f := newFleet(t, config)
 	config.Registry, config.Logger = f.registry, slog.New(slog.DiscardHandler)
-	config.Timers = f.startTimersEvery(100*time.Millisecond, func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	})
+	release := make(chan struct{})
+	config.Timers = f.startTimersEvery(100*time.Millisecond, func(context.Context) error { <-release; return nil })
+	t.Cleanup(func() { close(release) }) // before the scheduler is drained
 	var err error
 	if f.page, err = page.New(config); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ type hostTimer struct {
 // A decisionView is what this host decided about a tick.
 type decisionView struct {
 	Tick    time.Time `json:"tick"`
-	Outcome string    `json:"outcome"`       // of the run, running, or the reason why there is none
+	Outcome string    `json:"outcome"` // of the run, running, or the reason why there is none
 	Ran     bool      `json:"ran"`
 	Text    string    `json:"text"`
 }

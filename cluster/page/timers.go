@@ -368,6 +368,9 @@ func (r timerRow) BarsText() string {
 			failed++
 		}
 	}
+	if n == 1 {
+		return "the only run that is known took " + took(longest)
+	}
 	return fmt.Sprintf("the last %d runs took %s to %s, %d of them failed", n, took(shortest), took(longest), failed)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/cluster/page/durablepage"
+	"github.com/tickslot/tickslot/cluster/page/internal/shared/sharedtest"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -101,6 +102,8 @@ func TestDurableRunsAreShownAndChanged(t *testing.T) {
 	do(303, "durable-pause", "handler", "mail", url.Values{"for": {"1h"}, "note": {hostile}})
 	get("durable", "paused", "by ann: &lt;script&gt;", "durable-resume")
 	get("", "The handler mail is paused by ann")
+	described(t, ops, "/durable", "durable")
+	described(t, ops, "/durablerun", "durablerun?id="+id)
 	do(303, "durable-resume", "handler", "mail", nil)
 	do(303, "durable-limit", "handler", "mail", url.Values{"n": {"3"}})
 	get("durable", "3, set <bdi>by ann")
@@ -137,5 +140,21 @@ func work(t *testing.T, store *durable.Store) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// described fails the test if the description of the JSON lacks a field of a page.
+func described(t *testing.T, ops *page.Page, path, target string) {
+	t.Helper()
+	answer := func(target string) []byte {
+		r := httptest.NewRequest("GET", "http://localhost/"+target, nil)
+		r.Header.Set("Accept", "application/json")
+		w := httptest.NewRecorder()
+		ops.ServeHTTP(w, r)
+		return w.Body.Bytes()
+	}
+	missing, err := sharedtest.Undescribed(answer("openapi.json"), path, answer(target))
+	if err != nil || len(missing) > 0 {
+		t.Errorf("%v are not described: %v", missing, err)
 	}
 }

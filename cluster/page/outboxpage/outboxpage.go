@@ -1,15 +1,14 @@
-// Package outboxpage adds an outbox to the operator's page: messages that wait or are dead, with
-// their attempts; deliver them again, or accept their loss.
+// Package outboxpage adds an outbox to the operator's page: how long messages wait, those that wait
+// or are dead with their attempts; deliver them again, or accept their loss.
 //
 //	page.New(page.Config{Registry: registry, Sections: []page.Section{outboxpage.New(box)}})
 //
-// All viewers share what is read, for a second: one call to the database for a list or a message.
-// Payloads and errors are shown to whoever may read the page.
-//
-// It does not show how long messages wait: that is in the metrics of the relays.
+// All viewers share what is read, for a second: two calls to the database for a list, one for a
+// message. Payloads and errors are shown to whoever may read the page.
 package outboxpage
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -31,6 +30,10 @@ var templates embed.FS
 const (
 	rowsPerPage = 100
 	mostNote    = 200 // bytes, of outbox.RequeueOptions.Note
+
+	// These are the defaults of outbox.Thresholds, with which relays alarm.
+	dueAlarm     = time.Minute
+	pendingAlarm = time.Hour
 )
 
 // New returns a section for page.Config.Sections. Its pages are called outbox and message.
@@ -48,6 +51,7 @@ type section struct {
 	box      *outbox.Outbox
 	messages shared.Reads[[]outbox.Record]
 	message  shared.Reads[tried]
+	backlog  shared.Reads[outbox.Backlog]
 }
 
 // A message with its attempts.
@@ -59,12 +63,41 @@ type tried struct {
 func (s *section) forget() {
 	s.messages.Forget()
 	s.message.Forget()
+	s.backlog.Forget()
 }
 
 func (s *section) read(ctx context.Context, which outbox.Filter, limit int) shared.Result[[]outbox.Record] {
 	return s.messages.Get(ctx, fmt.Sprintf("%+v %d", which, limit), func(ctx context.Context) ([]outbox.Record, error) {
 		return s.box.Messages(ctx, which, limit)
 	})
+}
+
+func (s *section) readBacklog(ctx context.Context) shared.Result[outbox.Backlog] {
+	return s.backlog.Get(ctx, "", s.box.Backlog)
+}
+
+// A backlogView is what waits.
+type backlogView struct {
+	Pending       int64   `json:"pending"` // outbox.MaxBacklog: so many, or more
+	Dead          int64   `json:"dead"`
+	OldestDue     float64 `json:"oldest_due"`     // seconds
+	OldestPending float64 `json:"oldest_pending"` // seconds
+
+	Due, Age time.Duration `json:"-"` // the same
+	Late     bool          `json:"-"` // no relay delivers, or they are too slow
+}
+
+func backlogOf(b outbox.Backlog) *backlogView {
+	return &backlogView{b.Pending, b.Dead, b.OldestDue.Seconds(), b.OldestPending.Seconds(), b.OldestDue,
+		b.OldestPending, b.OldestDue > dueAlarm}
+}
+
+// Count shows a number of messages, of which no more than outbox.MaxBacklog were counted.
+func (backlogView) Count(n int64) string {
+	if n >= outbox.MaxBacklog {
+		return fmt.Sprint(n, " or more")
+	}
+	return fmt.Sprint(n)
 }
 
 // A messageView is a message in a list.
@@ -97,7 +130,8 @@ func viewOf(r outbox.Record) messageView {
 type listView struct {
 	ReadAt   time.Time     `json:"read_at,omitzero"`
 	ReadFail string        `json:"err,omitempty"`
-	Messages []messageView `json:"messages"` // the newest that match
+	Backlog  *backlogView  `json:"backlog,omitempty"` // nil: it was never read
+	Messages []messageView `json:"messages"`          // the newest that match
 	Topic    string        `json:"topic,omitempty"`
 	Key      string        `json:"key,omitempty"`
 	State    string        `json:"state,omitempty"`
@@ -119,9 +153,13 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 		which.BeforeSeq = before
 	}
 	read := s.read(ctx, which, rowsPerPage)
+	backlog := s.readBacklog(ctx)
+	if !backlog.At.IsZero() {
+		v.Backlog = backlogOf(backlog.Value)
+	}
 	v.ReadAt = read.At.UTC()
-	if read.Err != nil {
-		v.ReadFail = read.Err.Error()
+	if err := cmp.Or(read.Err, backlog.Err); err != nil {
+		v.ReadFail = err.Error()
 	}
 	for _, r := range read.Value {
 		v.Messages = append(v.Messages, viewOf(r))
@@ -184,24 +222,30 @@ func idOf(q url.Values) (outbox.ID, error) {
 	return id, nil
 }
 
-// attention says what the overview shows: dead messages.
-func (s *section) attention(ctx context.Context) []page.Notice {
-	read := s.read(ctx, outbox.Filter{State: outbox.StateDead}, outbox.MaxPage)
+// attention says what the overview shows: dead messages, and those that wait for too long.
+func (s *section) attention(ctx context.Context) (list []page.Notice) {
+	add := func(url, format string, args ...any) {
+		list = append(list, page.Notice{Urgent: true, URL: url, Text: fmt.Sprintf(format, args...)})
+	}
+	read := s.readBacklog(ctx)
 	if read.Err != nil {
-		return []page.Notice{{Urgent: true, URL: "outbox", Text: fmt.Sprintf("The database of the outbox does not "+
-			"answer: %v",
-			read.Err)}}
+		add("outbox", "The database of the outbox does not answer: %v", read.Err)
 	}
-	n, more := len(read.Value), ""
+	b := read.Value
+	if b.Dead >= outbox.MaxBacklog {
+		add("outbox?state=dead", "%d or more dead messages in the outbox.", b.Dead)
+	} else if b.Dead > 0 {
+		add("outbox?state=dead", "%s in the outbox.", shared.Count(b.Dead, "dead message"))
+	}
 	switch {
-	case n == 0:
-		return nil
-	case n == outbox.MaxPage:
-		more = "or more "
+	case b.OldestDue > dueAlarm:
+		add("outbox?state=pending", "A message of the outbox is due for %s and was not delivered: no relay runs, or "+
+			"they are too slow.", b.OldestDue.Round(time.Second))
+	case b.OldestPending > pendingAlarm:
+		add("outbox?state=pending", "A message of the outbox is pending for %s: its deliveries fail, its topic has no "+
+			"sink, or one before it holds it back.", b.OldestPending.Round(time.Second))
 	}
-	return []page.Notice{{Urgent: true, URL: "outbox?state=dead", Text: fmt.Sprintf("%d %smessages of the outbox "+
-		"are dead.",
-		n, more)}}
+	return list
 }
 
 // What changes mean, on the pages that ask once more.
