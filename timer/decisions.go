@@ -1,12 +1,14 @@
 package timer
 
 import (
+	"fmt"
+	"strings"
 	"time"
 )
 
 // Decisions returns what this host has decided about the latest ticks of the timer, the newest first
-// and up to 16; each is Known, and its Text says why, without the name and the tick. It reads memory
-// only, as it is when it is called, and knows nothing of what other hosts decided: see
+// and up to 16; each is Known, and its Text says no more than why, or how the run went. It reads
+// memory only, as it is when it is called, and knows nothing of what other hosts decided: see
 // Scheduler.Explain.
 func (t TimerStatus) Decisions() []Explanation {
 	if t.host == nil {
@@ -25,13 +27,25 @@ func (t TimerStatus) Decisions() []Explanation {
 		} else {
 			x.Reason, x.Err = d.verdict.reason(errs[i]), errs[i]
 		}
-		x.Text = x.here(w)
+		x.Text = x.brief(w)
 		if !d.ran() && d.extent > 0 {
 			x.Text += ", and so were those until " + time.UnixMicro(d.through()).UTC().Format(time.RFC3339)
 		}
 		list = append(list, x)
 	}
 	return list
+}
+
+// brief is here without what stands beside it: the timer, the tick, the host and the reason.
+func (x *Explanation) brief(w wording) string {
+	if x.Reason != "" {
+		return strings.TrimPrefix(x.why(w), w.timer.lockName()+": not acquired: ")
+	}
+	text := x.here(w)
+	for _, what := range []string{"ran", "runs"} {
+		text = strings.TrimPrefix(text, fmt.Sprintf("%s here, on %s, ", what, x.Host))
+	}
+	return text
 }
 
 // remembered returns what this host remembers of a timer, the newest first, with the errors, and the

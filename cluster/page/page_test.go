@@ -118,7 +118,7 @@ func TestTimerIsShownAndChanged(t *testing.T) {
 	testkit.Eventually(t, 5*time.Second, "its slot is seen", func() bool {
 		return strings.Contains(f.get("timer?name=report"), "1 of 3 slots are held")
 	})
-	f.has("timer?name=report", "Next ticks", "every 1h", `class="held"`, "host-1/11/a", "Pause…")
+	f.has("timer?name=report", `<a href="timers" aria-current="true">`, "Next ticks", "every 1h", `class="held"`, "host-1/11/a", "Pause…")
 	f.has("timers", "1 of 3", `href="timer?name=report"`)
 	f.has("timers?q=REP&state=running", "report")
 	if html := f.get("timers?q=other"); strings.Contains(html, "report") {
@@ -127,6 +127,9 @@ func TestTimerIsShownAndChanged(t *testing.T) {
 	id := scheduler.Status().Timers[0].Running[0].ID
 	f.has("timer?name=report", "action=cancelrun&amp;id="+id)
 
+	if html := f.get("confirm?action=pause&name=report"); strings.Contains(html, "aria-current") {
+		t.Error("a page that is in no section is shown as one that is")
+	}
 	f.has("confirm?action=pause&name=report", "No host starts it until then", `method="post"`, `name="for"`,
 		`name="note"`,
 		"do?action=pause&amp;name=report")
@@ -195,7 +198,7 @@ func TestDecisionsAreShownWithReasons(t *testing.T) {
 	if f.page, err = page.New(config); err != nil {
 		t.Fatal(err)
 	}
-	f.has("timer?name=report", ">running</span>", "runs here, on host-1/11/a, in slot 0", ">host_full</span>",
+	f.has("timer?name=report", ">running</span>", "in slot 0", ">host_full</span>",
 		"MaxPerHost (3) runs were active")
 	if list := f.json("timer?name=report")["decisions"].([]any); len(list) < 4 {
 		t.Error(list)

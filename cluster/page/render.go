@@ -37,6 +37,7 @@ type Frame struct {
 
 	// These are for the frame around it.
 	Links []Link
+	Under string // the name of the Link to which the page belongs
 	Host  string // that shows the page
 	Live  bool   // the script keeps it up to date
 	Done  string // what was just done
@@ -44,12 +45,25 @@ type Frame struct {
 }
 
 func (p *Page) frame(name string, access Access, content Content) Frame {
-	f := Frame{Title: content.Title, Name: name, Can: access.Act, Data: content.Data,
+	f := Frame{Title: content.Title, Name: name, Under: name, Can: access.Act, Data: content.Data,
 		Host: p.config.Registry.Holder().String(), Live: true}
 	for _, s := range p.sections {
 		f.Links = append(f.Links, s.Links...)
+		if _, own := s.Views[name]; own {
+			f.Under = under(name, s.Links)
+		}
 	}
 	return f
+}
+
+// under returns the name of the link to which a page of a section belongs: timers for timer.
+func under(name string, links []Link) string {
+	for _, l := range links {
+		if l.Name == name || len(links) == 1 || name != "" && strings.HasPrefix(l.Name, name) {
+			return l.Name
+		}
+	}
+	return name
 }
 
 // A renderer has the templates.

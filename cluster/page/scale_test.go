@@ -61,7 +61,7 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 //
 // Fails when each viewer renders by himself what is not shared, and when leave is not called.
 func TestManyFollowersCostWhatOneDoes(t *testing.T) {
-	followed := time.Duration(testkit.Rounds(t, 3, 60)) * time.Second
+	followed := time.Duration(testkit.Rounds(t, 2, 60)) * time.Second
 	f := newFleetThatReads(t, page.Config{RefreshInterval: 200 * time.Millisecond}, cluster.DefaultSnapshotAge)
 	mux := http.NewServeMux()
 	mux.Handle("/ops/", f.page)
