@@ -1,14 +1,20 @@
 package page_test
 
 import (
+	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -22,8 +28,15 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 	for i := range 1000 {
 		detail.Timers = append(detail.Timers, cluster.TimerDetail{Name: fmt.Sprint("timer-", i), MaxConcurrency: 3})
 	}
+	text, err := json.Marshal(detail)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range 200 {
-		f.host(fmt.Sprint("host-", i), cluster.HostStamp{TTL: time.Hour, AppVersion: "v1"}, detail)
+		if _, err := f.rows.Write(t.Context(), cluster.Batch{Host: &cluster.HostStamp{TTL: time.Hour, AppVersion: "v1",
+			Holder: dlock.Holder{Host: fmt.Sprint("host-", i), PID: 1, ID: "x"}, Detail: text}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for i := range 500 {
 		if _, err := f.session.Semaphore(fmt.Sprint("timer:timer-", i), 3).TryAcquire(t.Context()); err != nil {
@@ -56,39 +69,46 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 	}
 }
 
-// 500 who follow a page cost no more calls to stores than one does: as many as what was read is
-// shared for. When they have gone, nothing is left, no goroutine either (TestMain looks).
+// 500 who follow a page for a minute cost no more calls to stores than one does: as many as what was
+// read is shared for. When they have gone, nothing is left, no goroutine either (TestMain looks).
 //
 // Fails when each viewer renders by himself what is not shared, and when leave is not called.
 func TestManyFollowersCostWhatOneDoes(t *testing.T) {
-	followed := time.Duration(testkit.Rounds(t, 2, 60)) * time.Second
+	followed := time.Duration(testkit.Rounds(t, 2, 65)) * time.Second // a stream ends after a minute
 	f := newFleetThatReads(t, page.Config{RefreshInterval: 200 * time.Millisecond}, cluster.DefaultSnapshotAge)
 	mux := http.NewServeMux()
 	mux.Handle("/ops/", f.page)
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	for _, many := range []int{1, 500} {
+		ctx, stop := context.WithCancel(t.Context())
 		began, calls := time.Now(), f.rows.calls.Load()+f.locks.calls.Load()
-		var viewers []*viewer
+		var viewers sync.WaitGroup
+		var pages atomic.Int64
 		for range many {
-			viewers = append(viewers, follow(t, server, "timers"))
+			viewers.Go(func() {
+				for ctx.Err() == nil { // as a browser does
+					pages.Add(pagesOf(ctx, server))
+				}
+			})
 		}
+		everybody := func() bool {
+			topics, n := f.page.Followers()
+			return topics == 1 && n == many
+		}
+		testkit.Eventually(t, testkit.Patience, "all look", everybody)
 		<-time.After(followed) // what counts is how much is asked meanwhile
-		for _, v := range viewers {
-			v.sees(t, "event: page")
-		}
-		if topics, n := f.page.Followers(); topics != 1 || n != many {
-			t.Errorf("%d pages are followed by %d, not 1 by %d", topics, n, many)
-		}
+		testkit.Eventually(t, testkit.Patience, "all look still, or again", everybody)
 		took := time.Since(began)
 		calls = f.rows.calls.Load() + f.locks.calls.Load() - calls
 		if most := 2 * (2 + int64(took/cluster.DefaultSnapshotAge)); calls > most || calls < 2 {
 			t.Errorf("%d calls within %v for %d viewers, at most %d", calls, took, many, most)
 		}
-		t.Logf("%d viewers: %d calls within %v", many, calls, took)
-		for _, v := range viewers {
-			v.stop()
-			<-v.ended
+		stop()
+		viewers.Wait()
+		t.Logf("%d viewers: %d calls within %v, %d pages", many, calls, took, pages.Load())
+		if pages.Load() < int64(many) {
+			t.Errorf("%d viewers have seen %d pages", many, pages.Load())
 		}
 		testkit.Eventually(t, testkit.Patience, "nothing is left", func() bool {
 			topics, n := f.page.Followers()
@@ -96,4 +116,24 @@ func TestManyFollowersCostWhatOneDoes(t *testing.T) {
 		})
 	}
 	server.Client().CloseIdleConnections()
+}
+
+// pagesOf follows a page until the stream ends, and returns how many pages came.
+func pagesOf(ctx context.Context, server *httptest.Server) (n int64) {
+	r, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/ops/timers", nil)
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	answer, err := server.Client().Do(r)
+	if err != nil {
+		return 0
+	}
+	defer answer.Body.Close()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		if lines.Text() == "event: page" {
+			n++
+		}
+	}
+	return n
 }

@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,10 @@ func TestAHostThatIsKilled(t *testing.T) {
 		leases.visit(f.url(look, page.URL("leases", "host", leader, "state", "held")))
 		leases.becomes("it holds leases", `document.querySelectorAll("tbody tr").length > 0`)
 
+		eval[int](hosts, `window.seen = []; setInterval(() => {
+			const state = `+stateOf(leader)+`;
+			if (window.seen.at(-1) !== state) window.seen.push(state);
+		}, 20)`)
 		began := time.Now()
 		if err := f.hosts[victim].Kill(); err != nil {
 			t.Fatal(err)
@@ -44,8 +49,10 @@ func TestAHostThatIsKilled(t *testing.T) {
 		if took := time.Since(began); took > ttl+patience {
 			t.Errorf("its leases are there for %v", took)
 		}
-		hosts.becomes("it is suspect, or later", stateOf(leader)+` !== "alive"`)
 		hosts.becomes("it is gone", stateOf(leader)+` === "gone"`)
+		if seen := eval[[]string](hosts, "window.seen"); !slices.Equal(seen, []string{"alive", "suspect", "gone"}) {
+			t.Errorf("who looks has seen it %v", seen)
+		}
 		hosts.visit(f.url(look, ""))
 		hosts.sees(leader + " is gone without a word: its last heartbeat was ")
 		hosts.becomes("another one leads", fmt.Sprintf(`document.body.innerText.includes("%s is led by host-") &&

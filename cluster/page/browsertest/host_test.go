@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -57,6 +58,7 @@ type hostSettings struct {
 const (
 	timerReport  = "report" // is only triggered, and runs until it is canceled
 	timerTick    = "send-digest"
+	timerBusy    = "resize-images"
 	timerBroken  = "sync-inventory"
 	timerLong    = "billing.recalculate-all-open-positions-of-the-previous-quarter"
 	timerHostile = `<script>alert("timer")</script>` + "\u202e"
@@ -109,7 +111,7 @@ func newHost(ctx context.Context, s hostSettings) (*host, error) {
 	}
 	var err error
 	h.registry, err = cluster.New(cluster.Options{Store: h.rows, Locks: h.locks, TTL: ttl, AppVersion: "v1.4.2",
-		Environment: "test", Holder: dlock.Holder{Host: s.Name, PID: os.Getpid(), ID: dlock.NewHolder().ID}})
+		Environment: "staging", Holder: dlock.Holder{Host: s.Name, PID: os.Getpid(), ID: dlock.NewHolder().ID}})
 	if err != nil {
 		return nil, err
 	}
@@ -195,17 +197,24 @@ func beginOf(db *sql.DB) func(context.Context) (outbox.Tx, func() error, error) 
 	}
 }
 
+// busy returns work that takes from least to most ms.
+func busy(least, most int64) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(least+rand.Int64N(most-least)) * time.Millisecond):
+		}
+		return nil
+	}
+}
+
 func timersOf() []timer.Timer {
 	hold := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 	return []timer.Timer{
 		{Name: timerReport, Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, Run: hold},
-		{Name: timerTick, Schedule: schedule.Every(time.Second), Run: func(ctx context.Context) error {
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Duration(100+time.Now().UnixNano()%300) * time.Millisecond):
-			}
-			return nil
-		}},
+		{Name: timerTick, Schedule: schedule.Every(time.Second), Run: busy(100, 400)},
+		{Name: timerBusy, Schedule: schedule.Every(2 * time.Second), MaxConcurrency: 4, MaxPerHost: 2,
+			Run: busy(1000, 6000)},
 		{Name: timerBroken, Schedule: schedule.Every(2 * time.Second), AlarmAfter: 3, Run: func(context.Context) error {
 			return errors.New("dial tcp 10.20.30.40:5432: connect: connection refused")
 		}},

@@ -27,6 +27,7 @@ func pagesOf(f *fleet) map[string]string {
 		"timer":          page.URL("timer", "name", timerReport),
 		"failing timer":  page.URL("timer", "name", timerBroken),
 		"many slots":     page.URL("timer", "name", timerLong),
+		"busy timer":     page.URL("timer", "name", timerBusy),
 		"hostile timer":  page.URL("timer", "name", timerHostile),
 		"durablerun":     page.URL("durablerun", "id", run),
 		"message":        page.URL("message", "id", message),
@@ -104,8 +105,13 @@ func screenshots(b *tab, f *fleet, l look) {
 		if l.width != wide.width || filepath.Base(b.t.Name()) != "Redis" {
 			return
 		}
-		for name, target := range map[string]string{"overview": "", "timer": page.URL("timer", "name", timerReport)} {
+		testkit.Eventually(b.t, testkit.Patience, "there are runs, and slots are held", func() bool {
+			v := f.json(0, page.URL("timer", "name", timerBusy))
+			return len(list(v, "runs")) >= 12 && v["held"].(float64) >= 2
+		})
+		for name, target := range map[string]string{"overview": "", "timer": page.URL("timer", "name", timerBusy)} {
 			b.visit(f.url(0, target))
+			b.becomes("it is live", `document.getElementById("live").innerText.startsWith("Live")`)
 			b.screenshot(filepath.FromSlash("../../../docs/screenshots/"+name+suffix), l.width, height)
 		}
 		return
