@@ -80,11 +80,11 @@ const MaxBacklog = store.MaxCount
 type Backlog struct {
 	// Messages of each state; MaxBacklog: so many, or more.
 	Pending, Dead int64
-	// OldestDue is for how long the oldest of the messages that are next could have been delivered,
+	// DueAge is for how long the oldest of the messages that are next could have been delivered,
 	// and was not, which is the lag of the relays: one that waits for its next attempt is not due,
-	// nor are those of its key behind it. OldestPending is the age of the oldest pending message. 0:
+	// nor are those of its key behind it. PendingAge is the age of the oldest pending message. 0:
 	// there is none.
-	OldestDue, OldestPending time.Duration
+	DueAge, PendingAge time.Duration
 }
 
 // Backlog returns what waits, of all topics. It is one statement, as cheap as the one by which

@@ -231,7 +231,7 @@ func TestBacklog(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.appendTo("strange", "b", 1)
 		time.Sleep(time.Minute)
-		check("no relay", outbox.Backlog{Pending: 2, OldestDue: 2 * time.Minute, OldestPending: 2 * time.Minute})
+		check("no relay", outbox.Backlog{Pending: 2, DueAge: 2 * time.Minute, PendingAge: 2 * time.Minute})
 		fails := outbox.SinkFunc(func(_ context.Context, d outbox.Delivery) error {
 			if d.Topic == "t" {
 				return outbox.RetryAfter(time.Hour, errors.New("busy"))
@@ -240,7 +240,7 @@ func TestBacklog(t *testing.T) {
 		})
 		_, stop := f.relayOf(outbox.RelayConfig{DefaultSink: fails})
 		time.Sleep(time.Minute)
-		check("it is tried again", outbox.Backlog{Pending: 1, Dead: 1, OldestPending: 3 * time.Minute})
+		check("it is tried again", outbox.Backlog{Pending: 1, Dead: 1, PendingAge: 3 * time.Minute})
 		if err := stop(); err != nil {
 			t.Error(err)
 		}

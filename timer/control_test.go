@@ -190,7 +190,7 @@ func TestWithoutAStore(t *testing.T) {
 // The overrides of many timers cost one call, are in the order of the names, and those of a damaged
 // key or of a name that no timer can have do not hide the others.
 //
-// Fails when InspectAll returns the states in the order of the store's answer, or one error for all.
+// Fails when InspectAll returns the states in another order, or one error for all.
 func TestInspectAll(t *testing.T) {
 	store := memlock.New()
 	c := timer.NewControl(spoilt{store, "timer:bad"})

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Decisions returns what this host has decided about the latest ticks of the timer, the newest first
-// and up to 16; each is Known, and its Text says no more than why, or how the run went. It reads
-// memory only, as it is when it is called, and knows nothing of what other hosts decided: see
+// Decisions returns what this host has decided about the latest ticks of the timer, the newest
+// first and up to 16; each is Known, and its Text says no more than why, or how the run went. It
+// reads memory only, as it is when it is called, and knows nothing of what other hosts decided: see
 // Scheduler.Explain.
 func (t TimerStatus) Decisions() []Explanation {
 	if t.host == nil {
@@ -48,8 +48,8 @@ func (x *Explanation) brief(w wording) string {
 	return text
 }
 
-// remembered returns what this host remembers of a timer, the newest first, with the errors, and the
-// slots of runs.
+// remembered returns what this host remembers of a timer, the newest first, with the errors, and
+// the slots of runs.
 func remembered(l *ledger, e *entry) (found []decision, errs []error, slots []int) {
 	d := e.state
 	d.mu.Lock() // no run of it begins or ends meanwhile

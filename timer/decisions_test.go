@@ -12,16 +12,17 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host tells what it has decided about the latest ticks, the newest first, with the reason of each
-// that did not run here, and how each that did has ended; and it remembers no more than it says.
+// A host tells what it has decided about the latest ticks, the newest first, with the reason of
+// each that did not run here, and how each that did has ended; and it remembers no more than it
+// says.
 //
 // Fails when remembered begins with the oldest, or leaves out the errors.
 func TestDecisions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		n := 0
-		h := f.start(timer.Config{Holder: dlock.Holder{Host: "me", PID: 1, ID: "x"}}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 1,
-			Run: func(ctx context.Context) error {
+		h := f.start(timer.Config{Holder: dlock.Holder{Host: "me", PID: 1, ID: "x"}}, timer.Timer{
+			Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 1, Run: func(ctx context.Context) error {
 				n++
 				switch n {
 				case 1:
@@ -63,7 +64,8 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%q", x.Text)
 			}
 		}
-		if r := list[2].Result; r == nil || r.Took != 90*time.Second || r.Outcome != timer.OutcomeOK || list[2].Slot != 0 {
+		if r := list[2].Result; r == nil || r.Took != 90*time.Second || r.Outcome != timer.OutcomeOK ||
+			list[2].Slot != 0 {
 			t.Errorf("%+v", list[2])
 		}
 		time.Sleep(20 * time.Minute)

@@ -82,6 +82,8 @@ type Filter struct {
 	State  string   `json:"state,omitempty"`
 	Host   string   `json:"host,omitempty"`
 	States []Option `json:"-"` // that can be chosen
+
+	StateLabel string `json:"-"` // what they are; "": states
 }
 
 // An Option is a value that can be chosen.

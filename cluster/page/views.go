@@ -152,7 +152,7 @@ func (p *Page) events(ctx context.Context, q url.Values) (Content, error) {
 		}
 	}
 	v := eventsView{seen: seenOf(s), Filter: filterOf(q)}
-	v.Filter.States = options(kinds, q.Get("state"))
+	v.Filter.States, v.Filter.StateLabel = options(kinds, q.Get("state")), "Kind"
 	v.Events, v.Pager = pageOf("events", q, rows)
 	return Content{"Events", v}, nil
 }

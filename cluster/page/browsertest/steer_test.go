@@ -20,7 +20,8 @@ const (
 // run starts, and goes out when it was canceled. All that an operator may do, he does by the page:
 // trigger, cancel, pause, resume, limit; queue a dead letter again, deliver a dead message again.
 //
-// Fails when the script does not follow the stream, or throws, and when a form has the wrong action.
+// Fails when the script does not follow the stream, or throws, and when a form has the wrong
+// action.
 func TestAnOperatorSteersInABrowser(t *testing.T) {
 	testkit.Long(t)
 	onEach(t, func(t *testing.T, f *fleet) {

@@ -83,13 +83,13 @@ type backlogView struct {
 	OldestDue     float64 `json:"oldest_due"`     // seconds
 	OldestPending float64 `json:"oldest_pending"` // seconds
 
-	Due, Age time.Duration `json:"-"` // the same
-	Late     bool          `json:"-"` // no relay delivers, or they are too slow
+	DueAge, PendingAge time.Duration `json:"-"` // the same
+	Late               bool          `json:"-"` // no relay delivers, or they are too slow
 }
 
 func backlogOf(b outbox.Backlog) *backlogView {
-	return &backlogView{b.Pending, b.Dead, b.OldestDue.Seconds(), b.OldestPending.Seconds(), b.OldestDue,
-		b.OldestPending, b.OldestDue > dueAlarm}
+	return &backlogView{b.Pending, b.Dead, b.DueAge.Seconds(), b.PendingAge.Seconds(), b.DueAge,
+		b.PendingAge, b.DueAge > dueAlarm}
 }
 
 // Count shows a number of messages, of which no more than outbox.MaxBacklog were counted.
@@ -238,12 +238,12 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 		add("outbox?state=dead", "%s in the outbox.", shared.Count(b.Dead, "dead message"))
 	}
 	switch {
-	case b.OldestDue > dueAlarm:
+	case b.DueAge > dueAlarm:
 		add("outbox?state=pending", "A message of the outbox is due for %s and was not delivered: no relay runs, or "+
-			"they are too slow.", b.OldestDue.Round(time.Second))
-	case b.OldestPending > pendingAlarm:
+			"they are too slow.", b.DueAge.Round(time.Second))
+	case b.PendingAge > pendingAlarm:
 		add("outbox?state=pending", "A message of the outbox is pending for %s: its deliveries fail, its topic has no "+
-			"sink, or one before it holds it back.", b.OldestPending.Round(time.Second))
+			"sink, or one before it holds it back.", b.PendingAge.Round(time.Second))
 	}
 	return list
 }
