@@ -22,8 +22,8 @@ func (l *runLists) handlers(ctx context.Context, filter string) (*show.Table, er
 	list = slices.DeleteFunc(append([]durable.HandlerRecord{}, list...), func(h durable.HandlerRecord) bool {
 		return !strings.Contains(h.Name, filter)
 	})
-	t := &show.Table{None: "no worker has a handler", Data: list, Columns: []string{"HANDLER", "STATE", "LIMIT", "QUEUED",
-		"RUNNING", "DEAD", "SEEN", "SET"}}
+	t := &show.Table{None: "no worker has a handler", Data: list, Columns: []string{"HANDLER", "STATE", "LIMIT",
+		"QUEUED", "RUNNING", "DEAD", "SEEN", "SET"}}
 	now := time.Now()
 	for _, h := range list {
 		name, limit, set := h.Name, "none", []string{}
@@ -55,8 +55,8 @@ func (l *runLists) schedules(ctx context.Context, filter string) (*show.Table, e
 	list = slices.DeleteFunc(append([]durable.ScheduleRecord{}, list...), func(s durable.ScheduleRecord) bool {
 		return !strings.Contains(s.Name, filter)
 	})
-	t := &show.Table{None: "no worker has a schedule", Data: list, Columns: []string{"SCHEDULE", "HANDLER", "STATE", "TEXT",
-		"=NEXT DUE", "QUEUED", "SKIPPED", "SEEN", "SET", "+COALESCED", "+WHILE PAUSED"}}
+	t := &show.Table{None: "no worker has a schedule", Data: list, Columns: []string{"SCHEDULE", "HANDLER", "STATE",
+		"TEXT", "=NEXT DUE", "QUEUED", "SKIPPED", "SEEN", "SET", "+COALESCED", "+WHILE PAUSED"}}
 	now := time.Now()
 	for _, s := range list {
 		state, by := pausedText(s.Paused)

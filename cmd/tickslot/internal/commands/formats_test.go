@@ -38,14 +38,15 @@ func TestEveryListInEachFormat(t *testing.T) {
 	}
 	row.Detail = detail
 	write(t, sqlregistry.SQLite(db, sqlregistry.Options{}), cluster.Batch{Host: row,
-		Leases: []cluster.LeaseStamp{{Name: "timer:report" + hostile, Kind: cluster.KindTimer, Slots: 1, Holder: h, Fence: 1,
-			ExpiresIn: time.Minute}, {Name: "leader:" + hostile, Kind: cluster.KindLeader, Holder: h, Fence: 1,
-			ExpiresIn: time.Minute}},
+		Leases: []cluster.LeaseStamp{{Name: "timer:report" + hostile, Kind: cluster.KindTimer, Slots: 1, Holder: h,
+			Fence: 1, ExpiresIn: time.Minute}, {Name: "leader:" + hostile, Kind: cluster.KindLeader, Holder: h,
+			Fence: 1, ExpiresIn: time.Minute}},
 		Runs:   []cluster.Run{{ID: "r", Timer: hostile, Holder: h, Outcome: "error", Err: hostile, By: hostile}},
 		Events: []cluster.Event{{ID: "e", Kind: cluster.EventOperator, Name: hostile, Holder: h, Text: hostile}}})
 	has(t, url, "pause report --for 1h --by ann")
-	for _, command := range []string{"timers ls", "hosts ls", "slots ls", "leases ls", "leaders ls", "runs ls", "durable ls",
-		"durable handlers", "durable schedules", "dead ls", "outbox ls", "events ls", "explain report", "doctor --calls 1"} {
+	for _, command := range []string{"timers ls", "hosts ls", "slots ls", "leases ls", "leaders ls", "runs ls",
+		"durable ls", "durable handlers", "durable schedules", "dead ls", "outbox ls", "events ls", "explain report",
+		"doctor --calls 1"} {
 		read := map[string]any{}
 		for _, format := range []string{"table", "wide", "json", "yaml"} {
 			a := tickslot(t, url, append(strings.Fields(command), "-o", format)...)

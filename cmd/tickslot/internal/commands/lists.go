@@ -41,10 +41,10 @@ func (a *app) addLists(root *cobra.Command) {
 		"with\n--timer the last 50 of one.", runs.runs, runs.timerFlag)
 	list("durable", "Durable runs, their handlers and schedules", "Durable runs, the newest first.", runs.durable,
 		runs.stateFlag, runs.limitFlag).AddCommand(
-		a.lister("durable", "handlers", "List handlers of durable runs", "Handlers, their limits, pauses, and how many "+
-			"runs\nthey have.", runs.handlers),
-		a.lister("durable", "schedules", "List schedules of durable runs", "Schedules, when they are due, and what has "+
-			"become\nof their ticks.", runs.schedules))
+		a.lister("durable", "handlers", "List handlers of durable runs", "Handlers, their limits, pauses, "+
+			"and how many runs they have.", runs.handlers),
+		a.lister("durable", "schedules", "List schedules of durable runs", "Schedules, when they are due, "+
+			"and what has become of their ticks.", runs.schedules))
 	list("dead", "Dead letters", "Durable runs and messages of the outbox that have exhausted their attempts.",
 		runs.dead, runs.limitFlag)
 	list("outbox", "Messages of the outbox", "Messages of the outbox, the newest first.", runs.outbox, runs.stateFlag,
@@ -56,8 +56,8 @@ func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*c
 	c := &cobra.Command{
 		Use: verb + " [TEXT]", Short: short, Args: cobra.MaximumNArgs(1),
 		Long: long + "\n\nWith TEXT only those whose name contains it.",
-		Example: fmt.Sprintf("  tickslot %[1]s %[2]s\n  tickslot %[1]s %[2]s report -o wide\n  tickslot %[1]s %[2]s -o "+
-			"json\n  tickslot %[1]s %[2]s -w --interval 5s", noun, verb),
+		Example: fmt.Sprintf("  tickslot %[1]s %[2]s\n  tickslot %[1]s %[2]s report -o wide\n  tickslot %[1]s %[2]s "+
+			"-o json\n  tickslot %[1]s %[2]s -w --interval 5s", noun, verb),
 		RunE: func(c *cobra.Command, args []string) error { return a.list(c, args, do) },
 	}
 	a.formatFlags(c)

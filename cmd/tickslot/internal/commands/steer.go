@@ -185,8 +185,8 @@ func (a *app) trigger() *cobra.Command {
 		Use: "trigger NAME", Short: "Have one host run a timer once", Args: cobra.ExactArgs(1),
 		Long: "One host runs the timer once, at most once, as soon as there is room. Its schedule goes on as " +
 			"before.\n" +
-			"While it waits, \"tickslot explain\" shows it. Calling this twice triggers it twice. With --durable a run\n" +
-			"of the handler is queued, which is tried until it has ended.",
+			"While it waits, \"tickslot explain\" shows it. Calling this twice triggers it twice. With --durable\n" +
+			"a run of the handler is queued, which is tried until it has ended.",
 		Example: "  tickslot trigger report\n  tickslot trigger report --payload '{\"day\":\"2026-02-28\"}' " +
 			"--expires 10m\n  tickslot trigger invoice --durable --payload 4711",
 		RunE: a.steer(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
