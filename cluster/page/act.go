@@ -134,12 +134,12 @@ func (p *Page) tell(r *http.Request, a Action, v url.Values, by dlock.Origin, do
 }
 
 // doneText says what was just done. The URL has only the name of the action: it may be anybody's.
-func (p *Page) doneText(r *http.Request) string {
-	a, ok := p.actions[r.URL.Query().Get("done")]
+func doneText(actions map[string]Action, query url.Values) string {
+	a, ok := actions[query.Get("done")]
 	if !ok {
 		return ""
 	}
-	return "Done: " + a.Title(r.URL.Query()) + ". Hosts follow within seconds."
+	return "Done: " + a.Title(query) + ". Hosts follow within seconds."
 }
 
 // Duration reads a length of time that somebody has typed, of up to ten years.

@@ -191,7 +191,7 @@ func (p *Page) view(w http.ResponseWriter, r *http.Request, access Access, name 
 		p.json(w, http.StatusOK, content.Data)
 	default:
 		f := p.frame(name, access, content)
-		f.Done = p.doneText(r)
+		f.Done = doneText(p.actions, r.URL.Query())
 		p.html(w, http.StatusOK, name, f)
 	}
 }
