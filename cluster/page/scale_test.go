@@ -73,7 +73,7 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 // 500 who follow a page for a minute cost no more calls to stores than one does: what was read is
 // shared. When they have gone, nothing is left, no goroutine either (TestMain looks).
 //
-// Fails when each viewer renders by himself what is not shared, and when leave is not called.
+// Fails when a viewer has a read of his own, and when leave is not called.
 func TestManyFollowersCostWhatOneDoes(t *testing.T) {
 	followed := time.Duration(testkit.Rounds(t, 2, 65)) * time.Second // a stream ends after a minute
 	f := newFleetThatReads(t, page.Config{RefreshInterval: 200 * time.Millisecond}, cluster.DefaultSnapshotAge)
