@@ -178,3 +178,51 @@ func wellFormed(t *testing.T, text string, args int) {
 		t.Errorf("brackets or quotes do not close in\n%s", text)
 	}
 }
+
+// Each database has its own words for the number of a row, for an insert that is done once, and for
+// the index of what is pending.
+//
+// Fails when a database loses what makes its outbox quick, or its insert tell "there already" from
+// other errors.
+func TestWhatDiffersBetweenDatabases(t *testing.T) {
+	t.Parallel()
+	db := sql.OpenDB(&scripted{})
+	defer db.Close()
+	for _, x := range []struct {
+		make     func() (*sqlstore.Store, error)
+		schema   []string // regular expressions
+		append   string
+		noAppend string
+	}{
+		{func() (*sqlstore.Store, error) { return sqlstore.Postgres(db, nil, sqlstore.Options{}) },
+			[]string{`bigint GENERATED ALWAYS AS IDENTITY`, `_pending" ON \S+ \(seq\) WHERE state = 'pending';?$`},
+			`ON CONFLICT \(message_id\) DO NOTHING`, "IGNORE"},
+		{func() (*sqlstore.Store, error) { return sqlstore.MySQL(db, sqlstore.Options{}) },
+			[]string{`BIGINT NOT NULL AUTO_INCREMENT`, `KEY pending \(state, seq\)`}, `VALUES`, "INTO.*IGNORE"},
+		{func() (*sqlstore.Store, error) { return sqlstore.SQLite(db, sqlstore.Options{}) },
+			[]string{`INTEGER PRIMARY KEY AUTOINCREMENT`, `_pending" ON \S+ \(seq\) WHERE state = 'pending';?$`},
+			`ON CONFLICT \(message_id\) DO NOTHING`, "IGNORE"},
+		{func() (*sqlstore.Store, error) { return sqlstore.SQLServer(db, sqlstore.Options{}) },
+			[]string{`bigint IDENTITY\(1, 1\)`, `CREATE INDEX pending ON \S+ \(seq\) WHERE state = 'pending';$`},
+			`WHERE NOT EXISTS \(SELECT 1 FROM`, "IGNORE"},
+	} {
+		made, err := x.make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := made.Schema()
+		if err != nil {
+			t.Fatal(err)
+		}
+		schema := strings.Join(list, "\n")
+		for _, want := range x.schema {
+			if !regexp.MustCompile("(?m)" + want).MatchString(schema) {
+				t.Errorf("%s: the schema has no %s:\n%s", made, want, schema)
+			}
+		}
+		insert := made.Explained()["append"][0].Text
+		if !regexp.MustCompile(x.append).MatchString(insert) || regexp.MustCompile(x.noAppend).MatchString(insert) {
+			t.Errorf("%s: want %s, and no %s, in\n%s", made, x.append, x.noAppend, insert)
+		}
+	}
+}

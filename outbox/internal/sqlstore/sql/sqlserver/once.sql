@@ -1,1 +1,4 @@
-INSERT INTO {inbox} (consumer, message_id) VALUES ({consumer}, {id})
+INSERT INTO {inbox} (consumer, message_id)
+SELECT {consumer}, {id}
+WHERE NOT EXISTS (SELECT 1 FROM {inbox} AS i WITH (UPDLOCK, HOLDLOCK)
+	WHERE i.consumer = {consumer} AND i.message_id = {id})
