@@ -40,7 +40,8 @@ type Options struct {
 	Client *http.Client
 
 	// Header are headers of every request, such as Authorization. They are not kept in the
-	// database. Default: Content-Type application/octet-stream.
+	// database, and a message cannot replace them. Default: Content-Type application/octet-stream,
+	// which a message can replace.
 	Header http.Header
 
 	// Method is that of the request. Default POST.
@@ -75,11 +76,11 @@ func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) error {
 		return fmt.Errorf("httpsink: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/octet-stream")
-	for name, values := range s.header {
-		request.Header[http.CanonicalHeaderKey(name)] = values
-	}
 	for name, value := range d.Headers {
 		request.Header.Set(name, value)
+	}
+	for name, values := range s.header {
+		request.Header[http.CanonicalHeaderKey(name)] = values
 	}
 	id := d.ID.String()
 	request.Header.Set(HeaderKey, `"`+id+`"`)
