@@ -193,13 +193,6 @@ func (b *tab) close() {
 	}
 }
 
-// forgive forgets what went wrong, because the test was the cause.
-func (b *tab) forgive() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.faults = nil
-}
-
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 2*testkit.Patience)
