@@ -39,8 +39,8 @@ func TestEveryListInEachFormat(t *testing.T) {
 	row.Detail = detail
 	write(t, sqlregistry.SQLite(db, sqlregistry.Options{}), cluster.Batch{Host: row,
 		Leases: []cluster.LeaseStamp{{Name: "timer:report" + hostile, Kind: cluster.KindTimer, Slots: 1, Holder: h,
-			Fence: 1, ExpiresIn: time.Minute}, {Name: "leader:" + hostile, Kind: cluster.KindLeader, Holder: h,
-			Fence: 1, ExpiresIn: time.Minute}},
+			Fence: 1, ExpiresIn: time.Hour}, {Name: "leader:" + hostile, Kind: cluster.KindLeader, Holder: h,
+			Fence: 1, ExpiresIn: time.Hour}},
 		Runs:   []cluster.Run{{ID: "r", Timer: hostile, Holder: h, Outcome: "error", Err: hostile, By: hostile}},
 		Events: []cluster.Event{{ID: "e", Kind: cluster.EventOperator, Name: hostile, Holder: h, Text: hostile}}})
 	has(t, url, "pause report --for 1h --by ann")
