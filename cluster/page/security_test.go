@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,6 +14,8 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer"
 )
 
 // Nobody but the machine itself reads a page without Authorize, neither directly nor through a
@@ -251,38 +254,56 @@ func TestStrictPolicy(t *testing.T) {
 	}
 }
 
-// Whatever is in the URL, the page answers, with nothing of it alive, and never with a fault of its
-// own.
+// Whatever is in the URL, the page answers, as HTML or JSON, with nothing of it alive, and never
+// with a fault of its own.
+//
+// Fails when a view takes a value for a number, or an index, without a look.
 func FuzzParameters(f *testing.F) {
 	for _, name := range hostileNames {
-		f.Add("timers", "q", name)
-		f.Add("timer", "name", name)
-		f.Add("confirm", "action", name)
-		f.Add("hosts", "page", name)
+		text := url.QueryEscape(name)
+		for _, target := range []string{"timers?q=", "timer?name=", "confirm?action=pause&name=", "confirm?action=",
+			"leases?kind=leader&host=", "events?state=", "timer?done=pause&name=", "?done="} {
+			path, query, _ := strings.Cut(target, "?")
+			f.Add(path, query+text, len(text)%2 == 0)
+		}
+		f.Add("timers", name, false) // not escaped
 	}
-	f.Add("hosts", "page", "99999999999999999999")
-	f.Add("leases", "page", "-1")
-	rows := cluster.NewMemoryStore()
-	registry, err := cluster.New(cluster.Options{Store: rows, Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}})
+	for _, page := range []string{"99999999999999999999", "-1", "0x10", "1e3", "", "1&page=2"} {
+		f.Add("hosts", "page="+page, true)
+		f.Add("leases", "q=a;b&page="+page+"&%zz", false)
+	}
+	locks, rows := memlock.New(), cluster.NewMemoryStore()
+	registry, err := cluster.New(cluster.Options{Store: rows, Locks: locks,
+		Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	p, err := page.New(page.Config{Registry: registry})
+	if _, err := rows.Write(f.Context(), cluster.Batch{Host: &cluster.HostStamp{TTL: time.Hour,
+		Holder: dlock.Holder{Host: "other", PID: 1, ID: "x"}, Detail: []byte(`{"timers":[{"name":"report",` +
+			`"max_concurrency":2}]}`)}}); err != nil {
+		f.Fatal(err)
+	}
+	p, err := page.New(page.Config{Registry: registry, Control: timer.NewControl(locks), Authorize: allow(operator)})
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, name, field, value string) {
+	f.Fuzz(func(t *testing.T, name, query string, asJSON bool) {
 		r := request("GET", "", "")
-		r.URL.Path, r.URL.RawQuery = "/"+name, url.Values{field: {value}}.Encode()
+		r.URL.Path, r.URL.RawQuery = "/"+name, query
+		if asJSON {
+			r.Header.Set("Accept", "application/json")
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		w := serve(p, r.WithContext(ctx))
 		if w.Code >= 500 {
 			t.Errorf("%d: %s", w.Code, w.Body)
 		}
-		if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
-			return
+		switch kind := w.Header().Get("Content-Type"); {
+		case strings.HasPrefix(kind, "text/html"):
+			inertHTML(t, fmt.Sprint(name, query), w.Body.String())
+		case kind == "application/json" && !json.Valid(w.Body.Bytes()):
+			t.Errorf("%s?%s: no JSON: %s", name, query, w.Body)
 		}
-		inertHTML(t, fmt.Sprint(name, field, value), w.Body.String())
 	})
 }
