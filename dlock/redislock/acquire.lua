@@ -199,7 +199,8 @@ local function trusted(state, run, since, version)
     end
     from = note_began
   end
-  if now < from + quarantine then return from + quarantine end
+  local over = from + quarantine + 1 -- from may be the end of its millisecond, and now the start
+  if now < over then return over end
   return nil, this_run
 end
 

@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -117,6 +118,21 @@ func untilGranted(t *testing.T, store *redislock.Store, req dlock.Request) (g dl
 		return err
 	})
 	return g
+}
+
+// A quarantine is not shorter by the part of a millisecond that had passed when it began: scripts
+// count in whole milliseconds, cut off.
+//
+// Fails when the takeover is taken to have been at the start of its millisecond.
+func TestI1QuarantineIsNotAMillisecondShort(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.promote()
+	_, err := p.onOther.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "token", TTL: pairTTL})
+	no, _ := errors.AsType[*dlock.NotAcquiredError](err)
+	if !isReason(err, dlock.ReasonQuarantine) || no.ExpiresIn <= pairTTL {
+		t.Errorf("the takeover was noted just now: %+v, want that it ends in more than %v", err, pairTTL)
+	}
 }
 
 // A replica that lacks even the first grant of a name does not grant it before that lease has ended
