@@ -49,7 +49,7 @@ func TestAHostThatIsKilled(t *testing.T) {
 		if took := time.Since(began); took > ttl+patience {
 			t.Errorf("its leases are there for %v", took)
 		}
-		hosts.becomes("it is gone", stateOf(leader)+` === "gone"`)
+		hosts.becomes("it is gone", `window.seen.at(-1) === "gone"`)
 		if seen := eval[[]string](hosts, "window.seen"); !slices.Equal(seen, []string{"alive", "suspect", "gone"}) {
 			t.Errorf("who looks has seen it %v", seen)
 		}
