@@ -62,12 +62,13 @@ func TestAnOperatorSteersInABrowser(t *testing.T) {
 		operator.becomes("it was tried again", `document.querySelectorAll("tbody tr").length === 2`)
 		operator.visit(f.url(0, page.URL("durable", "handler", workExport)))
 		operator.change("Trigger…", "Trigger the handler "+workExport, map[string]string{"payload": "hold"})
-		operator.sees("running")
-		held := list(f.json(0, "durable?state=running"), "runs")
-		if len(held) != 1 {
-			t.Fatalf("%v", held)
-		}
-		run = fmt.Sprintf("%.0f", held[0]["id"])
+		testkit.Eventually(t, testkit.Patience, "the run has a worker", func() bool {
+			held := list(f.json(0, "durable?state=running"), "runs")
+			if len(held) == 1 {
+				run = fmt.Sprintf("%.0f", held[0]["id"])
+			}
+			return len(held) == 1
+		})
 		operator.visit(f.url(0, page.URL("durablerun", "id", run)))
 		operator.change("Cancel…", "Cancel run "+run, nil)
 		operator.sees("Canceled\nby ann")
