@@ -228,7 +228,14 @@ func (b *tab) sees(text string) {
 // becomes waits until an expression is true, without a reload.
 func (b *tab) becomes(what, expression string) {
 	b.t.Helper()
-	err := testkit.Poll(testkit.Patience, what, func(ctx context.Context) error {
+	if err := b.within(testkit.Patience, what, expression); err != nil {
+		b.t.Fatalf("%v: %s", err, eval[string](b, "location.href + '\\n' + document.body.innerText"))
+	}
+}
+
+// within waits until an expression is true, for so long.
+func (b *tab) within(patience time.Duration, what, expression string) error {
+	return testkit.Poll(patience, what, func(ctx context.Context) error {
 		within, cancel := context.WithCancel(b.ctx)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
@@ -238,9 +245,6 @@ func (b *tab) becomes(what, expression string) {
 		}
 		return err
 	})
-	if err != nil {
-		b.t.Fatalf("%v: %s", err, eval[string](b, "location.href + '\\n' + document.body.innerText"))
-	}
 }
 
 // click clicks a link or a button with the mouse, by its text. It holds no node, because what is
@@ -260,6 +264,20 @@ func (b *tab) click(text string) {
 		b.t.Fatalf("%q cannot be clicked any more", text)
 	}
 	b.do(chromedp.MouseClickXY(place[0], place[1]))
+}
+
+// follow clicks a link of a page that is live, until the next page is there: the link may move away
+// under the mouse.
+func (b *tab) follow(link, there string) {
+	b.t.Helper()
+	var err error
+	for range 5 {
+		b.click(link)
+		if err = b.within(10*time.Second, "the page behind "+link, there); err == nil {
+			return
+		}
+	}
+	b.t.Fatal(err)
 }
 
 // fill types into a field of the form, in place of what is in it.

@@ -45,8 +45,12 @@ type fleet struct {
 // processor.
 func onEach(t *testing.T, test func(t *testing.T, f *fleet)) {
 	requireBrowser(t)
-	t.Run("Redis", func(t *testing.T) { test(t, onRedis(t)) })
-	t.Run("Postgres", func(t *testing.T) { test(t, onPostgres(t)) })
+	for name, on := range map[string]func(*testing.T) *fleet{"Redis": onRedis, "Postgres": onPostgres} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, on(t))
+		})
+	}
 }
 
 func onRedis(t *testing.T) *fleet {

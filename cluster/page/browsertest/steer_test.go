@@ -87,8 +87,7 @@ func TestAnOperatorSteersInABrowser(t *testing.T) {
 // change follows a link to an action, fills in its form, and sends it.
 func (b *tab) change(link, button string, fields map[string]string) {
 	b.t.Helper()
-	b.click(link)
-	b.do(chromedp.WaitVisible(chromedp.CSS("form[method=post]")))
+	b.follow(link, `!!document.querySelector("form[method=post]")`)
 	for field, text := range fields {
 		b.fill(field, text)
 	}
