@@ -135,7 +135,7 @@ var mutants = []mutant{
 	{
 		name: "no quarantine",
 		edits: []edit{{"dlock/redislock/acquire.lua",
-			"if now < from + quarantine then",
+			"if now < over then",
 			"if false then"}},
 		layer: redis("^TestI1I4ServerRestartedEmpty$"),
 		says:  `OverLimit:[1-9]`,
