@@ -23,12 +23,14 @@ type Capabilities struct {
 // maxWrappers is how many wrappers CapabilitiesOf looks into.
 const maxWrappers = 32
 
-// CapabilitiesOf returns what a store can do. Call it instead of asserting interfaces: a
-// wrapper of a store then has one list of what to forward.
+// CapabilitiesOf returns the optional interfaces that a store implements, itself or through the
+// stores that it wraps. Call it instead of asserting interfaces: an assertion does not look into a
+// wrapper.
 //
-// A wrapper may have a method Unwrap() DistributedLock. What it does not implement itself is then
-// done by the store that Unwrap returns, past the wrapper; and so on, through up to 32 wrappers. A
-// wrapper without Unwrap hides what it does not forward.
+// A wrapper may have a method Unwrap() DistributedLock. An interface that the wrapper does not
+// implement itself is then taken from the store that Unwrap returns, and its calls bypass the
+// wrapper. Wrappers may be nested up to 32 deep. A wrapper without Unwrap hides every interface
+// that it does not implement.
 func CapabilitiesOf(store DistributedLock) (c Capabilities) {
 	for range maxWrappers + 1 {
 		c.add(store)
@@ -105,12 +107,12 @@ type Lister interface {
 type Enumerator interface {
 	// Enumerate returns a page of the leases under the store's prefix, or in its table, in no
 	// particular order: those that are held, and those that were released within the last
-	// ReleasedFor and whose slot was not granted again. One call of the server is one page. A page
-	// has about limit leases, more if a name has many slots, and may have none although others
-	// follow. after is "" for the first page, and then the Next of the page before. A lease that is
-	// granted or ends meanwhile may be missing. limit is 1 to MaxPage. An error that
-	// errors.ErrUnsupported matches says why the store cannot do it as it is set up, and how to
-	// mend that.
+	// ReleasedFor and whose slot was not granted again. Each page takes one call of the server. A
+	// page has about limit leases, or more if a name has many slots; it may be empty although
+	// further pages follow. after is "" for the first page, and then the Next of the page before. A
+	// lease that is granted or ends between two pages may be missing. limit is 1 to MaxPage. An
+	// error that matches errors.ErrUnsupported says why the store, as it is set up, cannot
+	// enumerate its leases, and how to fix that.
 	Enumerate(ctx context.Context, after string, limit int) (LeasePage, error)
 }
 
@@ -138,9 +140,9 @@ type MultiLocker interface {
 
 // A Delayer is a store that keeps a fixed delay between leases of a name: see Tick.Delay.
 type Delayer interface {
-	// CheckDelay returns why the store cannot keep a delay, and how to mend that; nil: it can. it
-	// cannot if it may forget the end of a lease before the delay is over. It does not call the
-	// server. TryAcquire checks the same.
+	// CheckDelay returns why the store cannot keep a delay, and how to mend that; nil: it can. A
+	// store cannot keep a delay if it may forget the end of a lease before the delay is over.
+	// CheckDelay does not call the server. TryAcquire checks the same.
 	CheckDelay(time.Duration) error
 }
 

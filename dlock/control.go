@@ -83,7 +83,7 @@ type Update struct {
 	Limit      *Limit  // grant so many slots, whatever requests declare
 	ResetLimit *Origin // let requests decide again
 	Trigger    *Origin // ask for one run now; the store notes the time
-	Value      *Value  // keep a text; with Version set, the whole update is made only if that is still right
+	Value      *Value  // keep a text; if the name has another version by then, nothing is updated
 }
 
 // A Pause makes the store refuse a name (ReasonPaused).

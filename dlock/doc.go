@@ -43,13 +43,15 @@
 // at once, and the context is cancelled within a second. Guard what must never be done twice at the
 // resource itself, with the [Fence] of the lease.
 //
-// Two things break the trust window: clocks that run at different speeds (not: that show different
-// times) by more than the margin, and a store that loses its data while it keeps running.
+// Two things break the trust window: clocks that run at different speeds by more than the margin
+// (clocks that only show different times do no harm), and a store that loses its data while it
+// keeps running.
 //
 // # Several locks at once
 //
-// [Semaphore.With] takes slots of several semaphores in one atomic step, of all or of none, so that
-// two processes cannot wait for each other. The one Lease holds them all, and is lost with any.
+// [Semaphore.With] takes a slot of each of several semaphores in one atomic step, or takes none. So
+// two processes cannot deadlock, each holding a slot that the other waits for. One Lease holds all
+// of these slots, and is lost as soon as any of them is.
 //
 // # Hooks
 //

@@ -13,9 +13,9 @@ var (
 	ErrLost = errors.New("lease lost")
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("lease released")
-	// ErrFault is matched by an error of a store that answered, but found a value at a key of this
-	// name that is not its own. The store itself works. As with ErrSetup, do not go on without
-	// the store.
+	// ErrFault is matched by an error of a store that answered, but found a value that it cannot
+	// use at a key of this name. The store itself works. As with ErrSetup, do not go on without the
+	// store.
 	ErrFault = errors.New("the store found something wrong")
 	// ErrSetup is matched by an error of a store that answered, but can serve no name until
 	// somebody fixes it: a table or a right is missing, or its scripts may not call a command that

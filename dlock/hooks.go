@@ -9,12 +9,12 @@ import (
 // Hooks report what a Session does, for metrics, logs and traces. Any of them may be nil. A panic
 // in a hook is ignored.
 //
-// Called reports calls to the store, the others report leases. These are called in the order in
-// which things happened, one at a time, on a goroutine of their own, which exists while there is
-// something to report. So they may be slow, and call the Session. Up to 10,000 events wait while a
-// hook is busy; further ones are dropped, and Session.DroppedEvents counts them. Session.Close
-// delivers what waits for up to StoreTimeout; what happens later is not reported. Of each lease
-// that was acquired the end is reported once, with Lost or with Released.
+// Called reports calls to the store, the other hooks report leases. The hooks of leases are called
+// in the order in which things happened, one at a time, on a goroutine of their own, which exists
+// while there is something to report. So they may be slow, and may call the Session. Up to 10,000
+// events wait while a hook is busy; further ones are dropped, and Session.DroppedEvents counts
+// them. Session.Close spends up to StoreTimeout on the events that still wait; later events are not
+// reported. The end of each acquired lease is reported once, with Lost or with Released.
 type Hooks struct {
 	// Called is called after each call to the store, before the Session acts on the answer. It is
 	// called without locks, on the goroutine that called the store, and so concurrently. It must
@@ -84,8 +84,7 @@ const (
 	OpRelease StoreOp = "release"
 )
 
-// DroppedEvents returns how many events of leases were dropped, because a hook was slower than what
-// happened.
+// DroppedEvents returns how many events of leases were dropped because hooks could not keep up.
 func (s *Session) DroppedEvents() uint64 { return s.events.Dropped() }
 
 // acquired reports a new lease to the hooks. Called with mu held, before the lease can end.

@@ -58,8 +58,9 @@ func (l *Lease) Slot() int { return l.grant.Slot }
 // Fence returns the number to guard a resource with; 0 if the store gives none.
 func (l *Lease) Fence() Fence { return l.grant.Fence }
 
-// Also returns the grants of the further locks that the lease holds (see [Semaphore.With]), in
-// their order. Their tokens, with which anybody could release them, are left out.
+// Also returns the grants of the further locks that the lease holds, in the order in which
+// [Semaphore.With] got them. Their tokens are left out, because anybody who has a token can release
+// its grant.
 func (l *Lease) Also() []Grant {
 	list := slices.Clone(l.grant.Also)
 	for i := range list {
@@ -107,8 +108,8 @@ func (l *Lease) Err() error {
 }
 
 // Valid reports whether the lease is held and its trust window is open at this instant. It reads
-// clocks and does not call the store, which takes about a microsecond: call it before each step
-// that must not be done twice.
+// clocks, does not call the store, and takes about a microsecond: call it before each step that
+// must not be done twice.
 func (l *Lease) Valid() bool {
 	t := now()
 	l.mu.Lock()

@@ -164,8 +164,8 @@ func TestHooksAreToldHowALeaseIsLost(t *testing.T) {
 	}
 }
 
-// A hook that panics, exits, blocks, or calls the session costs no lease its renewal, and nobody a
-// wait. Close returns in time, and names a hook that does not return.
+// A hook that panics, exits, blocks, or calls the session delays neither the renewal of a lease nor
+// any caller. Close returns in time, and names a hook that does not return.
 //
 // Fails when a hook is called on the goroutine of the heartbeat or of the caller, with mu held, or
 // when Close waits forever.

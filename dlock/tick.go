@@ -12,7 +12,7 @@ import (
 // keep every host with a correct clock from claiming ticks, so it is refused (ReasonTickAhead).
 const MaxTickAhead = 5 * time.Second
 
-// MaxDelay is the longest Tick.Delay. Stores forget a name that has made no call for 40 days.
+// MaxDelay is the longest Tick.Delay. Stores forget a name that was not used for 40 days.
 const MaxDelay = 30 * 24 * time.Hour
 
 // A Tick is an instant at which a timer is due. The instant identifies it, to the microsecond, on
@@ -32,7 +32,7 @@ type Tick struct {
 	// MissedAt, if it is set, makes this the claim of a missed tick: it came due at that time, with
 	// no host running. It is not before At, and later where hosts delay their ticks. The store
 	// refuses the claim if nothing was missed:
-	//   - as late a tick was claimed (ReasonTickTaken, ReasonTickLate);
+	//   - this tick or a later one was claimed (ReasonTickTaken, ReasonTickLate);
 	//   - the latest tick claimed is of another Schedule, or none is known (ReasonTickFirst): a
 	//     timer that is new or was changed has missed nothing;
 	//   - it came due during a pause, or a limit of 0 (ReasonPaused);

@@ -9,10 +9,10 @@ import (
 // MaxValueLen is the longest Value.Text, in bytes.
 const MaxValueLen = 1 << 20
 
-// A Value is a text that a store keeps under a name: what hosts have to agree on that is no lease.
-// Compare-and-set makes several writers safe: each reads the value, and sets another only if the
-// version is still the one that it has read. A writer that gets no answer reads again to see
-// whether its change was made.
+// A Value is a text that a store keeps under a name, for data other than leases that hosts have to
+// agree on. Compare-and-set makes several writers safe: each reads the value, and sets a new one
+// only if the version is still the one that it has read. A writer whose update gets no answer reads
+// the value again to see whether the update was made.
 type Value struct {
 	Text string // 0 to MaxValueLen bytes of printable ASCII; "" removes it
 	// Version is that of the name when the caller last read it: 0 if it was never updated. If it is
