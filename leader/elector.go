@@ -30,7 +30,7 @@ type Elector struct {
 	slots   dlock.Semaphore
 	role    Role
 	lines   notify.Queue // of the log
-	metrics *metrics     // nil: nobody wants them
+	metrics *metrics     // nil: no Registerer
 
 	// Of the goroutine of Run.
 	standBack backoff.ExponentialBackOff // after failures
@@ -40,8 +40,8 @@ type Elector struct {
 	now view
 }
 
-// New returns every fault of a role. It starts nothing, and does not call the store. The session
-// may have other users; it must stay open until Run has returned.
+// New returns an Elector, or every fault of the role. It starts nothing, and does not call the
+// store. The session may have other users; it must stay open until Run has returned.
 func New(session *dlock.Session, role Role) (*Elector, error) {
 	role = role.withDefaults()
 	errs := role.validate()
@@ -141,8 +141,9 @@ func (e *Elector) try(ctx context.Context) (wait time.Duration, err error) {
 	return e.interval() - time.Since(began), nil
 }
 
-// interval is the time between two tries. Hosts that began together drift apart, and none comes
-// later than RetryInterval, which is how long an end of a term may stay unnoticed.
+// interval returns the time between two tries. It is random, so that hosts that began together
+// drift apart. It is at most RetryInterval, because the end of a term stays unnoticed for that
+// long.
 func (e *Elector) interval() time.Duration {
 	i := e.role.RetryInterval
 	return i*4/5 + rand.N(i/5)

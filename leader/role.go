@@ -18,8 +18,8 @@ const (
 	// DefaultStopTimeout is the default of Role.StopTimeout.
 	DefaultStopTimeout = 30 * time.Second
 
-	// MaxBackOff is how long a host stands back at most after its function has failed. A term that
-	// has lasted as long ends the row of failures.
+	// MaxBackOff is how long a host stands back at most after its function has failed, unless
+	// RetryInterval is longer. A term that lasted for MaxBackOff ends a series of failures.
 	MaxBackOff = time.Minute
 
 	minRetryInterval = 10 * time.Millisecond

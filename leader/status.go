@@ -33,8 +33,8 @@ type Status struct {
 	State     State
 	ChangedAt time.Time // when the state began; zero: Run was not called
 
-	// Who leads, as far as this host knows: itself, or who the store named last (of several the one
-	// whose lease ends first). Zero: nobody, or not known.
+	// Who leads, as far as this host knows: this host itself, or the holder that the store named
+	// last (if there are several, the one whose lease ends first). Zero: nobody, or not known.
 	Leader    dlock.Holder
 	ElectedAt time.Time
 	// When somebody was last known to lead; zero: never since Run was called.
@@ -112,13 +112,15 @@ func (e *Elector) Status() Status {
 //
 //	health.New(timers, health.Check{Name: "relay", Func: elector.Healthy})
 //
-// A host that lets others have a try after a term does not ask who leads, so that the time counts
-// from when it asks again (Status.RetryAt). It is not healthy once its function has failed five
-// times in a row for as long as said above, each time within MaxBackOff, and no try between has
-// found the role taken: either this is the only host that takes part, or the function fails on the
-// others, too. That lasts until another host is known to lead, or a term ends well or lasts for
-// MaxBackOff. A store that grants one of several slots (Role.Max) does not say whether the others
-// are taken. So of several leaders the one whose function always fails is not healthy.
+// While a host lets others have a try after a term, it does not ask who leads. So the time counts
+// only from when it asks again (Status.RetryAt).
+//
+// A host is not healthy, either, once its function has failed five times in a row over more than
+// that time, each time within MaxBackOff, and no try in between has found the role taken: either
+// this is the only host that takes part, or the function fails on the others, too. The host is
+// healthy again when another host is known to lead, or when a term ends well or lasts for
+// MaxBackOff. With Role.Max, a store that grants a slot does not say whether the other slots are
+// taken. So a host whose function always fails is then not healthy, even while other hosts lead.
 func (e *Elector) Healthy() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -66,8 +66,8 @@ func (e *StuckError) Error() string {
 
 var errGoexit = errors.New("the function called runtime.Goexit")
 
-// call calls the function on a goroutine of its own, because it may never return. What it returns,
-// or why it did not, is sent.
+// call calls the function on a goroutine of its own, because it may never return. It sends what the
+// function returned, or that it panicked or called runtime.Goexit.
 func call(ctx context.Context, f Func, term *Term) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -87,7 +87,7 @@ func call(ctx context.Context, f Func, term *Term) <-chan error {
 // returns when to try again, or a StuckError.
 func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Duration, err error) {
 	term := &Term{e.role.Name, lease}
-	// Made of the lease's context, so that a loss takes no detour.
+	// Derived from the lease's context, so that a loss ends it directly.
 	work, stop := context.WithCancelCause(lease.Context())
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()

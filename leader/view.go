@@ -129,8 +129,8 @@ func reasonOf(err error) dlock.Reason {
 	return ""
 }
 
-// failed notes that the store did not answer, and returns whether it ever has. Who led may lead on:
-// only the store would know.
+// failed notes that the store did not answer, and returns whether it ever has. The known leader
+// stays in the view: it may still lead, which only the store could tell.
 func (e *Elector) failed(err error) (answered bool) {
 	setup := errors.Is(err, dlock.ErrSetup)
 	e.mu.Lock()
@@ -168,8 +168,8 @@ func (e *Elector) ending(lost error) {
 	}
 }
 
-// ended notes how a term has ended, and returns how long to wait. Who gave up the role waits for at
-// least a RetryInterval, in which every other host has a try.
+// ended notes how a term has ended, and returns how long to wait. A host that gave up the role
+// waits for at least a RetryInterval, in which every other host has a try.
 func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
 	e.mu.Lock()
 	term := e.now.term
