@@ -1,6 +1,6 @@
 // Package health answers the probes of load balancers and orchestrators over HTTP.
 //
-//	probes := health.New(timers) // a *timer.Scheduler, or whatever implements Source
+//	probes := health.New(timers) // a *timer.Scheduler, or any other Source
 //	mux.Handle("/livez", probes)
 //	mux.Handle("/readyz", probes)
 //	mux.Handle("/readyz/", probes) // /readyz/store
@@ -34,16 +34,16 @@
 //
 // # What is not promised
 //
-// A probe reads memory only if the functions it is given do: one that calls a server turns every
-// probe into a call. A check that panics has failed, and so has one that takes longer than
-// [Timeout]; the other checks are still reported. A 200 describes the moment of the probe: set the
-// scheduler's Config.PreStopDelay to the time that your load balancer takes to notice a change.
+// A probe only reads memory, provided that the functions it is given do: a function that calls a
+// server does so for every probe. A check that panics has failed, and so has one that takes longer
+// than [Timeout]; the other checks are still reported. A 200 describes the moment of the probe: set
+// the scheduler's Config.PreStopDelay to the time that your load balancer takes to notice a change.
 //
 // The body shows the errors of the checks to every client, unless [Handler.Details] returns false.
 // That is the default because probes belong on a private port, where an operator needs the reason.
-// What looks like a password in an error (user:password@host, password=…) is masked, which is a
-// safety net and not a promise. On a public port let Details return false: the names of the checks
-// and the status remain.
+// Text that looks like a password in an error (user:password@host, password=…) is masked, but do
+// not rely on that: it is a safety net. On a public port let Details return false: the names of the
+// checks and the status remain.
 package health
 
 import (
@@ -71,9 +71,9 @@ type Source interface {
 
 // A Check is one condition that /readyz reports.
 type Check struct {
-	// Name is the check's name in /readyz?verbose, ?exclude= and /readyz/<name>. A check takes the
-	// place of the Source's check of the same name; those that New gets may share a name, and are
-	// then selected together. Default: "unnamed".
+	// Name is the check's name in /readyz?verbose, ?exclude= and /readyz/<name>. A check that is
+	// given to New replaces the Source's check of the same name. Several checks given to New may
+	// have the same name; that name then selects all of them. Default: "unnamed".
 	Name string
 	// Func returns an error if the check fails. Default: it succeeds.
 	Func func() error

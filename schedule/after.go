@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// After is due a fixed delay after a run has ended, whatever its outcome: Spring's fixedDelay. The
-// ends of runs are not instants that hosts agree on in advance, so a timer.Scheduler asks the store
-// when it may start: see Timer.Schedule. The delay is a millisecond to 30 days.
+// After is due a fixed delay after a run has ended, whatever its outcome, like Spring's fixedDelay.
+// Hosts cannot know in advance when a run will end, so a timer.Scheduler asks the store when it may
+// start: see Timer.Schedule. The delay is a millisecond to 30 days.
 func After(delay time.Duration) FixedDelay { return FixedDelay{delay} }
 
 const (

@@ -7,9 +7,9 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Hosts agree on every instant without a word, because it follows from the period and a name. What
-// has the same period and another name is not due at the same instant. A timer gives its name to
-// its schedule by itself.
+// Hosts agree on every instant without communicating, because it follows from the period and a
+// name. Timers with the same period but different names are not due at the same instant. A timer
+// passes its own name to its schedule.
 func ExampleEvery() {
 	noon := time.Date(2027, time.May, 3, 12, 0, 0, 0, time.UTC)
 	next := func(name string, asked time.Time) time.Time {

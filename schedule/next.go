@@ -44,10 +44,9 @@ func Next(s Schedule, after time.Time) (next time.Time, err error) {
 const MostNextTicks = 10_000
 
 // NextTicks returns the first n ticks after an instant, or fewer if there are no more. Every
-// program gets the same ticks, and a timer's own if it gives the schedule of that timer: those of
-// Every depend on the timer's name, so ask for NextTicks(ForName(s, name), now, 5). A nil schedule
-// has none, nor has After, which depends on when runs end. n is 0 to MostNextTicks. A schedule that
-// fails is an error, as in Next.
+// program gets the same ticks. Those of Every depend on the timer's name: to get the ticks of a
+// timer, ask for NextTicks(ForName(s, name), now, 5). A nil schedule has none, nor has After, which
+// depends on when runs end. n is 0 to MostNextTicks. A schedule that fails is an error, as in Next.
 func NextTicks(s Schedule, after time.Time, n int) ([]time.Time, error) {
 	if n < 0 || n > MostNextTicks {
 		return nil, fmt.Errorf("%d ticks: use 0 to %d", n, MostNextTicks)

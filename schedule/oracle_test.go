@@ -129,7 +129,7 @@ var rules = map[string]string{
 // byRule returns a zone that has a rule and no table at all.
 func byRule(t *testing.T, name string) *time.Location {
 	var file []byte
-	for range 2 { // the second time for readers who know 64 bits
+	for range 2 { // a block for readers of 32 bits, and one for readers of 64 bits
 		file = append(file, "TZif2"...)
 		file = append(file, make([]byte, 15)...)
 		for _, count := range []uint32{0, 0, 0, 0, 1, 4} { // one kind of time, whose name has 4 bytes
