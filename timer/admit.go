@@ -42,7 +42,7 @@ func (g *gate) proceed(e *entry, t dueTick) {
 	g.runner.carryOut(g.runner.startRun(e, t, nil, nil, false))
 }
 
-// tryWaiting tries a tick that waited for a run to end, because that has ended, or perhaps one has
+// tryWaiting tries a tick that waits for a run to end: one has ended here, or may have ended
 // elsewhere. It runs in a goroutine of its own.
 func (g *gate) tryWaiting(w *fullWait) {
 	e, t := w.e, w.tick

@@ -44,8 +44,9 @@ func (n *runner) withoutSlot(e *entry) *Run {
 	return n.oldestWithoutSlot(e)
 }
 
-// oldestWithoutSlot is called with state.mu held. A run of a removed timer whose name another timer
-// has taken is left out if that one shares other limits: what e acquires would lack its permits.
+// oldestWithoutSlot is called with state.mu held. It leaves out a run of a removed timer if e,
+// which has taken the name, has other limits: a lease acquired for e has no permits of the old
+// limits.
 func (n *runner) oldestWithoutSlot(e *entry) (oldest *Run) {
 	for _, r := range e.state.runs {
 		wants := r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil &&

@@ -22,7 +22,8 @@ const (
 	CancelGrace = 5 * time.Second
 )
 
-// Config is what all timers of a Scheduler share. The zero value is fine: one process, no metrics.
+// Config has the settings that all timers of a Scheduler share. The zero value is fine: one
+// process, no metrics.
 type Config struct {
 	// Lock is the store that enforces the limits in the fleet. Nil: this process is the whole
 	// fleet. Default nil.
@@ -59,16 +60,17 @@ type Config struct {
 	// Limits are limits that several timers share: see Timer.Limits. Default none.
 	Limits []Limit
 
-	// MaxRuns is how many runs of all timers may go on at once on this host; one that is about to
-	// start, while the store is asked, counts. Default 0: no limit.
+	// MaxRuns is how many runs of all timers may go on at once on this host. A run that is about to
+	// start counts, too, while the store is asked for its slot. Default 0: no limit.
 	MaxRuns int
 
 	// OnMaxRuns decides about ticks and Triggers that find MaxRuns runs going on. Default
 	// MaxRunsWait.
 	OnMaxRuns MaxRunsPolicy
 
-	// MaxWait is how long they wait in line, with MaxRunsWait, and how long a tick waits with
-	// FullWait; a tick that does both waits that long together. Default 1 h.
+	// MaxWait is how long a tick or a Trigger waits in line (MaxRunsWait), and how long a tick
+	// waits for a run to end (FullWait). A tick that does both waits no longer than this in total.
+	// Default 1 h.
 	MaxWait time.Duration
 
 	// TTL is how long the slot of a dead host stays taken. Leases are renewed every third of it. At

@@ -10,18 +10,18 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// ErrNoControl is returned by a Control whose store keeps no overrides: there is no store, or it
-// has locks of the database only.
+// ErrNoControl is returned by a Control whose store keeps no overrides: there is no store, or it is
+// one that cannot keep them, such as nativelock.
 var ErrNoControl = errors.New("timer: no control: the store keeps no overrides (redislock, sqllock with a table, " +
 	"and memlock do)")
 
 // A Control changes timers in the whole fleet at run time, through the store: it pauses them,
 // overrides their MaxConcurrency, triggers them and cancels runs. Hosts follow with their next
-// tick, or when they next renew their leases (every Config.TTL/3). Hosts need not be reachable: the
-// store refuses a host that was stopped meanwhile when it goes on. The store keeps a pause or a
-// limit until it is changed; it is lost with the store's data. Each call takes the name of the
-// caller and a note, for others to read, of at most 256 bytes each. LocalOnly timers are not
-// affected.
+// tick, or when they next renew their leases (every Config.TTL/3). The caller need not reach the
+// hosts. A host that was stopped meanwhile is bound, too: when it goes on, the store refuses its
+// starts. The store keeps a pause or a limit until it is changed, unless the store loses its data.
+// Each call takes the name of the caller and a note for other operators, of at most 256 bytes each.
+// LocalOnly timers are not affected.
 //
 // A change of a timer that no host is known to run is made all the same, because the timer may be
 // deployed later; but it may be misspelt, so it is logged as a warning: see Known.
@@ -91,25 +91,26 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 }
 
 // Trigger makes one host run the timer, at most once, as soon as there is room: usually within a
-// heartbeat. What makes Scheduler.Trigger refuse (MaxConcurrency, MaxPerHost, MaxRuns, Limits, a
-// pause) makes this one wait: the store keeps the trigger, with its payload, until a host has
-// started the run, or TriggerOptions.ExpiresIn has passed. Up to MaxPendingTriggers of a timer
-// wait, and are run in their order; a further one is refused with ErrTooManyTriggers. One that
-// expires is logged as a warning by one of the hosts that run the timer, and counted in its
-// TimerStatus.ExpiredTriggers.
+// heartbeat. If there is no room (because of MaxConcurrency, MaxPerHost, MaxRuns, Limits or a
+// pause), Scheduler.Trigger refuses; this trigger waits. The store keeps it, with its payload,
+// until a host has started the run, or TriggerOptions.ExpiresIn has passed. Up to
+// MaxPendingTriggers of a timer wait, and are run in their order; a further one is refused with
+// ErrTooManyTriggers. One that expires is logged as a warning by one of the hosts that run the
+// timer, and counted in its TimerStatus.ExpiredTriggers.
 //
-// A host on which a run of the timer ends looks within a heartbeat. That a slot is free elsewhere,
-// hosts learn only by asking: one of them asks after half the time that the trigger has waited, at
-// least 5 s and at most a minute. A timer whose runs follow each other at once, because its ticks
-// wait (FullWait), may leave no room for a trigger until it expires.
+// When a run of the timer ends, the host on which it ran looks for triggers within a heartbeat.
+// Hosts have to ask the store to learn that a slot has become free elsewhere: one of them asks
+// after half the time that the trigger has waited, at least 5 s and at most a minute. A timer whose
+// runs follow each other at once, because its ticks wait (FullWait), may leave no room for a
+// trigger until it expires.
 //
 // A host takes a trigger before it starts the run. If it dies in between, nobody else runs it, and
 // its expiry is reported. At most once holds as long as the store keeps its data: a failover of
 // Redis that loses the latest writes may lose a trigger, or repeat it.
 //
-// A timer that is LocalOnly on this host is refused: no host would look for its triggers. After an
-// error that matches ErrTooManyTriggers or ErrPayloadTooLong, or says that it is not triggered,
-// nothing is kept. After any other it may or may not run.
+// Trigger refuses a timer that is LocalOnly on this host: no host would look for its triggers.
+// After an error that matches ErrTooManyTriggers or ErrPayloadTooLong, or says that the timer is
+// not triggered, the store keeps nothing. After any other error the timer may or may not run.
 func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOptions) error {
 	err := options.check()
 	if (options.By == dlock.Origin{}) {
@@ -167,8 +168,8 @@ func (c *Control) queues() (queueStore, error) {
 	return queueStore{ctl, c.timeout}, err
 }
 
-// CancelRun cancels a run on whichever host it is, at most once; see Scheduler.CancelRun, which
-// cancels one on its own host at once. id is its Run.ID. The host takes it with its next heartbeat,
+// CancelRun cancels a run on any host, at most once; see Scheduler.CancelRun, which cancels one on
+// its own host at once. id is its Run.ID. The host of the run learns of it with its next heartbeat,
 // within Config.TTL/3, and logs who canceled the run. The run is not Valid from then on; the cause
 // of its context is a *CanceledError, and matches dlock.ErrLost, too. The slot becomes free when
 // the handler has returned or when the lease ends, never before: a host that is dead or stopped
@@ -246,8 +247,9 @@ func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState
 	return list[0], nil
 }
 
-// InspectAll is Inspect for several timers, in the order of their names, with one call to the store
-// (on a Redis Cluster one per node). What is not known of one of them, its ControlState.Err says.
+// InspectAll is Inspect for several timers, with one call to the store (on a Redis Cluster one per
+// node). The states are in the order of the arguments. If a timer's state is not known, its
+// ControlState.Err says why.
 func (c *Control) InspectAll(ctx context.Context, timers ...string) ([]dlock.ControlState, error) {
 	ctl, err := c.controller()
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Decisions returns what this host has decided about the latest ticks of the timer, the newest
-// first and up to 16; each is Known, and its Text says no more than why, or how the run went. It
-// reads memory only, as it is when it is called, and knows nothing of what other hosts decided: see
-// Scheduler.Explain.
+// Decisions returns what this host has decided about the latest ticks of the timer, up to 16, the
+// newest first. Each is Known, and its Text has only the reason, or how the run went. Decisions
+// reads this host's memory when it is called, not the snapshot, and does not know what other hosts
+// decided: see Scheduler.Explain.
 func (t TimerStatus) Decisions() []Explanation {
 	if t.host == nil {
 		return nil
@@ -36,7 +36,8 @@ func (t TimerStatus) Decisions() []Explanation {
 	return list
 }
 
-// brief is here without what stands beside it: the timer, the tick, the host and the reason.
+// brief returns the text of why or here, without the parts that are shown beside it: the timer, the
+// tick, the host and the reason.
 func (x *Explanation) brief(w wording) string {
 	if x.Reason != "" {
 		return strings.TrimPrefix(x.why(w), w.timer.lockName()+": not acquired: ")

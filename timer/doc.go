@@ -33,8 +33,9 @@
 // A tick is a scheduled instant, the same on every host. Each host tries each tick once (unless
 // OnFull is FullWait), in these steps: due, blackout, MaxPerHost, MaxRuns, one call to the store
 // that claims tick, slot and limits together, run, release. A tick that does not start a run is
-// counted once, with the [Reason], and Scheduler.Explain tells it. The store enforces a pause; for
-// a timer without limits, which does not call the store, each host does, after the blackout.
+// counted once, with the [Reason], which Scheduler.Explain reports. The store enforces a pause. A
+// timer without limits does not call the store, so each host enforces its pause itself, after the
+// blackout.
 //
 // # A run
 //

@@ -17,8 +17,8 @@ type entry struct {
 	state    *state
 	shares   *shares // of Timer.Limits; nil: it has none
 
-	// Set by the registry; nil: the timer is registered. The entry that Update has put in its
-	// place, or the entry itself: the timer was removed.
+	// Set by the registry. Nil: the timer is registered. The entry itself: the timer was removed.
+	// Any other entry: Update has put that in this one's place.
 	successor atomic.Pointer[entry]
 
 	// The planner's: the pause before a failed schedule is asked again; 0: it works; planning: it

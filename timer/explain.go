@@ -211,7 +211,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	several := found != nil && found.through() != found.tick
 	if !x.Tick.IsZero() && (found == nil || several) { // without a mutex, because it asks the schedule
 		w.isTick = isTick(e.timer.Schedule, x.Tick)
-		if _, fixed := e.delay(); fixed { // what else was a tick, it has forgotten
+		if _, fixed := e.delay(); fixed { // its other ticks are not known
 			w.isTick = x.Tick.UnixMicro() == next || x.Tick.UnixMicro() == due
 		}
 		x.Known = x.Known && w.isTick // an instant between two missed ticks is not a tick

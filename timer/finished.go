@@ -6,8 +6,8 @@ import (
 )
 
 // keepFinished is how long a timer whose schedule.At has no tick left stays registered, at least:
-// until the metrics of its last run have been scraped, and whoever wonders has asked Explain. Any
-// other schedule may have further ticks, even if it has just said that there is none.
+// long enough for the metrics of its last run to be scraped, and for an operator to call Explain.
+// Any other schedule may have further ticks, even if it has just said that there is none.
 const keepFinished = 10 * time.Minute
 
 // finishLater plans to look whether a timer whose schedule has no tick left may leave. Called with

@@ -9,10 +9,10 @@ import (
 )
 
 // A timer with schedule.After is due a delay after its last run in the fleet has ended. The store
-// knows when that was, and refuses claims that come too early; so does the gate, for runs of this
-// host. The planner only decides when to ask: at the instant that the store or the end of a run
-// here tells, and after a while if nothing tells one. So a tick of such a timer is an instant at
-// which this host asks.
+// knows when that was, and refuses claims that come too early; the gate does the same for runs of
+// this host. The planner only decides when to ask the store. It asks when the store has said that
+// the delay ends, or the delay after a run has ended here, and otherwise from time to time. So a
+// tick of such a timer is an instant at which this host asks.
 
 const (
 	// A tick that starts nothing is followed by the next after the delay, within these bounds,
@@ -58,8 +58,8 @@ func (f fixedDelays) planned(e *entry, when int64) {
 	d.e, d.wait, d.item = e, wait, when
 }
 
-// forget drops a removed timer, unless another has taken its place. What it has may still be of one
-// that e has replaced.
+// forget drops a removed timer, unless another has taken its place. Its data may still name an
+// entry that e has replaced.
 func (f fixedDelays) forget(e *entry) {
 	if d := f[e.state]; d != nil && d.e.latest() == e {
 		delete(f, e.state)
@@ -105,7 +105,7 @@ func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
 	return false
 }
 
-// left returns how long the delay since the last run here is not over. That run may be of a timer
+// left returns how much of the delay since the last run here is left. That run may be of a timer
 // that had the name before.
 func (d *fixedDelay) left() time.Duration {
 	ended := d.e.state.endedAt.Load()
@@ -123,8 +123,9 @@ func (f fixedDelays) replaced(p *planner, e *entry) {
 	}
 }
 
-// early returns how long the delay since the last run here is not over, and moves the next tick to
-// then; 0: it is over, or the timer has none. The store knows all runs but those without it.
+// early returns how much of the delay since the last run here is left, and moves the next tick to
+// its end; 0: it is over, or the timer has none. The store checks the delay, too, but does not know
+// of runs that went on without it.
 func (p *planner) early(e *entry) (left time.Duration) {
 	if _, fixed := e.delay(); !fixed {
 		return 0

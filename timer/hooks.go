@@ -11,20 +11,20 @@ import (
 const HookGrace = 5 * time.Second
 
 // Hooks report what happens on this host, for metrics, alarms and audit logs of your own. Any of
-// them may be nil. They are notifications: they come after the fact and change nothing. What has to
-// happen before a run, or around it, is a Middleware.
+// them may be nil. They are notifications: they come after the fact and change nothing. To do
+// something before a run, or around it, use a Middleware.
 //
 // Hooks are called in the order in which things happened, one at a time, on a goroutine of their
-// own. So they need no lock among themselves, and may be slow, panic, which is logged, and call the
-// Scheduler; only one that waits for Run to return would wait for itself. Up to 10,000 events wait
-// while a hook is busy. Further ones are dropped, counted (Status.DroppedEvents,
+// own. So they need no lock among themselves. They may be slow, may panic, which is logged, and may
+// call the Scheduler; but they must not wait for Run to return, because Run waits for them. Up to
+// 10,000 events wait while a hook is busy. Further ones are dropped, counted (Status.DroppedEvents,
 // tickslot_hook_events_dropped_total) and logged, at most once a minute.
 //
-// When Run ends, it delivers what waits for up to HookGrace (5 s), and then drops the rest. It
-// names a hook that does not return in its error (StuckError). A run that outlasts Run is not
-// reported.
+// When Run ends, it spends up to HookGrace (5 s) on the events that still wait, and then drops the
+// rest. If a hook does not return, the error of Run names it (StuckError). A run that outlasts Run
+// is not reported.
 //
-// Every tick that came due is reported once: with RunStarted or with TickSkipped. Of one run
+// Every tick that came due is reported once: with RunStarted or with TickSkipped. For each run
 // RunStarted comes first and RunEnded last.
 type Hooks struct {
 	// RunStarted is called when a run has started.
@@ -100,8 +100,8 @@ type SkipInfo struct {
 	Tick   time.Time // of several the first
 	Ticks  uint64    // how many ticks; more than 1 only with ReasonMissed
 	Reason Reason
-	// Holder is who has the slot that ends first, or claimed the tick last, if the store said so;
-	// else zero.
+	// Holder has the slot that ends first, or claimed the tick last, as far as the store said; else
+	// zero.
 	Holder dlock.Holder
 	Err    error // what the store answered (a *dlock.NotAcquiredError or another), or the blackout; or nil
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A round of a Manager has two halves: ask calls the user's code, and apply changes the timers.
-// Both are in a goroutine of their own, because the user's code may hang or end it. Nothing else
-// happens to the Manager meanwhile.
+// A round of a Manager has two halves: ask calls the user's code, and apply changes the timers. A
+// round runs in a goroutine of its own, because the user's code may hang or call runtime.Goexit.
+// Nothing else uses the Manager's fields meanwhile.
 
-// A managed is a timer of a Manager, or what a row will make one of.
+// A managed is what a Manager knows of one name: its row, its timer, and what is wrong with them.
 type managed[Row comparable] struct {
 	row   Row
 	entry *entry // its timer; nil: there is none
@@ -25,11 +25,11 @@ type managed[Row comparable] struct {
 	next  *made[Row]
 }
 
-// A made is what a row that is new, has changed, or had a fault was made into.
+// A made is the result of making a timer of a row that is new, has changed, or had a fault.
 type made[Row comparable] struct {
 	row   Row
 	entry *entry
-	isNew bool // it takes the place of no other
+	isNew bool // it replaces no timer
 	first plan // its first tick, if it is new
 	err   error
 }
@@ -154,7 +154,7 @@ func equal[Row comparable](a, b Row) (same bool, err error) {
 }
 
 // needsTimer reports whether a row that has not changed has to be made into a timer: it had a
-// fault, or somebody has removed its timer, which has not just come to its end.
+// fault, or its timer was removed before the last of its instants had come.
 func (t *managed[Row]) needsTimer() bool {
 	if t.entry == nil || t.fault != nil {
 		return true
@@ -244,8 +244,8 @@ func (m *Manager[Row]) apply(a answer) error {
 	return m.faults(a.nameless)
 }
 
-// take registers the timer that a row was made into, or puts it in the place of the one that there
-// is. If somebody has removed that meanwhile, the next round registers it.
+// take registers the timer that was made of a row, or replaces the present one with it. If the
+// present one was removed meanwhile, the next round registers the new one.
 func (t *managed[Row]) take(s *Scheduler, name string) {
 	next, g := t.next, newRegistrar(s)
 	t.next, t.fault = nil, next.err

@@ -31,13 +31,13 @@ const (
 //
 // A row with a fault harms no other: if the Timer of a row fails, panics, or does not pass the
 // checks of Register, the timer goes on as it was, or is not registered if it is new, and the row
-// is tried again in every round. Of several rows with one name, one counts, and the rest are a
-// fault. Sync and Err return the faults; each is logged once, until it changes. Only a call that
-// hangs, or ends with runtime.Goexit, stops all changes: see Timeout. The error names the row whose
-// timer was being made.
+// is tried again in every round. If several rows have one name, one of them is used, and that there
+// are several is a fault. Sync and Err return the faults; each is logged once, until it changes.
+// Only a call that hangs, or ends with runtime.Goexit, stops all changes: see Timeout. The error
+// names the row whose timer was being made.
 //
-// A timer of its own that somebody else removes comes back with the next round, unless its instants
-// are over.
+// If other code removes a timer of the Manager, the next round registers it again, unless its
+// schedule is an At of which no instant is left.
 //
 // It does not promise that all hosts see a change at once: for up to a SyncInterval they differ, as
 // in a rolling deploy.
@@ -53,14 +53,15 @@ type Manager[Row comparable] struct {
 	Name func(Row) string
 
 	// Timer returns the timer of a row; its Name is set for it. It is called for rows that are new,
-	// have changed, or had a fault. A row has changed if == says so: with pointers, and instants
-	// that were read anew, it may always do; a row for which == panics has a fault, as with a
-	// []byte in a field of type any. So let a Row hold numbers and text. Required.
+	// have changed, or had a fault. Rows are compared with ==: one with pointers, or with instants
+	// that are read anew, may seem to have changed in every round, and one for which == panics, as
+	// with a []byte in a field of type any, has a fault. So let a Row hold numbers and text.
+	// Required.
 	Timer func(Row) (Timer, error)
 
-	// SyncInterval is the time between two rounds of Run. A tenth of it, chosen at random, is left
-	// out, so that not all hosts ask at once. After a round in which Rows failed the next one comes
-	// ten times as soon. Default 1 min.
+	// SyncInterval is the time between two rounds of Run. It is shortened at random by up to a
+	// tenth, so that not all hosts ask at once. After a round in which Rows failed the next one
+	// comes ten times as soon. Default 1 min.
 	SyncInterval time.Duration
 
 	// Timeout bounds a round's calls of Rows, Name and Timer together, and those that make a timer

@@ -14,7 +14,7 @@ type MaxRunsPolicy uint8
 
 const (
 	// MaxRunsWait lets it wait in line until a run ends, at most Config.MaxWait; then it is
-	// skipped, or refused, as MaxRunsSkip does at once. Of each timer one tick waits at most: a
+	// skipped, or refused, as MaxRunsSkip does at once. At most one tick of each timer waits: a
 	// later one takes the place of the earlier, which is skipped. A tick that waits here is not
 	// claimed: another host may run it.
 	MaxRunsWait MaxRunsPolicy = iota

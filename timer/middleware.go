@@ -30,7 +30,7 @@ type Handler func(ctx context.Context) error
 // released then; and it passes on a context that is derived from its own, because RunFromContext
 // needs that.
 //
-// To be told of what happens, without being in its way, use Hooks.
+// To observe runs without taking part in them, use Hooks.
 type Middleware func(next Handler) Handler
 
 // wrap puts middleware around a handler, the first outermost. It calls user code.

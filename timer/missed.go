@@ -38,8 +38,8 @@ const (
 	//
 	// The store knows only claims and leases. So a host that starts also runs a tick that was not
 	// claimed because the store was down or in quarantine, even if hosts ran it without the store.
-	// A store forgets a timer that has made no call for 40 days: a missed tick that is more than 40
-	// days after the one before never runs.
+	// A store forgets a timer for which no host has called it for 40 days: a missed tick that is
+	// more than 40 days after the one before never runs.
 	CatchUpOnce
 )
 

@@ -16,20 +16,20 @@ const (
 	FullSkip FullPolicy = iota
 
 	// FullWait lets the tick wait until a run ends, and then start, under the same limits: of
-	// MaxPerHost, of MaxConcurrency, and of Limits. Of each timer one tick waits at most: a later
-	// one takes the place of the earlier, which is skipped as FullSkip does. So does the tick when
-	// it has waited for Config.MaxWait. It also ends with a pause or a blackout, and when the host
-	// drains or the timer is removed. A Trigger does not wait.
+	// MaxPerHost, of MaxConcurrency, and of Limits. At most one tick of each timer waits: a later
+	// one takes the place of the earlier, which is skipped as FullSkip does. A tick is also skipped
+	// when it has waited for Config.MaxWait, when a pause or a blackout begins, when the host
+	// drains, and when the timer is removed. A Trigger does not wait.
 	//
 	// A tick is claimed when its run starts, not while it waits: hosts wait for the same tick, and
-	// it has MaxPerTick runs as ever. With schedule.After a tick waits for Limits only: what is due
-	// while a run of the timer goes on has to wait for the delay after that.
+	// it has at most MaxPerTick runs as ever. With schedule.After a tick waits for Limits only:
+	// while a run of the timer itself goes on, nothing is due until the delay after its end.
 	//
-	// When a run of the timer ends on this host, the tick is tried at once. That a slot is free
-	// elsewhere, a host learns only by asking the store: after pauses of half the time that the
-	// tick has waited, at least StoreTimeout/4 and at most TTL/3 (5 s), of which a random part of
-	// up to half is left out. So a run starts up to TTL/3 later than it could, and a tick that
-	// waits costs each host one call in up to TTL/3; none while MaxPerHost runs go on there.
+	// When a run of the timer ends on this host, the tick is tried at once. A host has to ask the
+	// store to learn that a slot has become free elsewhere. It asks after pauses of half the time
+	// that the tick has waited, at least StoreTimeout/4 and at most TTL/3 (5 s), each shortened at
+	// random by up to half. So a run starts up to TTL/3 later than it could, and a tick that waits
+	// for long costs each host at most one call per TTL/6; none while MaxPerHost runs go on there.
 	FullWait
 )
 
@@ -193,9 +193,9 @@ func (f *fullWaits) of(e *entry) time.Time {
 	return time.Time{}
 }
 
-// runEnded tries the tick that has waited longest for a run like this one to end: what is free now
-// is one place. If that is the tick of another timer, which may wait for something else as well,
-// the timer's own is tried, too.
+// runEnded tries the tick that has waited longest for a run like this one to end: only one place
+// has become free. If that is the tick of another timer, which may wait for something else as well,
+// the tick of the run's own timer is tried, too.
 func (f *fullWaits) runEnded(e *entry) {
 	if f.n.Load() == 0 {
 		return

@@ -92,8 +92,8 @@ type RunSpec struct {
 
 // ContextWithRun returns a context with a Run in it, for the unit test of a handler, which gets it
 // with RunFromContext. The context ends with ctx, and with its cause, and the Run is Valid until
-// then, unless it is Degraded: so context.WithCancelCause and a dlock.LostError play the loss of a
-// lease. It holds nothing in a store.
+// then, unless it is Degraded. To simulate the loss of a lease, end ctx with a *dlock.LostError
+// (context.WithCancelCause). The Run holds nothing in a store.
 func ContextWithRun(ctx context.Context, info RunSpec) context.Context {
 	maxRunTime := timeOf(cmp.Or(info.MaxRunTime, NoLimit))
 	host := newRunHost(info.Holder)

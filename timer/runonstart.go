@@ -8,12 +8,13 @@ import (
 // registered while Run is running, without waiting for its Schedule.
 //
 // Such a run starts at once: Delay does not move it. It is refused as any tick is: by MaxPerHost,
-// MaxConcurrency, Limits, MaxRuns, a pause, or a blackout, after which it is not made up for. While
-// a store that restarted is in quarantine, it waits, unless the next tick is due before that ends.
-// OnFull and OnStoreDown apply. Run.OnStart tells the handler. It takes the place of a missed tick
-// (CatchUp). Update does not start it; a timer that was removed and is registered again starts
-// anew, as does one of a Manager whose row goes and comes back. It is refused with schedule.After,
-// with which a timer starts at once anyway, unless it ran less than the delay ago.
+// MaxConcurrency, Limits, MaxRuns, a pause, or a blackout. A run that was refused is not made up
+// for later. While a store that restarted is in quarantine, the run waits, unless the next tick is
+// due before that ends. OnFull and OnStoreDown apply. Run.OnStart tells the handler. Such a run
+// takes the place of a missed tick (CatchUp). Update does not cause one; a timer that was removed
+// and is registered again starts anew, as does one of a Manager whose row goes and comes back. New
+// and Register refuse RunOnStart with schedule.After, with which a timer starts at once anyway,
+// unless it ran less than the delay ago.
 type RunOnStartPolicy uint8
 
 const (
@@ -25,10 +26,10 @@ const (
 	// restart, a rolling deploy, or a crash during the run does not run it again before its next
 	// tick. It does not run if the Schedule has no tick yet, such as an At of instants to come.
 	//
-	// A run after each deploy, once in the fleet, is Control.Trigger. A store may forget the claim
-	// of a tick after 40 days (redislock, sqllock), and a start after that runs it again; redlock
-	// refuses ticks that are older than half an hour. While the store is down, StoreDownRunLocal
-	// runs it on every host that starts.
+	// To run a timer once in the fleet after each deploy, use Control.Trigger. A store may forget
+	// the claim of a tick after 40 days (redislock, sqllock), and a start after that runs it again;
+	// redlock refuses ticks that are older than half an hour. While the store is down,
+	// StoreDownRunLocal runs it on every host that starts.
 	//
 	// It requires a Schedule and a MaxPerTick other than NoLimit. Without a store, or with
 	// LocalOnly, it is RunOnStartEachHost.

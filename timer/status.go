@@ -13,8 +13,8 @@ import (
 
 // A Status is a snapshot of a Scheduler. It is read from memory, without a call to the store.
 //
-// It can be marshaled as JSON: no limit is null, what is not known or not there is left out,
-// instants are in UTC, durations are numbers of seconds, and errors are texts.
+// It can be marshaled as JSON: NoLimit is null, what is unknown or absent is left out, instants are
+// in UTC, durations are numbers of seconds, and errors are texts.
 type Status struct {
 	Phase  string // created, running, leaving, draining, stopped
 	Holder dlock.Holder
@@ -26,7 +26,7 @@ type Status struct {
 	Limits []LimitStatus // that timers share, by name
 	// How many ticks and callers of Trigger wait in line, because Config.MaxRuns runs go on.
 	Waiting int
-	// How many events of Config.Hooks were dropped, because a hook was slower than what happened.
+	// How many events of Config.Hooks were dropped, because hooks could not keep up.
 	DroppedEvents uint64
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// The JSON of a Status is for programs in other languages, so it has no value that stands for
-// another: no limit is null, what is not known or not there is left out, instants are in UTC,
-// durations are numbers of seconds, and errors are texts. It cannot be read back into a Status.
+// The JSON of a Status is for programs in other languages, so it has no sentinel values: NoLimit is
+// null, what is unknown or absent is left out, instants are in UTC, durations are numbers of
+// seconds, and errors are texts. It cannot be read back into a Status.
 
 // A jsonLimit is a number, or null for NoLimit.
 type jsonLimit int

@@ -64,13 +64,15 @@ type Timer struct {
 	// beginning or after a colon.
 	Name string
 
-	// Schedule says when the timer is due. Nil: only when Trigger is called. With schedule.After
-	// that is a delay after the last run in the fleet has ended (also a triggered one), or its
-	// lease has, if it was lost; at once if the store knows of none. A store must be a
-	// dlock.Delayer, and MaxConcurrency 1. No run starts earlier by its schedule, except without
-	// the store (StoreDownRunLocal), when each host counts from its own runs, or if the store loses
-	// its data. What starts nothing is tried again when the store says or the blackout ends; else
-	// after the delay, but after a second at least and a minute at most.
+	// Schedule says when the timer is due. Nil: only when Trigger is called.
+	//
+	// With schedule.After the timer is due a delay after its last run in the fleet, triggered ones
+	// included, has ended, or after the lease of that run has, if it was lost; at once if the store
+	// knows of no run. A store must be a dlock.Delayer, and MaxConcurrency 1. No run starts earlier
+	// by its schedule, except without the store (StoreDownRunLocal), when each host counts from its
+	// own runs, or if the store loses its data. A tick that starts nothing is followed by another
+	// try: when the store says, or when the blackout ends, or else after the delay, but after a
+	// second at least and a minute at most.
 	//
 	// A timer with an At, or an Except of one, is removed ten minutes after its last instant at the
 	// earliest, and when its runs have ended; Trigger, Remove and Explain return ErrUnknown then.
@@ -94,10 +96,10 @@ type Timer struct {
 
 	// Limits are the names of limits of Config.Limits that the timer shares with others. A run
 	// takes a slot of each together with its own slot, in one step, or it does not start
-	// (ReasonLimitFull); it loses its lease with any of them. While the timer runs without the
-	// store (StoreDownRunLocal), a limit holds on each host separately. The store must be able to
-	// take several locks in one step, as redislock, sqllock and memlock are. At most 10, and none
-	// for a LocalOnly timer. Default none.
+	// (ReasonLimitFull). A run that loses any of these slots has lost its lease. While the timer
+	// runs without the store (StoreDownRunLocal), a limit holds on each host separately. The store
+	// must be able to take several locks in one step, as redislock, sqllock and memlock are. At
+	// most 10, and none for a LocalOnly timer. Default none.
 	Limits []string
 
 	// MaxRunTime is how long a run may take. Then its context ends (cause ErrMaxRunTime) and its

@@ -5,18 +5,17 @@ import (
 	"fmt"
 )
 
-// Trigger starts a run on this host now, or refuses it: it never keeps a trigger for later, as
-// Control.Trigger does for the fleet. It returns once the run has started and Status shows it;
-// TriggeredRun.Wait returns what comes of it. Otherwise it returns a *RefusedError with the reason,
-// ErrUnknown, ErrPayloadTooLong, or the cause of ctx.
+// Trigger starts a run on this host now, or refuses it. It never keeps a trigger for later;
+// Control.Trigger does that, for the fleet. It returns once the run has started and Status shows
+// it; TriggeredRun.Wait returns the result of the run. Otherwise it returns a *RefusedError with
+// the reason, ErrUnknown, ErrPayloadTooLong, or the cause of ctx.
 //
 // Any registered timer may be triggered at any time between Running and the drain: its schedule,
-// blackouts and MaxPerTick do not matter. What decides is whether there is room: MaxConcurrency,
-// MaxPerHost, Limits, MaxRuns and pauses apply. Two things make Trigger wait, until ctx ends: if
-// MaxRuns runs go on, OnMaxRuns decides; and if 64 calls to the store are in flight, it waits for
-// its turn. If the store does not answer, OnStoreDown applies; but Trigger calls the store even
-// while its breaker is open. A set-up fault (ReasonStoreSetup) or a fault of a key
-// (ReasonStoreFault) refuses the run.
+// blackouts and MaxPerTick do not matter. MaxConcurrency, MaxPerHost, Limits, MaxRuns and pauses
+// apply. Two things make Trigger wait, until ctx ends: if MaxRuns runs go on, OnMaxRuns decides;
+// and if 64 calls to the store are in flight, it waits for its turn. If the store does not answer,
+// OnStoreDown applies; but Trigger calls the store even while its breaker is open. A set-up fault
+// (ReasonStoreSetup) or a fault of a key (ReasonStoreFault) refuses the run.
 //
 // The context of the run has the values of ctx, such as a trace or a user, and those of Run's
 // context where ctx has none. It does not end with ctx.

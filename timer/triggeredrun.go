@@ -25,7 +25,7 @@ type TriggerOptions struct {
 	Payload []byte
 
 	// By is who triggers the run, for Run.TriggeredBy, Status, hooks and the log. Control.Trigger
-	// requires it; Scheduler.Trigger takes the zero value for nobody in particular.
+	// requires it; Scheduler.Trigger does not.
 	By dlock.Origin
 
 	// ExpiresIn is how long Control.Trigger has the store keep the trigger until a host starts its

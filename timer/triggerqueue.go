@@ -108,8 +108,8 @@ func (q *triggerQueue) takeOut(gone func(*queuedTrigger) bool) (out []queuedTrig
 	return out
 }
 
-// retryIn returns how long no host is to take a trigger. A time further ahead than there can be is
-// of a clock that was set back.
+// retryIn returns for how long no host is to take a trigger. A time that is further ahead than
+// longestRetry was written before the store's clock was set back, and does not count.
 func (q *triggerQueue) retryIn(now int64) time.Duration {
 	if left := time.Duration(q.Retry-now) * time.Microsecond; left <= longestRetry {
 		return left
@@ -192,12 +192,12 @@ func (s queueStore) write(ctx context.Context, timer string, q *triggerQueue, ve
 	return guard(func() error { return s.ctl.Update(ctx, queueLock+timer, change) })
 }
 
-// change has a queue changed until that succeeds or change returns an error. change is called with
-// what the store keeps, again if another was faster or an answer was lost; done reports that there
-// is nothing to do (any more).
+// change reads a queue, calls change with it, and writes the result, until a write succeeds or
+// change returns an error. change is called again if another writer was faster, or the answer to a
+// write was lost; it returns done if there is nothing (more) to do.
 //
-// If an answer was lost, and somebody has changed the queue since, what was written may have been
-// there, and may be gone already: then nothing is written again.
+// If the answer to a write was lost, and the queue was changed after that, the write may have been
+// made, and what it wrote may be gone already. Then nothing is written again.
 func (s queueStore) change(ctx context.Context, timer string,
 	change func(q *triggerQueue, now int64) (done bool, err error)) error {
 	var unknown error  // of a write that may have been made

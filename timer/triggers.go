@@ -24,8 +24,9 @@ const triggerWorkers = 8
 // it back. One that dies after it has taken a trigger leaves it to expire, because it may have
 // started the run.
 //
-// That all slots are taken elsewhere, a host learns only when it has taken the trigger. It notes in
-// the queue until when no host need try again, and others obey, unless a run has ended there.
+// Only after a host has taken a trigger can it learn that all slots are taken elsewhere. It then
+// notes in the queue until when no host need try again. Other hosts obey, unless a run has ended on
+// them.
 type triggers struct {
 	log      *lineLog
 	registry *registry
@@ -33,8 +34,8 @@ type triggers struct {
 	base     func() context.Context
 	holder   dlock.Holder
 	taker    string // of this Scheduler alone
-	// why returns why nothing may start here; "": it may. start is Scheduler.trigger, which
-	// does not count again that a trigger is refused.
+	// why returns why nothing may start here; "": it may. start calls tryTrigger, and does not
+	// count the refusal of a trigger a second time.
 	why   func(*entry) Reason
 	start func(ctx context.Context, e *entry, t *triggering, again bool) error
 
@@ -53,7 +54,7 @@ type waitingTriggers struct {
 
 	read    bool            // the queue was read since the worker began
 	version int64           // that was read last; 0: there was no queue
-	mine    bool            // in what was read, this host has one whose run did not start here
+	mine    bool            // the queue that was read has one that this host took and did not start
 	started map[string]bool // by trigger ID: started here, and perhaps not removed yet
 	late    []queuedTrigger // had expired, and this host may have removed them
 	told    map[string]bool // by trigger ID: why it waits was logged; true: it was tried here, too
@@ -206,8 +207,8 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 		}
 		return false
 	}
-	// Also if this host has it already: what it wrote before and got no answer to, such as that it
-	// gives it back, cannot happen after this.
+	// Written also if this host has it already: this changes the version, so that an earlier write
+	// that got no answer, such as one that gives it back, cannot be made any more.
 	t.Taker, t.Host, queue.Ran, queue.Retry = q.taker, q.holder, true, 0
 	if err := q.queues.write(q.base(), w.timer, &queue, version); err != nil {
 		return matches(err, dlock.ErrChanged)

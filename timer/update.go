@@ -11,24 +11,26 @@ import (
 // none is registered, or every fault of the new timer; the old one goes on then.
 //
 // Runs that go on are left alone: they keep the handler, MaxRunTime and Retry that they began with,
-// and count towards the limits of the new timer. So does a tick, or a Trigger, for which the store
-// is being asked. Everything that starts later has the new settings: a tick that waits (in line
-// because of MaxRuns or of 64 calls to the store, for a run to end because of FullWait, for
-// LeastRecentFirst, or for the end of a quarantine) is tried with them, and so is one whose Delay
-// is not over. A Trigger that waits goes to the end of its line.
+// and count towards the limits of the new timer. A tick, or a Trigger, for which the store is being
+// asked is treated like a run that goes on. Everything that starts later has the new settings: a
+// tick that waits (in line because of MaxRuns or of 64 calls to the store, for a run to end because
+// of FullWait, for LeastRecentFirst, or for the end of a quarantine) is tried with them, and so is
+// one whose Delay is not over. A Trigger that waits goes to the end of its line.
 //
 // If the new timer has the same schedule, it goes on with the ticks: none is lost, and none tried
 // twice. With another schedule, it begins now: ticks of the old one that wait are skipped, as they
 // are when a timer is removed (ReasonDraining; ReasonQuarantine if that is why they wait), and none
 // counts as missed. Schedules of your own are told apart as for CatchUp.
 //
-// Update is no start: RunOnStart of the new timer does not run it, unless Run is just beginning. A
-// run at the start that waits goes on waiting, and is claimed, or not, as its old policy says.
+// Update is not a start: RunOnStart of the new timer does not make it run, unless Run is just
+// beginning. If the run of an earlier start still waits, it goes on waiting, and whether its tick
+// is claimed depends on the old RunOnStart.
 //
-// What Status, Explain and the metrics count goes on, and so do a pause and other overrides. Other
-// hosts have the old settings until they are updated, as in a rolling deploy: together, hosts with
-// different limits never exceed the largest. A run of an outage that holds other Limits than the
-// new timer gets no slot when the store is back: it goes on without one until it ends.
+// The counts of Status, Explain and the metrics go on, and a pause and other overrides stay in
+// force. Other hosts have the old settings until they are updated, as in a rolling deploy:
+// together, hosts with different limits never exceed the largest. A run that went on without the
+// store, and holds other Limits than the new timer, gets no slot when the store is back: it goes on
+// without one until it ends.
 func (s *Scheduler) Update(timer Timer) error {
 	e, err := newRegistrar(s).replace(timer, nil)
 	if err != nil {
@@ -73,8 +75,8 @@ func (g *registrar) prepare(t Timer, now time.Time) (e *entry, first plan, err e
 	return e, first, nil
 }
 
-// replace puts a timer in the place of the one of its name, which has to be mine, or what has
-// replaced that, if mine is not nil.
+// replace puts a timer in the place of the one of its name. If mine is not nil, that one has to be
+// mine, or an entry that has replaced mine.
 func (g *registrar) replace(t Timer, mine *entry) (*entry, error) {
 	e, _, err := g.prepare(t, g.planner.now())
 	if err != nil {
@@ -106,7 +108,8 @@ func (g *registrar) put(e, mine *entry) error {
 	return nil
 }
 
-// remove removes a timer, which has to be mine, or what has replaced that, if mine is not nil.
+// remove removes a timer. If mine is not nil, the timer has to be mine, or an entry that has
+// replaced mine.
 func (g *registrar) remove(name string, mine *entry) (*entry, error) {
 	e := g.registry.remove(name, mine)
 	if e == nil {
@@ -119,7 +122,7 @@ func (g *registrar) remove(name string, mine *entry) (*entry, error) {
 	return e, nil
 }
 
-// withdraw ends what waits of a timer that was removed or replaced: its successor tries the ticks.
+// withdraw ends the waits of a timer that was removed or replaced; a successor tries its ticks.
 func (g *registrar) withdraw(e *entry) {
 	g.acquirer.withdraw(e)
 	if t, waited := g.registry.withdraw(e); waited && !g.planner.carry(e, t) {
