@@ -109,8 +109,8 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 // While a blackout panics, or returns an end that is not later, nothing starts. That shows once in
 // the log, for every tick in Explain, and in the dead-man's check.
 //
-// Fails when blackout ignores the error, when blackedOut logs each time, and when it takes a broken
-// one for meant.
+// Fails when blackout ignores the error, when blackedOut logs each time, and when it treats a
+// blackout that failed like one that covers the tick.
 func TestBrokenBlackout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

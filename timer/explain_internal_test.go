@@ -7,7 +7,7 @@ import (
 
 // A decision has its own error, not that of the decision whose place in the ring it takes.
 //
-// Fails when set leaves an error where it is that is followed by none.
+// Fails when set keeps the old error of a place whose new decision has none.
 func TestErrorsLeaveTheRingWithTheirTicks(t *testing.T) {
 	var h history
 	failed := errors.New("failed")

@@ -34,8 +34,8 @@ func (d *distant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 	return d.DistributedLock.TryAcquire(ctx, req)
 }
 
-// List implements dlock.Lister: hosts are counted, and the more there are, the longer one stands
-// back.
+// List implements dlock.Lister, so that hosts are counted: LeastRecentFirst makes a host wait
+// longer the more hosts there are.
 func (d *distant) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	return dlock.CapabilitiesOf(d.DistributedLock).Lister.List(ctx, name, slots)
 }

@@ -31,9 +31,9 @@ func (f *virtualFleet) wantRuns(when, name string, n int, last time.Time) {
 	}
 }
 
-// Who changes a schedule and deploys it after a tick that the new one would have had gets no run
-// for that: it was nobody's tick when it came due. From the first tick that is claimed by the new
-// one on, what is missed is made up for as before.
+// A change of a schedule that is deployed after an instant at which the new schedule would have
+// been due causes no run for that instant: no host had such a tick when it came due. From the first
+// tick that is claimed under the new schedule on, missed ticks are made up for as before.
 //
 // Fails when claim leaves out the schedule, and when memlock does not compare it.
 func TestAChangedScheduleHasMissedNothing(t *testing.T) {
@@ -207,8 +207,8 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 	}
 }
 
-// What no host could start because the store was down, or that was tried again in vain while it
-// granted nothing yet, nobody ran: a host that starts makes up for it.
+// A tick that no host could start, because the store was down or granted nothing yet, was missed: a
+// host that starts makes up for it.
 //
 // Fails when a tick counts as skipped because hosts were there.
 func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {

@@ -389,8 +389,8 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 	}
 }
 
-// While the store is down nothing is made up for: nobody knows whether it was run. When it is back,
-// what is due then is.
+// While the store is down, no missed tick is made up for: nobody knows whether it was run. When the
+// store is back, the ticks that come due then run.
 //
 // Fails when settle runs a missed tick without the store.
 func TestMissedWhileTheStoreIsDown(t *testing.T) {

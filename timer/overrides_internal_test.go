@@ -101,7 +101,7 @@ func TestTriggerIsLookedForOnce(t *testing.T) {
 	is("the timer was removed", 5*time.Second, false)
 }
 
-// What the store said about one limit counts no more when that was overridden.
+// A "full" of the store that was about one limit is forgotten when the limit is overridden.
 //
 // Fails when stillFull does not compare the limits.
 func TestOverriddenLimitIsNotFull(t *testing.T) {

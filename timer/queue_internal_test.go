@@ -2,9 +2,10 @@ package timer
 
 import "testing"
 
-// The queue keeps no timer of which no tick waits, however long some other does.
+// The queue does not keep timers of which no tick waits, however long the tick of another timer
+// waits.
 //
-// Fails when who is served from one of its lists stays in the other.
+// Fails when a timer that is served from one of the two lists stays in the other.
 func TestQueueForgetsWhoWasServed(t *testing.T) {
 	var l queue
 	first := &entry{clock: clock{next: 1 << 40}, state: &state{}}

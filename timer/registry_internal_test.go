@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// Whoever asks at the same moment, no more places are taken than may be; and who waits until all
-// are free is told when the last is.
+// However many goroutines ask at the same moment, no more places are taken than the limit allows;
+// and a caller that waits until all places are free is told when the last one is.
 //
-// Fails when enter looks at the limit before it has the mutex, or leave does not tell who waits.
+// Fails when enter looks at the limit before it has the mutex, or leave does not wake the caller.
 func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	g := newRegistry()
 	e := newEntry(Timer{Name: "a"}, false)

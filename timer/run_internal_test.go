@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// What a host remembers of a run that is over does not keep it: its context has what the user put
-// into that of Run.
+// A host keeps no Run in memory after it has ended: the Run would also keep the values of the
+// context that the user gave to Scheduler.Run.
 //
 // Fails when place leaves the first run where runs began, after they have grown beyond it.
 func TestRunsThatAreOverAreForgotten(t *testing.T) {

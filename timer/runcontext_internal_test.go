@@ -95,8 +95,8 @@ func TestRunContextAskedLate(t *testing.T) {
 	}
 }
 
-// Whoever asks for the context of a run only after the run leaves nothing behind with the context
-// of all runs.
+// A run's context that is first asked for after the end of the run leaves nothing behind in the
+// context of all runs.
 //
 // Fails when context, of a run that is over, ends only the part that has the deadline.
 func TestLateContextLeavesNothingBehind(t *testing.T) {

@@ -284,7 +284,8 @@ func TestRunOnStartOfInstants(t *testing.T) {
 	})
 }
 
-// What a start ran shows wherever runs show.
+// A run that RunOnStart started is marked wherever runs show: to the handler, hooks, Status and the
+// log.
 //
 // Fails when newRun, or a decision, forgets what started the run.
 func TestRunOnStartIsTold(t *testing.T) {

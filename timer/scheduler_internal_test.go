@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// When the scheduling goroutine has to end while the user's code decides about something, what it
-// has taken from the heap and not come to is there again, to be accounted for.
+// If the scheduling goroutine has to end while the user's code runs, the items that it has taken
+// from the heap and not yet handled are put back, so that they are accounted for.
 //
 // Fails when runDue does not put back what is left of userCode.
 func TestNothingTakenIsForgotten(t *testing.T) {
@@ -42,8 +42,8 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	}
 }
 
-// Remove leaves what is planned of a timer in the heap, where nothing comes of it, until that is
-// half of what is there: it looks at other timers only then.
+// Remove leaves the items of its timer in the heap, where they have no effect, until half of the
+// heap consists of such items: only then it goes through the heap.
 //
 // Fails when Remove goes through the heap each time, or never.
 func TestRemoveRarelyScansTheHeap(t *testing.T) {

@@ -274,8 +274,8 @@ func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 	})
 }
 
-// Something that makes no sense at the hosts' own list is said by the probes, and keeps no timer
-// from running.
+// The probes report a fault at the key of the hosts' own list; the fault keeps no timer from
+// running.
 //
 // Fails when the probe's own fault counts for nothing, or opens the breaker.
 func TestFaultAtTheListOfHosts(t *testing.T) {
