@@ -22,7 +22,7 @@ var tickFiles = map[string]string{
 	"runner.go": "runner", "retry.go": "runner", "cancel.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
 }
 
-// The face of timer wires the parts, and what it shows to users it may take from any of them.
+// These types are what users see of timer: they connect the parts, and may call any of them.
 var tickFaces = []string{"Scheduler", "registrar", "metrics"}
 
 const carried = "a tick of a timer that was replaced meanwhile is tried for its successor, from the heap"
@@ -40,8 +40,9 @@ var tickBackwards = map[string]string{
 		"the heap is where ticks wait",
 }
 
-// A part that calls one before it makes a ring of which no piece can be read, or locked, by itself.
-// A part is known by the field that holds it, which therefore has the part's name in every struct.
+// If a part calls one before it, the two depend on each other, and neither can be read, or locked,
+// by itself. A part is known by the field that holds it, which therefore has the part's name in
+// every struct.
 //
 // Fails when a part gets a field with a part before it and calls it.
 func TestATickGoesOneWay(t *testing.T) {

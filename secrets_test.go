@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	servertest.Main(m)
 }
 
-// A told collects all that is said, from any goroutine.
+// A told collects output (logs, errors, metrics, probes), from any goroutine.
 type told struct{ testkit.Log }
 
 func (o *told) Printf(_ context.Context, format string, v ...any) { fmt.Fprintf(o, format+"\n", v...) }
@@ -115,10 +115,10 @@ func secretSQL(t *testing.T, server *sqltest.Server, driver, settings string,
 	return server.Addr(), open
 }
 
-// Neither a password nor a slot's token is in anything that is told: logs, errors, metrics, probes,
-// Status, whatever is wrong with the server.
+// Neither a password nor a slot's token appears in any output (logs, errors, metrics, probes,
+// Status), whatever is wrong with the server.
 //
-// Fails when a store quotes what its client was made of, or an error its request.
+// Fails when a store quotes the options of its client, or when an error quotes its request.
 func TestSecretsAreNotTold(t *testing.T) {
 	testkit.SkipShort(t)
 	var drivers told // the drivers' own words are not ours, but they stand in the same log

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// A test that skips for a reason that nobody lists may never run at all, here or in CI, and nobody
-// notices. So tests skip by servertest.Require, which make test lists and CI does not let pass, or
-// by one of testkit, for what another run does not leave out: Long, SkipShort and SkipRace.
+// A test that skips for a reason that is listed nowhere may never run at all, here or in CI, and
+// nobody notices. So tests skip only by servertest.Require, whose skips CI rejects and "make test"
+// lists, or by Long, SkipShort or SkipRace of testkit, for tests that another run includes.
 //
 // Fails when a test calls t.Skip.
 func TestSkipsAreSeen(t *testing.T) {

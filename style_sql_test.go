@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Statements and scripts of the stores are the hardest code to review, and what is wider is cut off
-// there. Tabs count as four columns.
+// Statements and scripts of the stores are the hardest code to review, and review tools cut off
+// wide lines. Tabs count as four columns.
 //
 // Fails when a wide line is added.
 func TestStatementsAndScriptsAreNarrow(t *testing.T) {

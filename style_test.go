@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// These tests hold what can be held of the style. Each says why its rule is there.
+// These tests enforce those rules of style that a test can check. Each says why its rule is there.
 
 // A README that is longer is not read to its end: those of projects that we like to read have 81 to
 // 1,387 words.
@@ -116,8 +116,8 @@ func rawLines(text string) map[int]bool {
 	}
 }
 
-// Of two constants that are called Skip, or OK, nobody knows which is which where they are used. So
-// a constant with a type of ours begins with a word of the type's name: ReasonPaused, OutcomeOK,
+// If two types have a constant called Skip, or OK, a reader cannot tell which one is used. So a
+// constant with a type of ours begins with a word of the type's name: ReasonPaused, OutcomeOK,
 // StoreDownSkip.
 //
 // Fails when a constant loses its prefix.
@@ -208,8 +208,8 @@ func TestInstantsAndDurationsAreToldApart(t *testing.T) {
 	}
 }
 
-// A decision that no longer holds misleads whoever reads it, so each says whether it does; and one
-// that is not in the list is not found.
+// A decision that no longer holds misleads readers, so each page has a status. A page that is not
+// in the list of decisions is not found.
 func TestDecisionsHaveAStatus(t *testing.T) {
 	t.Parallel()
 	list := read(t, "docs/decisions/README.md")
@@ -328,7 +328,7 @@ func TestTestsInDocumentsExist(t *testing.T) {
 	}
 }
 
-// A setting whose default is not written down is found out by accident.
+// Users learn of a setting whose default is not documented only by accident.
 //
 // Fails when an option is added or renamed, and docs/configuration.md does not follow.
 func TestEverySettingIsDocumented(t *testing.T) {
