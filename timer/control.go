@@ -96,7 +96,8 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 // until a host has started the run, or TriggerOptions.ExpiresIn has passed. Up to
 // MaxPendingTriggers of a timer wait, and are run in their order; a further one is refused with
 // ErrTooManyTriggers. One that expires is logged as a warning by one of the hosts that run the
-// timer, and counted in its TimerStatus.ExpiredTriggers.
+// timer, and counted in its TimerStatus.ExpiredTriggers. If a later Trigger of the timer finds it
+// first, the Control logs it, and nothing counts it.
 //
 // When a run of the timer ends, the host on which it ran looks for triggers within a heartbeat.
 // Hosts have to ask the store to learn that a slot has become free elsewhere: one of them asks
