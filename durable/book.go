@@ -30,9 +30,9 @@ type attempt struct {
 
 func (a *attempt) key() store.RunKey { return a.row.RunKey }
 
-// A book has the attempts of this worker: from the claim until the database has their result. Each
-// takes one of MaxRuns places, also if its lease is lost and its handler goes on. The book decides
-// how long a lease is trusted.
+// A book holds the attempts of this worker, each from its claim until its result is in the
+// database. Until then it takes one of the MaxRuns places, even if its lease is lost and its
+// handler goes on. The book decides how long a lease is trusted.
 type book struct {
 	places int
 	lease  time.Duration
@@ -43,10 +43,10 @@ type book struct {
 
 	mu       sync.Mutex // of all parts
 	attempts map[store.RunKey]*attempt
-	// renewedAt is before the latest request was sent that has renewed leases. unproven says that a
-	// lease has ended, or was given back, which had not been renewed for too long, and that no
-	// renewal has succeeded since. Without it a worker that can only claim would go on to take runs
-	// as soon as it has lost all that it had.
+	// renewedAt is just before the latest successful renewal was sent. unproven is set when an
+	// attempt ends, or loses its lease, after its renewal was overdue, and is reset by the next
+	// renewal that succeeds. Without it, a worker whose claims succeed but whose renewals fail
+	// would claim more runs as soon as it has lost all its leases.
 	renewedAt instant
 	unproven  bool
 	expiry    *time.Timer   // runs expire; nil: there never was a lease
@@ -151,9 +151,8 @@ func (b *book) valid(a *attempt) bool {
 // renewed before it ends.
 func (b *book) late(from instant) bool { return now().since(from) > b.lease/2 }
 
-// renewedLately reports whether renewals work, as far as is known: no lease that is to be renewed
-// has been without a renewal for two thirds of its length, or only before the latest one that has
-// succeeded.
+// renewedLately reports whether renewals work, as far as this worker knows: no lease is overdue,
+// and none was overdue when it ended, unless a renewal has succeeded since.
 func (b *book) renewedLately() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,9 +168,9 @@ func (b *book) renewedLately() bool {
 	return true
 }
 
-// overdue reports whether a lease should have been renewed, and no renewal has succeeded for two
-// thirds of its length. One of which only the row is locked is not: the others are renewed. Called
-// with mu held.
+// overdue reports whether a lease should have been renewed, but no renewal of any lease has
+// succeeded for two thirds of its length. If only the row of this lease is locked, it is not
+// overdue, because the other leases are renewed. Called with mu held.
 func (b *book) overdue(a *attempt, t instant) bool {
 	last := a.trustedFrom
 	if b.renewedAt.after(last) {
@@ -180,11 +179,12 @@ func (b *book) overdue(a *attempt, t instant) bool {
 	return !a.lost && !a.ignores && t.since(last) > b.lease*2/3
 }
 
-// noRun is what is renewed when there is no lease, to see whether renewals work: no run has it.
+// noRun is the key of no run. It is renewed when there is no lease, to find out whether renewals
+// work.
 var noRun = store.RunKey{}
 
-// toRenew returns the attempts of which the leases are to be renewed. They are those that are still
-// trusted, but for those whose handlers ignore that their context has ended.
+// toRenew returns the attempts whose leases are to be renewed: all whose leases are still trusted,
+// except those whose handlers ignore that their context has ended.
 func (b *book) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

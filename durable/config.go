@@ -11,7 +11,7 @@ import (
 const (
 	// NoLimit turns a limit off: MaxRunTime, CatchUp.Window, MaxDueAge, or a retention.
 	NoLimit = -1
-	// NoJitter turns Config.PollJitter off, of which 0 is the default.
+	// NoJitter turns Config.PollJitter off. (0 stands for the default.)
 	NoJitter = -1
 )
 
@@ -43,18 +43,18 @@ type Config struct {
 	MaxRuns int
 
 	// MaxActive is how many runs may go on at once in the fleet, of all handlers. Workers with
-	// different values, as in a rolling deploy, together never exceed the largest. Every claim then
-	// waits for the one before, of whatever worker. At most 1,000,000. Default 0: any number.
+	// different values, as in a rolling deploy, together never exceed the largest. With a limit,
+	// claims of all workers are made one after the other. At most 1,000,000. Default 0: any number.
 	MaxActive int
 
 	// ClaimBatch is how many runs one statement claims at most. Their payloads come with them, and
 	// the answer has to come within CallTimeout. Default MaxRuns.
 	ClaimBatch int
 
-	// Lease is how long the runs of a dead worker stay its own. It is renewed every third of it,
-	// for all runs in one statement. A worker that could not renew for two thirds of it claims
-	// nothing until a renewal succeeds, also when it has lost all its leases. At least three times
-	// CallTimeout; 1 s to 24 h. Default 30 s.
+	// Lease is how long the runs of a dead worker stay with it before others may reclaim them. A
+	// live worker renews the leases of all its runs every Lease/3, in one statement. If no renewal
+	// succeeds for two thirds of Lease, it claims nothing until one does, even when it has lost all
+	// its leases. At least three times CallTimeout; 1 s to 24 h. Default 30 s.
 	Lease time.Duration
 
 	// PollInterval is how often a worker looks for runs and ticks that nobody has announced. It
@@ -94,8 +94,8 @@ type Config struct {
 	// for another CancelGrace (5 s). Default 30 s.
 	DrainTimeout time.Duration
 
-	// MaxDueAge is for how long a run may be due, and a tick, before the check "runs" fails: see
-	// Worker.Checks. NoLimit: it does not look. Default 5 min.
+	// MaxDueAge is how long a run or a tick may be due before the check "runs" fails: see
+	// Worker.Checks. NoLimit: the check never fails. Default 5 min.
 	MaxDueAge time.Duration
 
 	// MaxDead is how many dead letters there may be before the check "dead" fails. Default 0: any
@@ -113,8 +113,8 @@ type Config struct {
 	// Middleware wraps every handler; the first is the outermost. Default none.
 	Middleware []Middleware
 
-	// Registerer has the metrics, whose names begin with tickslot_durable_, from NewWorker until
-	// Run has ended. Default nil: no metrics.
+	// Registerer is where NewWorker registers the worker's metrics, whose names begin with
+	// tickslot_durable_. They are unregistered when Run returns. Default nil: no metrics.
 	Registerer prometheus.Registerer
 }
 

@@ -20,11 +20,11 @@ const (
 
 // A Control changes handlers, schedules and runs in the whole fleet at run time, through the
 // database: workers need not be reachable, and follow with their next claim, materialization or
-// renewal. The database keeps a pause or a limit until it is changed. Each call takes who makes it,
-// and a note, for others to read, of at most 256 bytes each.
+// renewal. The database keeps a pause or a limit until it is changed. Each call takes a
+// dlock.Origin, which says who makes the change and why, in at most 256 bytes each.
 //
-// A change of a handler or a schedule that no worker has ever had is made all the same, because it
-// may be deployed later; but its name may be misspelt, so it is logged as a warning, to
+// A handler or a schedule that no worker has ever had can be changed, too, because it may be
+// deployed later. Its name may also be misspelt, so such a change is logged as a warning, to
 // slog.Default().
 //
 // After an error the change may or may not be in force: call again. All calls except Trigger are
@@ -35,8 +35,9 @@ type Control struct{ store *Store }
 func NewControl(store *Store) *Control { return &Control{store} }
 
 // Pause keeps runs of a handler from being claimed until the given time, at most ten years ahead.
-// Runs that go on are not ended, and what is triggered or comes due is queued. A second pause
-// replaces the first. The database's clock measures the time that is left.
+// Running runs continue, and runs that are triggered or come due meanwhile are queued. A second
+// pause replaces the first. The duration of the pause is computed with this host's clock and
+// measured by the database's.
 func (c *Control) Pause(ctx context.Context, handler string, until time.Time, by dlock.Origin) error {
 	left := time.Until(until)
 	return c.setHandler(ctx, handler, store.Override{PausedUntil: &left}, by, checkPause(left, until))
@@ -58,8 +59,8 @@ func checkPause(left time.Duration, until time.Time) error {
 }
 
 // SetMaxConcurrency overrides HandlerOptions.MaxConcurrency with n for all workers, from when it
-// returns. n is 1 to 10,000, or 0: nothing starts. Runs that go on are not ended, and none is
-// claimed until fewer than n go on.
+// returns. n is 1 to 10,000, or 0: nothing starts. Running runs continue, and no further run is
+// claimed until fewer than n are running.
 func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, by dlock.Origin) error {
 	var fault error
 	if n < 0 || n > mostRuns {
@@ -68,7 +69,7 @@ func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, 
 	return c.setHandler(ctx, handler, store.Override{MaxConcurrency: &n}, by, fault)
 }
 
-// ResetMaxConcurrency removes the override: what the code says is in force again.
+// ResetMaxConcurrency removes the override: HandlerOptions.MaxConcurrency applies again.
 func (c *Control) ResetMaxConcurrency(ctx context.Context, handler string, by dlock.Origin) error {
 	return c.setHandler(ctx, handler, store.Override{MaxConcurrency: new(-1)}, by, nil)
 }
@@ -113,10 +114,11 @@ func warnIfUnseen(what, name string, err error, seen bool) {
 }
 
 // PauseSchedule keeps a schedule from queueing runs until the given time, at most ten years ahead.
-// Ticks that come due meanwhile, by the database's clock, count as paused and are not caught up,
-// also if no worker runs then. Ticks that were due before run, and so do runs that are queued. A
-// second pause moves the end of one that goes on. Only the latest pause is remembered: if no worker
-// has run since the one before, the ticks of that one count as missed, and CatchUp decides.
+// Ticks that come due during the pause, by the database's clock, count as paused and are not caught
+// up, even if no worker was running. Ticks that were due before the pause still run, and so do
+// queued runs. Pausing a schedule that is paused moves the end of its pause. Only the latest pause
+// is remembered: if no worker has run since the pause before it, the ticks of that earlier pause
+// count as missed, and CatchUp decides about them.
 func (c *Control) PauseSchedule(ctx context.Context, schedule string, until time.Time, by dlock.Origin) error {
 	left := time.Until(until)
 	return c.setSchedule(ctx, schedule, left, by, checkPause(left, until))
@@ -144,7 +146,7 @@ func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Du
 }
 
 // SetMaxActive overrides Config.MaxActive with n for all workers, also for those that have none,
-// from when it returns. n is 1 to 1,000,000, or 0: nothing starts. Runs that go on are not ended.
+// from when it returns. n is 1 to 1,000,000, or 0: nothing starts. Running runs continue.
 func (c *Control) SetMaxActive(ctx context.Context, n int, by dlock.Origin) error {
 	var fault error
 	if n < 0 || n > mostActive {
@@ -153,7 +155,7 @@ func (c *Control) SetMaxActive(ctx context.Context, n int, by dlock.Origin) erro
 	return c.setMaxActive(ctx, n, by, fault)
 }
 
-// ResetMaxActive removes the override: what the configurations say is in force again.
+// ResetMaxActive removes the override: Config.MaxActive applies again.
 func (c *Control) ResetMaxActive(ctx context.Context, by dlock.Origin) error {
 	return c.setMaxActive(ctx, -1, by, nil)
 }
@@ -165,10 +167,11 @@ func (c *Control) setMaxActive(ctx context.Context, n int, by dlock.Origin, faul
 	return named(c.store.store.SetHandler(ctx, "", store.Override{MaxConcurrency: &n, By: store.Origin(by)}))
 }
 
-// Cancel ends a run for good, and returns the state that it had. One that is queued is canceled at
-// once. One that is running hears of it when its worker next renews its leases, within
-// Config.Lease/3: its context ends (ErrCanceled), and it is not tried again; it may still succeed.
-// One that has ended stays as it is. It returns ErrNoRun if there is no such run.
+// Cancel ends a run for good, and returns the state that it had. A queued run is canceled at once.
+// The context of a running run ends (ErrCanceled) when its worker next renews its leases, within
+// Config.Lease/3; the run is not tried again, but it succeeds if its handler returns nil before
+// that. A run that has ended stays as it is. Cancel returns an error that matches ErrNoRun if there
+// is no such run.
 func (c *Control) Cancel(ctx context.Context, id int64, by dlock.Origin) (was State, err error) {
 	if err := c.check(ctx, by); err != nil {
 		return "", fmt.Errorf("durable: run %d: %w", id, err)
@@ -180,10 +183,10 @@ func (c *Control) Cancel(ctx context.Context, id int64, by dlock.Origin) (was St
 	return State(state), named(err)
 }
 
-// Requeue queues dead letters again, due at once, each with as many attempts as its handler allows,
-// the newest first, a thousand in one transaction, and returns how many. After an error the number
-// is of those that are queued for sure. Canceled runs are queued again only if the filter names
-// their state. Other states are refused.
+// Requeue queues dead letters again, due at once, each with as many attempts as its handler allows.
+// It takes the newest first, a thousand in one transaction, and returns how many it has queued;
+// after an error there may be more. Canceled runs are queued again only if the filter names their
+// state. Other states are refused.
 func (c *Control) Requeue(ctx context.Context, which RunFilter, by dlock.Origin) (int, error) {
 	fault := which.check()
 	if len(which.States) == 0 {
@@ -198,7 +201,7 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by dlock.Origin)
 	if err := c.check(ctx, by, fault); err != nil {
 		return 0, fmt.Errorf("durable: requeue: %w", err)
 	}
-	// Each run is looked at once, so that this ends although what is queued again may fail again.
+	// Each run is looked at once, so the loop ends even if requeued runs become dead letters again.
 	all := 0
 	for rest := which.inStore(); ; {
 		n, after, err := c.store.store.Requeue(ctx, rest, store.Origin(by), requeueBatch)
@@ -210,9 +213,9 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by dlock.Origin)
 	}
 }
 
-// Forget deletes what the database has of a schedule, for one that was removed from the code, and
-// returns false if there is nothing. Its runs stay. A schedule that a worker still has comes back
-// as a new one within a minute, without its pause and its history.
+// Forget deletes the row of a schedule that was removed from the code, and returns false if there
+// is none. The runs of the schedule stay. A schedule that a worker still has is registered again as
+// a new one within a minute, without its pause and its history.
 func (c *Control) Forget(ctx context.Context, schedule string, by dlock.Origin) (bool, error) {
 	if err := c.check(ctx, by, checkName(schedule)); err != nil {
 		return false, fmt.Errorf("durable: schedule %.60q: %w", schedule, err)
@@ -221,8 +224,8 @@ func (c *Control) Forget(ctx context.Context, schedule string, by dlock.Origin) 
 	return ok, named(err)
 }
 
-// Trigger queues a run of a handler, in a transaction of its own: see Store.Trigger. Who triggers
-// it has to be said, in TriggerOptions.By.
+// Trigger queues a run of a handler, in a transaction of its own: see Store.Trigger.
+// TriggerOptions.By is required.
 func (c *Control) Trigger(ctx context.Context, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
 	if err := options.By.Validate(); err != nil {

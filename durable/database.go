@@ -28,7 +28,8 @@ const (
 	opRead        = "read"
 )
 
-// A failure is that of a call that has failed since, or of one that succeeds again since (nil).
+// A failure is the state of one kind of call: the error of its latest call (nil: it succeeded), and
+// since when such calls fail, or succeed again.
 type failure struct {
 	err   error
 	since time.Time
@@ -56,8 +57,8 @@ func newDatabase(name string, timeout time.Duration, v *events) *database {
 		errors: map[string]uint64{}}
 }
 
-// call makes a call to the store. One that panics has failed. What the end of Run has cut off says
-// nothing about the database.
+// call makes a call to the store. A panic counts as a failure. The error of a call that the end of
+// Run cut off is not noted, because it says nothing about the database.
 func call[T any](d *database, op string, f func(context.Context) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(d.life, d.timeout)
 	defer cancel()

@@ -60,9 +60,9 @@
 // the processes of one machine. Call Store.Migrate once per deployment, or at every start. All
 // deadlines are computed by the database's clock: those of hosts may differ by any amount.
 //
-// What a transaction has queued is seen when it commits, and started when a worker next looks: at
-// once by the worker that triggered it outside of a transaction, within PollInterval by others, and
-// within milliseconds by all after Store.Notify (Postgres). A tick is queued when it is due, and
-// started at once by the worker that was first to queue it. If that has no room, it notifies the
-// others.
+// A run that is triggered in a transaction becomes visible when the transaction commits, and starts
+// when a worker next looks: within PollInterval, or within milliseconds after Store.Notify
+// (Postgres). Worker.Trigger without a transaction wakes its own worker at once. A tick is queued
+// when it is due, and started at once by the worker that was first to queue it. If that worker has
+// no room, it notifies the others.
 package durable

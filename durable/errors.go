@@ -26,7 +26,7 @@ var (
 	errGoexit     = errors.New("the handler called runtime.Goexit")
 )
 
-// named says of an error of a store that it is of this package. nil stays nil.
+// named prefixes an error of a store with the name of this package. nil stays nil.
 func named(err error) error {
 	if err == nil {
 		return nil
@@ -93,10 +93,10 @@ func Dead(err error) error {
 	return &markedError{err: err, dead: true}
 }
 
-// RetryAfter marks an error after which the run is tried again in d, and not when
-// HandlerOptions.Retry says: when the other side has said how long to wait. The attempt counts. A
-// negative d is 0, and the longest is 366 days. errors.Is and errors.As see through the mark. A nil
-// error is tried again, too.
+// RetryAfter marks an error so that the run is tried again after d, instead of the wait that
+// HandlerOptions.Retry gives, for example because a service has answered with Retry-After. The
+// attempt counts. A negative d is 0, and the longest is 366 days. errors.Is and errors.As see
+// through the mark. RetryAfter(d, nil) is an error, too: the run is tried again.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = errAgain

@@ -21,8 +21,7 @@ const (
 
 var errRowLocked = errors.New("somebody else has their rows locked")
 
-// A finished is an attempt that has ended here, and of which the database does not have the result
-// yet.
+// A finished is an attempt that has ended here, and whose result is not in the database yet.
 type finished struct {
 	attempt *attempt
 	result  store.Result
@@ -30,9 +29,10 @@ type finished struct {
 	told    bool  // that its row is locked, which was logged: of the finisher's goroutine
 }
 
-// A finisher writes results: one call at a time, with all that wait. So it waits for nobody, and
-// under load each call writes many. What cannot be written is kept and tried again: all of a call
-// that has failed, or the results of which the rows are locked, which hold up no others.
+// A finisher writes results. It makes one call at a time, with all results that are waiting: a lone
+// result is written at once, and under load each call writes many. If a call fails, all its results
+// are tried again. A result whose row is locked is tried again later, and does not delay the
+// others.
 type finisher struct {
 	worker   string
 	store    store.Worker
@@ -49,7 +49,7 @@ func (f *finisher) put(r *finished) {
 	f.putBack([]*finished{r})
 	select {
 	case f.news <- struct{}{}:
-	default: // it is about to look
+	default: // a signal is pending
 	}
 }
 
@@ -84,7 +84,7 @@ func (f *finisher) run(ctx context.Context) {
 				wait = firstFinishWait
 				continue
 			case err != nil:
-				news = nil // it fared no better
+				news = nil // a new result would fail as well
 			case len(batch) == mostResults && len(left) < len(batch):
 				continue // there may be some that have not been tried
 			}
@@ -136,7 +136,7 @@ func setOf(keys []store.RunKey) map[store.RunKey]bool {
 	return set
 }
 
-// tellLocked logs, once, that a result waits because of a lock that is not one of a moment.
+// tellLocked logs, once per result, that its row has been locked for longer than a moment.
 func (f *finisher) tellLocked(r *finished) {
 	if r.told || time.Since(r.attempt.startedAt)-r.result.Took < longestFinish {
 		return

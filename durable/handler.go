@@ -62,8 +62,8 @@ func (h *handler) try(ctx context.Context, run *Run) (err error) {
 	return h.call(ctx, run)
 }
 
-// wait returns how long to wait after so many attempts that count: between half and all of what
-// doubles with each.
+// wait returns how long to wait after a number of attempts that count: FirstWait, doubled for each
+// attempt after the first, at most MaxWait, and shortened at random by up to half.
 func (p Retry) wait(attempt int) time.Duration {
 	wait := p.FirstWait
 	for range attempt - 1 {

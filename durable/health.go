@@ -13,8 +13,8 @@ import (
 // stalled is for how long a step of a loop may go on: its calls to the database are bounded.
 const stalled = time.Minute
 
-// Live returns an error if a loop has stalled, because a call to the database ignores its context:
-// only a restart of the process helps. A database that is down is no reason.
+// Live returns an error if a loop has stalled because a call to the database ignores its context:
+// only a restart of the process helps then. It does not fail because the database is down.
 func (w *Worker) Live() error {
 	for _, l := range append(w.askingLoops(), w.renewer.Loop) {
 		if took := l.StepTook(); took > max(stalled, 5*w.config.CallTimeout) {
@@ -52,13 +52,14 @@ func (w *Worker) Ready() error {
 }
 
 // Checks returns checks by name, so that a Worker is a health.Source. A worker with a failing check
-// is degraded, but can serve. They read memory only, and what they say of the fleet is up to half a
-// minute old:
+// is degraded, but can serve. They read memory only. The checks runs, dead and handlers judge the
+// whole fleet by what was read from the database about every half minute, and pass if that is more
+// than two minutes old:
 //
 //   - database: it has not answered three times in a row
-//   - leases: a lease of this worker was not renewed for two thirds of its length, or has ended so,
-//     and no renewal has succeeded since
-//   - runs: a run has been due for longer than MaxDueAge, or a tick
+//   - leases: a lease of this worker went without a renewal for two thirds of its length, and no
+//     renewal has succeeded since
+//   - runs: a run, or a tick, has been due for longer than MaxDueAge
 //   - dead: there are more dead letters than MaxDead
 //   - handlers: runs wait for a handler that no worker has
 //   - schedules: a schedule of this worker fails, or does not return

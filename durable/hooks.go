@@ -6,44 +6,44 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// HookGrace is how long Run waits at its end for the hooks of what has happened, and then for the
-// hook that is being called.
+// HookGrace is how long Run waits at its end for the hook calls that are queued; then it drops the
+// rest. A hook that is being called by then has HookGrace from its beginning to return.
 const HookGrace = 5 * time.Second
 
 // Hooks report what happens on this worker, for metrics, alarms and audit logs of your own. Any of
-// them may be nil. They are notifications: they come after the fact and change nothing. What has to
-// happen before an attempt, or around it, is a Middleware.
+// them may be nil. They are notifications: they come after the fact and change nothing. To do
+// something before or around an attempt, use a Middleware.
 //
 // Hooks are called in the order in which things happened, one at a time, on a goroutine of their
-// own. So they need no lock among themselves, and may be slow, panic, which is logged, and call the
-// Worker; only one that waits for Run to return would wait for itself. Up to 10,000 events wait
-// while a hook is busy. Further ones are dropped and counted. They are not durable: a worker that
-// dies tells nobody.
+// own. So they need no lock among themselves, and may be slow, and may call the Worker; a panic is
+// logged. A hook must not wait for Run to return, because Run waits for the hook. Up to 10,000
+// events wait while a hook is busy. Further ones are dropped and counted. They are not durable: a
+// worker that dies tells nobody.
 type Hooks struct {
 	// RunStarted is called when an attempt has started.
 	RunStarted func(RunInfo)
 
-	// AttemptFailed is called when an attempt has failed, the run is to be tried again, and the
-	// database has that.
+	// AttemptFailed is called when an attempt has failed, its result is in the database, and the
+	// run will be tried again.
 	AttemptFailed func(AttemptInfo)
 
-	// RunEnded is called when a run has ended for good and the database has that: it has succeeded,
-	// is a dead letter, or was canceled. This is also said of the run of a dead worker that this
-	// one found to have had its last attempt.
+	// RunEnded is called when a run has ended for good (it has succeeded, is a dead letter, or was
+	// canceled) and that is in the database. It is also called when this worker reclaims a run
+	// whose lease had expired, and the lost attempt was the last one or the run had been canceled.
 	RunEnded func(RunEndInfo)
 
 	// LeaseLost is called when a run has lost its lease while its handler was running.
 	LeaseLost func(RunInfo)
 
-	// RunReclaimed is called when this worker has queued the run of another again, whose lease had
-	// expired.
+	// RunReclaimed is called when the lease of a run had expired, and this worker has queued the
+	// run again.
 	RunReclaimed func(ReclaimInfo)
 
 	// TicksMaterialized is called when this worker has accounted for ticks that came due.
 	TicksMaterialized func(TicksInfo)
 
-	// DatabaseDown is called when three calls in a row have failed, of whatever part of the worker,
-	// and DatabaseUp when it has answered again.
+	// DatabaseDown is called when three calls to the database in a row have failed, whichever parts
+	// of the worker made them, and DatabaseUp when a call has succeeded again.
 	DatabaseDown func(DatabaseInfo)
 	DatabaseUp   func(DatabaseInfo)
 }

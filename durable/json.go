@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// JSON makes a Handler of a function that takes what the payload is the JSON of. Without a payload
-// it gets the zero value. A payload that does not fit is an error like others: it is retried,
-// because a worker of a newer version may understand it.
+// JSON makes a Handler of a function that takes the payload decoded from JSON. An empty payload is
+// the zero value. A payload that cannot be decoded fails the attempt like any other error: the run
+// is tried again, because a worker of a newer version may understand the payload.
 func JSON[T any](handle func(ctx context.Context, payload T) error) Handler {
 	if handle == nil {
 		return nil // which Handle refuses

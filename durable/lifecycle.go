@@ -14,18 +14,19 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// Run works until ctx ends, and then drains: Ready fails at once, PreStopDelay passes, nothing more
-// starts, handlers have DrainTimeout to finish and CancelGrace after their contexts have ended,
-// their results are written, what was interrupted is given back, and hooks have HookGrace for what
-// has happened. It returns nil then, a *StuckError, or an error that says how many results could
-// not be written because the database did not answer: these runs are run again elsewhere when their
-// leases have expired. No goroutine of the Worker is left, but for what a StuckError names, and its
-// metrics are no longer registered. Run can be called once.
+// Run works until ctx ends, and then drains: Ready fails at once, PreStopDelay passes, and nothing
+// more starts. Handlers have DrainTimeout to finish; then their contexts end, and they have another
+// CancelGrace. Their results are written, interrupted runs are given back, and queued hook calls
+// have HookGrace. Then Run returns nil, a *StuckError, or an error that says how many results could
+// not be written, because the database did not answer or somebody kept the rows locked: those runs
+// are run again when their leases have expired. When Run has returned, no goroutine of the Worker
+// is left except those that a StuckError names, and its metrics are unregistered. Run can be called
+// once.
 //
-// It returns every fault that Check finds, and starts nothing then: make another Worker. It also
-// returns an error if the database's first answer is that it is not set up right (an error that
-// matches dlock.ErrSetup), such as that Store.Migrate is needed. A database that does not answer is
-// asked again until it does.
+// If Check finds faults, Run returns them and starts nothing: make another Worker. It also returns
+// an error that matches dlock.ErrSetup if the database answers, but is not set up right, for
+// example because Store.Migrate was not called. A database that does not answer is asked again
+// until it does.
 func (w *Worker) Run(ctx context.Context) error {
 	if ctx == nil {
 		return named(errNilContext)
@@ -156,8 +157,8 @@ func (w *Worker) drain(asked <-chan struct{}, endRuns context.CancelCauseFunc) b
 	return w.idle(asked, patience.C)
 }
 
-// idle waits until nothing more comes and nothing is left, and reports false if the patience ends
-// before.
+// idle waits until the last claim has returned and no attempt is left. It reports false if patience
+// fires before.
 func (w *Worker) idle(asked <-chan struct{}, patience <-chan time.Time) bool {
 	select {
 	case <-asked:

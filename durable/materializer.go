@@ -16,9 +16,9 @@ const (
 	// mostPlans and mostPlannedRuns are how many plans, and runs of them, one call carries out.
 	mostPlans       = 100
 	mostPlannedRuns = 10 * mostPlanned
-	// lookAgain is how soon a worker looks again that could not carry out a plan. Nearly always
-	// another worker has done so, but somebody may just have had the row of the schedule locked,
-	// who registers it, say, or pauses it.
+	// lookAgain is how soon a worker looks again whose plan was not carried out. Nearly always
+	// another worker was faster, but the row of the schedule may also have been locked, for example
+	// by a registration or a pause; then its ticks are still due.
 	lookAgain = time.Second
 )
 

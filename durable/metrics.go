@@ -89,7 +89,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		// Names in the database may be anybody's: one that is no text costs its series.
+		// A name in the database may not be valid UTF-8. Then only its own series is left out.
 		if metric, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...); err == nil {
 			ch <- metric
 		}

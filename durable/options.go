@@ -1,13 +1,13 @@
 package durable
 
-// DefaultTableName is what the names of the tables begin with if Options do not say it.
+// DefaultTableName is the default of Options.TableName.
 const DefaultTableName = "tickslot_durable"
 
 // Options of a Store. The zero value is fine.
 type Options struct {
-	// TableName is what the names of the tables and indexes begin with, so that several sets of
-	// tables have room in one database. It is quoted, so any text without braces is valid. At most
-	// 40 bytes. Default "tickslot_durable".
+	// TableName is the prefix of the names of all tables and indexes, so that one database can hold
+	// several sets of tables. It is quoted, so any text without braces is valid. At most 40 bytes.
+	// Default "tickslot_durable".
 	TableName string
 
 	// Schema is the schema of the tables on Postgres. SQLite has none. At most 63 bytes. Default

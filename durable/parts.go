@@ -23,13 +23,13 @@ const (
 	longestListen   = time.Minute
 )
 
-// afterFailure is how soon a call that looks for work is repeated when it has failed, if polls are
-// rarer: what is due was known, and is not any more.
+// afterFailure is how soon a failed call that looks for work is repeated, even if PollInterval is
+// longer: without its answer nobody knows when the next run or tick is due.
 func afterFailure() time.Duration { return loop.Jittered(DefaultPollInterval, DefaultPollJitter) }
 
 var errClaimedLate = errors.New("the answer to the claim came so late that the lease was nearly over")
 
-// newSweeper returns what deletes old rows.
+// newSweeper returns a sweeper that deletes old rows.
 func newSweeper(c Config, s store.Worker, d *database) *retention.Sweeper {
 	keep := func(d time.Duration) time.Duration { return max(0, d) } // NoLimit
 	old := store.Retention{Succeeded: keep(c.Retention.Succeeded), Dead: keep(c.Retention.Dead),
@@ -52,8 +52,8 @@ func runSweeper(ctx context.Context, s *retention.Sweeper) {
 	}
 }
 
-// A listener hears when somebody has queued runs, if the database can tell. It is a hint: what it
-// misses, a poll finds.
+// A listener wakes the worker when another process has queued runs, if the database has
+// notifications. They are hints: a run whose notification is lost is found by polling.
 type listener struct {
 	store  store.Worker
 	events *events

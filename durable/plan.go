@@ -49,8 +49,8 @@ func (s *scheduled) stored() store.Schedule {
 // worker that has started last decides.
 func specOf(handler string, s schedule.Schedule) string { return handler + "\n" + schedule.Identity(s) }
 
-// ask returns the plan for a schedule. The schedule may be the user's, so it is asked on a
-// goroutine of its own, and if it does not return it is not asked again before it has.
+// ask returns the plan for a schedule. The schedule may be user code that hangs, so it is asked on
+// a goroutine of its own, and is not asked again before that call has returned.
 func (s *scheduled) ask(d store.DueSchedule, now time.Time) (store.Plan, error) {
 	if s.asking == nil {
 		answer := make(chan planned, 1)
@@ -95,8 +95,9 @@ func (s *scheduled) answer() (p planned, ok bool) {
 
 var errStuckSchedule = fmt.Errorf("its Next does not return within %v", planPatience)
 
-// plan says what becomes of the ticks that are due at an instant of the database's clock, and which
-// is the next. Every tick is in exactly one of the plan's numbers, or has a run.
+// plan decides what becomes of the ticks that are due at an instant of the database's clock, and
+// which tick is the next. Every due tick has a run, or is counted in exactly one of the plan's
+// numbers.
 func (s *scheduled) plan(d store.DueSchedule, now time.Time) (store.Plan, error) {
 	p := store.Plan{Schedule: d, Handler: s.handler}
 	first := d.NextDueAt
@@ -140,15 +141,15 @@ func (s *scheduled) plan(d store.DueSchedule, now time.Time) (store.Plan, error)
 	return p, nil
 }
 
-// A stretch has all ticks from its first to its last. end is up to when they were looked for.
+// A stretch is all ticks from first to last. end is the instant up to which they were looked for.
 type stretch struct {
 	first, last, end time.Time
 	ticks            int64 // 0: there are none
 }
 
-// due returns the ticks that are due: those before the pause, those of it, and those after it; and
-// the first that is not due. A tick is of the pause if it came due during it, whenever a worker
-// looks.
+// due returns the ticks that are due, in three stretches: before, during and after the pause; and
+// the first tick that is not due. A tick belongs to the pause if it came due during it, no matter
+// when a worker looks.
 func (s *scheduled) due(d store.DueSchedule, now time.Time) (due [3]stretch, tick time.Time, err error) {
 	tick = d.NextDueAt
 	const instant = time.Microsecond
@@ -188,9 +189,9 @@ func (s *scheduled) run(tick time.Time) store.NewRun {
 		Payload: s.options.Payload}
 }
 
-// backfill plans a run for each tick that is due and not of the pause, but for those that are too
-// old or too many. If a plan cannot have them all, it ends before the first that is left, which is
-// due next.
+// backfill plans a run for each due tick outside of the pause, except for ticks older than Window
+// or beyond Max. If one plan cannot hold all these runs, it ends before the first tick left out,
+// which becomes the next tick that is due.
 func (s *scheduled) backfill(p store.Plan, due [3]stretch, now time.Time) (store.Plan, error) {
 	var ticks []time.Time
 	var total int64
@@ -232,8 +233,8 @@ func (s *scheduled) backfill(p store.Plan, due [3]stretch, now time.Time) (store
 	return p, nil
 }
 
-// latest returns the latest ticks from one that is due up to now, at most so many, in their order.
-// It looks back further and further, because there may be millions.
+// latest returns up to most of the latest ticks from first up to now, in order. It searches back
+// from now in growing steps, because there may be millions of ticks.
 func (s *scheduled) latest(first, now time.Time, most int) ([]time.Time, error) {
 	for back := time.Second; ; back *= 4 {
 		from := now.Add(-back)

@@ -11,10 +11,11 @@ import (
 // Postgres returns a store on Postgres 13 or newer, in a database with the encoding UTF8. It does
 // not call the server, and the pool stays the caller's.
 //
-// Each call is one transaction and one round trip. With pgx's default, statements are prepared when
-// a connection first sends them, which is another. Behind a PgBouncer in transaction mode, set
-// pgx.QueryExecModeExec, or pgx.QueryExecModeSimpleProtocol: then nothing is prepared. Workers hear
-// no NOTIFY through it, and find what others have queued within PollInterval.
+// Each call is one transaction and one round trip. With pgx's default mode, a connection prepares
+// each statement before it first sends it, which takes one more round trip. Behind a PgBouncer in
+// transaction mode, set pgx.QueryExecModeExec, or pgx.QueryExecModeSimpleProtocol: then nothing is
+// prepared. LISTEN does not work through it, so workers find runs that others have queued within
+// PollInterval.
 //
 // A Store has up to four connections of its own, which it makes with the settings of the pool
 // (BeforeConnect and AfterConnect are called, PrepareConn and AfterRelease are not) when its

@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// What the database has can be marshaled as JSON: what is not known or not there is left out,
-// instants are in UTC, and the names of fields stay as they are.
+// The records below can be marshaled as JSON: values that are unknown or missing are left out,
+// instants are in UTC, and the names of fields do not change between versions.
 
 // A RunRecord is what the database has of a run.
 type RunRecord struct {
@@ -95,8 +95,9 @@ type ScheduleRecord struct {
 	PausedTicks int64 `json:"ticks_paused"`
 }
 
-// A RunFilter selects runs: those that match all fields that are set. The zero value selects all. A
-// list that is empty and not nil is refused: who has found nothing does not mean all.
+// A RunFilter selects runs: those that match all fields that are set. The zero value selects all.
+// An empty list that is not nil is refused, so that a search which found nothing does not select
+// everything.
 type RunFilter struct {
 	IDs          []int64
 	Handler      string

@@ -15,8 +15,8 @@ import (
 const (
 	// registerInterval is how often a worker says which handlers and schedules it has.
 	registerInterval = time.Minute
-	// unseenAfter is how long ago a handler or a schedule must have been seen for no worker to have
-	// it.
+	// unseenAfter is how long ago a handler or a schedule must have been registered last to count
+	// as one that no worker has.
 	unseenAfter = 3*registerInterval + 30*time.Second
 )
 
@@ -34,13 +34,12 @@ type registrar struct {
 	seen map[string]sighting // of these, when a worker last had them; of the goroutine of the loop
 }
 
-// A sighting is when the database last saw a worker with a schedule, by its clock, and since when
-// that has not changed, by ours.
+// A sighting is when a worker last registered a schedule, by the database's clock, and since when
+// this instant has not changed, by this host's clock.
 type sighting struct{ at, since time.Time }
 
 // first registers for the first time, and takes over schedules of which the database has another
-// spec. It goes on until that has succeeded or ctx ends, unless the database says that it is not
-// set up right.
+// spec. It tries until it succeeds, ctx ends, or the database reports that it is not set up right.
 func (r *registrar) first(ctx context.Context, verify func(context.Context) error) error {
 	for wait := firstFinishWait; ; wait = min(2*wait, longestFinish) {
 		_, err := call(r.database, opVerify, func(ctx context.Context) (none struct{}, err error) {
@@ -78,8 +77,8 @@ func (r *registrar) register() time.Duration {
 	return loop.Never
 }
 
-// takeAbandoned takes over schedules of which another version decides, if no worker of that version
-// is left: it was started and ended while this worker went on, as in a deploy that was rolled back.
+// takeAbandoned takes back schedules that a worker of another version has taken over, if no worker
+// of that version is left. That happens when a deploy is rolled back while this worker runs.
 func (r *registrar) takeAbandoned() {
 	names := r.takenOver()
 	if len(names) == 0 {

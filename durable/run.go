@@ -17,13 +17,15 @@ type Run struct {
 	Schedule string    // "": it was triggered
 	DueAt    time.Time // the tick; zero: it was triggered
 	Attempt  int       // from 1, and grows with every attempt: more than 1 is a retry
-	// An attempt with this number that fails is the last. Attempts that do not count raise it:
-	// those that a worker gave back when it shut down, and those before a Requeue.
+	// MaxAttempts is the number of the last attempt: the run is not tried again if that one fails.
+	// Attempts that do not count raise it: those that a worker gave back when it shut down, and
+	// those before a Requeue.
 	MaxAttempts int
 	Payload     []byte
-	// Key is the same for all attempts of the run, and no other run of the handler has it: give it
-	// to those who are told twice if the run is tried twice. It is TriggerOptions.Key, or else made
-	// of the schedule and the tick, or of the ID.
+	// Key is the run's idempotency key: it is the same for all attempts, and no other run of the
+	// handler has it. Pass it to every service that the handler calls, so that the service can tell
+	// a repeated request from a new one. It is TriggerOptions.Key, or else made of the schedule and
+	// the tick, or of the ID.
 	Key         string
 	TriggeredBy dlock.Origin // who triggered it, or queued it again; zero: not said
 	TraceParent string       // as TriggerOptions has it
@@ -40,8 +42,8 @@ func (r *Run) Valid() bool { return r.valid == nil || r.valid() }
 
 type runKey struct{}
 
-// RunFromContext returns the run of the handler that got the context, or a part of it, and false if
-// there is none.
+// RunFromContext returns the run of the handler to which the context, or its parent, was passed. ok
+// is false if there is none.
 func RunFromContext(ctx context.Context) (run *Run, ok bool) {
 	run, ok = ctx.Value(runKey{}).(*Run)
 	return run, ok

@@ -28,11 +28,11 @@ import (
 // database in memory has a database of its own, which ends with it: call db.SetMaxOpenConns(1), and
 // hold no connection or transaction for long.
 //
-// Processes cannot wake each other: what another one has queued is found within PollInterval.
-// Store.Notify wakes the workers of the same Store only. What package sqllock says of network file
-// systems holds here, too.
+// Processes cannot wake each other: runs that another process has queued are found within
+// PollInterval. Store.Notify wakes the workers of the same Store only. Do not put the file on a
+// network file system: see sqllock.SQLite.
 //
-// How durable a commit is, the application decides by PRAGMA synchronous: with normal, the latest
+// The application decides by PRAGMA synchronous how durable a commit is: with normal, the latest
 // runs may be lost when the machine loses power, though not when a process dies.
 func SQLite(db *sql.DB, opts ...Options) *Store {
 	o := oneOf(opts)

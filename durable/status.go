@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Status is what a Worker knows, as a snapshot: it reads memory only. It can be marshaled as
-// JSON.
+// A Status is a snapshot of what a Worker knows, taken from memory without a call to the database.
+// It can be marshaled as JSON.
 type Status struct {
 	Name     string         `json:"name"`
 	Phase    string         `json:"phase"` // created, running, leaving, draining, stopped

@@ -30,7 +30,7 @@ func (s *Store) ready(ctx context.Context) error {
 }
 
 // Migrate creates or upgrades the tables. Any number of hosts may call it, at the same time and at
-// every start; once everything is there, also as a user who may not create anything.
+// every start. If nothing is missing, the user needs no right to create anything.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return named(err)
@@ -58,5 +58,5 @@ func (s *Store) Schema() ([]string, error) {
 	return statements, named(err)
 }
 
-// ErrNoRun is matched by the error for a run that does not exist, or does not any more.
+// ErrNoRun is matched by the error for a run that does not exist, or was deleted.
 var ErrNoRun = errors.New("there is no such run")

@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// MaxPayloadLen is how many bytes a payload may have. Larger things belong into a table of their
-// own, or into a file, and their name into the payload.
+// MaxPayloadLen is how many bytes a payload may have. Keep larger data in a table or a file, and
+// put its name into the payload.
 const MaxPayloadLen = 1 << 20
 
 // TriggerOptions are the options of Trigger. The zero value is fine.
@@ -25,20 +25,20 @@ type TriggerOptions struct {
 	// Priority orders it among the runs that are due. Default PriorityNormal.
 	Priority Priority
 
-	// Key makes the handler have one run with it: while the database keeps that run, also when it
-	// has ended, Trigger returns its ID and queues nothing. It is Run.Key, too. At most 200 bytes,
-	// which do not begin with "run:" or "tick:" as the keys of other runs do. Default "": the run
-	// has a key of its own.
+	// Key makes Trigger idempotent: while the database keeps a run of the handler with this Key,
+	// even one that has ended, Trigger returns the ID of that run and queues nothing. Run.Key is
+	// this Key. At most 200 bytes. It must not begin with "run:" or "tick:", as the keys of other
+	// runs do. Default "": the run gets a key of its own.
 	Key string
 
-	// MaxAttempts takes the place of the handler's Retry.MaxAttempts. Default 0: that.
+	// MaxAttempts overrides the handler's Retry.MaxAttempts for this run. Default 0: no override.
 	MaxAttempts int
 
 	// By is who triggers the run, and why, for readers of its row. Default: not said.
 	By dlock.Origin
 
-	// TraceParent is what W3C Trace Context calls traceparent, of the trace that its attempts
-	// belong to: package oteldurable sets and reads it. At most 200 bytes. Default "": none.
+	// TraceParent is the traceparent (W3C Trace Context) of the trace to which the attempts of the
+	// run belong. Package oteldurable sets and reads it. At most 200 bytes. Default "": none.
 	TraceParent string
 }
 
@@ -46,9 +46,9 @@ type TriggerOptions struct {
 type Tx = store.Tx
 
 // Trigger queues a run of a handler, in the caller's transaction, or in one of its own if tx is
-// nil, and returns its ID. The handler need not be known here. In a transaction nothing happens
-// before it commits, and nothing at all if it does not. After an error without a transaction the
-// run may be queued or not: repeat it with a Key.
+// nil, and returns the ID of the run. This process need not know the handler. With tx the run
+// exists only if and when the transaction commits. After an error without tx the run may be queued
+// or not: set Key, and call again.
 func (s *Store) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
 	if err := s.ready(ctx); err != nil {
@@ -102,8 +102,9 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 }
 
 // Notify wakes the workers of all processes (Postgres), or those of this Store (SQLite), so that
-// they look for runs now and not within their PollInterval. Call it after the commit of what has
-// triggered many runs or urgent ones. It is a hint, and nothing depends on it.
+// they look for runs now and not within their PollInterval. Call it after the commit of a
+// transaction that has triggered many runs, or urgent ones. It is only a hint: a run is found by
+// polling even if the notification is lost.
 func (s *Store) Notify(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return named(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// PgxTx is a transaction of pgx, for Trigger. What is triggered in it is not prepared, so each is
-// one round trip.
+// PgxTx wraps a transaction of pgx for Trigger. The statements of Trigger are not prepared, so each
+// call is one round trip.
 func PgxTx(tx pgx.Tx) Tx { return pgxTx{tx} }
 
 type pgxTx struct{ tx pgx.Tx }
@@ -30,7 +30,7 @@ func (t pgxTx) QueryRow(ctx context.Context, query string, args ...any) store.Ro
 	return t.tx.QueryRow(ctx, query, append([]any{mode}, args...)...)
 }
 
-// SQLTx is a transaction of database/sql, for Trigger.
+// SQLTx wraps a transaction of database/sql for Trigger.
 func SQLTx(tx *sql.Tx) Tx { return sqlTx{tx} }
 
 type sqlTx struct{ tx *sql.Tx }

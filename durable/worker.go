@@ -60,8 +60,8 @@ func (p phase) String() string {
 	return [...]string{"created", "running", "leaving", "draining", "stopped"}[p]
 }
 
-// NewWorker returns a worker. It starts nothing and does not call the database. What is wrong with
-// the arguments Check says, and Run.
+// NewWorker returns a worker. It starts nothing and does not call the database. Check and Run
+// report invalid arguments.
 func NewWorker(s *Store, config Config) *Worker {
 	w := &Worker{store: s, config: config.withDefaults(), handlers: map[string]*handler{},
 		schedules: map[string]*scheduled{}}
@@ -126,8 +126,8 @@ func (w *Worker) queued(runs int64) {
 	}
 }
 
-// Handle has this worker carry out the runs of a handler. What is wrong with the arguments, Check
-// says, and Run. Call it before Run.
+// Handle registers a handler, whose runs this worker then carries out. Call it before Run. Check
+// and Run report invalid arguments.
 func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 	h := &handler{name: name, options: options.withDefaults()}
 	var errs []error
@@ -158,18 +158,19 @@ func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 }
 
 // Schedule has a handler run by a schedule: each tick has at most one run in the fleet, whichever
-// workers know the schedule. Handle must be given the handler, before or after. What is wrong with
-// the arguments, Check says, and Run. Call it before Run.
+// workers know the schedule. The handler must be registered with Handle, before or after. Call
+// Schedule before Run. Check and Run report invalid arguments.
 //
-// The schedule is kept in the database, too. If two versions of a program differ in it, or in its
-// handler, the one that has started last decides, until none of its workers has been there for some
-// minutes. A tick that was due by then still runs; then the new schedule counts. Another name is
-// another schedule: its first tick is the first after it was first registered. A schedule that no
-// worker has any more has no ticks. If it comes back within Retention.Unseen, CatchUp decides about
-// those that it has missed.
+// The schedule is kept in the database, too. If two versions of a program give the same name
+// different schedules or handlers, the worker that started last decides, until no worker of its
+// version has been seen for some minutes. A tick of the old schedule that is already due still
+// runs; after it the new schedule applies. A schedule under another name is another schedule, whose
+// first tick is the first one after its registration. A schedule that no worker has any more has no
+// ticks. If it is registered again within Retention.Unseen, CatchUp decides about the ticks that it
+// missed.
 //
-// The schedule's Next is called on a goroutine of its own, and may take a second. One that fails or
-// hangs delays its own ticks only.
+// The schedule's Next is called on a goroutine of its own, and may take a second. A Next that fails
+// or hangs delays the ticks of its own schedule only.
 func (w *Worker) Schedule(name, handler string, s schedule.Schedule, options ScheduleOptions) {
 	var errs []error
 	fault := func(field, format string, args ...any) {

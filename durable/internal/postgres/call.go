@@ -51,8 +51,8 @@ func (s *Store) shared(ctx context.Context, call func(*pgx.Conn) error) error {
 	return err
 }
 
-// call carries statements out, in one transaction and one round trip. If another transaction was in
-// their way it repeats them, which statements returns anew, until ctx ends.
+// call executes statements in one transaction and one round trip. After a deadlock or a
+// serialization failure it calls statements again and repeats the transaction, until ctx ends.
 func (s *Store) call(ctx context.Context, from source, statements func() []statement) error {
 	for {
 		if err := ctx.Err(); err != nil {

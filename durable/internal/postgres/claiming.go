@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// claims is how often a claim is repeated that got nothing because others were claiming the same
-// runs at the same moment.
+// claims is how often a claim is tried if there are runs to claim, but others are claiming the same
+// ones at the same moment.
 const claims = 3
 
 // Claim implements store.Worker.

@@ -43,8 +43,8 @@ const maxTableName = 40
 // tables are the names of the tables, without that of the set.
 var tables = []string{"schedules", "handlers", "runs", "attempts"}
 
-// spare is how many runs beyond those that are wanted a handler offers to a claim, in the place of
-// those that others are claiming at the same moment, or keep locked.
+// spare is how many more runs of a handler than wanted a claim looks at, in case others are
+// claiming some of them at the same moment, or keep them locked.
 const spare = 64
 
 // counted is how many queued runs of a handler are counted.
@@ -128,7 +128,8 @@ func (s *Store) fill() {
 	s.texts["renew and wait"] = fill("renew.sql", values)
 }
 
-// storable is text of which a person is told, without what Postgres cannot store.
+// storable replaces what Postgres cannot store (NUL and invalid UTF-8) in text that is only for
+// people to read.
 func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
@@ -141,7 +142,7 @@ func instant(t time.Time) string {
 	return t.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano)
 }
 
-// orNull is for JSON, in which an empty text is no time.
+// orNull returns nil for an empty text, which Postgres would refuse as a time in JSON.
 func orNull(text string) *string {
 	if text == "" {
 		return nil

@@ -3,10 +3,10 @@
 //
 // All instants are those of the database's clock, in whole microseconds. Every method is one
 // transaction, done or not done. After an error the caller does not know which, and may call again:
-// what was done already is then not done twice. Methods return when their context ends. Errors do
-// not say that they are of package durable, which adds that. One
-// matches dlock.ErrSetup if the database answers, but cannot serve until somebody sets it up right:
-// a table or a right is missing, or the tables are older than this version needs.
+// what was done already is then not done twice. Methods return when their context ends. Errors have
+// no prefix "durable:", which package durable adds. An error matches dlock.ErrSetup if the database
+// answers, but cannot serve until somebody sets it up right: a table or a right is missing, or the
+// tables are older than this version needs.
 package store
 
 import (
@@ -107,8 +107,9 @@ type Client interface {
 
 	// SetHandler changes the overrides of a handler, SetSchedule those of a schedule. They need not
 	// be registered. "" is the name of all handlers together, of which only MaxConcurrency counts.
-	// A pause of a schedule that replaces one in force began with that one; one that is resumed
-	// ends now, and its ticks are still known.
+	// A pause of a schedule that replaces one in force keeps the beginning of that one. Resuming
+	// sets the end of the pause to now and keeps its beginning, so that ticks which came due during
+	// it still count as paused.
 	SetHandler(ctx context.Context, name string, change Override) error
 	SetSchedule(ctx context.Context, name string, change Override) error
 

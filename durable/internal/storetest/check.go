@@ -155,7 +155,7 @@ func (c *check) finish(results ...store.Result) (counted []store.RunKey) {
 	return counted
 }
 
-// finishes wants that the results of all runs count.
+// finishes writes results, and fails the test unless all of them count.
 func (c *check) finishes(results ...store.Result) {
 	c.Helper()
 	if counted := c.finish(results...); len(counted) != len(results) {

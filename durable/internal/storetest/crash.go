@@ -102,7 +102,8 @@ func (c *Crash) Kill(statements []string, kills int) {
 	c.Check()
 }
 
-// Points names each of some statements: by its name, and how often that was there before.
+// Points returns a unique name for each statement: its name, "#", and how many times that name has
+// occurred up to there.
 func Points(statements []string) []string {
 	points, times := make([]string, len(statements)), map[string]int{}
 	for i, name := range statements {
@@ -112,7 +113,8 @@ func Points(statements []string) []string {
 	return points
 }
 
-// covered looks whether processes were killed where they were to be.
+// covered fails the test if not all processes were killed, or if none was killed before or during
+// some statement although there were enough kills for all.
 func (c *Crash) covered(statements []string, kills int) {
 	c.t.Helper()
 	n := 0

@@ -36,8 +36,9 @@ type Killer struct {
 	executed map[string]int
 }
 
-// Statement is told that a statement of that name is about to be executed. It returns nil, or what
-// to call when it was begun: that does not return.
+// Statement must be called just before a statement of that name is executed. If the process is to
+// die during the statement, begun is not nil: call it once the statement has begun. It does not
+// return.
 func (k *Killer) Statement(name string) (begun func()) {
 	k.mu.Lock()
 	k.executed[name]++
