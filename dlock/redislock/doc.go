@@ -33,21 +33,21 @@
 // # Listing all leases
 //
 // Store.Enumerate finds names by the two sets that all names share. The first grant of a name adds
-// it, and so does one in each quarter of the time for which an unused name is remembered (an hour),
-// or a heartbeat; so the common acquire and heartbeat cost nothing for it. Names that were not
-// noted for that hour have no lease, and leave the sets. If the sets are lost, names in use are
-// back in a quarter of an hour; until then their leases are not listed, but hold as ever. What was
-// released is kept in a key of its own for dlock.ReleasedFor. After a failover the new master
-// answers from the writes that it has.
+// it to them. After that, one grant or heartbeat in each quarter of an hour adds it again (a
+// quarter of the time for which an unused name is remembered), so most acquires and heartbeats do
+// no extra work. A name that was not added for that whole time has no lease, and is removed. If the
+// sets are lost, names in use are added again within a quarter of an hour; until then their leases
+// are held but not listed. A released lease is kept in a key of its own for dlock.ReleasedFor.
+// After a failover the new master lists only leases whose grants were replicated to it.
 //
-// On Redis Cluster (KeysTagged) a script reaches the keys of one hash slot only, so a grant could
-// note its name only in a set of that slot, and no call finds the sets of 16,384 slots. A set for
-// each node would be in the wrong place after its slots were moved. Therefore Enumerate wants a
-// Prefix with a hash tag, as limits that are taken together do, which keeps all names, and the
-// sets, in one hash slot: {shop}: or shop:{mail}:. Then nothing depends on which node that is.
-// Without one it returns an error that errors.ErrUnsupported matches, List still works, and neither
-// sets nor releases are kept. While that slot is being moved to another node, Enumerate fails, and
-// names and releases may not be noted.
+// On Redis Cluster (KeysTagged) a script can access the keys of one hash slot only, so a grant
+// could add its name only to a set in the same slot, and reading the sets of all 16,384 slots takes
+// too many calls. A set for each node would be in the wrong place after its slots were moved.
+// Therefore Enumerate, like limits that are taken together, needs a Prefix with a hash tag, such as
+// {shop}: or shop:{mail}:, which keeps all names and the sets in one hash slot. Without a hash tag
+// Enumerate returns an error that matches errors.ErrUnsupported, List still works, and neither sets
+// nor releases are kept. While the slot is being moved to another node, Enumerate fails, names may
+// be missing from the sets, and releases may not be kept.
 //
 // # A server that lost its data
 //

@@ -12,16 +12,16 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// pageKeys is how many names and slots a page of Enumerate looks at, or few more than that: the
-// server waits for it, five to ten milliseconds. A name with many slots is looked at as a whole.
+// pageKeys is about how many names and slots a page of Enumerate looks at. More would block the
+// server for longer than the five to ten milliseconds that these take. All slots of a name are
+// looked at in one page.
 const pageKeys = 2_000
 
 // Enumerate implements dlock.Enumerator. It is one script, which writes nothing. A page is shorter
 // than limit if it has looked at 2,000 names and slots, or one name with more.
 //
-// Names are found by a set that the first grant of a name adds it to, and later grants and
-// extensions now and then: see the package doc. A lease whose value was changed by hand may have no
-// Holder.
+// It finds names by a set, to which the first grant of a name and some later grants and extensions
+// add it: see the package doc. A lease whose value was changed by hand may have no Holder.
 //
 // On a Cluster all names have to be on one node, as they are if the Prefix has a hash tag, such as
 // {shop}:. Without one it returns an error that errors.ErrUnsupported matches.
@@ -54,8 +54,8 @@ func (s *Store) keepReleases() int64 {
 	return rediskit.Millis(dlock.ReleasedFor)
 }
 
-// parsePage parses the answer of enumerate.lua. What is in the set and is no name of ours is left
-// out; it was put there by hand.
+// parsePage parses the answer of enumerate.lua. It skips members of the set that are not names of
+// this store: somebody added them by hand.
 func (s *Store) parsePage(a []any) (page dlock.LeasePage, err error) {
 	if len(a)%5 != 2 {
 		return page, fmt.Errorf("%w: %d values", errAnswer, len(a))

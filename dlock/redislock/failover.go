@@ -22,10 +22,10 @@ const (
 	// that much longer. (The call itself may take longer, but a lease is trusted from when the call
 	// began.)
 	masterTrusted = time.Second
-	// changeover is how long after the question to the sentinels a call to the master ends, and how
-	// long a host that hears of another master calls nobody. So no host renews a lease on the new
-	// master while another host still calls the old one, where that lease is not renewed and ends:
-	// the old master would grant its slot again.
+	// changeover bounds a call to the master, counted from when the sentinels were asked, and is
+	// also how long a host that learns of a new master makes no calls. So no host calls the new
+	// master while another host still calls the old one. Otherwise a lease renewed only on the new
+	// master would end on the old one, which would then grant its slot a second time.
 	changeover = 2 * masterTrusted
 )
 
@@ -97,7 +97,7 @@ type reign struct {
 }
 
 // within reports whether the sentinels were asked less than age ago. It is false after this machine
-// was suspended, too: of the two clocks, only that on the wall goes on meanwhile.
+// was suspended, too: the monotonic clock stands still meanwhile, so it also checks the wall clock.
 func (r *reign) within(age time.Duration) bool {
 	if r == nil {
 		return false

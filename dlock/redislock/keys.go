@@ -60,8 +60,9 @@ func (s *Store) state(name string, mutex bool) string {
 	return s.prefix + name + suffix
 }
 
-// serverKey returns the key that records which run of the server this is, or "" if each state has
-// that: see acquire.lua. It is no key of a name, because no name is empty.
+// serverKey returns the key that records which run of the server this is, or "" if that is recorded
+// in the state of each name instead: see acquire.lua. The key cannot belong to a name, because no
+// name is empty.
 func (s *Store) serverKey() string {
 	if s.tagged {
 		return ""
@@ -69,8 +70,8 @@ func (s *Store) serverKey() string {
 	return s.prefix + ":slot:server"
 }
 
-// sharedKeys returns what the keys begin with that all names share, for enlist.lua. It is "" if
-// there can be none, because names are on different nodes of a Cluster.
+// sharedKeys returns the prefix of the keys that all names share, for enlist.lua. It is "" if there
+// are no such keys, because names are on different nodes of a Cluster.
 func (s *Store) sharedKeys() string {
 	switch {
 	case !s.tagged:

@@ -48,8 +48,8 @@ type Options struct {
 	// holders' next heartbeat, a third of the TTL later, or for a TTL if that heartbeat fails. The
 	// same applies to names whose Cluster slot is being moved. Default false.
 	NoQuarantine bool
-	// Embedded says that the server lives and dies with this process (miniredis), so no quarantine
-	// is needed. It also removes the bound on the TTL. Default false.
+	// Embedded says that the server runs within this process (miniredis) and ends with it, so no
+	// quarantine is needed. It also removes the bound on the TTL. Default false.
 	Embedded bool
 	// PoolSize is the size of the store's own connection pool. Default 10.
 	PoolSize int

@@ -22,7 +22,7 @@ func classify(err error, direct, tagged bool) error {
 		return err
 	}
 	reply := err
-	// What a server refuses is no less wrong for being late.
+	// A refusal is classified even if it came too late for the result to be used.
 	if late, ok := errors.AsType[*lateError](err); ok && late.err != nil {
 		reply = late.err
 	}
