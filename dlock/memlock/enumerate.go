@@ -10,7 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Enumerate implements dlock.Enumerator. A page begins with a name of its own.
+// Enumerate implements dlock.Enumerator. It never divides the leases of one name between two pages,
+// so a page may have more than limit leases.
 func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dlock.LeasePage, err error) {
 	if limit < 1 || limit > dlock.MaxPage {
 		return page, fmt.Errorf("memlock: a page of %d leases: must be 1 to %d", limit, dlock.MaxPage)

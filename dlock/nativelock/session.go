@@ -85,9 +85,9 @@ const (
 	idleGrace = time.Second
 )
 
-// inTurn waits for the caller's turn and works on a goroutine of its own. So a caller returns when
-// ctx ends, even if the server hangs, while the work goes on for as long as the answer could still
-// save a lease.
+// inTurn waits for the caller's turn, and then calls work on a goroutine of its own. So the caller
+// returns when ctx ends, even if the server hangs, and work may go on until the last lease has
+// ended: interrupting its statement would end the connection, and with it every lease.
 func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {

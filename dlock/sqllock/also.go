@@ -66,7 +66,7 @@ func (s *Store) alsoOf(req dlock.Request) (list []dialect.Lock, err error) {
 	return list, nil
 }
 
-// partsOf returns what an answer says of further semaphores, of which there are so many.
+// partsOf returns what an answer says of the n further semaphores of a request.
 func partsOf(v dialect.AcquireResult, n int) (parts []dialect.Part, err error) {
 	if err := json.Unmarshal([]byte(v.Also), &parts); err != nil || len(parts) != n {
 		return nil, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)

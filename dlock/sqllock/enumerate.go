@@ -15,9 +15,9 @@ import (
 
 var errNoNext = errors.New("sqllock: Enumerate was not given the Next of a page of this store")
 
-// Enumerate implements dlock.Enumerator. A page looks at limit rows of the table, whether they are
-// of leases that are held or of some that ended long ago, so in a table with many of those most
-// pages have few leases. The rows of other prefixes are not read, but for those of one page.
+// Enumerate implements dlock.Enumerator. A page reads limit rows of the table. Rows of leases that
+// ended long ago count, too, so if the table has many of them, most pages have few leases. Of the
+// rows of other prefixes it reads at most one page.
 func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dlock.LeasePage, err error) {
 	if err := s.Check(); err != nil {
 		return page, err
@@ -57,8 +57,8 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dl
 	return page, nil
 }
 
-// rowOf returns the row after which a page begins. The prefix is no part of the text, so a page
-// never begins before it.
+// rowOf returns the row after which a page begins. The text does not contain the prefix, which is
+// put in front of it here, so a caller cannot read rows of a prefix that sorts before this one.
 func (s *Store) rowOf(after string) (dialect.Row, error) {
 	if after == "" {
 		return dialect.Row{Resource: s.prefix, Slot: math.MaxInt32}, nil // no name is empty

@@ -12,14 +12,14 @@ import (
 )
 
 // Migrate creates the table, or upgrades that of an older version, and creates indexes and routines
-// that are missing. Any number of hosts may call it, at the same time and at every start; once
-// everything is there, also as a user who may not create anything. A table that has what this
-// version needs is taken as it is, and one of a newer version is left alone. One that is different
-// is not changed: Migrate returns an error that matches ErrSchema. When somebody has the table or
-// the file locked, or the database does not answer, the error does not match ErrSchema.
+// that are missing. Any number of hosts may call it, at the same time and at every start. If
+// nothing is missing, the user needs no right to create anything. Migrate accepts a table that has
+// all that this version needs, also one of a newer version. It does not change a table that differs
+// in another way, and returns an error that matches ErrSchema. If somebody has the table or the
+// file locked, or the database does not answer, the error does not match ErrSchema.
 //
-// It returns when ctx ends, whatever the database does. It may have done a part of the work then;
-// the next call goes on from there.
+// It returns when ctx ends, even if the database does not answer. It may have done a part of the
+// work by then; the next call continues from there.
 func (s *Store) Migrate(ctx context.Context) error {
 	missing := s.Verify(ctx)
 	if !errors.Is(missing, ErrSchema) {

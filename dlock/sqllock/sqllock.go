@@ -174,7 +174,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	return grantOf(v, req)
 }
 
-// grantOf converts the answer. It checks the answer like any input: nonsense is an error
+// grantOf converts the answer. It validates the answer like any input: a malformed one is an error
 // of the store.
 func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 	info := dlock.Info{DeclaredSlots: v.Declared, SuccessAge: duration(v.SuccessAge), Version: v.Version,

@@ -48,8 +48,8 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	config.AfterRelease = nil
 	// it would be a second round trip
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-	// A dial that nobody answers keeps its place in the pool until it ends: with the two minutes
-	// that are usual, a network that was down for seconds would be down for minutes.
+	// A dial that gets no answer occupies a place in the pool until it times out. With the usual
+	// two minutes, an outage of the network for some seconds would be one of the store for minutes.
 	if t := config.ConnConfig.ConnectTimeout; t <= 0 || t > maxConnectTime {
 		config.ConnConfig.ConnectTimeout = maxConnectTime
 	}

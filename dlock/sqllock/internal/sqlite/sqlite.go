@@ -307,11 +307,12 @@ func (s *DB) Verify(ctx context.Context) error {
 	return cmp.Or(dialect.WithMigrations(s.schema, latest, err, errs), s.writable(ctx))
 }
 
-// writable finds out at start-up what the first acquire would otherwise report as an outage.
+// writable returns an error if the file cannot be written. Otherwise the first acquire would report
+// that as an outage.
 func (s *DB) writable(ctx context.Context) error {
 	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
 		return none, s.with(ctx, func(conn *sql.Conn) error {
-			// of which there is none
+			// no row has an empty name, so nothing is changed
 			_, err := conn.ExecContext(local, "UPDATE "+s.table+" SET slot = slot WHERE resource_name = ''")
 			if sqlkit.SQLiteLocked(err) {
 				return nil // somebody else writes, so it can be done

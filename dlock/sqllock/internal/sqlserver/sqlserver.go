@@ -65,7 +65,8 @@ func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers stri
 	return answers, err
 }
 
-// TakesSeveral implements dialect.Database: what cannot be run should not grow.
+// TakesSeveral implements dialect.Database. No code for it is added here while this store cannot be
+// run against a server.
 func (m *DB) TakesSeveral() bool { return false }
 
 // Release implements dialect.Database.
