@@ -22,18 +22,18 @@ const (
 // Options of Metrics. The zero value is fine for up to 100 names.
 type Options struct {
 	// Label returns the value of the label lock for the lock of that name, so that locks share
-	// their series: "order" for "order:17". It is called for every event, with some where the store
-	// was called, as dlock.Hooks.Called is: it must be fast, must not block, and may be called
-	// concurrently. If it panics, or returns an empty text, one of more than 256 bytes or one that
-	// is not UTF-8, the label is OtherLabel. Default: the lock's name.
+	// their series: "order" for "order:17". It is called for every event, for some of them on the
+	// goroutine that called the store, like dlock.Hooks.Called: it must be fast, must not block,
+	// and may be called concurrently. If it panics, or returns a text that is empty, longer than
+	// 256 bytes or not valid UTF-8, the label is OtherLabel. Default: the lock's name.
 	Label func(name string) string
 
-	// MaxLabels is how many values the label lock has at most. The first to be seen keep theirs for
-	// good; all further ones share OtherLabel. Default 100.
+	// MaxLabels is how many values the label lock has at most. The first values to occur are kept;
+	// all later ones share OtherLabel. Default 100.
 	MaxLabels int
 
-	// ClassicHistograms has histograms with fixed buckets, a series each, for a Prometheus that
-	// does not scrape native histograms. Default false: they are native.
+	// ClassicHistograms makes the histograms classic ones, with fixed buckets of one series each,
+	// for a Prometheus that does not scrape native histograms. Default false: native histograms.
 	ClassicHistograms bool
 }
 
@@ -58,8 +58,8 @@ var (
 	leaseBounds = []float64{.001, .01, .1, .5, 1, 5, 15, 60, 300, 900, 3600}
 )
 
-// New returns metrics of which nothing is counted yet. They may not be registered twice: two of
-// them in one registry need prometheus.WrapRegistererWith.
+// New returns metrics that have counted nothing yet. To register two Metrics in one registry, tell
+// them apart with prometheus.WrapRegistererWith.
 func New(o Options) *Metrics {
 	if o.MaxLabels <= 0 {
 		o.MaxLabels = DefaultMaxLabels
@@ -100,7 +100,7 @@ func New(o Options) *Metrics {
 	return m
 }
 
-// Hooks returns hooks that count, and then call those of own, which may be the zero value.
+// Hooks returns hooks that count each event and then call the hook of own, if it is set.
 func (m *Metrics) Hooks(own dlock.Hooks) dlock.Hooks {
 	return dlock.Hooks{
 		Called:   then(m.called, own.Called),
@@ -177,8 +177,8 @@ func (m *Metrics) ended(e dlock.LeaseEnded, lost bool) {
 	}
 }
 
-// resultOf returns the result of a call. A store may make up reasons, any number of them, or give
-// none.
+// resultOf returns the label value for the result of a call. Reasons that this package does not
+// know, of which a store may have any number, become OtherLabel.
 func resultOf(c dlock.StoreCall) string {
 	switch {
 	case c.Err == nil:
@@ -201,7 +201,8 @@ func resultOf(c dlock.StoreCall) string {
 	return OtherLabel
 }
 
-// label returns the value of the label lock, of which it lets through only so many.
+// label returns the value of the label lock for a name. It is OtherLabel if Options.Label gives no
+// usable one, or if MaxLabels others are in use.
 func (m *Metrics) label(name string) string {
 	if m.options.Label != nil {
 		name = callLabel(m.options.Label, name)
@@ -235,8 +236,8 @@ func (m *Metrics) other() string {
 	return OtherLabel
 }
 
-// begin lets the counters begin at 0 that alerts look for: Prometheus sees no increase in a counter
-// that begins at 1.
+// begin creates, at 0, the counters on which people alert: Prometheus sees no increase in a counter
+// whose first value is 1.
 func (m *Metrics) begin(label string) {
 	m.attempts.WithLabelValues(label, "acquired")
 	m.lost.WithLabelValues(label)
