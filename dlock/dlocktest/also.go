@@ -299,7 +299,8 @@ func alsoExpires(c *check) {
 	h.release(all(next)...)
 }
 
-// alsoDisagree catches a size that is part of the key.
+// alsoDisagree catches a store that makes the size of a limit part of its key: hosts that declare 3
+// and 5 would together get 8 permits.
 func alsoDisagree(c *check) {
 	h := c.host()
 	var grants []dlock.Grant

@@ -35,7 +35,7 @@ func (c *check) delayed(name string, delay time.Duration) dlock.Request {
 	return req
 }
 
-// delay is one that a check can wait for.
+// delay returns a delay that is short enough for a check to wait for.
 func (c *check) delay() time.Duration { return c.h.TTL }
 
 // awaitDelay asks until the store grants the request, which it must not do before earliest.

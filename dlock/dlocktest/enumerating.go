@@ -41,7 +41,7 @@ func enumeratesIfStated(c *check) {
 	}
 }
 
-// A place is what a lease of an enumeration is known by.
+// A place identifies a lease in an enumeration.
 type place struct {
 	name  string
 	mutex bool
@@ -163,8 +163,8 @@ func enumeratesAll(c *check) {
 	}
 }
 
-// enumeratesWhileOthersChange catches a place between pages that is a number of leases, or a lease
-// that may be gone, and an order that a renewal changes.
+// enumeratesWhileOthersChange catches a page token that is an offset, or names a lease that may be
+// gone by then, and an order that a renewal changes: held leases would be skipped.
 func enumeratesWhileOthersChange(c *check) {
 	h := c.host()
 	stay := make(map[place]bool)

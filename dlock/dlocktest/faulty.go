@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Op is a call of a store.
+// Op is a kind of call to a store.
 type Op uint8
 
 const (
@@ -38,10 +38,10 @@ func (o Op) String() string {
 	}
 }
 
-// ErrInjected is matched by the errors that Faulty makes up, except those of Error.
+// ErrInjected is matched by the errors that Faulty injects, except those given to Error.
 var ErrInjected = errors.New("injected fault")
 
-// A Fault is a way for a call to go wrong. The zero Fault is none.
+// A Fault is a way for a call to go wrong. With the zero Fault a call does not go wrong.
 type Fault struct {
 	kind faultKind
 	err  error
@@ -236,8 +236,8 @@ func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant,
 	return call(ctx, f, op, apply, cut, patch)
 }
 
-// List implements dlock.Lister and never fails on demand. If the store is none, it returns
-// errors.ErrUnsupported.
+// List implements dlock.Lister and is not affected by faults. If the store is not a dlock.Lister,
+// the error matches errors.ErrUnsupported.
 func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	if l := f.caps.Lister; l != nil {
 		return l.List(ctx, name, slots)
@@ -245,8 +245,8 @@ func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.Leas
 	return nil, fmt.Errorf("list %s: %w", name, errors.ErrUnsupported)
 }
 
-// Enumerate implements dlock.Enumerator and never fails on demand. If the store is none, it returns
-// errors.ErrUnsupported.
+// Enumerate implements dlock.Enumerator and is not affected by faults. If the store is not a
+// dlock.Enumerator, the error matches errors.ErrUnsupported.
 func (f *Faulty) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
 	if e := f.caps.Enumerator; e != nil {
 		return e.Enumerate(ctx, after, limit)
@@ -254,7 +254,8 @@ func (f *Faulty) Enumerate(ctx context.Context, after string, limit int) (dlock.
 	return dlock.LeasePage{}, fmt.Errorf("%s does not list all its leases: %w", f, errors.ErrUnsupported)
 }
 
-// Update implements dlock.Controller. If the store is none, it returns errors.ErrUnsupported.
+// Update implements dlock.Controller. If the store is not one, the error matches
+// errors.ErrUnsupported.
 func (f *Faulty) Update(ctx context.Context, name string, update dlock.Update) error {
 	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
 		return nil, c.Update(ctx, name, update)
@@ -262,14 +263,16 @@ func (f *Faulty) Update(ctx context.Context, name string, update dlock.Update) e
 	return err
 }
 
-// Inspect implements dlock.Controller. If the store is none, it returns errors.ErrUnsupported.
+// Inspect implements dlock.Controller. If the store is not one, the error matches
+// errors.ErrUnsupported.
 func (f *Faulty) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
 	return f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
 		return c.Inspect(ctx, names...)
 	})
 }
 
-// Value implements dlock.Controller. If the store is none, it returns errors.ErrUnsupported.
+// Value implements dlock.Controller. If the store is not one, the error matches
+// errors.ErrUnsupported.
 func (f *Faulty) Value(ctx context.Context, name string) (dlock.ValueState, error) {
 	c := f.caps.Controller
 	if c == nil {
@@ -280,7 +283,8 @@ func (f *Faulty) Value(ctx context.Context, name string) (dlock.ValueState, erro
 	}, nil, nil)
 }
 
-// Revoke implements dlock.Controller. If the store is none, it returns errors.ErrUnsupported.
+// Revoke implements dlock.Controller. If the store is not one, the error matches
+// errors.ErrUnsupported.
 func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
 	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
 		return nil, c.Revoke(ctx, name, slot, fence, by)
@@ -300,7 +304,7 @@ func (f *Faulty) control(ctx context.Context, apply func(context.Context, dlock.
 	}, cut, nil)
 }
 
-// MaxTTL implements dlock.TTLBounder. If the store is none, there is no bound.
+// MaxTTL implements dlock.TTLBounder. If the store is not one, there is no bound.
 func (f *Faulty) MaxTTL() time.Duration {
 	if b := f.caps.TTLBounder; b != nil {
 		return b.MaxTTL()
@@ -308,8 +312,8 @@ func (f *Faulty) MaxTTL() time.Duration {
 	return math.MaxInt64
 }
 
-// Shard implements dlock.Sharder and never fails on demand. If the store is none, there is one
-// shard.
+// Shard implements dlock.Sharder and is not affected by faults. If the store is not a
+// dlock.Sharder, all names are in one shard.
 func (f *Faulty) Shard(name string) string {
 	if s := f.caps.Sharder; s != nil {
 		return s.Shard(name)
@@ -317,8 +321,8 @@ func (f *Faulty) Shard(name string) string {
 	return ""
 }
 
-// CheckAlso implements dlock.MultiLocker and never fails on demand. If the store is none, it
-// returns errors.ErrUnsupported.
+// CheckAlso implements dlock.MultiLocker and is not affected by faults. If the store is not a
+// dlock.MultiLocker, the error matches errors.ErrUnsupported.
 func (f *Faulty) CheckAlso(name string, also ...string) error {
 	if m := f.caps.MultiLocker; m != nil {
 		return m.CheckAlso(name, also...)
@@ -326,8 +330,8 @@ func (f *Faulty) CheckAlso(name string, also ...string) error {
 	return fmt.Errorf("%s takes one lock at a time: %w", f, errors.ErrUnsupported)
 }
 
-// CheckDelay implements dlock.Delayer and never fails on demand. If the store is none, it returns
-// errors.ErrUnsupported.
+// CheckDelay implements dlock.Delayer and is not affected by faults. If the store is not a
+// dlock.Delayer, the error matches errors.ErrUnsupported.
 func (f *Faulty) CheckDelay(delay time.Duration) error {
 	if d := f.caps.Delayer; d != nil {
 		return d.CheckDelay(delay)

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Features are the optional promises of a store. Those that it states are tested. Where it can be
-// seen, Run also tests that a store does not pretend to keep the others.
+// Features are the optional promises of a store. Run tests those that are stated. Where it can, it
+// also tests that the store does not claim to keep the others.
 type Features struct {
 	// Fence: every grant has a fence, which grows per slot. If not stated, Grant.Fence must be 0.
 	Fence bool

@@ -28,8 +28,8 @@ func (c *check) previousExpired(what string, a attempt, want bool) {
 	}
 }
 
-// expiredTold catches a store that does not report an expired lease, one that believes a release
-// that came too late, and one that reports it more than once.
+// expiredTold catches a store that does not report that the previous lease expired, that takes a
+// release which came too late for a real one, or that reports one expiry more than once.
 func expiredTold(c *check) {
 	a, b := c.host(), c.host()
 	kinds := []int{0, 1}
@@ -62,8 +62,8 @@ func expiredTold(c *check) {
 	}
 }
 
-// expiredNot catches a store that reports it of every slot: of slots nobody had, of those that were
-// released, of repeated requests.
+// expiredNot catches a store that reports an expired lease where there was none: of a slot that was
+// never granted, of a released slot, or of a repeated request.
 func expiredNot(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -90,8 +90,8 @@ func expiredNot(c *check) {
 	}
 }
 
-// expiredEach catches one answer for all slots of a name, or for a mutex and a semaphore of one
-// name.
+// expiredEach catches a store that records expiry once per name, not for each slot, or for the
+// mutex and the semaphore of a name together.
 func expiredEach(c *check) {
 	h := c.host()
 	name, got := h.fillBriefly(2, 1)
@@ -125,8 +125,8 @@ func (h *host) fillBriefly(slots, brief int) (name string, got []attempt) {
 	return name, got
 }
 
-// expiredBeyondN catches a store that forgets it because a host that declares fewer slots made a
-// call.
+// expiredBeyondN catches a store that forgets an expired lease in a higher slot because a host that
+// declares fewer slots made a call.
 func expiredBeyondN(c *check) {
 	few, many := c.host(), c.host()
 	name, got := many.fillBriefly(3, 3)
