@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// What a Control changes, everybody can read, with who did it and why.
+// Every change of a Control can be read back, with who made it and why.
 func TestControlShows(t *testing.T) {
 	t.Parallel()
 	s, _ := onFile(t)
@@ -147,7 +147,7 @@ func (c cancels) Requeue(ctx context.Context, which store.Filter, by store.Origi
 	return n, after, err
 }
 
-// A change that makes no sense, or of which nobody says who makes it, is not made.
+// A Control refuses changes with invalid values, and changes whose origin is missing.
 func TestControlRefusesBadInput(t *testing.T) {
 	t.Parallel()
 	s, _ := onFile(t)

@@ -89,8 +89,8 @@ func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 	})
 }
 
-// A worker that cannot reach the database ends the context of its run before another can have it.
-// It tells a handler that ignores this what it can, and what that returns changes nothing.
+// A worker that cannot reach the database ends the context of its run before another can have it. A
+// handler that ignores its context finds Run.Valid false, and its result changes nothing.
 //
 // Fails when the lease is trusted from the answer on, and when a result is written without its
 // attempt.

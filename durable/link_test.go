@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A fault is what becomes of a call to the database.
+// A fault says how a call to the database ends.
 type fault uint8
 
 const (

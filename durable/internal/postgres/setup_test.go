@@ -15,8 +15,9 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// What somebody has to set up right is an error of the set-up, which says what to do, for each
-// call. Migrate makes what is missing, and changes no table that is different.
+// If the tables or rights are not set up right, each call returns an error that matches
+// dlock.ErrSetup and says what to do. Migrate creates what is missing, and changes no table that is
+// different.
 //
 // Fails when a worker on old tables, or on none, takes that for an outage that passes.
 func TestSetUpThatIsWrong(t *testing.T) {
@@ -242,8 +243,8 @@ func oneRightLess(t *testing.T, d database, role string, grants []string, try fu
 	}
 }
 
-// Who may create something in the schema can migrate, and then make every call. Without that right
-// Migrate says so.
+// A user with CREATE on the schema can migrate, and then make every call. Without that right the
+// error of Migrate names it.
 //
 // Fails when a migration needs a right that is not documented.
 func TestWhoMigrates(t *testing.T) {

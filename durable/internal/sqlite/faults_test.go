@@ -112,7 +112,8 @@ func refuses(t *testing.T, s store.Store, want string, but ...string) {
 	}
 }
 
-// What somebody has to set up right is an error of the set-up, which says what to do.
+// If the file or its tables are not set up right, calls return an error that matches dlock.ErrSetup
+// and says what to do.
 func TestSetUpThatIsWrong(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "durable.db")
