@@ -24,8 +24,8 @@ var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, 
 const suiteTTL = 15 * time.Second
 
 // namespaces returns the New of a Harness: a prefix of its own for each test, a store of its own
-// for each host. The prefix of tests that take several locks in one step has a hash tag. Data is
-// lost to the owner, who may list keys: the user of the documentation may not.
+// for each host. The prefix of tests that take several locks in one step has a hash tag. LoseData
+// uses the client owner, which may list keys; the documented user of the store may not.
 func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.UniversalClient,
 	opts redislock.Options) func(testing.TB) dlocktest.Namespace {
 	return func(t testing.TB) dlocktest.Namespace {

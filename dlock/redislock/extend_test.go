@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// What a heartbeat allocates for one lease more is its key, and the place from which the driver
-// sends it.
+// For each further lease a heartbeat makes two allocations: the key of the lease, and the argument
+// that the driver sends.
 //
 // Fails when slot and token of each lease are arguments by themselves (extend.lua's ARGV[3] and
 // following, in place of one text).

@@ -87,8 +87,8 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 	}
 }
 
-// A client that leads to a replica, whatever the way, gets no lease from it and loses none by it:
-// what would change something is an error of the store.
+// A client that is connected to a replica, directly or indirectly, gets no lease from it and loses
+// none: every call that would write is an error of the store.
 //
 // Fails when acquire.lua takes the error of its SET for a success, or for the fault of one name.
 func TestReplicaGrantsNothing(t *testing.T) {
