@@ -16,8 +16,8 @@ func hidden(r rune) bool {
 		r == '\u2029')
 }
 
-// Bytes shows such characters as escapes: "\u202e". It is for what people read, HTML and log: the
-// text is another one then.
+// Bytes replaces hidden characters by escapes, such as "\u202e". Use it only for text that people
+// read, such as HTML and logs, because the result is a different text.
 func Bytes(text []byte) []byte {
 	return escape(text, func(out []byte, r rune, raw byte) []byte {
 		if r == utf8.RuneError {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Never is the wait for what nobody knows to be due.
+// Never is what a step returns if it knows of nothing that will be due.
 const Never = time.Duration(math.MaxInt64)
 
 // A Loop calls the step of a part. Its methods may be called from any goroutine. A step makes a few
@@ -30,7 +30,7 @@ func New(name string, interval time.Duration, jitter float64, step func() time.D
 		madeAt: time.Now()}
 }
 
-// Wake has the loop take a step now, and after the one under way if there is one.
+// Wake makes the loop take a step now. If a step is under way, another one follows it.
 func (l *Loop) Wake() {
 	select {
 	case l.wakes <- struct{}{}:
@@ -61,8 +61,8 @@ func (l *Loop) Run(stop <-chan struct{}) {
 	}
 }
 
-// pause returns how long to wait for what nobody has announced. It is drawn anew each time, so that
-// workers that began together drift apart.
+// pause returns how long to wait before the next poll. It is random each time, so that workers that
+// started together drift apart.
 func (l *Loop) pause() time.Duration { return Jittered(l.interval, l.jitter) }
 
 // Jittered returns d, longer or shorter by up to a share of it.

@@ -1,8 +1,8 @@
-// Package notify calls hooks so that they can harm nobody: in order, one at a time, on a goroutine
-// of their own, from a queue that is bounded.
+// Package notify calls hooks in order, one at a time, on a goroutine of their own, from a bounded
+// queue, so that a hook which is slow, hangs or panics does not affect its caller.
 //
-// What it does not promise: that every event arrives. A hook that is slower than what happens loses
-// events, and one that never returns loses all that come after.
+// What it does not promise: that every event arrives. If hooks are slower than events come, events
+// are lost; if a hook never returns, all later ones are.
 package notify
 
 import (
@@ -37,8 +37,8 @@ type event struct {
 	call func()
 }
 
-// Put queues the call of a hook, and reports false if it was dropped. It waits for nobody and runs
-// no code of a hook, so any mutex may be held.
+// Put queues the call of a hook, and reports false if it was dropped. It does not block and does
+// not call hooks, so the caller may hold any mutex.
 func (q *Queue) Put(hook string, call func()) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,11 +9,12 @@ import (
 )
 
 // A server that refuses a connection may say so once and hang up. In protected mode it answers the
-// first command with DENIED. Without a password it answers a command of more than ten arguments,
-// which most scripts are, with a protocol error, and what follows, in the same pipeline or by the
-// next call, with nothing: that looks like a server that has gone away, and hosts would go on
-// without it. But the first command is HELLO, of go-redis, which takes any error of it for that of
-// an old server. So our pools end a connection with that answer.
+// first command with DENIED. On a connection without a password it answers a command of more than
+// ten arguments, as most scripts have, with a protocol error, and does not answer later commands at
+// all. That looks like a server that is down, and hosts would run without it (StoreDownRunLocal).
+// The first command is the HELLO of go-redis, which ignores its error, because a server older than
+// Redis 6 does not know HELLO. Therefore our pools close a connection whose HELLO is refused, and
+// return the refusal.
 
 // handshake ends a connection whose HELLO is refused.
 type handshake struct {

@@ -1,9 +1,8 @@
-// Package retention deletes what is older than its retention: in batches, at times that hosts which
-// share a store do not agree on, by whichever host it happens to be.
+// Package retention deletes rows that are older than their retention, in batches. Each host that
+// shares a store does so at random times, without coordination with the others.
 //
-// It keeps no state in the store and elects nobody. What one host does not delete, because it stops
-// or because the store fails, the next one deletes, and a batch that is repeated deletes nothing
-// twice.
+// It keeps no state in the store and needs no leader. Rows that one host does not delete, because
+// it stops or the store fails, are deleted by another, and repeating a batch does no harm.
 package retention
 
 import (
@@ -15,8 +14,8 @@ import (
 	"time"
 )
 
-// A Sweeper deletes the old rows of one place. Its exported fields are set before it is used; Rows
-// is for any goroutine, all else for one.
+// A Sweeper deletes the old rows of one place. Set its exported fields before use. Rows may be
+// called from any goroutine, all other methods from one at a time.
 type Sweeper struct {
 	// Interval is how often all hosts together sweep, on average.
 	Interval time.Duration
@@ -32,9 +31,10 @@ type Sweeper struct {
 	rows atomic.Uint64
 }
 
-// Next returns how long to wait before the next call of Once, if so many hosts share the work. It
-// is random, and as long on average as it takes until it is this host's turn, but it may be very
-// short: after a start of all hosts at once one of them has to be the first.
+// Next returns how long to wait before the next call of Once, if so many hosts share the work.
+// After a full batch that is about Pause. Otherwise it is random, on average the number of hosts
+// times Interval, but at least half an Interval: so even after a start of all hosts at once some
+// host sweeps soon.
 func (s *Sweeper) Next(hosts int) time.Duration {
 	if s.more {
 		return s.Pause/2 + rand.N(max(1, s.Pause))

@@ -41,18 +41,18 @@
 //
 // # What it promises
 //
-// Up does one thing after the other on all hosts. On Postgres and SQL Server each migration is one
-// transaction, with a lock that belongs to it, which also holds behind a PgBouncer in transaction
-// mode. On SQLite it is one transaction, too, with the file's write lock. On MySQL a lock of the
-// connection (GET_LOCK) is held while migrations run. A host that stops for longer than 10 s in the
-// middle loses lock and transaction on Postgres and MySQL; on SQLite the others wait until it goes
-// on or dies, and on SQL Server, too.
+// If several hosts call Up, only one applies migrations at a time. On Postgres and SQL Server each
+// migration is one transaction, with a lock that belongs to it, which also holds behind a PgBouncer
+// in transaction mode. On SQLite it is one transaction, too, with the file's write lock. On MySQL a
+// lock of the connection (GET_LOCK) is held while migrations run. A host that stops for longer than
+// 10 s in the middle loses lock and transaction on Postgres and MySQL; on SQLite the others wait
+// until it goes on or dies, and on SQL Server, too.
 //
 // Up and Verify return when their context ends, whatever the server does; a statement under way
 // may still be carried out then, or not. Call them again to know. Waits for locks end at nine
 // tenths of the context's time, or after 5 s if it has no deadline.
 //
 // The table of versions is called Name_migrations, so that several sets of tables in one database
-// do not mix. Who calls Verify needs SELECT on it. Who calls Up when there is something to do needs
-// the right to create tables.
+// do not mix. A user that calls Verify needs SELECT on it. A user that calls Up while migrations
+// are missing needs the right to create tables.
 package sqlmigrate

@@ -66,8 +66,8 @@ func (l *Lateness) awake(now time.Time) {
 	l.last = now
 }
 
-// Since returns by how much the naps that ended after an instant, and the present one, are too
-// long. Of one that began before, only what is after the instant counts.
+// Since returns by how much the naps after an instant were too long, the present one included. A
+// nap that began before the instant counts only with the part after it.
 func (l *Lateness) Since(from time.Time) (late time.Duration) {
 	now := time.Now()
 	l.mu.Lock()
