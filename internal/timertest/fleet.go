@@ -191,8 +191,8 @@ func (f *realFleet) stop(hosts ...*host) {
 	f.watch.check(f.t)
 }
 
-// trigger starts a run of a timer on a host. A busy machine can make an attempt fail, and what was
-// granted without our knowing then is given back before long.
+// trigger starts a run of a timer on a host. It retries, because an attempt can fail on a busy
+// machine; a slot whose grant was lost with its reply is released soon.
 func (f *realFleet) trigger(h *host, name string) {
 	f.t.Helper()
 	testkit.Eventually(f.t, patience, "trigger "+name, func() error { return h.Trigger(f.t.Context(), name) })

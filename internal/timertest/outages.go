@@ -149,8 +149,9 @@ func (o *outage) survives() {
 	o.t.Error("this machine was too busy to tell whether a heartbeat that fails costs a lease")
 }
 
-// goesOn shows what is to be while the store is away. A host tries one tick of a timer at a time:
-// once it has skipped one because of the store, every later one was tried after the store had gone.
+// goesOn checks what timers do while the store is unreachable. A host tries one tick of a timer at
+// a time, so once it has skipped a tick because of the store, all later ticks were tried after the
+// store had become unreachable.
 func (o *outage) goesOn() {
 	o.t.Helper()
 	at := time.Now()
@@ -179,8 +180,8 @@ func (o *outage) goesOn() {
 	}
 }
 
-// recovers shows that all is well: runs of both policies have the store's leave, and every host
-// says so. What was granted without our knowing may take a TTL to come back.
+// recovers checks that everything works again: runs of both policies get slots from the store, and
+// every host reports that. A slot whose grant was lost with its reply may stay taken for a TTL.
 func (o *outage) recovers() {
 	o.t.Helper()
 	at := time.Now()

@@ -401,7 +401,8 @@ func (s *standstill) inTime(strain int) {
 	}
 }
 
-// remembered is how long a host does not ask again that was told that all slots are held.
+// remembered is how long a host waits before it asks again, after an answer that all slots are
+// held.
 const remembered = time.Second
 
 // runs are those of both hosts.

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A book has what a host told.
+// A book records the events that a host reports.
 type book struct {
 	mu     sync.Mutex
 	events []event
@@ -86,9 +86,9 @@ func after(list []span, stamp dlock.Fence) []span {
 	return slices.DeleteFunc(list, func(r span) bool { return r.fence <= stamp })
 }
 
-// together returns the most runs that were valid at once when one began that was granted after a
-// stamp. A run tells when it begins after it was granted its slot, and that it returns before it
-// gives that back, so none is counted that should not be.
+// together returns the largest number of runs that were valid at the same time, at an instant when
+// at least one of them had been granted after a stamp. A run reports its beginning after its slot
+// was granted and its return before the slot is released, so the number is never too high.
 func together(list []span, stamp dlock.Fence) (most int) {
 	for _, at := range list {
 		n := 0

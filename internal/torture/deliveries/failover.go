@@ -16,10 +16,10 @@ func ofAll(target string) bool {
 	return target == "store" || target == "fleet" || strings.HasPrefix(target, "receiver")
 }
 
-// failOvers looks how long messages were due and nobody began to deliver them. Somebody is to blame
-// if a relay was well all that time, and the database and the receivers, too. If one relay was
-// stopped, killed or cut off, another one has to be there Within. If two were, nobody is blamed:
-// the second may have been the one that had just taken over.
+// failOvers checks how long messages were due before a delivery began. Only time counts in which
+// some relay, the database and the receivers were all well. If one relay was stopped, killed or cut
+// off, Rules.Within is allowed, in which another one has to take over. If two were, the wait is not
+// judged: the second may have been the one that had just taken over.
 func (e *examiner) failOvers() {
 	wellness := torture.Wellness{Recovers: e.rules.Recovers, Begins: e.rules.Begins, OfAll: ofAll}
 	well := torture.Well(e.lines, wellness)

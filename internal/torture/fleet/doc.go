@@ -11,8 +11,8 @@
 // nothing of the library. The last line of the output is a line of JSON; the exit status is 1 if
 // anything was broken, or if too little happened to tell.
 //
-// With -other every second host runs another build of this program: so it is tortured what two
-// versions do to each other. Their journals must be alike.
+// With -other every second host runs another build of this program, to find faults between two
+// versions that share a store. Both must write the same log format.
 //
 //	git worktree add ../before COMMIT && (cd ../before && go build -tags sqlite -o fleet ./internal/torture/fleet)
 //	go run -tags sqlite ./internal/torture/fleet -store redis,postgres,sqlite -other ../before/fleet -for 5m

@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
-// Fails when a plan depends on anything but its seed, or half an hour of it leaves out a fault or
-// names one that nobody knows how to do.
+// Fails when a plan depends on anything but its seed, or a plan for half an hour leaves out a fault
+// or names one that is not implemented.
 func TestPlan(t *testing.T) {
 	all := map[string]bool{}
 	for kind, faults := range storeFaults {

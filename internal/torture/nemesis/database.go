@@ -230,9 +230,10 @@ func Each(ctx context.Context, look func(context.Context)) {
 	}
 }
 
-// LookThrough writes down whether the PgBouncer has a connection to the server: it may serve nobody
-// while the server is well. It has to go Aside: in the pool of the others it would wait for whoever
-// uses that up, and excuse them.
+// LookThrough writes down whether the PgBouncer reaches the server: it may be stuck while the
+// server is well. The door must be one of Aside, which has a pool of its own. In the pool of the
+// tortured processes the look would fail when they use up its connections, and that would excuse
+// them.
 func LookThrough(ctx context.Context, bounced *Door, log *torture.Log) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Package nemesis is what tortures do to processes, networks and servers, whatever runs on them: it
-// starts processes, draws faults from a seed, and carries them out. What the processes do, and what
-// was promised about it, their own program says: see fleet and durable.
+// Package nemesis starts the processes of a torture, draws faults in processes, networks and
+// servers from a seed, and carries them out. The programs fleet, durable and outbox decide what
+// their processes do, and which promises are checked.
 package nemesis
