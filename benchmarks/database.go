@@ -88,8 +88,8 @@ func (d *pgDatabase) asked() (statements, trips int64, err error) {
 	return d.wire.Statements(), d.wire.RoundTrips(), nil
 }
 
-// hold is a transaction that has a snapshot and then does nothing, as of a report that somebody has
-// forgotten.
+// hold begins a transaction that takes a snapshot and then stays idle, like a forgotten reporting
+// session.
 func (d *pgDatabase) hold() (release func() error, err error) {
 	tx, err := d.admin.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {

@@ -236,8 +236,8 @@ func TestEachWorkerIsWarmedUpOnce(t *testing.T) {
 	}
 }
 
-// Fails when a burst counts the time of the releases, or does not wait for the last answer, or
-// believes who grants less than all, or whose server knows of nothing.
+// Fails when a burst counts the time of the releases, does not wait for the last answer, or accepts
+// a case that was granted fewer locks than it asked for, or whose server counted no commands.
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers = 4

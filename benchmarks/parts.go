@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A part is what RESULTS.md tells in a chapter of its own, with its date and machine: it can be
-// measured by itself, and the figures of the others stay.
+// A part is a chapter of RESULTS.md with a date and a machine of its own. It can be measured alone,
+// which keeps the figures of the other parts.
 type part struct {
 	title    string
 	has      func(group string) bool

@@ -30,9 +30,9 @@ func (u *usage) change(by int) (busy time.Duration, at time.Time) {
 	return u.busy, at
 }
 
-// slots is which share of the slots that a fleet has is in use while more jobs wait than there are
-// slots. It is what riverqueue/river#1145 reports: four clients with ten workers each, whose
-// throughput fell to half when they got a limit of 40 for all.
+// slots measures which share of a fleet's slots is in use while more jobs wait than there are
+// slots. riverqueue/river#1145 reports the problem: the throughput of four clients with ten workers
+// each fell to half when they got a limit of 40 for all.
 type slots struct {
 	fleet
 	use    *usage
