@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/durable"
 )
 
-// calls is the table in which handlers write down that they were called, for the play to count:
-// what has happened is what handlers have done, whatever the worker says.
+// calls is the table in which handlers record that they were called. The report counts these rows,
+// so it does not depend on what the worker says about itself.
 type calls struct{ *sql.DB }
 
 func (c calls) migrate(ctx context.Context) error {

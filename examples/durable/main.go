@@ -1,12 +1,12 @@
-// Command durable shows that a run which was promised happens, although the process that ran it is
-// killed. Started as
+// Command durable shows that a queued run is completed even if the process that runs it is killed.
+// Started as
 //
 //	go run ./examples/durable
 //
-// it plays itself on a SQLite file, so nothing has to be installed: three workers make an invoice
-// each second; a long run is triggered, its worker is killed with kill -9 in the middle of it, and
-// another worker finishes it. In the end every tick has had its run, once. Or start workers
-// yourself, in several terminals:
+// it runs a demonstration on a SQLite file, so nothing has to be installed: three workers make an
+// invoice each second; a long run is triggered, its worker is killed with kill -9 in the middle of
+// it, and another worker finishes it. In the end every tick has had exactly one run. Or start
+// workers yourself, in several terminals:
 //
 //	go build -o /tmp/worker ./examples/durable
 //	/tmp/worker -db /tmp/work.db

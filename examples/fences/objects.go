@@ -16,10 +16,10 @@ const fenceHeader = "X-Amz-Meta-Fence"
 
 var errChanged = errors.New("it was written by others all the time")
 
-// PutObject writes an object, unless a run with a higher fence has written it. It speaks to S3 and
-// what is like it. Other stores with conditional writes have other headers: Azure x-ms-meta-fence
-// and If-Match, Google Cloud x-goog-meta-fence and x-goog-if-generation-match. The client has to
-// sign the requests.
+// PutObject writes an object, unless a run with a higher fence has written it. It works with S3 and
+// stores that have the same API. Other stores with conditional writes have other headers: Azure
+// x-ms-meta-fence and If-Match, Google Cloud x-goog-meta-fence and x-goog-if-generation-match. The
+// client has to sign the requests.
 //
 // The store cannot compare fences, so this takes two requests: one reads the fence, the other
 // writes on condition that nobody has written since.

@@ -1,12 +1,12 @@
-// Command outbox shows that an order and its message are one: the order is committed with its
-// message, the process is killed before it has delivered it, and the next one delivers it, with one
-// effect. Started as
+// Command outbox shows that a message which is committed with an order is not lost: the process is
+// killed before it has delivered the message, and the next process delivers it, with one effect.
+// Started as
 //
 //	go run ./examples/outbox
 //
-// it plays itself on two SQLite files, so nothing has to be installed: a shop that takes orders,
-// and a billing service that writes an invoice for each. Or start the shop yourself, in several
-// terminals:
+// it runs a demonstration on two SQLite files, so nothing has to be installed: a shop that takes
+// orders, and a billing service that writes an invoice for each. Or start the shop yourself, in
+// several terminals:
 //
 //	go build -o /tmp/shop ./examples/outbox
 //	/tmp/shop -folder /tmp/play

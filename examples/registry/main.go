@@ -1,11 +1,12 @@
-// Command registry answers the question of whoever operates a fleet: which of my hosts does this
-// run on right now? Its hosts share a SQLite file, run two timers, and one of them leads. Each
-// answers from the registry of package cluster. Started as
+// Command registry answers a question of operators: on which of my hosts does this run right now?
+// Its hosts share a SQLite file, run two timers, and one of them leads. Each answers from the
+// registry of package cluster. Started as
 //
 //	go run ./examples/registry
 //
-// it plays itself: it starts three hosts, asks each of them who leads, kills the leader, and asks
-// the others until they agree on the next. Or start hosts yourself, in several terminals:
+// it runs a demonstration: it starts three hosts, asks each of them who leads, kills the leader,
+// and asks the others until they agree on the next leader. Or start hosts yourself, in several
+// terminals:
 //
 //	go build -o /tmp/host ./examples/registry
 //	/tmp/host -db /tmp/fleet.db -addr localhost:8081
