@@ -35,7 +35,7 @@ type Control struct{ store *Store }
 func NewControl(store *Store) *Control { return &Control{store} }
 
 // Pause keeps runs of a handler from being claimed until the given time, at most ten years ahead.
-// Running runs continue, and runs that are triggered or come due meanwhile are queued. A second
+// Runs in progress continue, and further runs that are triggered or come due are queued. A second
 // pause replaces the first. The duration of the pause is computed with this host's clock and
 // measured by the database's.
 func (c *Control) Pause(ctx context.Context, handler string, until time.Time, by dlock.Origin) error {
@@ -59,7 +59,7 @@ func checkPause(left time.Duration, until time.Time) error {
 }
 
 // SetMaxConcurrency overrides HandlerOptions.MaxConcurrency with n for all workers, from when it
-// returns. n is 1 to 10,000, or 0: nothing starts. Running runs continue, and no further run is
+// returns. n is 1 to 10,000, or 0: nothing starts. Runs in progress continue, and no further run is
 // claimed until fewer than n are running.
 func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, by dlock.Origin) error {
 	var fault error
@@ -146,7 +146,7 @@ func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Du
 }
 
 // SetMaxActive overrides Config.MaxActive with n for all workers, also for those that have none,
-// from when it returns. n is 1 to 1,000,000, or 0: nothing starts. Running runs continue.
+// from when it returns. n is 1 to 1,000,000, or 0: nothing starts. Runs in progress continue.
 func (c *Control) SetMaxActive(ctx context.Context, n int, by dlock.Origin) error {
 	var fault error
 	if n < 0 || n > mostActive {
