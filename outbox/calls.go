@@ -39,8 +39,8 @@ type calls struct {
 	errors    map[string]uint64
 }
 
-// call makes a call to the database. One that panics has failed. What the end of Run has cut off
-// says nothing about the database.
+// call makes a call to the database. A panic is a failure. A call that the end of Run has cut off
+// is not noted, because it says nothing about the database.
 func call[T any](c *calls, op string, f func(context.Context) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(c.life, c.timeout)
 	defer cancel()
@@ -87,7 +87,7 @@ func (c *calls) note(op string, err error) {
 	}
 }
 
-// up returns 0 while the database is down, and else 1.
+// up returns 0 while the database is down, and before the first call has returned; else 1.
 func (c *calls) up() float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -57,9 +57,9 @@ type RelayConfig struct {
 	// one name do no harm. At most 200 bytes. Default: host name, process id and a random part.
 	Name string
 
-	// Sinks are those of the topics. A message of a topic that is not here, if DefaultSink is nil,
-	// too, waits for a relay that has one: it spends no attempts, holds back the later messages of
-	// its key, and health names it.
+	// Sinks has the sink of each topic. If a topic is not in it and DefaultSink is nil, a message
+	// of that topic waits for a relay that has a sink for it (unless UnknownTopic says otherwise):
+	// it spends no attempts, holds back the later messages of its key, and health names it.
 	Sinks map[string]Sink
 
 	// DefaultSink gets the messages of all other topics. Default nil.
@@ -68,14 +68,14 @@ type RelayConfig struct {
 	// UnknownTopic says what becomes of a message without a sink. Default TopicWait.
 	UnknownTopic UnknownTopic
 
-	// Shards is into how many parts the messages are divided, by their key, each of which has one
-	// relay at a time. The relay that starts last decides for all; a key is delivered under the new
-	// number only when every relay has stopped to deliver under the old one. 1 to 64. Default 0:
-	// what the last one has set, and 1 at first.
+	// Shards is the number of parts into which messages are divided, by their key. Each shard has
+	// one relay at a time. The relay that starts last sets the number for all relays; a key is
+	// delivered under the new number only when every relay has stopped delivering under the old
+	// one. 1 to 64. Default 0: the number that is set already, and 1 if none is.
 	Shards int
 
-	// TTL is how long the shards of a host that died stay its own. It is renewed every third of it.
-	// At least 3 s. Default 15 s.
+	// TTL is how long a host that died keeps its shards. Their leases are renewed every third of
+	// it. At least 3 s. Default 15 s.
 	TTL time.Duration
 
 	// RetryInterval is how often a host that does not lead a shard tries to. 10 ms to 1 h. Default
@@ -99,14 +99,14 @@ type RelayConfig struct {
 	// DeliverTimeout ends the context of a delivery, which has then failed. Default 30 s.
 	DeliverTimeout time.Duration
 
-	// IdleDelay is how long a relay waits for messages while the database would tell it that there
-	// are some, as Postgres does. It is made up to 20 % shorter or longer at random. Default 30 s.
+	// IdleDelay is how often a relay looks for messages while the database notifies it of new ones,
+	// as Postgres does. Each pause is made up to 20 % shorter or longer at random. Default 30 s.
 	IdleDelay time.Duration
 
-	// PollInterval is how often a relay looks for messages while the database cannot tell: on other
-	// databases, behind a PgBouncer in transaction mode, and while the connection that listens is
-	// away. After a message was found it looks after 10 ms, and then ever less often, up to this.
-	// Default 1 s.
+	// PollInterval is how often a relay looks for messages while the database cannot notify it: on
+	// other databases, behind a PgBouncer in transaction mode, and while the connection that
+	// listens is away. After it has found a message it looks again after 10 ms, and then after
+	// pauses that double up to PollInterval. Default 1 s.
 	PollInterval time.Duration
 
 	// Retention is how long rows are kept.
@@ -129,12 +129,12 @@ type RelayConfig struct {
 	// before it ends their contexts. Default 30 s.
 	DrainTimeout time.Duration
 
-	// Health says when the checks fail, by which a host is degraded: see Relay.Checks.
+	// Health has the thresholds of Relay.Checks. A host with a failing check is degraded.
 	Health Thresholds
 
-	// Unready says when Relay.Ready fails, by which a host gets no requests any more. All hosts of
-	// a fleet do so at about the same time, so the thresholds are for a fleet that had better not
-	// serve than serve without its messages. Default: never.
+	// Unready has the thresholds of Relay.Ready. A host for which it fails gets no requests any
+	// more. It fails on all hosts of a fleet at about the same time, so set a threshold only if
+	// serving nobody is better than serving while messages are not delivered. Default: never.
 	Unready Thresholds
 
 	// Logger gets what an operator should see: dead messages, a database that does not answer. At
@@ -169,8 +169,8 @@ type Retention struct {
 	Dead       time.Duration // since the message was dead. Default 0: forever.
 }
 
-// Thresholds say when the checks of a relay fail, or Ready. 0: the default of Health, which is what
-// is said here, and for Unready never; NoLimit: never.
+// Thresholds say when the checks of a relay, or its Ready, fail. 0 in RelayConfig.Health: the
+// default that each field names; 0 in RelayConfig.Unready: never. NoLimit: never.
 type Thresholds struct {
 	// DueAge is for how long a message may be due: with a sink, and nothing that holds it back. If
 	// it is longer, no relay delivers, or they are too slow. Default 1 min.

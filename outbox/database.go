@@ -58,7 +58,7 @@ type locks interface {
 	Close() error
 }
 
-// lazyLocks are opened by who first needs them: a program that only appends has no use for their
+// lazyLocks are opened when they are first needed: a program that only appends has no use for their
 // connections.
 type lazyLocks struct {
 	open func() locks
@@ -92,8 +92,8 @@ const (
 	notifyTimeout = 5 * time.Second
 )
 
-// A notifier calls the database at once for who asks first, and then once for all who ask while it
-// rests.
+// A notifier calls the database at once for the first request, and then once for all requests that
+// come while it rests.
 type notifier struct {
 	mu      sync.Mutex
 	resting bool // or calling
@@ -114,7 +114,7 @@ func (n *notifier) notify(call func(context.Context) error) {
 func (n *notifier) call(call func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), notifyTimeout)
 	defer cancel()
-	_ = call(ctx) // a hint: who missed it finds the message when it next looks
+	_ = call(ctx) // a hint: a relay that misses it finds the message when it next looks
 	time.AfterFunc(coalesceFor, func() {
 		n.mu.Lock()
 		again := n.asked

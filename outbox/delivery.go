@@ -25,8 +25,8 @@ type attempt struct {
 	abandoned bool
 }
 
-// deliver gives a message to its sink. done is called once, when it is clear what came of it, and
-// then returned, when the sink has returned.
+// deliver gives a message to its sink. done is called once, with the result, and then returned,
+// when the sink has returned: for a sink that ignores the end of its context that is later.
 func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt), returned func()) {
 	ctx, cancel := context.WithTimeoutCause(base, r.config.DeliverTimeout, errTimeout)
 	defer cancel()

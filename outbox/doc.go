@@ -25,7 +25,7 @@
 // # What is promised
 //
 // A message whose transaction was committed is never lost. It is pending until a sink has taken it
-// (dispatched), has rejected it, or its attempts are used up (dead); what is dead stays, with the
+// (dispatched), has rejected it, or its attempts are used up (dead); a dead message stays, with the
 // history of its attempts, until somebody requeues or deletes it. A message whose transaction was
 // rolled back was never there.
 //
@@ -39,16 +39,17 @@
 //
 // # What is not promised
 //
-// There is no order between keys, nor between messages without a key. If two transactions append
-// to one key at the same time, their messages are delivered in the order of their rows, which need
-// not be that of the commits, and the second may be delivered before the first is committed. So a
-// producer has to do one after the other what belongs to one key, as it does if both change the
-// same row.
+// There is no order between keys, nor between messages without a key. If two transactions append to
+// one key at the same time, their messages are delivered in the order of their rows, which need not
+// be that of the commits, and the second may be delivered before the first is committed. So
+// transactions that append to the same key must run one after the other, as they do anyway if they
+// update the same row.
 //
 // A relay that was stopped (SIGSTOP) in the middle of a delivery may finish it after another one
-// has delivered the same message, and its successors. The receiver drops it, because it has had it.
-// A receiver that keeps no record of what it has had needs the version of the state in the message.
+// has delivered the same message, and its successors. A receiver that records the messages it has
+// had drops the second copy. A receiver without such a record needs the version of the state in the
+// message, to tell an old message from a new one.
 //
-// Append returns before anything is delivered. What has to be seen at once, the caller reads from
-// its own database.
+// Append returns before anything is delivered. A caller that has to show something at once reads it
+// from its own database.
 package outbox

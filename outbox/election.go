@@ -65,13 +65,13 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 				Run: func(ctx context.Context, t *leader.Term) error {
 					err := r.lead(ctx, layout, t)
 					if r.currentLayout() != layout {
-						end() // it must not lead once more under a number for which the others wait
+						end() // it must not lead again: others wait until the old number has no leader
 					}
 					return err
 				},
 			})
 			if errs[i] != nil {
-				end() // the others cannot do without it
+				end() // Run returns the error, so the others have to stop, too
 			}
 		})
 	}
@@ -126,7 +126,8 @@ func (r *Relay) othersHaveStopped(ctx context.Context, layout store.Layout) bool
 		if err == nil && !held {
 			return true
 		}
-		// This may be the old layout, of which the others wait for this relay to let go.
+		// This may be the old layout, and the others may be waiting for this relay to stop leading
+		// under it.
 		if _ = r.readLayout(0); r.currentLayout() != layout {
 			return false
 		}

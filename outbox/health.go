@@ -53,7 +53,7 @@ func (r *Relay) Ready() error {
 // Checks returns checks by name, so that a Relay is a health.Source. A relay with a failing check
 // is degraded, but can serve. They read memory only, and what they say is up to 15 s old:
 //
-//   - database: it has not answered three times in a row
+//   - database: three calls in a row have failed, and none has succeeded since
 //   - due: a message has been due for longer than Thresholds.DueAge: no relay delivers, or they are
 //     too slow
 //   - pending: a message has been pending for longer than Thresholds.PendingAge: a receiver fails

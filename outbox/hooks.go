@@ -2,26 +2,25 @@ package outbox
 
 import "time"
 
-// HookGrace is how long Run waits at its end for the hooks of what has happened, and then for the
-// hook that is being called.
+// HookGrace is how long Run waits at its end until the hooks have had all queued events, and then
+// as long again for the hook that is being called.
 const HookGrace = 5 * time.Second
 
 // Hooks report what happens on this relay, for metrics, alarms and audit logs of your own. Any of
-// them may be nil. They come after the fact and change nothing. What has to happen around a
-// delivery, a Sink does that calls another one.
+// them may be nil. They come after the fact and change nothing. To do something before or after a
+// delivery, write a Sink that calls another one.
 //
 // Hooks are called in the order in which things happened, one at a time, on a goroutine of their
 // own. So they need no lock among themselves, and may be slow, panic, which is logged, and call the
 // Relay; only one that waits for Run to return would wait for itself. Up to 10,000 events wait
-// while a hook is busy. Further ones are dropped and counted. They are not durable: a relay that
-// dies tells nobody.
+// while a hook is busy. Further ones are dropped and counted. Events are not durable: those of a
+// relay that dies are lost.
 type Hooks struct {
-	// Attempted is called when a message was given to its sink and the database has what came of
-	// it.
+	// Attempted is called when a delivery was tried and its result is in the database.
 	Attempted func(AttemptInfo)
 
-	// DatabaseDown is called when the database has not answered three times in a row, DatabaseUp
-	// when it answers again.
+	// DatabaseDown is called when three calls in a row have failed, DatabaseUp when one has
+	// succeeded again.
 	DatabaseDown func(DatabaseInfo)
 	DatabaseUp   func(DatabaseInfo)
 }

@@ -16,8 +16,8 @@ const (
 	longestListen   = time.Minute
 )
 
-// A listener is told by the database when there are messages, if the database can. It is a hint:
-// what it misses, a look finds.
+// A listener hears from the database when there are new messages, if the database can tell. It is a
+// hint: a message whose notification was lost is found by polling.
 type listener struct {
 	relay *Relay
 	heard atomic.Bool
@@ -58,7 +58,7 @@ func (l *listener) listen(ctx context.Context) (err error) {
 			err = errors.New("it panicked")
 		}
 	}()
-	var connected atomic.Bool // who notifies may call at the same time
+	var connected atomic.Bool // the function below may be called concurrently
 	return l.relay.store.Listen(ctx, func() {
 		l.relay.wake()
 		if connected.Swap(true) {

@@ -15,9 +15,9 @@ const (
 	flushLook   = 5 * time.Millisecond
 )
 
-// A marker writes results: one call at a time, with all that wait. So it waits for nobody, and
-// under load each call writes many. What cannot be written is kept and tried again: until it is
-// written, no later message of its key is delivered again.
+// A marker writes results. It makes one call at a time, with all results that are waiting: so no
+// result waits for a batch to fill, and under load each call writes many. Results that cannot be
+// written are kept and tried again; until then their keys are not read from the database again.
 type marker struct {
 	relay *Relay
 	news  chan struct{} // something waits

@@ -74,7 +74,8 @@ func NewID(source string, version uint64, index int) ID {
 	return ID(uuid.NewSHA1(namespace, name))
 }
 
-// RandomID returns an ID that is used nowhere else, for a message that nobody would append again.
+// RandomID returns an ID that is used nowhere else, for a message that its producer appends only
+// once.
 func RandomID() ID { return ID(uuid.New()) }
 
 // A Message is what a producer appends, and a sink delivers.
@@ -83,8 +84,8 @@ type Message struct {
 	ID ID
 	// Topic says what the message is, and which sink gets it. Required.
 	Topic string
-	// Key is what the order of messages is kept for, such as "order-42". Default "": the message is
-	// in no order.
+	// Key groups messages that are delivered in order, such as "order-42". Default "": the message
+	// is in no order.
 	Key string
 	// Payload is at most MaxPayloadLen long. The outbox does not look into it.
 	Payload []byte

@@ -18,7 +18,7 @@ import (
 // the first is rolled back and others wait, MySQL may end one of them as a deadlock (1213): repeat
 // that transaction.
 //
-// Processes cannot wake each other: what another one has appended is found within
+// Processes cannot wake each other: a message that another process has appended is found within
 // RelayConfig.PollInterval.
 func MySQL(db *sql.DB, opts ...Options) Database {
 	o := oneOf(opts)

@@ -37,7 +37,7 @@ const (
 // pgx.QueryExecModeSimpleProtocol. Relays hear no NOTIFY through it: they notice that, and look for
 // messages at least every RelayConfig.PollInterval.
 //
-// What each role may do in the database: docs/sql.md.
+// docs/outbox-rights.md has the rights that each role needs in the database.
 func Postgres(pool *pgxpool.Pool, opts ...Options) Database {
 	if pool == nil {
 		return Database{fault: errors.New("outbox: Postgres: there is no pool: pass a *pgxpool.Pool")}

@@ -80,10 +80,9 @@ const MaxBacklog = store.MaxCount
 type Backlog struct {
 	// Messages of each state; MaxBacklog: so many, or more.
 	Pending, Dead int64
-	// DueAge is for how long the oldest of the messages that are next could have been delivered,
-	// and was not, which is the lag of the relays: one that waits for its next attempt is not due,
-	// nor are those of its key behind it. PendingAge is the age of the oldest pending message. 0:
-	// there is none.
+	// DueAge is the longest time for which a message has been ready for delivery: the lag of the
+	// relays. A message that waits for its next attempt is not due, nor are the later messages of
+	// its key. PendingAge is the age of the oldest pending message. 0: there is none.
 	DueAge, PendingAge time.Duration
 }
 

@@ -64,8 +64,8 @@ const (
 
 func (p phase) String() string { return [...]string{"created", "running", "draining", "stopped"}[p] }
 
-// NewRelay returns a relay. It starts nothing and does not call the database. What is wrong with
-// the arguments Check says, and Run.
+// NewRelay returns a relay. It starts nothing and does not call the database. Check and Run return
+// what is wrong with the arguments.
 func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	r := &Relay{outbox: box, config: config.withDefaults(), shards: map[int]*shard{}, stuckIn: map[string]int{},
 		changedAt: time.Now()}

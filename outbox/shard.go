@@ -63,8 +63,8 @@ type laneID struct {
 	seq int64 // 0 if there is a key
 }
 
-// A lane has the messages of one key that were read and not all written: they are delivered one
-// after the other. While it is there, the database leaves its key out.
+// A lane has the messages of one key that were read, until all their results are written. They are
+// delivered one after the other. While a lane exists, Due leaves its key out.
 type lane struct {
 	id       laneID
 	waiting  []store.Pending
@@ -151,7 +151,7 @@ func (s *shard) delivered(l *lane, a attempt) {
 	goesOn := a.result.Outcome == store.OutcomeSuccess ||
 		a.result.Outcome != store.OutcomeTransient && s.relay.config.OnDead == DeadContinue
 	if !goesOn {
-		l.waiting, l.more = nil, true // the database knows when they may go
+		l.waiting, l.more = nil, true // Due returns them when they may be delivered
 	}
 	l.unmarked++
 	s.unmarked++
@@ -289,7 +289,7 @@ func (s *shard) drain() {
 		if !s.term.Valid() {
 			endWith(dlock.ErrLost)
 			if s.active == 0 {
-				return // what is not written yet, the relay goes on to write
+				return // the relay goes on to write the remaining results
 			}
 		}
 		select {

@@ -12,12 +12,12 @@ import (
 //
 // The file is that of the application, whose transactions append messages, see SQLTx. SQLite has
 // one write lock per file: a call of a relay that finds it taken tries again about every
-// millisecond, until its context ends. Let the transactions of the application be short, begin with
-// BEGIN IMMEDIATE, and wait for the lock (of modernc.org/sqlite: _txlock=immediate and
-// _pragma=busy_timeout(5000) in the name of the file): one that has read before it appends is
-// refused as locked, by SQLite, if somebody else has written meanwhile.
+// millisecond, until its context ends. Keep the transactions of the application short, begin them
+// with BEGIN IMMEDIATE, and have them wait for the lock (with modernc.org/sqlite: _txlock=immediate
+// and _pragma=busy_timeout(5000) in the name of the file). SQLite refuses, as locked, a transaction
+// that was begun otherwise and reads before it appends, if another one has written in between.
 //
-// Processes cannot wake each other: what another one has appended is found within
+// Processes cannot wake each other: a message that another process has appended is found within
 // RelayConfig.PollInterval. What package sqllock says of network file systems holds here, too.
 //
 // How durable a commit is, the application decides by PRAGMA synchronous: with normal, the latest

@@ -18,7 +18,7 @@ import (
 // Relays use db, so give the sinks a pool of their own, or allow db more connections than sinks use
 // at once: otherwise a relay cannot write what it has delivered.
 //
-// Processes cannot wake each other: what another one has appended is found within
+// Processes cannot wake each other: a message that another process has appended is found within
 // RelayConfig.PollInterval.
 func SQLServer(db *sql.DB, opts ...Options) Database {
 	o := oneOf(opts)

@@ -19,14 +19,13 @@ import (
 // MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
 // It does not call the server.
 //
-// What only reads is one statement: one round trip with interpolateParams=true
-// (go-sql-driver/mysql), without it two. Due is some more while a long queue is in its way. Mark is
-// a transaction of five. Sessions have to commit by
-// themselves (autocommit=1, the default).
+// A read is one statement: one round trip with interpolateParams=true (go-sql-driver/mysql), two
+// without it. Due takes a few more while a long queue is in its way. Mark takes five round trips,
+// for its transaction. Sessions have to commit by themselves (autocommit=1, the default).
 //
-// A driver that gives up a call closes the connection, of which a server that waits for a lock
-// takes no notice. MariaDB therefore gets the limit of the call with each statement. MySQL has no
-// such limit for statements that write: what waits there for a locked row goes on for as long as
+// A driver that gives up a call closes the connection, but a server that waits for a lock does not
+// notice that. MariaDB therefore gets the limit of the call with each statement. MySQL has no such
+// limit for statements that write: one that waits for a locked row goes on for as long as
 // innodb_lock_wait_timeout of the server says, 50 s by default.
 func MySQL(db *sql.DB, opts Options) (*Store, error) {
 	opts, err := checked(db, opts, sqlkit.CheckMySQLName)
@@ -86,8 +85,8 @@ func (m *mysql) bind(text string, values params) statement {
 
 func inHex(text string) string { return fmt.Sprintf("x'%x'", text) }
 
-// bound returns a statement that ends a little before ctx does. MariaDB executes what is in the
-// first comment, and MySQL does not. What is in the hints is the other way round.
+// bound returns a statement that ends a little before ctx does. MariaDB executes the text of the
+// first comment, which MySQL ignores. MySQL obeys the hints of the second, which MariaDB ignores.
 func (m *mysql) bound(ctx context.Context, text string) string {
 	limit := sqlkit.LastResort
 	if deadline, ok := ctx.Deadline(); ok {

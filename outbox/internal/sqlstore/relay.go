@@ -168,8 +168,8 @@ func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Du
 
 // edgeOf returns how far a call looks in the order of the rows, and learned takes its answer to how
 // far the next one is to look. Only MySQL needs to be told: it chooses indexes by numbers in the
-// text. What has changed in between costs time, but hides nothing: what is behind the edge is
-// looked for by key.
+// text. An edge that is out of date costs time, but hides nothing: messages behind it are found by
+// key.
 func (s *Store) edgeOf(p params) (told bool) {
 	edge := s.edge.Load()
 	if told = edge > 0; told {

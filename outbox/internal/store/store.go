@@ -1,13 +1,13 @@
-// Package store is what an outbox asks of a database, and the types of the answers. Package sql
-// implements it, and package memory for tests in virtual time; package storetest checks that they
-// keep to it.
+// Package store is what an outbox asks of a database, and the types of the answers. Package
+// sqlstore implements it, and package memory for tests in virtual time; package storetest checks
+// that they keep to it.
 //
 // All instants are those of the database's clock, in whole microseconds. Every method is one
 // transaction of its own, done or not done, unless it takes the caller's. After an error the caller
-// does not know which, and may call again: what was done already is then not done twice. Methods
-// return when their context ends. An error matches dlock.ErrSetup if the database answers, but
-// cannot serve until somebody sets it up right: a table or a right is missing, or the tables are
-// older than this version needs.
+// does not know which, and may call again: nothing is then done twice. Methods return when their
+// context ends. An error matches dlock.ErrSetup if the database answers, but cannot serve until
+// somebody sets it up right: a table or a right is missing, or the tables are older than this
+// version needs.
 package store
 
 import (
