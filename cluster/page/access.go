@@ -14,8 +14,8 @@ import (
 type Access struct {
 	Read bool
 	Act  bool // also change things, which includes Read
-	// By is who that is, for the log, the events, and those who later see who has paused a timer: 1
-	// to 256 bytes of text. Required to act.
+	// By is the name of the user, for the log, the events, and for showing who has paused a timer:
+	// 1 to 256 bytes of text. Required to act.
 	By string
 }
 
@@ -31,7 +31,7 @@ var (
 // proxied are headers that proxies add.
 var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
 
-// admit returns what whoever sent a request may do, or why it is refused.
+// admit returns what the sender of a request may do, or why the request is refused.
 func (p *Page) admit(r *http.Request) (Access, error) {
 	if err := p.checkHost(r.Host); err != nil {
 		return Access{}, err
@@ -55,9 +55,10 @@ func (p *Page) admit(r *http.Request) (Access, error) {
 	return Access{Read: true}, nil
 }
 
-// checkHost refuses names that are not ours. A name of somebody else may point to our address, and
-// then his scripts may read what we answer, because to the browser it is his site. With an address
-// in place of a name, nobody else's page is of the same site.
+// checkHost refuses host names that are not ours. The name of another site may resolve to our
+// address (DNS rebinding); to the browser our answers are then of that site, and its scripts may
+// read them. An address in place of a name is safe, because no page of another site has that
+// origin.
 func (p *Page) checkHost(host string) error {
 	name := hostname(host)
 	if slices.Contains(p.config.Hosts, "*") || slices.Contains(p.config.Hosts, name) || name == "localhost" ||

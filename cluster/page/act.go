@@ -36,7 +36,7 @@ func (p *Page) action(v url.Values) (Action, error) {
 	return a, nil
 }
 
-// confirm asks once more, and for what an action needs.
+// confirm asks for confirmation of an action, and for its fields.
 func (p *Page) confirm(w http.ResponseWriter, r *http.Request, access Access) {
 	v := r.URL.Query()
 	a, err := p.action(v)
@@ -93,7 +93,7 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 		p.fail(w, r, http.StatusBadRequest, &BadRequestError{"Why: " + err.Error()})
 		return
 	}
-	// Who goes away leaves nothing half done.
+	// A client that disconnects must not leave a change half done.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
 	defer cancel()
 	done, err := a.Do(ctx, v, by)

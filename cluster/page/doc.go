@@ -1,20 +1,22 @@
-// Package page is the operator's page of a fleet: is it running, where, who holds what, why not;
-// and stop it, or start it. It is an http.Handler for any mux and prefix:
+// Package page is the operator's page of a fleet. It shows what runs where, who holds what, and why
+// something does not run, and lets operators stop or start it. It is an http.Handler for any mux
+// and prefix:
 //
 //	page, err := page.New(page.Config{Registry: registry, Timers: timers})
 //	...
 //	mux.Handle("/ops/", page)             // with the slash at the end
 //	server.RegisterOnShutdown(page.Close) // or Shutdown waits for those who look
 //
-// Each page is HTML without JavaScript; with it, it follows what happens. The same URL answers with
-// JSON if the request says Accept: application/json, and with a stream of pages if it says
-// text/event-stream. The URL openapi.json has the description. Filters are in the URL, so a link
-// shows to others what you see.
+// Each page is HTML that works without JavaScript; with it, the page updates itself. The same URL
+// answers with JSON if the request says Accept: application/json, and with a stream of pages if it
+// says text/event-stream. The URL openapi.json has the description. Filters are in the URL, so a
+// link shows to others what you see.
 //
 // # Who may look, and who may act
 //
 // It is closed unless you open it. Without Config.Authorize only requests from the same machine are
-// answered, and nothing can be changed. With it, your function says for each request who that is:
+// answered, and nothing can be changed. With it, your function says for each request who sends it,
+// and what that user may do:
 //
 //	Authorize: func(r *http.Request) page.Access {
 //		user, ok := userOf(r) // your sessions, or a header of your proxy
@@ -22,25 +24,28 @@
 //	},
 //	Hosts: []string{"ops.example.com"}, // the names in the browser's address bar
 //
-// A request under a name that is not in Config.Hosts is refused: a page of somebody else whose name
-// points to your address must not read yours (DNS rebinding). Requests that change something are
-// refused if they come from another site (http.CrossOriginProtection). Each change asks once more,
-// says what it does, and names who made it in the log and in the registry's events.
+// A request under a name that is not in Config.Hosts is refused: otherwise a page of another site,
+// whose name resolves to your address, could read yours (DNS rebinding). Requests that change
+// something are refused if they come from another site (http.CrossOriginProtection). Each change
+// asks for confirmation and says what it does. It is in the log and in the registry's events, with
+// the name of the user who made it.
 //
-// Names of timers, errors and notes are only text, whatever is in them: characters that are not
-// seen, or that turn the writing direction, are shown as escapes.
+// Names of timers, errors and notes are only text, whatever is in them: invisible characters, and
+// those that change the writing direction, are shown as escapes.
 //
 // # What it costs
 //
-// All viewers share what is read: per second and page at most five calls to stores, however many
-// they are. Nothing runs while nobody looks.
+// All viewers share the result of a read: a page makes at most five calls to the stores of locks
+// and registry per second, for any number of viewers, and further ones if the leases have several
+// pages. Sections say what theirs cost. Nothing runs while there are no viewers.
 //
 // # What is not promised
 //
 // The page is a view, as old as it says: see package cluster. It shows payloads and errors of your
 // handlers to whoever may read it. Without Authorize a proxy on the same machine that adds none of
 // the usual headers (Forwarded, X-Forwarded-For, X-Real-IP, Via) opens it to whoever can reach the
-// proxy. By, the name of who acts, is what Authorize says.
+// proxy. The name of the user who makes a change is what Authorize returns in By; nothing else
+// checks it.
 //
 // Schedules, next ticks, and why ticks were skipped are those that Config.Timers knows, which is
 // the scheduler of the process that shows the page. Other hosts may have skipped for other reasons.

@@ -14,8 +14,8 @@ import (
 const (
 	eventStream = "text/event-stream"
 
-	// A stream ends after this time, and the browser asks for the next one: so whoever may no
-	// longer read stops to, and a browser that is gone is forgotten.
+	// A stream ends after this time, and the browser asks for the next one: so a user who has lost
+	// the right to read gets no more pages, and a browser that is gone is forgotten.
 	streamFor   = time.Minute
 	sendTimeout = 10 * time.Second
 	mostViewers = 1000
@@ -26,8 +26,8 @@ var (
 	errCrowded = errors.New("too many look at this page: it does not change by itself, reload it")
 )
 
-// live sends pages to those who look. There is no goroutine of its own: the requests of all who
-// look at the same page share one rendering per interval, and whichever needs it first makes it.
+// live sends pages to viewers. It has no goroutine of its own: the requests of all viewers of a
+// page share one rendering per interval, made by the first of them that needs it.
 type live struct {
 	interval time.Duration
 

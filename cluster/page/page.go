@@ -24,8 +24,8 @@ const (
 
 // Config are the settings of a Page. Registry is required.
 type Config struct {
-	// Registry knows hosts, leases, events and runs. Its Run should be running: without it, nobody
-	// sees this process, and what operators change is in the log only. Required.
+	// Registry knows hosts, leases, events and runs. Its Run should be running: without it, no page
+	// shows this process, and changes by operators are only in the log. Required.
 	Registry *cluster.Registry
 	// Timers is the scheduler of this process, from which schedules, next ticks, and reasons of
 	// skipped ticks are known. Default: none, they are not shown.
@@ -36,15 +36,15 @@ type Config struct {
 	// Sections are more pages: durablepage.New and outboxpage.New make some. Default: none.
 	Sections []Section
 
-	// Authorize says who makes a request, and what he may do. It is called for each one; if it
-	// panics, that one is not answered. Default: whoever is on this machine may read.
+	// Authorize says who sends a request, and what that user may do. It is called for each request;
+	// if it panics, that request is not answered. Default: requests from this machine may read.
 	Authorize func(r *http.Request) Access
 	// Hosts are the names under which the page is reached, without ports; "*": any, which lets
 	// pages of others read this one if Authorize goes by addresses. Default: localhost, and
 	// addresses in place of names.
 	Hosts []string
 
-	// RefreshInterval is how often those who look see a new page. At least 100 ms. Default 2 s.
+	// RefreshInterval is how often viewers get an updated page. At least 100 ms. Default 2 s.
 	RefreshInterval time.Duration
 	// Logger gets a line for each change. Default slog.Default().
 	Logger *slog.Logger
@@ -121,7 +121,7 @@ func (p *Page) add(s Section) error {
 	return nil
 }
 
-// Close ends what is sent to those who look; their browsers come back later. Give it to
+// Close ends the streams to viewers; their browsers connect again later. Give it to
 // http.Server.RegisterOnShutdown: Shutdown waits until all requests have ended.
 func (p *Page) Close() { p.live.close() }
 

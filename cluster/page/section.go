@@ -15,7 +15,7 @@ import (
 var ErrNotFound = errors.New("there is nothing here")
 
 // A Section is a group of pages. Packages durablepage and outboxpage make some, and you may make
-// your own: the page checks who may look and act, asks once more, and logs.
+// your own: the page checks who may read and act, asks for confirmation of a change, and logs it.
 type Section struct {
 	// Links are in the navigation, in this order.
 	Links []Link
@@ -25,7 +25,7 @@ type Section struct {
 	// Frame. Names, errors and other text need no care.
 	Templates fs.FS
 	// Actions are what can be changed, by their names. A page links to one with
-	// confirm?action=<name>, and with what else its values are.
+	// confirm?action=<name>, and the values that the action needs.
 	Actions map[string]Action
 	// Attention returns what somebody should look at, for the overview; nil: there is never
 	// anything.
@@ -38,8 +38,8 @@ type Link struct {
 	Name  string // of the View
 }
 
-// A View loads what a page shows. q are the values of the URL, which come from a stranger. It is
-// called for each viewer: what costs something should be shared.
+// A View loads what a page shows. q are the values of the URL, which must not be trusted. It is
+// called for each viewer, so expensive reads should be shared.
 type View func(ctx context.Context, q url.Values) (Content, error)
 
 // Content is what a page shows.

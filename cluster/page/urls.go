@@ -8,8 +8,8 @@ import (
 )
 
 // URL returns that of a page with values, in pairs of name and value: URL("timer", "name", "a").
-// Those that are "" are left out. All text that comes from names and people belongs into such
-// values: there it means nothing but itself.
+// Those that are "" are left out. Put names and text that users have typed only into such values,
+// where they are escaped.
 func URL(page string, pairs ...string) string {
 	v := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -25,7 +25,8 @@ func seenOf(s *cluster.Snapshot) seen {
 	return v
 }
 
-// snapshot is shared by all viewers: see cluster.Registry.Snapshot. What is wrong is in it.
+// snapshot is shared by all viewers: see cluster.Registry.Snapshot. Its Err says what could not be
+// read.
 func (p *Page) snapshot(ctx context.Context) *cluster.Snapshot {
 	s, _ := p.config.Registry.Snapshot(ctx)
 	return s

@@ -3,8 +3,8 @@
 //
 //	page.New(page.Config{Registry: registry, Sections: []page.Section{durablepage.New(store)}})
 //
-// All viewers share what is read, for a second: three calls to the database for the list, one for a
-// run. Payloads and errors are shown to whoever may read the page.
+// All viewers share the result of a read for a second: three calls to the database for the list,
+// one for a run. Payloads and errors are shown to everybody who may read the page.
 package durablepage
 
 import (

@@ -1,10 +1,10 @@
-// Package outboxpage adds an outbox to the operator's page: how long messages wait, those that wait
-// or are dead with their attempts; deliver them again, or accept their loss.
+// Package outboxpage adds an outbox to the operator's page: how long messages wait, and pending and
+// dead messages with their attempts. Dead messages can be delivered again, or deleted.
 //
 //	page.New(page.Config{Registry: registry, Sections: []page.Section{outboxpage.New(box)}})
 //
-// All viewers share what is read, for a second: two calls to the database for a list, one for a
-// message. Payloads and errors are shown to whoever may read the page.
+// All viewers share the result of a read for a second: two calls to the database for a list, one
+// for a message. Payloads and errors are shown to everybody who may read the page.
 package outboxpage
 
 import (

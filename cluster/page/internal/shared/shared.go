@@ -1,6 +1,6 @@
-// Package shared has what the page and its sections share. Many viewers share one read: whoever
-// comes while it is under way waits for it, and for a while everybody gets what was read, or that
-// it failed.
+// Package shared has what the page and its sections share. Many viewers share one read: callers
+// that come while it is under way wait for it, and for a while all callers get its result, or its
+// error.
 package shared
 
 import (
@@ -39,8 +39,8 @@ type read[T any] struct {
 // most is how many keys are remembered: keys may be made of what strangers type.
 const most = 256
 
-// Get returns what load has read within the last second. The read belongs to nobody: it goes on if
-// ctx ends, and then the Result is what was read before.
+// Get returns what load has read within the last second. The read goes on if ctx ends, because
+// others may wait for it; the Result is then that of the read before.
 func (r *Reads[T]) Get(ctx context.Context, key string, load func(context.Context) (T, error)) Result[T] {
 	r.mu.Lock()
 	k := r.known[key]
