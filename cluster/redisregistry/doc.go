@@ -6,8 +6,8 @@
 // others. docs/redis.md has the keys, the rights that a user needs, and what a call costs.
 //
 // Memory is bounded: events and the runs of each timer are trimmed as they are written, long texts
-// are cut, hosts and leases go with cluster.Store's Sweep, and everything goes by itself when no
-// host has written for 40 days.
+// are cut, hosts and leases are deleted by cluster.Store's Sweep, and all keys expire when no host
+// has written for 40 days.
 //
 // What it does not promise: that anything is still there. A server that restarts without
 // persistence, or that evicts keys, forgets the registry; hosts and leases come back with their

@@ -5,7 +5,7 @@
 //	if err := registry.Migrate(ctx); err != nil { … }
 //
 // The locks may be anywhere else: the registry only describes them. Each call is one statement: a
-// batch of any size is one insert, which stamps the rows that are there.
+// batch of any size is one insert, which updates the rows that exist.
 //
 // # The table
 //
@@ -15,25 +15,26 @@
 //	event | its ID          | the lease | whose    | gained | happened_at
 //	run   | its ID          | the timer | whose    | ok     | happened_at: when it ended
 //
-// Times are of the database's clock: durations are sent, measured from the call, also if it has to
-// wait for a connection or a lock. What is not for queries is in the column data, as JSON.
+// Times are by the database's clock: clients send durations, measured from the beginning of the
+// call, also if it has to wait for a connection or a lock. Fields that are not meant for queries
+// are in the column data, as JSON.
 //
 // Text is stored as it is, but for NUL and invalid UTF-8, which become U+FFFD. Names are cut after
 // 512 bytes, other words (hosts, kinds, versions) after 255, and texts and errors after 4,096,
 // between runes, with … at their end. Names and IDs that are longer than 255 bytes are told apart
 // by a hash.
 //
-// Migrate creates and upgrades the table; Schema returns its statements for those who apply their
-// own migrations, who call Verify at start-up. Two versions of this package can share a table
+// Migrate creates and upgrades the table; Schema returns its statements for programs that apply
+// their own migrations, and call Verify at start-up. Two versions of this package can share a table
 // during a rolling update: columns that a version does not know are left alone.
 //
 // # Errors
 //
 // An error that lasts until somebody changes something (no table, no right, a wrong password, a
 // database with another encoding) matches dlock.ErrSetup, and says what to do. Any other means that
-// it is not known whether the call was carried out: it may be repeated. Calls that are in each
-// other's way (deadlocks) are repeated until the context ends. Every call returns when its context
-// ends; without a deadline a call on SQLite ends after 5 s.
+// it is not known whether the call was carried out: it may be repeated. Calls that fail because of
+// a concurrent one (deadlocks) are repeated until the context ends. Every call returns when its
+// context ends; without a deadline a call on SQLite ends after 5 s.
 //
 // # Privileges
 //

@@ -19,9 +19,9 @@ import (
 // without it two, because the driver prepares each statement. Sessions have to commit by themselves
 // (autocommit=1, the default).
 //
-// A driver that gives up a call closes the connection, of which a server that waits for a lock
-// takes no notice. MariaDB therefore gets the limit of the call with each statement. MySQL has no
-// such limit for statements that write: what waits there for a locked row goes on for as long as
+// A driver that gives up a call closes the connection, but a server that waits for a lock does not
+// notice that. MariaDB therefore gets the limit of the call with each statement. MySQL has no such
+// limit for statements that write: one that waits for a locked row goes on for as long as
 // innodb_lock_wait_timeout of the server says, 50 s by default.
 func MySQL(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, sqlkit.CheckMySQLName, func(schema, table string) database {
@@ -30,8 +30,8 @@ func MySQL(db *sql.DB, opts Options) *Store {
 		return &mysql{db: db, of: of, texts: newTexts("mysql", map[string]string{
 			"table": d.Qualified(schema, table), "now": "UTC_TIMESTAMP(6)",
 			"micros": "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
-			// MariaDB executes what is in such a comment, and MySQL does not. What is in the hints
-			// is the other way round.
+			// MariaDB executes the text of such a comment, which MySQL ignores. MySQL obeys hints,
+			// which MariaDB ignores.
 			"bounded": "/*M! SET STATEMENT max_statement_time = {wait_ms} / 1000 FOR */",
 			"hint":    "/*+ SET_VAR(lock_wait_timeout = {wait_s}) MAX_EXECUTION_TIME({wait_ms}) */",
 		}, "columns", "host_is_old", "lease_is_old")}

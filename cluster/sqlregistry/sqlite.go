@@ -152,8 +152,8 @@ func (s *sqlite) schema() sqlmigrate.Schema {
 		Repeat:     sqlmigrate.Statements(s.file("indexes", nil))}
 }
 
-// prepare switches the file to a journal in which those who read and those who write do not wait
-// for each other. It is no part of the schema, because it cannot be done within a transaction.
+// prepare switches the file to a write-ahead log, with which readers and writers do not wait for
+// each other. It is no part of the schema, because it cannot be done within a transaction.
 func (s *sqlite) prepare(ctx context.Context) error {
 	return s.do(ctx, func(conn *sql.Conn) error {
 		_, err := conn.ExecContext(local, "PRAGMA main.journal_mode = wal")
