@@ -15,9 +15,9 @@ import (
 // timer.Config.Lock.
 //
 // It changes nothing about the locks: what the store answers is returned as it is, no call is added
-// or delayed, and nothing that happens to the registry is seen here. dlock.CapabilitiesOf looks
-// through it. What it sees is written with the next heartbeat, new leases that are not of timers
-// within about a second.
+// or delayed, and a registry that fails does not affect them. dlock.CapabilitiesOf looks through
+// it. Leases are written with the next heartbeat; new ones, unless they are of timers, within about
+// a second.
 //
 // If lock is Options.Locks, and that lists its leases, only events are recorded.
 func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {

@@ -1,6 +1,6 @@
-// Package cluster is a registry of who is there and who holds what: hosts, leases, leaders, what
-// happened, and the last runs of timers. Ask any process of a fleet "which of my N nodes is the
-// outbox running on right now?", and it answers as every other one would.
+// Package cluster is a registry of the processes of a fleet and of what they hold: hosts, leases,
+// leaders, events, and the last runs of timers. Ask any process of a fleet "which of my N nodes is
+// the outbox running on right now?", and it gives the same answer as every other one.
 //
 //	registry, err := cluster.New(cluster.Options{Store: store, Locks: locks})
 //	...
@@ -40,31 +40,31 @@
 // so that one which is held for a moment at a time is seen, too.
 //
 // Decorate also records events: leases that were lost, forced by an operator, or found expired; and
-// of those that have a kind, that they were gained and released. It does not do that for timers, of
-// which there are the runs.
+// of those that have a kind, that they were gained and released. It does not record these two for
+// timers, which gain slots all the time: their history is that of their runs.
 //
 // # What a registry does to locks
 //
 // Nothing. No call for a lock is added or delayed, and none fails, whether the registry is slow,
-// full, missing or down. What it cannot write waits, bounded, is written later, and nothing is
-// written twice; what does not fit is dropped and counted. The log says once that it fails, and
-// once that it works again. Give its Store connections of its own.
+// full, missing or down. Records that it cannot write wait in a bounded queue and are written
+// later, none of them twice; those that do not fit are dropped and counted. The log says once that
+// it fails, and once that it works again. Give its Store connections of its own.
 //
 // # What is not promised
 //
 // This is a view, and not a lock: what it shows may be a moment old, and a lease of a process that
-// was killed is shown as held until it expires. Decide nothing by it that must not happen twice;
-// use the [dlock.Fence].
+// was killed is shown as held until it expires. Do not use it to decide about anything that must
+// not happen twice; use the [dlock.Fence] for that.
 //
-// Recorded leases are as right as what their holder has written: they are there within about a
-// second of an acquire, and after kill -9 until they expire. A lease of a holder that the registry
-// could not write for is not shown.
+// Recorded leases are as accurate as the last write of their holder: they are shown within about a
+// second of an acquire, and after kill -9 until they expire. A lease whose holder could not write
+// to the registry is not shown.
 //
 // Without fences (native locks, Redlock) grants are distinguished by when they were acquired, by
-// the store's clock. If that is set back, what was granted since is not shown until it has caught
-// up.
+// the store's clock. If that clock is set back, leases that were granted since then are not shown
+// until it has caught up.
 //
-// Events and runs may be missing if more happen than fit, or if a process dies with what it has not
-// written. If most of a fleet of hundreds dies at once, hours may pass until the rest notices,
-// unless somebody asks it for a Snapshot.
+// Events and runs may be missing if more happen than fit into the queue, or if a process dies
+// before it has written them. If most of a fleet of hundreds dies at once, hours may pass until the
+// rest notices, unless somebody asks it for a Snapshot.
 package cluster

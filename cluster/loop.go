@@ -16,9 +16,9 @@ const (
 	deleteBatch = 1_000
 	// quickRetries is how often a write that failed is tried again before the next heartbeat.
 	quickRetries = 2
-	// retrySharing bounds how long a host waits after a delete that failed: as if so many hosts
-	// shared the work. Of a thousand each has its turn once a day, and until then it would say that
-	// the registry fails.
+	// retrySharing bounds how long a host waits after a delete that failed: no longer than if this
+	// many hosts shared the work. In a fleet of a thousand each host has its turn once a day, and
+	// until then it would report that the registry fails.
 	retrySharing = 10
 )
 
@@ -67,7 +67,7 @@ func (l *loop) start(ctx context.Context) error {
 	}()
 	l.write(ctx)
 	if !l.wrote || ctx.Err() != nil {
-		return nil // the registry is down: that stops nobody
+		return nil // the registry is down, which must not keep a process from starting
 	}
 	r.reader.refresh(context.WithoutCancel(ctx), 0, false)
 	if registered, _ := r.reader.parts(); registered.err != nil || registered.at.IsZero() {

@@ -14,8 +14,8 @@ import (
 // An observer gets the hosts whenever somebody has read them. It reports what no process writes of
 // itself: that a host is gone, as an event, and that one is of another environment, in the log.
 //
-// It also says when this host is to read them by itself. All hosts together do so about once per
-// heartbeat interval: so there is always one that knows, and not every host reads the whole
+// It also decides when this host reads without being asked. All hosts together do so about once per
+// heartbeat interval: so some host always has recent data, and not every host reads the whole
 // registry all the time.
 type observer struct {
 	options Options

@@ -42,8 +42,8 @@ type Options struct {
 
 	// Holder is this process in the registry. Give the same one to timer.Config.Holder and
 	// dlock.SessionOptions.Holder (Registry.Holder returns it), so that leases and hosts match. Its
-	// ID has to be another one after each restart: a store takes a heartbeat of a process that is
-	// up for less long than the last one said for one that comes late. Default dlock.NewHolder().
+	// ID has to be a new one after each restart: a store ignores a heartbeat with a shorter uptime
+	// than the last one, as one that comes late. Default dlock.NewHolder().
 	Holder dlock.Holder
 	// Environment is "production", "staging" and so on, up to 64 bytes. Run returns an error if a
 	// live host has another one in the same store, unless one of the two is "". Default "": not
@@ -59,7 +59,7 @@ type Options struct {
 	// StoreTimeout bounds each call to Store, and each page of Locks. At most a third of TTL.
 	// Default 3 s, or a sixth of TTL if that is less.
 	StoreTimeout time.Duration
-	// SnapshotAge is for how long viewers share what was read. Default 1 s.
+	// SnapshotAge is how long viewers share the result of a read. Default 1 s.
 	SnapshotAge time.Duration
 
 	// Kind returns the kind of a lock by its name, "" for none, up to 64 bytes. If it panics, or

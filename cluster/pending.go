@@ -8,8 +8,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// How much waits at most to be written. Of leases the newest state of each waits, so that it takes
-// that many of them at once to drop one; of events and runs the oldest are dropped.
+// These bound what is kept for the writer. Of each lease the newest state is kept, while it is held
+// and until its end is written; leases beyond the bound are dropped. Of events and runs that wait
+// the oldest are dropped.
 const (
 	maxPendingLeases = 10_000
 	maxPendingEvents = MaxEvents

@@ -21,9 +21,9 @@ const (
 	snapshotRuns   = 200
 )
 
-// A reader reads the registry and the store of locks, for all viewers together: whoever comes while
-// a call is under way waits for it, and for SnapshotAge everybody gets what was read, or that it
-// failed.
+// A reader reads the registry and the store of locks, for all viewers together: callers that come
+// while a call is under way wait for it, and for SnapshotAge all callers get its result, or its
+// error.
 type reader struct {
 	options  Options
 	kinds    *kinds
@@ -94,8 +94,8 @@ func (r *reader) refreshLeases(ctx context.Context, age time.Duration) {
 	}
 }
 
-// load reads a part anew if it is older than age. It belongs to nobody, so no caller's context ends
-// it.
+// load reads a part anew if it is older than age. The end of a caller's context does not end the
+// read, because others may wait for it.
 func load[T any](r *reader, p *part[T], age time.Duration, read func(now time.Time) (T, error)) {
 	now := time.Now()
 	r.mu.Lock()
@@ -187,8 +187,8 @@ func (r *reader) show(got Rows, now time.Time) (s rows) {
 	return s
 }
 
-// decode returns the detail of a host. What is no detail, of another version of this library
-// perhaps, is none.
+// decode returns the detail of a host. A detail that cannot be decoded, perhaps of another version
+// of this library, counts as empty.
 func (r *reader) decode(h *HostRow) decoded {
 	r.mu.Lock()
 	d, ok := r.details[h.Holder]

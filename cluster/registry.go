@@ -69,8 +69,8 @@ const logGrace = time.Second
 // ctx ends. Then it writes that the process has left, which takes up to Options.StoreTimeout, and
 // returns nil.
 //
-// End ctx when schedulers, electors and sessions have ended, and not together with them: what they
-// release in the end is otherwise not written, and shown as held until it expires.
+// End ctx after schedulers, electors and sessions have ended, not together with them: otherwise the
+// leases that they release in the end are shown as held until they expire.
 //
 // It returns an error if it was called before, and if at its start a live host of another
 // Environment is on the same store. All else, such as a store that is down or lacks a table, is

@@ -49,7 +49,7 @@ type runners struct {
 	list []*askedRunner
 }
 
-// An askedRunner is never called twice at once: who asks meanwhile gets the same answer.
+// An askedRunner is never called twice at once: callers that ask meanwhile get the same answer.
 type askedRunner struct {
 	runner Runner
 

@@ -13,14 +13,14 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A Snapshot is the fleet as one process sees it. Instants are of this host's clock, but what is
-// between two of them, and every state, is by the clocks of the stores. Do not change what it has:
-// it is shared.
+// A Snapshot is the fleet as one process sees it. Instants are on this host's clock, but the
+// durations between them, and every state, are by the clocks of the stores. Do not modify it: it is
+// shared.
 //
-// It can be marshaled as JSON: what is not known is left out, instants are in UTC, durations are
-// numbers of seconds, and errors are texts.
+// It can be marshaled as JSON: fields that are not known are left out, instants are in UTC,
+// durations are numbers of seconds, and errors are texts.
 type Snapshot struct {
-	// Node is this process. It and Runners are as they are at the moment, the rest is of ReadAt.
+	// Node is this process. Node and Runners are current; everything else was read at ReadAt.
 	Node Node
 	// Runners are the loops of this process, the writer of the registry included, by kind and name.
 	Runners []RunnerDetail
@@ -42,8 +42,8 @@ type Snapshot struct {
 	Events     []HistoryEvent // newest first, up to 200
 	Runs       []HistoryRun   // of all timers, newest first, up to 200
 
-	// OtherEnvironments are those of live hosts that share the registry and should not. Empty: all
-	// is well.
+	// OtherEnvironments are the environments of live hosts that differ from that of this process.
+	// Such hosts should not share its registry. Empty: there are none.
 	OtherEnvironments []string
 }
 
@@ -185,8 +185,8 @@ func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 }
 
 // Who returns the leases of a kind that are held: which of the N nodes is it running on right now?
-// It is as right as the leases are, by the clock of their store: one of a process that was killed
-// is held until it expires.
+// It is as accurate as the leases are, by the clock of their store: one of a process that was
+// killed is held until it expires.
 func (s *Snapshot) Who(kind string) []Lease {
 	var held []Lease
 	for _, l := range s.Leases {

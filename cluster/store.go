@@ -11,10 +11,10 @@ import (
 // A Store keeps the registry: rows of hosts, of recorded leases, of events and of runs. Packages
 // cluster/sqlregistry and cluster/redisregistry implement it, and NewMemoryStore for one process.
 //
-// Each call is one round trip, and returns when the deadline of its context has passed. Durations
-// cross the boundary, times of day do not: what is "ago" is measured from when the call is sent,
-// and the store turns it into an instant of its own clock. A call whose reply was lost may be
-// repeated: what was written is then not there twice.
+// Each call is one round trip, and returns when the deadline of its context has passed. Hosts send
+// durations and not times of day (but for Run.Tick, which is an instant of the schedule): each
+// "ago" is measured from when the call is sent, and the store turns it into an instant of its own
+// clock. A call whose reply was lost may be repeated: nothing is then written twice.
 //
 // Text of any kind may be written. What a store cannot keep (NUL, invalid UTF-8) comes back as
 // U+FFFD or is left out; all other text comes back as it was, and names differ if a byte does.
@@ -63,8 +63,8 @@ type Written struct {
 }
 
 // A HostStamp is a heartbeat of a process: it says that the process is alive. One with a shorter
-// UpFor than the one before was overtaken on its way, and changes nothing. So a process that has
-// Left does not come back with a heartbeat that comes late.
+// UpFor than the last one has come late, and changes nothing. So a late heartbeat does not bring
+// back a process that has Left.
 type HostStamp struct {
 	Holder      dlock.Holder // the key of the row
 	Environment string

@@ -10,9 +10,9 @@
 //	registry.Add(timers) // for its state, and its timers with their limits
 //
 // A run is queued when its RunEnded hook is called, on the goroutine of the hooks, and is written
-// with the next heartbeat of the registry. No run and no release waits for that. What is not
-// promised is that every run arrives: a registry that is down for long drops the oldest, and hooks
-// drop events, too; both count them.
+// with the next heartbeat of the registry. No run and no release waits for that. It is not promised
+// that every run is recorded: a registry that is down for long drops the oldest runs, and hooks
+// that are slow drop events; both count what they drop.
 package clustertimer
 
 import (
