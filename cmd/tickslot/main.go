@@ -7,15 +7,16 @@
 //	tickslot pause report --for 2h --note "the warehouse moves"
 //	tickslot doctor
 //
-// What is not promised: it shows what the store knows, which may be a moment old. When a timer is
-// due next, and what a host decided about a tick, only that host knows. Hosts that write to no
-// registry (package cluster) are seen by the slots that they hold, and no further.
+// It shows what the store knows, which may be a moment old. Only a host itself knows when a timer
+// is due next, and what it decided about a tick. Of hosts that write to no registry (package
+// cluster) only the slots that they hold are shown.
 //
-// Changes are in force when the command returns, hosts follow within a heartbeat; an error says
-// that a change may or may not be. They are told in the events of the registry, with who made them.
+// A change is in force in the store when the command returns, and hosts follow within a heartbeat.
+// After an error it may or may not be in force. Changes are recorded as events in the registry,
+// with the name of the user who made them.
 //
-// Passwords are in no output. Names, errors and notes cannot do anything to a terminal.
-// docs/command-line.md has all commands.
+// Passwords are never printed. Names, errors and notes are printed with escapes, so that they
+// cannot control the terminal. docs/command-line.md has all commands.
 package main
 
 import (

@@ -1,6 +1,7 @@
 // Package tickslotriver joins tickslot and River (github.com/riverqueue/river), a job queue on
-// Postgres: Limit keeps a limit of jobs that are worked at once over all clients of all processes,
-// which River itself sells, and Sink inserts a job for each message of an outbox, once.
+// Postgres: Limit bounds how many jobs of a kind are worked at once by all clients of all
+// processes, which in River itself is part of River Pro, and Sink inserts one job for each message
+// of an outbox.
 //
-// It is a module of its own, so that nobody else links River.
+// It is a module of its own, so that programs without it do not link River.
 package tickslotriver

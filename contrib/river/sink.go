@@ -14,8 +14,9 @@ import (
 // Args returns the job for a message. An error marked by outbox.Reject makes the message dead.
 type Args func(outbox.Delivery) (river.JobArgs, *river.InsertOpts, error)
 
-// Sink returns a sink that inserts a job of River for each message, once: that the message was had
-// and the job are written in one transaction, of pool. The inbox has to be in the database of pool.
+// Sink returns a sink that inserts one job of River for each message, also if it is delivered
+// again: the job and the record of the message in the inbox are written in one transaction of pool.
+// The inbox has to be in the database of pool.
 func Sink(pool *pgxpool.Pool, client *river.Client[pgx.Tx], inbox *outbox.Inbox, args Args) outbox.Sink {
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 		job, options, err := args(d)

@@ -1,7 +1,7 @@
 // Package tickslotwatermill delivers messages of an outbox to any publisher of Watermill
 // (github.com/ThreeDotsLabs/watermill), and with it to Kafka, NATS, AMQP, SNS, and others.
 //
-// It is a module of its own, so that nobody else links Watermill.
+// It is a module of its own, so that programs without it do not link Watermill.
 package tickslotwatermill
 
 import (
@@ -30,7 +30,7 @@ type Options struct {
 }
 
 // New returns a sink that publishes each message, with the ID of the one in the outbox as its UUID,
-// by which the receiver drops what it has had.
+// by which the receiver can drop duplicates.
 //
 // A publisher that does not look at the context of a message may go on after the delivery has
 // ended. Use publishers that return when the broker has the message: of one that only queues it,

@@ -1,4 +1,4 @@
-// Package commands is the command line: what there is to say to it, and what it answers.
+// Package commands is the command line: its commands, their flags, and what they print.
 package commands
 
 import (
@@ -82,7 +82,7 @@ func Run(ctx context.Context, args []string, std IO) int {
 // text is an error that can be shown: without passwords, and without what moves a cursor.
 func (a *app) text(err error) string { return inert.Text(a.store.Hide(err.Error())) }
 
-// note tells people something beside the answer.
+// note prints a remark on standard error, beside the output of the command.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintln(a.Err, "tickslot:", inert.Text(a.store.Hide(fmt.Sprintf(format, args...))))
 }

@@ -1,9 +1,9 @@
 // Package doctor looks for what endangers a fleet: in its store, and in what its hosts say of
 // themselves.
 //
-// Every finding says how to mend it. What is not promised: that a fleet without findings is well.
-// It looks once, from where it runs: round trips and the clock are those of this machine, and what
-// the user of the URL may not see is not seen.
+// Every finding says how to mend it. It is not promised that a fleet without findings is well. The
+// doctor looks once, from where it runs: round trips and the clock are those of this machine, and
+// what the user of the URL may not see is not seen.
 package doctor
 
 import (

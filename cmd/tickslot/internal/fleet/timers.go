@@ -126,13 +126,14 @@ func Timers(s *cluster.Snapshot) []*Timer {
 	return list
 }
 
-// Inspect reads the overrides of timers, and sets their states. In what text makes of an error is
-// no password.
+// Inspect reads the overrides of timers, and sets their states. text returns the text of an error
+// without passwords.
 func Inspect(ctx context.Context, locks dlock.DistributedLock, list []*Timer, text func(error) string) {
 	controller := dlock.CapabilitiesOf(locks).Controller
 	proper := make([]*Timer, 0, len(list))
 	for _, r := range list {
-		// The registry has any name, and a store takes none of a call that has a wrong one.
+		// The registry may have invalid names, and a store refuses a whole call if one of its names
+		// is invalid.
 		if err := dlock.CheckName(TimerPrefix + r.Name); err != nil {
 			r.Unknown = text(err)
 			r.SetState()

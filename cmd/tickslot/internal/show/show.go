@@ -1,8 +1,8 @@
 // Package show prints what a command has found: a table for people, JSON or YAML for programs.
 //
-// What strangers have written cannot do anything to a terminal. In a table it is in one line, with
-// escapes, and shortened; in JSON and YAML it is escaped as these do, so that the text stays the
-// same.
+// Text of unknown origin cannot control the terminal. In a table it is put on one line, with
+// escapes, and shortened; in JSON and YAML it is escaped by their rules, so that programs read the
+// same text.
 package show
 
 import (

@@ -15,8 +15,8 @@ import (
 
 const lockConns = 2 // for the locks, of each server
 
-// openRedis opens one server, a master that sentinels name, or a Cluster. What a URL may have
-// behind its question mark is what go-redis takes there.
+// openRedis opens one server, a master that sentinels name, or a Cluster. The parameters of the URL
+// are those of go-redis, and a few for sentinels.
 func (s *Store) openRedis(o Options) error {
 	logging.Disable() // go-redis would print a line for each connection that cannot be opened
 	locks := redislock.Options{Prefix: o.Prefix, PoolSize: lockConns}

@@ -175,7 +175,7 @@ func (s *Store) explains(ctx context.Context, statement string) (allowed bool, e
 		return true, rows.Close()
 	}
 	if refusal, ok := errors.AsType[*mysql.MySQLError](err); ok {
-		return refusal.Number != accessDenied, nil // others are for others to tell, as that it is read-only
+		return refusal.Number != accessDenied, nil // other errors (a read-only server) are found elsewhere
 	}
 	return false, err
 }
