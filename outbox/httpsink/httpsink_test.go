@@ -19,8 +19,8 @@ var message = outbox.Delivery{Message: outbox.Message{ID: outbox.NewID("order-42
 	Key: "a\nb", Payload: []byte("hello"), Headers: map[string]string{"traceparent": "00-1", "authorization": "mine"}},
 	Attempt: 3}
 
-// Fails when a server is not told what it needs to drop what it has had, and when who may append a
-// message decides whom the relay says that it is.
+// Fails when a server is not told what it needs to drop what it has had, and when a message can
+// replace the headers by which the relay says who it is.
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	var got *http.Request

@@ -140,8 +140,8 @@ const keys = 3
 // isWithdrawn says which orders are rolled back after their message was appended.
 func isWithdrawn(n int) bool { return n%4 == 3 }
 
-// order makes an order with its message, or does nothing if it is there: who does not know whether
-// the order was committed repeats it.
+// order makes an order with its message, or does nothing if it is there: a caller that does not
+// know whether the order was committed repeats it.
 func (a *app) order(ctx context.Context, n int) error {
 	tx, err := a.begin(ctx)
 	if err != nil {

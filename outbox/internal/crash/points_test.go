@@ -45,7 +45,7 @@ var (
 // before is called before a statement. It returns what to call after it; nil: nothing.
 func (s *session) before(text string) (after func()) { return s.beforeThis(text, func() {}) }
 
-// beforeThis is before for who has to do something before the process is killed.
+// beforeThis is before, for callers that have to do something before the process is killed.
 func (s *session) beforeThis(text string, prepare func()) (after func()) {
 	text = literals.ReplaceAllString(text, "?") // MySQL gets some arguments in the text
 	text = strings.TrimSpace(spaces.ReplaceAllString(lists.ReplaceAllString(text, "?"), " "))
