@@ -20,8 +20,8 @@ func (timed) RegisteredTimers(show func(name string, maxConcurrency int)) {
 	show("mail", -1)
 }
 
-// The metrics of the fleet are those of whoever looked last, without viewers, and every host has
-// looked once in a while. A scrape calls no store.
+// A host shows the metrics of the fleet as it last read them, and every host reads once in a while,
+// also without viewers. A scrape calls no store.
 //
 // Fails when nobody looks by itself, what is too old is shown, or Collect reads.
 func TestMetricsOfTheFleet(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // byte is three in a form.
 const mostBody = 4 << 20
 
-// A question asks once more.
+// A question is the content of the page that asks for confirmation of an action.
 type question struct {
 	Title  string
 	Means  string

@@ -89,7 +89,8 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 }
 
 // The page of a timer shows its slots with holder and fence, its runs, its ticks, and what was
-// changed; each change asks once more, is made in the fleet, and names who made it.
+// changed; each change asks for confirmation, is made in the fleet, and is recorded with the name
+// of who made it.
 //
 // Fails when an action calls another method, when the actor is not told, and when what was changed
 // is not shown at once.

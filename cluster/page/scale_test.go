@@ -70,8 +70,8 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 	}
 }
 
-// 500 who follow a page for a minute cost no more calls to stores than one does: what was read is
-// shared. When they have gone, nothing is left, no goroutine either (TestMain looks).
+// 500 viewers who follow a page for a minute cost no more calls to stores than one does, because
+// they share each read. When they have gone, nothing is left, no goroutine either (TestMain looks).
 //
 // Fails when a viewer has a read of his own, and when leave is not called.
 func TestManyFollowersCostWhatOneDoes(t *testing.T) {

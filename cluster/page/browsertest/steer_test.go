@@ -16,8 +16,8 @@ const (
 	noBox   = `document.querySelectorAll(".slots li").length > 0 && !document.querySelector(".slots li.held")`
 )
 
-// What happens is seen by who looks at another host, without a reload: a slot box lights up when a
-// run starts, and goes out when it was canceled. All that an operator may do, he does by the page:
+// A viewer of the page of another host sees what happens, without a reload: a slot box lights up
+// when a run starts, and goes out when it was canceled. An operator can do everything by the page:
 // trigger, cancel, pause, resume, limit; queue a dead letter again, deliver a dead message again.
 //
 // Fails when the script does not follow the stream, or throws, and when a form has the wrong
@@ -95,8 +95,8 @@ func (b *tab) change(link, button string, fields map[string]string) {
 	b.sees("Done: " + button)
 }
 
-// The page works without scripts: what is there is there, an operator changes what he may, and no
-// time is missing.
+// The page works without scripts: it shows the same content, an operator can make the same changes,
+// and no time is missing.
 //
 // Fails when something is filled in by the script only.
 func TestWithoutScripts(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 )
 
 // All who come while a read is under way, or within Age after it, share it. When one fails, or
-// panics, what was read before is still there, with the error. Who cannot wait gets what there is,
-// and the read goes on for the others.
+// panics, what was read before is still there, with the error. A caller whose context ends gets the
+// last value, and the read goes on for the others.
 //
 // Fails when Get reads for each caller, when a failure forgets the value, when the end of the
 // context of a caller ends the read, and when Forget has no effect.
