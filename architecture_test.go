@@ -70,6 +70,8 @@ var rules = []rule{
 		"it is beside the page, so that who has no outbox does not link its drivers"},
 	{"cluster/page/browsertest", nil, "all of it is tests"},
 	{"cluster/page/internal/shared", nil, "it shares a read, whatever is read"},
+	{"cluster/page/internal/shared/sharedtest", []string{"cluster", "cluster/page", "dlock", "internal/testkit"},
+		"it visits a page with any section"},
 	{"cluster/clustertest", []string{"cluster", "dlock"},
 		"a stranger's registry must be able to run the suite without our stores and drivers"},
 	{"cluster/redisregistry", []string{"cluster", "dlock", "internal/rediskit", "github.com/redis/go-redis/"},
