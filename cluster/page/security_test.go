@@ -2,19 +2,29 @@ package page_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 	"unicode"
 
+	_ "modernc.org/sqlite"
+
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/cluster/page/durablepage"
+	"github.com/tickslot/tickslot/cluster/page/internal/shared/sharedtest"
+	"github.com/tickslot/tickslot/cluster/page/outboxpage"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -262,7 +272,9 @@ func FuzzParameters(f *testing.F) {
 	for _, name := range hostileNames {
 		text := url.QueryEscape(name)
 		for _, target := range []string{"timers?q=", "timer?name=", "confirm?action=pause&name=", "confirm?action=",
-			"leases?kind=leader&host=", "events?state=", "timer?done=pause&name=", "?done="} {
+			"leases?kind=leader&host=", "events?state=", "timer?done=pause&name=", "?done=", "durable?state=",
+			"durable?handler=", "durablerun?id=", "confirm?action=durable-cancel&id=", "outbox?state=", "outbox?topic=",
+			"message?id=", "confirm?action=outbox-requeuetopic&topic="} {
 			path, query, _ := strings.Cut(target, "?")
 			f.Add(path, query+text, len(text)%2 == 0)
 		}
@@ -283,7 +295,8 @@ func FuzzParameters(f *testing.F) {
 			`"max_concurrency":2}]}`)}}); err != nil {
 		f.Fatal(err)
 	}
-	p, err := page.New(page.Config{Registry: registry, Control: timer.NewControl(locks), Authorize: allow(operator)})
+	p, err := page.New(page.Config{Registry: registry, Control: timer.NewControl(locks), Authorize: allow(operator),
+		Sections: sections(f)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -306,4 +319,39 @@ func FuzzParameters(f *testing.F) {
 			t.Errorf("%s?%s: no JSON: %s", name, query, w.Body)
 		}
 	})
+}
+
+// sections are about a run and a message with hostile texts, which wait.
+func sections(t testing.TB) []page.Section {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "sections.db")+
+		"?_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)&_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, box := durable.SQLite(db), outbox.New(outbox.SQLite(db))
+	t.Cleanup(func() {
+		if err := errors.Join(box.Close(), db.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(runs.Migrate(t.Context()), box.Migrate(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	payload := []byte(strings.Join(hostileNames, "\n"))
+	if _, err := runs.Trigger(t.Context(), nil, "mail", payload, durable.TriggerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := box.Append(t.Context(), outbox.SQLTx(tx), outbox.Message{ID: outbox.RandomID(), Topic: "mail",
+		Key: sharedtest.Hostile, Payload: payload}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	return []page.Section{durablepage.New(runs), outboxpage.New(box)}
 }
