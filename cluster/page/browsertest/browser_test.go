@@ -328,6 +328,3 @@ const faultsOf = `(() => {
 	}
 	return faults;
 })()`
-
-// patience is how long a slot, a row or a sentence may take to change on a page.
-const patience = 10 * time.Second
