@@ -235,6 +235,7 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, err error) {
 		s.changed = true
 		return
 	}
+	full := len(due.Messages) >= c.BatchSize
 	for _, m := range due.Messages {
 		id := idOf(m)
 		l := s.lanes[id]
@@ -246,16 +247,15 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, err error) {
 			s.ready = append(s.ready, l)
 		}
 		l.waiting = append(l.waiting, m)
-		l.more = l.more || m.Attempts > m.Budget // the later ones of its key were left out
+		// Behind one that was tried before, the later ones of its key were left out. Behind one
+		// that was requeued, NextIn says nothing of one that waits for its next attempt.
+		l.more = l.more || full || due.More || m.Attempts > 0
 	}
 	if len(due.Messages) > 0 {
 		s.pause = shortestPause
 	}
-	if len(due.Messages) >= c.BatchSize {
+	if full {
 		s.look = true
-		for _, m := range due.Messages {
-			s.lanes[idOf(m)].more = true
-		}
 		return
 	}
 	wait := s.pause

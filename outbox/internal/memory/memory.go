@@ -176,6 +176,7 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 	if q.Layout != s.layout {
 		return due, nil
 	}
+	ahead := map[string]bool{} // keys with a message that comes first
 	blocked := map[string]bool{}
 	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
 		m := s.rows[seq]
@@ -193,7 +194,7 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 			continue
 		case m.NextAttemptAt.After(now):
 			blocked[m.Key] = m.Key != ""
-			if wait := m.NextAttemptAt.Sub(now); due.NextIn < 0 || wait < due.NextIn {
+			if wait := m.NextAttemptAt.Sub(now); !ahead[m.Key] && (due.NextIn < 0 || wait < due.NextIn) {
 				due.NextIn = wait
 			}
 			continue
@@ -202,6 +203,7 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 		}
 		due.Messages = append(due.Messages, store.Pending{Message: m.Message, Seq: seq, Attempts: m.Attempts,
 			Budget: m.budget, Age: now.Sub(m.CreatedAt)})
+		ahead[m.Key] = m.Key != ""
 		if m.Attempts > m.budget {
 			blocked[m.Key] = m.Key != ""
 		}

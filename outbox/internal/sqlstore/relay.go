@@ -104,6 +104,7 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 	}
 	if len(due.Messages) < r.Limit && (told || list[0].edge.Valid) {
 		err = s.dueBehind(ctx, r, &due)
+		due.More = true // of each key only the first messages were looked for, or those of the window
 	}
 	return due, err
 }

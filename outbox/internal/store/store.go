@@ -186,10 +186,14 @@ type Due struct {
 	Layout   Layout // the current one
 	Messages []Pending
 	// NextIn is in how long the first message that only waits for its NextAttemptAt can be
-	// delivered; negative: there is none. It need not be exact if Messages has Limit ones.
+	// delivered; negative: there is none. One that comes after a message that was requeued waits
+	// for that, too. It need not be exact if Messages has Limit ones.
 	NextIn time.Duration
 	// After is not empty if there may be more, in keys after it: the caller asks again.
 	After string
+	// More is set if later messages of the keys in Messages may have been left out: the caller asks
+	// again when it has none of such a key any more. It need not be set if Messages has Limit ones.
+	More bool
 }
 
 // A Pending is a message to deliver.

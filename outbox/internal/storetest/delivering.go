@@ -177,6 +177,44 @@ var delivering = []promise{
 			c.Errorf("%d are due of a queue that waits no longer", len(due))
 		}
 	}},
+	{"due/whether more of the keys is left is told", func(c *check) {
+		c.keyed("a", "b", "")
+		if due := c.isDue(request(), "topica", "topicb", "topic"); due.More {
+			c.Error("there is more than all")
+		}
+		c.ends("topicb", store.OutcomeTransient)
+		queue := make([]store.Message, 350)
+		for i := range queue {
+			queue[i] = c.message("topic", "b")
+			if i >= 300 {
+				queue[i] = c.message("topic", []string{"a", "c"}[i%2]) // one that came first, and another
+			}
+		}
+		c.append(queue...)
+		r := request()
+		r.Keys = []string{"b"}
+		for range 2 { // MySQL has learned then where the first messages end
+			if due := c.due(r); !due.More && len(due.Messages) < 52 {
+				c.Errorf("%d of 52 that are due, and no more", len(due.Messages))
+			}
+		}
+	}},
+	{"due/what waits behind one that was requeued is not waited for", func(c *check) {
+		c.keyed("a", "a")
+		c.ends("topica", store.OutcomeRejected)
+		c.ends("topica", store.OutcomeTransient)
+		if n, _ := c.requeue(store.Filter{State: store.StateDead}, 0, false); n != 1 {
+			c.Fatalf("%d requeued", n)
+		}
+		due := c.isDue(request(), "topica")
+		if due.NextIn >= 0 || due.Messages[0].Attempts != 1 {
+			c.Errorf("%+v", due)
+		}
+		c.ends("topica", store.OutcomeSuccess)
+		if due := c.isDue(request()); due.NextIn < 59*time.Minute {
+			c.Errorf("the second one waits %v, want an hour", due.NextIn)
+		}
+	}},
 	{"due/each message is of one shard, and nobody gets any under another layout", func(c *check) {
 		var keys []string
 		for i := range 20 {

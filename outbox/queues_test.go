@@ -1,0 +1,143 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// Hundreds of messages wait behind one that is tried again in an hour, or there are so many that
+// each shard has few of the first ones. Those of other keys, and those without one, are delivered
+// meanwhile, each key in its order, and nobody has to notify the relay of them.
+//
+// Fails when a relay does not go on with a search that Due has not finished, or does not look again
+// for the messages that Due has left out of a key that it has returned.
+func TestOthersGoOnBesideALongQueue(t *testing.T) {
+	t.Parallel()
+	// rounds has a message of each key so many times.
+	rounds := func(n int, keys ...string) (list []string) {
+		for range n {
+			list = append(list, keys...)
+		}
+		return list
+	}
+	numbered := func(n int) (keys []string) {
+		for i := range n {
+			keys = append(keys, fmt.Sprint("key", i))
+		}
+		return keys
+	}
+	long := rounds(300, "long")
+	for name, c := range map[string]struct {
+		config outbox.RelayConfig
+		keys   []string
+	}{
+		"many keys": {outbox.RelayConfig{BatchSize: 8},
+			slices.Concat(long, rounds(3, append(numbered(300), "")...))},
+		"many messages of few keys": {outbox.RelayConfig{}, slices.Concat(long, rounds(100, "a", "b", ""))},
+		"a key that came before it": {outbox.RelayConfig{}, slices.Concat([]string{"a"}, long, rounds(100, "a"))},
+		"eight shards":              {outbox.RelayConfig{Shards: 8}, rounds(20, numbered(20)...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(t *testing.T, p place) { othersGoOn(t, p, c.config, c.keys) })
+		})
+	}
+}
+
+// othersGoOn appends messages of these keys, of which those of the key "long" fail, and wants the
+// others to be delivered.
+func othersGoOn(t *testing.T, p place, config outbox.RelayConfig, keys []string) {
+	box := outbox.New(p.open())
+	t.Cleanup(func() { box.Close() })
+	if err := box.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tx, commit, rollback := p.begin(t)
+	defer rollback()
+	others := 0
+	for _, key := range keys {
+		m := outbox.Message{ID: outbox.RandomID(), Topic: "t", Key: key}
+		if _, err := box.Append(t.Context(), tx, m); err != nil {
+			t.Fatal(err)
+		}
+		if key != "long" {
+			others++
+		}
+	}
+	if err := commit(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	had, last := 0, map[string]int64{}
+	config.PollInterval, config.IdleDelay, config.Logger = time.Hour, time.Hour, slog.New(slog.DiscardHandler)
+	config.DefaultSink = outbox.SinkFunc(func(_ context.Context, d outbox.Delivery) error {
+		if d.Key == "long" {
+			return outbox.RetryAfter(time.Hour, errReceiver)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		had++
+		if d.Key != "" && d.Seq < last[d.Key] {
+			t.Errorf("key %s: message %d came after %d", d.Key, d.Seq, last[d.Key])
+		}
+		last[d.Key] = d.Seq
+		return nil
+	})
+	relay := outbox.NewRelay(box, config)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(ctx) }()
+	testkit.Eventually(t, testkit.Patience, "the others are delivered", func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if had != others {
+			return fmt.Errorf("%d of %d", had, others)
+		}
+		return nil
+	})
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A message that is dead is requeued while a later one of its key waits for its next attempt. Both
+// are delivered, the later one when its time has come.
+//
+// Fails when the relay does not look again after the first one, which has kept the second from
+// being waited for.
+func TestRequeuedBeforeOneThatIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		ids := f.append("a", 2)
+		first := map[outbox.ID]error{ids[0]: outbox.Reject(errReceiver),
+			ids[1]: outbox.RetryAfter(time.Minute, errReceiver)}
+		f.fail = func(d outbox.Delivery) error {
+			if d.Attempt == 1 {
+				return first[d.ID]
+			}
+			return nil
+		}
+		f.relay(outbox.RelayConfig{PollInterval: time.Hour, IdleDelay: time.Hour})
+		f.until("the second one waits", time.Second, func() bool {
+			m, _, err := f.box.Message(t.Context(), ids[1])
+			return err == nil && m.Attempts == 1
+		})
+		n, err := f.box.Requeue(t.Context(), outbox.Filter{IDs: ids}, outbox.RequeueOptions{})
+		if n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := f.store.Notify(t.Context()); err != nil { // as another process does: once
+			t.Fatal(err)
+		}
+		f.until("both are delivered", 2*time.Minute, func() bool { return f.had() == 2 })
+	})
+}
