@@ -46,6 +46,9 @@ type Explained struct {
 	Args []any
 }
 
+// Spoil has a statement fail from now on.
+func (s *Store) Spoil(file string) { s.texts[file] = "SELECT nothing FROM nowhere" }
+
 // ExplainedDue is the statement of Due, and Planned what comes before it in its transaction.
 func (s *Store) ExplainedDue(stopOnDead bool) Explained {
 	st := s.statements("due", "", dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32,

@@ -389,6 +389,42 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
+// A search behind a long queue fails, or takes too long, when messages in front of it were found.
+//
+// Fails when these are not returned, or when the search begins anew with the next call, which may
+// have to end as early.
+func TestSearchThatFails(t *testing.T) {
+	t.Parallel()
+	for kind, d := range dialects {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := d.of(t)
+			box, db := s.migrated(t)
+			d.fill(t, s, "h", "'long'", "pending", 1, d.later, 1)
+			d.fill(t, s, "q", "'long'", "pending", 0, d.now, 300)
+			box.Spoil("due_by_key")
+			r := store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 2, After: "m"}
+			if due, err := box.Due(t.Context(), r); err == nil {
+				t.Errorf("nothing was found, and no error is returned: %+v", due)
+			}
+			s.exec(t, "DELETE FROM tickslot_outbox")
+			box = s.on(t, db, "") // which has not learned where the first messages end
+			box.Spoil("due_by_key")
+			d.fill(t, s, "a", "'a'", "pending", 0, d.now, 1)
+			d.fill(t, s, "h", "'long'", "pending", 1, d.later, 1)
+			d.fill(t, s, "q", "'long'", "pending", 0, d.now, 300)
+			for limit, more := range map[int]bool{1: false, 2: true} {
+				r.Limit = limit
+				due, err := box.Due(t.Context(), r)
+				if err != nil || len(due.Messages) != 1 || due.Messages[0].Key != "a" || due.After != "m" ||
+					due.More != more {
+					t.Errorf("at most %d: %+v, %v, want the message of a, and that the search goes on", limit, due, err)
+				}
+			}
+		})
+	}
+}
+
 // Faults of the options are told before anything is written.
 func TestOptionsThatCannotWork(t *testing.T) {
 	t.Parallel()

@@ -102,14 +102,24 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 	for _, r := range list {
 		due.Messages = r.appendTo(due.Messages)
 	}
-	if len(due.Messages) < r.Limit && (told || list[0].edge.Valid) {
-		err = s.dueBehind(ctx, r, &due)
-		due.More = true // of each key only the first messages were looked for, or those of the window
+	switch {
+	case len(due.Messages) >= r.Limit:
+		due.After = r.After // a search that is under way goes on with the next call
+	case told || list[0].edge.Valid:
+		due.After = r.After
+		err := s.dueBehind(ctx, r, &due)
+		if err != nil && len(due.Messages) == 0 && due.After == r.After {
+			return due, err
+		}
+		// Of each key only the first messages were looked for, or those of the window. After an
+		// error there may be more, too: what was found is not to wait for a slow search.
+		due.More = true
 	}
-	return due, err
+	return due, nil
 }
 
-// dueBehind adds to due what is behind the first messages in the order of the rows.
+// dueBehind adds to due what is behind the first messages in the order of the rows. After an error
+// due has what was found before it.
 func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Due) error {
 	for _, m := range due.Messages { // they are not to come twice
 		if m.Key == "" {
