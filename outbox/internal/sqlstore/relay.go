@@ -118,8 +118,10 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 	return due, nil
 }
 
-// dueBehind adds to due what is behind the first messages in the order of the rows. After an error
-// due has what was found before it.
+// dueBehind adds to due what is behind the first messages in the order of the rows. Half of the
+// room is for messages without a key, as long as there are so many, and half for the others:
+// neither have to wait until there are no more of the other sort. After an error due has what was
+// found before it.
 func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Due) error {
 	for _, m := range due.Messages { // they are not to come twice
 		if m.Key == "" {
@@ -128,19 +130,22 @@ func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Du
 			r.Keys = append(r.Keys, m.Key)
 		}
 	}
-	most := r.Limit
-	if r.After == "" {
-		r.Limit = most - len(due.Messages)
-		list, err := query(ctx, s, "due_keyless", "", dueParams(r), func(rows store.Row, d *delivery) error {
-			return d.scan(rows)
-		})
-		if err != nil {
-			return err
-		}
-		for _, d := range list {
-			due.Messages = d.appendTo(due.Messages)
-		}
+	room := r.Limit - len(due.Messages)
+	p := dueParams(r)
+	p["limit"] = int64(room)
+	keyless, err := query(ctx, s, "due_keyless", "", p, func(rows store.Row, d *delivery) error { return d.scan(rows) })
+	if err != nil {
+		return err
 	}
+	err = s.dueByKey(ctx, r, r.Limit-min(len(keyless), room/2), due)
+	for _, d := range keyless[:min(len(keyless), r.Limit-len(due.Messages))] {
+		due.Messages = d.appendTo(due.Messages)
+	}
+	return err
+}
+
+// dueByKey adds messages to due, until it has most, going from key to key.
+func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due *store.Due) error {
 	type row struct {
 		n    int
 		last []byte // key of the page
@@ -150,7 +155,7 @@ func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Du
 	if err != nil {
 		return err
 	}
-	for page := 0; page < duePages && len(due.Messages) < most; page++ {
+	for range duePages {
 		p := dueParams(r)
 		p["held"] = held
 		list, err := query(ctx, s, "due_by_key", "", p, func(rows store.Row, r *row) error {
@@ -164,14 +169,16 @@ func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Du
 			if row.n >= int(p["page_size"].(int64)) {
 				due.After = string(row.last)
 			}
-			if len(due.Messages) == most { // those after it are left to the next call
-				due.After = due.Messages[most-1].Key
-				break
-			}
 			due.Messages = row.appendTo(due.Messages)
+			if len(due.Messages) == most {
+				// The next call goes on after it, also if it is the last key: with a Limit of 1
+				// that call is the first one with room for a message without a key.
+				due.After = due.Messages[most-1].Key
+				return nil
+			}
 		}
 		if r.After = due.After; r.After == "" {
-			break
+			return nil
 		}
 	}
 	return nil

@@ -177,6 +177,8 @@ var delivering = []promise{
 			c.Errorf("%d are due of a queue that waits no longer", len(due))
 		}
 	}},
+	{"due/behind a long queue a key does not wait for messages without one", found("a", "")},
+	{"due/behind a long queue messages without a key do not wait for keys", found("", "a", "b", "c")},
 	{"due/whether more of the keys is left is told", func(c *check) {
 		c.keyed("a", "b", "")
 		if due := c.isDue(request(), "topica", "topicb", "topic"); due.More {
@@ -254,4 +256,37 @@ var delivering = []promise{
 			c.Errorf("under the layout of epoch 1, of as many shards: %d", len(due.Messages))
 		}
 	}},
+}
+
+// found wants a message of a key to be found behind a long queue although 200 of others came after
+// it, which are never delivered.
+func found(key string, others ...string) func(c *check) {
+	return func(c *check) {
+		queue := make([]store.Message, 501)
+		for i := range queue {
+			switch {
+			case i < 300:
+				queue[i] = c.message("topic", "long")
+			case i == 300:
+				queue[i] = c.message("topic", key)
+			default:
+				queue[i] = c.message("topic", others[i%len(others)])
+			}
+		}
+		c.append(queue...)
+		is := func(m store.Pending) bool { return m.ID == queue[300].ID }
+		for _, limit := range []int{1, 2, 8} {
+			r := request()
+			r.Keys, r.Limit = []string{"long"}, limit
+			for calls := 1; ; calls++ {
+				due := c.due(r)
+				if slices.ContainsFunc(due.Messages, is) {
+					break
+				}
+				if r.After = due.After; calls == 5 {
+					c.Fatalf("%d at a time: it is not among those of %d calls", limit, calls)
+				}
+			}
+		}
+	}
 }
