@@ -74,9 +74,10 @@ func (r *scriptedRows) Next(dest []driver.Value) error {
 }
 
 // Each call is one batch of statements, in which every parameter is given and used, no placeholder
-// is left, and brackets and quotes close.
+// is left, and brackets and quotes close. A message that another relay marks between two statements
+// of a batch, and so is found by both, is inserted once.
 //
-// Fails when a statement and its arguments do not go together.
+// Fails when a statement and its arguments do not go together, or an index refuses the message.
 func TestSQLServerStatements(t *testing.T) {
 	t.Parallel()
 	id := make([]byte, 16)
@@ -176,6 +177,17 @@ func wellFormed(t *testing.T, text string, args int) {
 	code = regexp.MustCompile(`--[^\n]*`).ReplaceAllString(code, "")
 	if strings.Count(code, "(") != strings.Count(code, ")") || strings.Count(code, "'")%2 != 0 {
 		t.Errorf("brackets or quotes do not close in\n%s", text)
+	}
+	inserted := map[string]bool{}
+	for statement := range strings.SplitSeq(code, ";\n") {
+		m := regexp.MustCompile(`(?m)^INSERT INTO (@\w+)`).FindStringSubmatch(statement)
+		if m == nil {
+			continue
+		}
+		if inserted[m[1]] && !strings.Contains(statement, "NOT EXISTS (SELECT 1 FROM "+m[1]) {
+			t.Errorf("%s may have a row already that is inserted in\n%s", m[1], statement)
+		}
+		inserted[m[1]] = true
 	}
 }
 

@@ -12,6 +12,7 @@ INSERT INTO @due (seq)
 SELECT TOP ({limit}) m.seq FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
 WHERE {again} AND m.next_attempt_at <= @now
 	AND {mine}
+	AND NOT EXISTS (SELECT 1 FROM @due AS x WHERE x.seq = m.seq) -- another relay may have marked it meanwhile
 ORDER BY m.next_attempt_at;
 DECLARE @next bigint = (
 	SELECT TOP (1) DATEDIFF_BIG(MICROSECOND, @now, m.next_attempt_at)
