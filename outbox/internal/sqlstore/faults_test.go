@@ -324,14 +324,16 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// What a relay does is one round trip; on MySQL a Mark is the five of its transaction, and a Sweep
-// two for each of its tables.
+// What a relay and an operator change is one round trip. On MySQL it is two, for a Sweep of each
+// table, of which the second counts, and a Mark is the five of its transaction: two more for its
+// begin and its end.
 //
-// Fails when a call asks once more, or a Sweep begins a transaction, which a server keeps when the
-// network of the relay fails, with locks that are in the way of all others.
+// Fails when a call asks once more, or another one than Mark has a transaction, which a server
+// keeps when the network of the host fails, with locks that are in the way of all others.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	for way, trips := range map[string]map[string]int64{"Postgres": {}, "MySQL": {"Mark": 5, "Sweep": 4}} {
+	for way, trips := range map[string]map[string]int64{"Postgres": {},
+		"MySQL": {"Mark": 5, "Sweep": 4, "Requeue": 2, "Delete": 2}} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			s := ways[way](t)
@@ -364,6 +366,11 @@ func TestRoundTrips(t *testing.T) {
 					_, err := box.Sweep(ctx, store.Retention{Dispatched: time.Hour, Inbox: time.Hour}, 10)
 					return err
 				},
+				"Requeue": func(ctx context.Context) error {
+					_, _, err := box.Requeue(ctx, store.Filter{}, 0, false, "")
+					return err
+				},
+				"Delete": func(ctx context.Context) error { _, err := box.Delete(ctx, store.Filter{}); return err },
 				"Stats":  func(ctx context.Context) error { _, err := box.Stats(ctx, nil, false); return err },
 				"Layout": func(ctx context.Context) error { _, err := box.Layout(ctx, 1); return err },
 			}

@@ -74,7 +74,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, olderThan time.
 	}
 	where, p := s.conditions(which, params{"older": inMicros(olderThan), "note": storable(note)})
 	type row struct{ n, tooOld int }
-	list, err := change(ctx, s, "requeue", where, p, func(rows store.Row, r *row) error {
+	list, err := changeAndCount(ctx, s, "requeue", where, p, func(rows store.Row, r *row) error {
 		return rows.Scan(&r.n, &r.tooOld)
 	})
 	if err == nil && len(list) != 1 {
@@ -89,6 +89,6 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, olderThan time.
 // Delete implements store.Operator.
 func (s *Store) Delete(ctx context.Context, which store.Filter) (int, error) {
 	where, p := s.conditions(which, params{})
-	rows, err := change(ctx, s, "delete", where, p, scanNumber)
+	rows, err := changeAndCount(ctx, s, "delete", where, p, scanNumber)
 	return count(rows), err
 }

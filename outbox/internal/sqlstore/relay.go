@@ -287,7 +287,7 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 		if _, ok := s.texts[file]; !ok { // the one before does all
 			continue
 		}
-		rows, err := change(ctx, s, file, "", p, scanNumber)
+		rows, err := changeAndCount(ctx, s, file, "", p, scanNumber)
 		if err != nil {
 			return deleted, err
 		}

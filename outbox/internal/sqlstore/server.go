@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
@@ -26,10 +25,22 @@ func eachRow(ctx context.Context, q sqlkit.Querier, s statement, row func(store.
 }
 
 func (v server) read(ctx context.Context, s statement, begin func(), row func(store.Row) error) error {
-	return v.write(ctx, func() []statement { return []statement{s} }, begin, row)
+	return v.do(ctx, func() []statement { return []statement{s} }, transaction, begin, row)
 }
 
 func (v server) write(ctx context.Context, list func() []statement, begin func(), row func(store.Row) error) error {
+	return v.do(ctx, list, transaction, begin, row)
+}
+
+func (v server) writeAndCount(ctx context.Context, list func() []statement, begin func(),
+	row func(store.Row) error) error {
+	return v.do(ctx, list, oneByOne, begin, row)
+}
+
+// do executes one statement, or some in a way.
+func (v server) do(ctx context.Context, list func() []statement,
+	way func(context.Context, *sql.Conn, []statement, func(store.Row) error) error, begin func(),
+	row func(store.Row) error) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -48,10 +59,7 @@ func (v server) write(ctx context.Context, list func() []statement, begin func()
 			if len(statements) == 1 { // it is a transaction of its own
 				return eachRow(ctx, conn, statements[0], row)
 			}
-			if strings.HasPrefix(statements[1].text, rowCount) {
-				return counting(ctx, conn, statements, row)
-			}
-			return transaction(ctx, conn, statements, row)
+			return way(ctx, conn, statements, row)
 		})
 		if !repeats(err) {
 			return err
@@ -64,18 +72,15 @@ func (v server) write(ctx context.Context, list func() []statement, begin func()
 	}
 }
 
-// rowCount is how a statement begins that asks how many rows the one before has changed.
-const rowCount = "SELECT ROW_COUNT()"
-
-// counting executes a statement that writes and one that counts. It needs no transaction, and must
-// not have one: if the network of this host fails within it, the server keeps the transaction with
-// its locks for as long as it does not notice, hours by default, and those of a sweep are in the
-// way of every message that is dispatched.
-func counting(ctx context.Context, conn *sql.Conn, list []statement, row func(store.Row) error) error {
-	if _, err := conn.ExecContext(ctx, list[0].text, list[0].args...); err != nil {
-		return err
+// oneByOne executes statements on one connection, each a transaction of its own.
+func oneByOne(ctx context.Context, conn *sql.Conn, list []statement, row func(store.Row) error) error {
+	last := len(list) - 1
+	for _, s := range list[:last] {
+		if _, err := conn.ExecContext(ctx, s.text, s.args...); err != nil {
+			return err
+		}
 	}
-	return eachRow(ctx, conn, list[1], row)
+	return eachRow(ctx, conn, list[last], row)
 }
 
 func transaction(ctx context.Context, conn *sql.Conn, list []statement, row func(store.Row) error) error {

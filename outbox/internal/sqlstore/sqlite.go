@@ -182,6 +182,11 @@ func (s *sqlite) write(ctx context.Context, list func() []statement, begin func(
 	})
 }
 
+func (s *sqlite) writeAndCount(ctx context.Context, list func() []statement, begin func(),
+	row func(store.Row) error) error {
+	return s.write(ctx, list, begin, row)
+}
+
 // inTransaction calls do in a transaction that has the write lock from its begin.
 func inTransaction(conn *sql.Conn, do func() error) error {
 	exec := func(statement string) error {

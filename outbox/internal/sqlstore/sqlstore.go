@@ -65,6 +65,11 @@ type database interface {
 	read(ctx context.Context, s statement, begin func(), row func(store.Row) error) error
 	// write executes statements in one transaction. The rows are those of the last.
 	write(ctx context.Context, list func() []statement, begin func(), row func(store.Row) error) error
+	// writeAndCount executes a statement that writes, and one that asks the same connection what it
+	// has done. On MySQL that is no transaction: if the network of this host fails within one, the
+	// server keeps it for as long as it does not notice, hours by default, and its locks are in the
+	// way of all that is marked meanwhile.
+	writeAndCount(ctx context.Context, list func() []statement, begin func(), row func(store.Row) error) error
 
 	// split returns the statements of a text.
 	split(text string) []string
@@ -192,6 +197,15 @@ func change[R any](ctx context.Context, s *Store, file, where string, p params, 
 	statements := s.statements(file, where, p)
 	return answer(s, scan, func(begin func(), row func(store.Row) error) error {
 		return s.write(ctx, statements, begin, row)
+	})
+}
+
+// changeAndCount is change for a file whose last statement asks what the one before has done.
+func changeAndCount[R any](ctx context.Context, s *Store, file, where string, p params,
+	scan func(store.Row, *R) error) ([]R, error) {
+	statements := s.statements(file, where, p)
+	return answer(s, scan, func(begin func(), row func(store.Row) error) error {
+		return s.writeAndCount(ctx, statements, begin, row)
 	})
 }
 
