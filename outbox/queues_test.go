@@ -6,11 +6,14 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/internal/memory"
+	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
 // Hundreds of messages wait behind one that is tried again in an hour, or there are so many that
@@ -140,4 +143,52 @@ func TestRequeuedBeforeOneThatIsTriedAgain(t *testing.T) {
 		}
 		f.until("both are delivered", 2*time.Minute, func() bool { return f.had() == 2 })
 	})
+}
+
+// A search goes over thousands of keys that all wait. It pauses after each call for as long as that
+// has taken, goes on to its end, and is begun again only if somebody has asked for it meanwhile.
+//
+// Fails when calls that find nothing follow each other without a pause, or when the end of a pause
+// begins another search.
+func TestSearchThatFindsNothingPauses(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		s := &searched{Store: f.store}
+		f.box = outbox.New(outbox.MemoryDatabase(s, f.locks))
+		f.relay(outbox.RelayConfig{PollInterval: time.Hour, IdleDelay: time.Hour})
+		time.Sleep(time.Minute)
+		s.calls.Store(0)
+		f.box.Notify()
+		took := f.until("the search is at its end", time.Minute, func() bool { return s.calls.Load() >= searchCalls })
+		if least := searchCalls * 19 / 10 * searchCall; took < least {
+			t.Errorf("%d calls of %v took %v, want at least %v", searchCalls, searchCall, took, least)
+		}
+		time.Sleep(time.Minute)
+		// Notify tells the relay twice: itself, and through the database.
+		if calls := s.calls.Load(); calls > 2*searchCalls || calls%searchCalls != 0 {
+			t.Errorf("%d calls, want %d for each of at most two searches", calls, searchCalls)
+		}
+	})
+}
+
+// A search of searched is so many calls, each of which takes so long.
+const (
+	searchCalls = 50
+	searchCall  = 10 * time.Millisecond
+)
+
+// searched is a store with many keys that wait.
+type searched struct {
+	*memory.Store
+	calls atomic.Int64
+}
+
+// Due implements store.Relay.
+func (s *searched) Due(ctx context.Context, q store.DueRequest) (store.Due, error) {
+	time.Sleep(searchCall)
+	due, err := s.Store.Due(ctx, q)
+	if s.calls.Add(1)%searchCalls != 0 {
+		due.After = "a key"
+	}
+	return due, err
 }

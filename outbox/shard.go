@@ -51,7 +51,7 @@ type shard struct {
 	look     bool   // there may be messages
 	after    string // the key after which the search that is under way goes on; "": there is none
 	fetching bool
-	retryAt  time.Time // not before, because a call failed
+	retryAt  time.Time // not before, because a call failed, or found nothing
 	callWait time.Duration
 	pause    time.Duration // before the next look, while nobody tells of messages
 	changed  bool          // the layout is another one
@@ -120,7 +120,7 @@ func (s *shard) run(ctx context.Context) {
 		case <-s.wakes:
 			s.look, s.pause = true, shortestPause
 		case <-timer.C:
-			s.look = true
+			s.look = s.look || s.after == "" // a search goes on, and looks for all that is due
 		}
 	}
 	s.drain()
@@ -212,16 +212,18 @@ func (s *shard) fetch(timer *time.Timer) {
 		s.look = false
 	}
 	s.fetching = true
+	began := time.Now()
 	go func() {
 		due, err := call(s.relay.calls, opDue, func(ctx context.Context) (store.Due, error) {
 			return s.relay.store.Due(ctx, request)
 		})
-		s.post(func() { s.fetched(timer, due, err) })
+		took := time.Since(began)
+		s.post(func() { s.fetched(timer, due, took, err) })
 	}()
 }
 
 // fetched takes the answer to fetch.
-func (s *shard) fetched(timer *time.Timer, due store.Due, err error) {
+func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, err error) {
 	s.fetching = false
 	c := s.relay.config
 	if err != nil {
@@ -251,8 +253,11 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, err error) {
 		// that was requeued, NextIn says nothing of one that waits for its next attempt.
 		l.more = l.more || full || due.More || m.Attempts > 0
 	}
-	if len(due.Messages) > 0 {
+	switch {
+	case len(due.Messages) > 0:
 		s.pause = shortestPause
+	case s.after != "":
+		s.retryAt = time.Now().Add(took) // a search of many calls leaves the database half of the time
 	}
 	if full {
 		s.look = true
