@@ -56,7 +56,7 @@ func ofTopics(topics []string, stopOnDead bool) params {
 const (
 	dueWindow = 128 // pending messages, in the order of their rows
 	duePages  = 8   // pages of what is behind them
-	duePage   = 32  // keys of a page; MySQL: messages
+	duePage   = 32  // keys of a page; MySQL and SQL Server: messages
 	dueOfKey  = 8   // messages of each of these keys
 	dueHeld   = 500 // keys that MySQL is told to step over
 )
