@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,8 @@ const (
 
 var outcomes = [...]Outcome{OutcomeSuccess, OutcomeRejected, OutcomeTransient, OutcomePoison}
 
-// A Filter says which messages. Empty fields match all.
+// A Filter says which messages. Empty fields match all, but a list of IDs that is empty and not nil
+// is refused: who has found nothing does not mean all.
 type Filter struct {
 	IDs          []ID
 	Topic, Key   string
@@ -40,6 +42,13 @@ type Filter struct {
 	CreatedFrom  time.Time // appended at this instant or later
 	CreatedUntil time.Time // appended before this instant
 	BeforeSeq    int64     // with a smaller Seq: the next page, after the last Seq of this one
+}
+
+func (f Filter) check() error {
+	if f.IDs != nil && len(f.IDs) == 0 {
+		return errors.New("outbox: Filter.IDs is empty: leave it nil for all that match the other fields")
+	}
+	return nil
 }
 
 func (f Filter) stored() store.Filter {
@@ -106,7 +115,7 @@ const MaxPage = 1000
 // Messages returns messages without payload and headers, the newest first; up to limit, and at most
 // MaxPage.
 func (o *Outbox) Messages(ctx context.Context, which Filter, limit int) ([]Record, error) {
-	if err := o.ready(ctx); err != nil {
+	if err := cmp.Or(o.ready(ctx), which.check()); err != nil {
 		return nil, err
 	}
 	if limit < 1 {
@@ -201,7 +210,7 @@ func (o *Outbox) Delete(ctx context.Context, which Filter) (int, error) {
 
 // steer returns why an order is not carried out.
 func (o *Outbox) steer(ctx context.Context, which Filter) error {
-	if err := o.ready(ctx); err != nil {
+	if err := cmp.Or(o.ready(ctx), which.check()); err != nil {
 		return err
 	}
 	if len(which.IDs) == 0 && which.Topic == "" && which.Key == "" && which.CreatedFrom.IsZero() &&
