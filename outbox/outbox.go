@@ -117,18 +117,33 @@ func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err 
 
 // Notify has relays look for messages now: those of this process, and on Postgres those of all
 // others. Call it after the commit. It does not wait and does not fail, because nothing depends on
-// it: without it a message is found when the relay next looks, see RelayConfig.PollInterval.
+// it: without it a message is found when the relay next looks. On Postgres, while the relay is sure
+// to hear notifications, that is after RelayConfig.IdleDelay, else after RelayConfig.PollInterval.
 // The first call is one of the database at once; further ones within 10 ms are one together.
 func (o *Outbox) Notify() {
 	if o.ready(context.Background()) != nil {
 		return
 	}
+	o.wake()
+	o.database.notifier.notify(o.database.store.Notify)
+}
+
+// tell is Notify that returns when the database has been called: a program that ends right after it
+// would else have told nobody. That it fails changes nothing but how soon a message is found.
+func (o *Outbox) tell(ctx context.Context) {
+	o.wake()
+	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+	defer cancel()
+	_ = o.database.store.Notify(ctx)
+}
+
+// wake has the relays of this process look for messages now.
+func (o *Outbox) wake() {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	for r := range o.relays {
 		r.wake()
 	}
-	o.mu.Unlock()
-	o.database.notifier.notify(o.database.store.Notify)
 }
 
 // add has Notify wake a relay.

@@ -169,9 +169,10 @@ type RequeueOptions struct {
 	Note string
 }
 
-// Requeue makes dead messages pending again, due at once, and returns how many. They have a new
-// budget of attempts; the history of the attempts they have had stays. A filter without any field
-// is refused: it would requeue all that has ever failed.
+// Requeue makes dead messages pending again, due at once, and returns how many. It tells relays as
+// Notify does, but returns when that is done. The messages have a new budget of attempts; the
+// history of the attempts they have had stays. A filter without any field is refused: it would
+// requeue all that has ever failed.
 func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptions) (int, error) {
 	if err := o.steer(ctx, which); err != nil {
 		return 0, err
@@ -185,6 +186,9 @@ func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptio
 	}
 	orDefault(&options.InboxRetention, DefaultInboxRetention)
 	n, tooOld, err := o.database.store.Requeue(ctx, which.stored(), options.InboxRetention, options.Force, options.Note)
+	if n > 0 {
+		o.tell(ctx)
+	}
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("outbox: %w", err)

@@ -1,11 +1,14 @@
 package outbox_test
 
 import (
+	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/internal/memory"
 )
 
 // Who deletes or requeues what was found, when nothing was, changes nothing, whatever else the
@@ -37,6 +40,65 @@ func TestAnEmptyListOfIDsIsNotAll(t *testing.T) {
 		dead, err := f.box.Messages(t.Context(), outbox.Filter{Topic: "orders", State: outbox.StateDead}, 10)
 		if err != nil || len(dead) != len(ids) {
 			t.Errorf("%d messages are dead, want %d: %v", len(dead), len(ids), err)
+		}
+	})
+}
+
+// A teller is a database that tells relays in a way of its own.
+type teller struct {
+	*memory.Store
+	tell func(context.Context) error
+}
+
+func (t teller) Notify(ctx context.Context) error { return t.tell(ctx) }
+
+// A message that is requeued is delivered at once by the relay of another process, which would else
+// look for it when its IdleDelay is over. Whoever requeues it may end as soon as Requeue returns.
+//
+// Fails when Requeue tells nobody, tells after it has returned or although it has changed nothing,
+// or fails because nobody could be told.
+func TestRequeuedMessagesAreDeliveredAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var rejects atomic.Bool
+		f.fail = func(outbox.Delivery) error {
+			if rejects.Load() {
+				return outbox.Reject(errReceiver)
+			}
+			return nil
+		}
+		f.host().relay(outbox.RelayConfig{})
+		for i, test := range []struct {
+			name string
+			tell func(context.Context) error
+			most time.Duration
+		}{
+			{"relays hear it", f.store.Notify, 20 * time.Millisecond},
+			{"it fails", func(context.Context) error { return errReceiver }, 36 * time.Second},
+			{"it hangs", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 36 * time.Second},
+		} {
+			told := 0
+			box := outbox.New(outbox.MemoryDatabase(teller{f.store, func(ctx context.Context) error {
+				told++
+				return test.tell(ctx)
+			}}, f.locks))
+			rejects.Store(true)
+			which := outbox.Filter{IDs: f.append("a", 1)}
+			f.box.Notify()
+			time.Sleep(time.Minute)
+			rejects.Store(false)
+			began := time.Now()
+			n, err := box.Requeue(t.Context(), which, outbox.RequeueOptions{})
+			if took := time.Since(began); n != 1 || err != nil || told != 1 || took > 5*time.Second {
+				t.Errorf("%s: %d requeued after %v, %v; told %d times, want once", test.name, n, took, err, told)
+			}
+			took := f.until("it is delivered", time.Minute, func() bool { return f.had() == i+1 })
+			if took > test.most+time.Millisecond {
+				t.Errorf("%s: delivered after %v, want at most %v", test.name, took, test.most)
+			}
+			if n, err := box.Requeue(t.Context(), which, outbox.RequeueOptions{}); n != 0 || err != nil || told != 1 {
+				t.Errorf("%s: %d requeued of what is not dead, %v; told %d times, want once", test.name, n, err, told)
+			}
 		}
 	})
 }

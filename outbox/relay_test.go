@@ -34,8 +34,8 @@ func TestMessagesOfCommittedTransactionsAreDelivered(t *testing.T) {
 	})
 }
 
-// Fails when a message waits for IdleDelay although the database cannot tell, or when a relay that
-// is told waits at all.
+// Fails when a message waits for IdleDelay although the database cannot tell, when a relay that is
+// told waits at all, or when one that could be told, and is not, waits for longer than IdleDelay.
 func TestHowSoonMessagesAreDelivered(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -44,7 +44,8 @@ func TestHowSoonMessagesAreDelivered(t *testing.T) {
 		notify bool
 		most   time.Duration
 	}{{"the database tells", true, true, 20 * time.Millisecond}, {"nobody tells", false, false, time.Second},
-		{"this process tells", false, true, 5 * time.Millisecond}} {
+		{"this process tells", false, true, 5 * time.Millisecond},
+		{"the database would tell", true, false, 36 * time.Second}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, f *fleet) {
