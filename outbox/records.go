@@ -90,14 +90,17 @@ type Backlog struct {
 	// Messages of each state; MaxBacklog: so many, or more.
 	Pending, Dead int64
 	// DueAge is the longest time for which a message has been ready for delivery: the lag of the
-	// relays. A message that waits for its next attempt is not due, nor are the later messages of
-	// its key. PendingAge is the age of the oldest pending message. 0: there is none.
+	// relays, unless the message waits for something that is not known here, see Outbox.Backlog. A
+	// message that waits for its next attempt is not due, nor are the later messages of its key.
+	// PendingAge is the age of the oldest pending message. 0: there is none.
 	DueAge, PendingAge time.Duration
 }
 
-// Backlog returns what waits, of all topics. It is one statement, as cheap as the one by which
-// relays read their metrics. A message behind a dead one of its key counts as due, although
-// DeadStop holds it back.
+// Backlog returns what waits, of all topics. It does not know how the relays are configured: a
+// message whose topic has no sink counts as due, and so does one behind a dead one of its key,
+// although DeadStop holds it back. It is one statement, and up to nine more if there are many
+// pending messages and none of the first of them is due; as cheap as what relays read for their
+// metrics.
 func (o *Outbox) Backlog(ctx context.Context) (Backlog, error) {
 	if err := o.ready(ctx); err != nil {
 		return Backlog{}, err

@@ -3,8 +3,9 @@
 //
 //	page.New(page.Config{Registry: registry, Sections: []page.Section{outboxpage.New(box)}})
 //
-// All viewers share the result of a read for a second: two calls to the database for a list, one
-// for a message. Payloads and errors are shown to everybody who may read the page.
+// All viewers share the result of a read for a second. For a list these are outbox.Outbox.Messages,
+// one statement, and Backlog, which is one as well, or up to ten for a long queue; for a message
+// one. Payloads and errors are shown to everybody who may read the page.
 package outboxpage
 
 import (
@@ -84,7 +85,7 @@ type backlogView struct {
 	OldestPending float64 `json:"oldest_pending"` // seconds
 
 	DueAge, PendingAge time.Duration `json:"-"` // the same
-	Late               bool          `json:"-"` // no relay delivers, or they are too slow
+	Late               bool          `json:"-"` // DueAge is too long
 }
 
 func backlogOf(b outbox.Backlog) *backlogView {
@@ -239,8 +240,9 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 	}
 	switch {
 	case b.DueAge > dueAlarm:
-		add("outbox?state=pending", "A message of the outbox is due for %s and was not delivered: no relay runs, or "+
-			"they are too slow.", b.DueAge.Round(time.Second))
+		// Which of these, Backlog does not tell: it knows neither sinks nor OnDead of relays.
+		add("outbox?state=pending", "A message of the outbox is due for %s and was not delivered: no relay runs, they "+
+			"are too slow, its topic has no sink, or a dead one before it holds it back.", b.DueAge.Round(time.Second))
 	case b.PendingAge > pendingAlarm:
 		add("outbox?state=pending", "A message of the outbox is pending for %s: its deliveries fail, its topic has no "+
 			"sink, or one before it holds it back.", b.PendingAge.Round(time.Second))
