@@ -15,6 +15,12 @@ import (
 // (see sqllock.SQLServer), follow the documentation, and only their texts are tested. Run your own
 // tests on it before you rely on it, and tell us. It may change or be removed in any release.
 //
+// Append and Inbox.Once lock more than their row: the gap between its neighbours in the index of
+// IDs, until the transaction ends. Others whose IDs fall into the same gap wait, in a small table
+// most of them; and two transactions with two calls each can wait for each other, until the server
+// ends one with an error that says to repeat it. So make these calls the last of the transaction,
+// and be ready to repeat it.
+//
 // Relays use db, so give the sinks a pool of their own, or allow db more connections than sinks use
 // at once: otherwise a relay cannot write what it has delivered.
 //
