@@ -87,16 +87,6 @@ func (c *calls) note(op string, err error) {
 	}
 }
 
-// up returns 0 while the database is down, and before the first call has returned; else 1.
-func (c *calls) up() float64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.called || c.down {
-		return 0
-	}
-	return 1
-}
-
 // wasCalled reports whether a call has returned.
 func (c *calls) wasCalled() bool {
 	c.mu.Lock()

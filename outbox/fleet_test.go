@@ -120,12 +120,17 @@ func (f *fleet) relayOf(config outbox.RelayConfig) (*outbox.Relay, func() error)
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := outbox.NewRelay(f.box, config)
+	return r, f.run(r)
+}
+
+// run runs a relay until stop is called, or the test ends.
+func (f *fleet) run(r *outbox.Relay) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	stop := sync.OnceValue(func() error { cancel(); return <-ended })
+	stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	f.t.Cleanup(func() { _ = stop() })
-	return r, stop
+	return stop
 }
 
 // until waits in virtual time.

@@ -104,7 +104,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	counter(m.swept, r.sweeper.Rows())
 	counter(m.dropped, r.events.queue.Dropped())
-	gauge(m.up, r.calls.up())
+	up := 1. // also before the first call: a process that has just begun is no reason for an alarm
+	if r.calls.reachable() != nil {
+		up = 0
+	}
+	gauge(m.up, up)
 	for op, n := range r.calls.errorCounts() {
 		counter(m.bad, n, op)
 	}
