@@ -50,9 +50,9 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 		}
 	}
 	s := p.snapshot(ctx)
-	rows := p.timers.pausedRows(ctx, s)
-	v := overview{seen: seenOf(s), Environment: s.Node.Environment, Hosts: map[string]int{}, Timers: map[string]int{},
-		Leaders: s.Who(cluster.KindLeader), Runs: s.Runs[:min(len(s.Runs), mostLatest)],
+	rows, err := p.timers.pausedRows(ctx, s)
+	v := overview{seen: seenOf(s, err), Environment: s.Node.Environment, Hosts: map[string]int{},
+		Timers: map[string]int{}, Leaders: s.Who(cluster.KindLeader), Runs: s.Runs[:min(len(s.Runs), mostLatest)],
 		Events: s.Events[:min(len(s.Events), mostLatest)]}
 	for _, h := range s.Hosts {
 		v.Hosts[string(h.State)]++
@@ -65,7 +65,7 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 			v.Leases++
 		}
 	}
-	v.Notices = append(storeNotices(s), append(hostNotices(s), timerNotices(rows)...)...)
+	v.Notices = append(storeNotices(s, err), append(hostNotices(s), timerNotices(rows)...)...)
 	sections.Wait()
 	v.Notices = append(v.Notices, slices.Concat(notices...)...)
 	slices.SortStableFunc(v.Notices, func(a, b Notice) int {
@@ -95,13 +95,16 @@ func notable(url, format string, args ...any) Notice {
 	return Notice{URL: url, Text: fmt.Sprintf(format, args...)}
 }
 
-// storeNotices say that what is shown is old or not all.
-func storeNotices(s *cluster.Snapshot) (list []Notice) {
+// storeNotices say that what is shown is old or not all. unknown is why some pauses are not known.
+func storeNotices(s *cluster.Snapshot, unknown error) (list []Notice) {
 	switch {
 	case s.Err != nil && s.ReadAt.IsZero():
 		list = append(list, urgent("", "A store did not answer, and nothing was read yet: %v", s.Err))
 	case s.Err != nil:
 		list = append(list, urgent("", "A store did not answer, so this is what it was %s: %v", ago(s.ReadAt), s.Err))
+	}
+	if unknown != nil {
+		list = append(list, urgent("timers", "A store did not answer: %v", unknown))
 	}
 	if others := s.OtherEnvironments; len(others) > 0 {
 		list = append(list, urgent("hosts", "Hosts of other environments share this registry: %s. Give each "+

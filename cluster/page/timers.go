@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,7 +28,7 @@ type timers struct {
 	config   Config
 	runs     shared.Reads[[]cluster.HistoryRun]
 	states   shared.Reads[dlock.ControlState]
-	pauses   shared.Reads[map[string]*pauseView] // of all timers
+	pauses   shared.Reads[pauses] // of all timers
 	triggers shared.Reads[[]timer.PendingTrigger]
 
 	mu     sync.Mutex // held while latest is made
@@ -133,41 +134,62 @@ func (t *timers) rows(s *cluster.Snapshot) []timerRow {
 // mostPauses is how many timers are asked for their pause.
 const mostPauses = 2000
 
-// pausedRows are rows with their pauses, whichever process has made them: that is one call more.
-func (t *timers) pausedRows(ctx context.Context, s *cluster.Snapshot) []timerRow {
-	rows := t.rows(s)
+// pauses are what the store has said of the pauses of timers.
+type pauses struct {
+	known map[string]*pauseView // by timer; nil: it has none
+	err   error                 // why those of other timers are not known
+}
+
+// pausedRows are rows with their pauses, whichever process has made them: that is one call more. If
+// the store does not tell the pause of a timer, it is the one that this process knows, and err says
+// why.
+func (t *timers) pausedRows(ctx context.Context, s *cluster.Snapshot) (rows []timerRow, err error) {
+	rows = t.rows(s)
 	if t.config.Control == nil || len(rows) == 0 {
-		return rows
+		return rows, nil
 	}
-	pauses := t.pauses.Get(ctx, "", func(ctx context.Context) (map[string]*pauseView, error) {
+	read := t.pauses.Get(ctx, "", func(ctx context.Context) (pauses, error) {
 		var names []string
 		for _, r := range rows[:min(len(rows), mostPauses)] {
 			names = append(names, r.Name)
 		}
 		return t.readPauses(ctx, names)
 	})
-	if pauses.At.IsZero() { // it keeps none, or does not answer
-		return rows
+	if err = cmp.Or(read.Err, read.Value.err); errors.Is(err, timer.ErrNoControl) { // it keeps none
+		return rows, nil
 	}
 	rows = slices.Clone(rows)
 	for i := range rows[:min(len(rows), mostPauses)] {
-		rows[i].Pause = pauses.Value[rows[i].Name] // newer than what this host knows
-		rows[i].State = rows[i].state()
+		if pause, known := read.Value.known[rows[i].Name]; known {
+			rows[i].Pause = pause // newer than what this host knows
+			rows[i].State = rows[i].state()
+		}
 	}
-	return rows
+	return rows, err
 }
 
-func (t *timers) readPauses(ctx context.Context, names []string) (map[string]*pauseView, error) {
+func (t *timers) readPauses(ctx context.Context, names []string) (pauses, error) {
 	now := time.Now()
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return dlock.CheckName(timerPrefix+name) != nil // a host that is not ours may say it: no store has it
+	})
 	states, err := t.config.Control.InspectAll(ctx, names...)
 	if err != nil {
-		return nil, err
+		return pauses{}, fmt.Errorf("the pauses of timers are not known: %w", err)
 	}
-	found := map[string]*pauseView{}
+	found, unknown := pauses{known: map[string]*pauseView{}}, 0
 	for _, o := range states {
-		if pause := pauseOf(o, now); pause != nil {
-			found[o.Name] = pause
+		if o.Err == nil {
+			found.known[o.Name] = pauseOf(o, now)
+			continue
 		}
+		unknown++
+		if found.err == nil {
+			found.err = fmt.Errorf("timer %q: %w", o.Name, o.Err)
+		}
+	}
+	if unknown > 0 {
+		found.err = fmt.Errorf("the pauses of %s are not known: %w", shared.Count(unknown, "timer"), found.err)
 	}
 	return found, nil
 }

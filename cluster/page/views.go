@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -17,10 +18,11 @@ type seen struct {
 	ReadFail string    `json:"err,omitempty"` // why the latest is not shown; "": it is
 }
 
-func seenOf(s *cluster.Snapshot) seen {
+// seenOf is about a Snapshot, and about what else was read for a page; nil: without an error.
+func seenOf(s *cluster.Snapshot, others ...error) seen {
 	v := seen{ReadAt: s.ReadAt}
-	if s.Err != nil {
-		v.ReadFail = s.Err.Error()
+	if err := cmp.Or(append([]error{s.Err}, others...)...); err != nil {
+		v.ReadFail = err.Error()
 	}
 	return v
 }
@@ -59,10 +61,11 @@ type timersView struct {
 
 func (p *Page) listTimers(ctx context.Context, q url.Values) (Content, error) {
 	s := p.snapshot(ctx)
-	rows := slices.DeleteFunc(slices.Clone(p.timers.pausedRows(ctx, s)), func(r timerRow) bool {
+	all, err := p.timers.pausedRows(ctx, s)
+	rows := slices.DeleteFunc(slices.Clone(all), func(r timerRow) bool {
 		return !matches(q, r.Name) || q.Get("state") != "" && q.Get("state") != string(r.State)
 	})
-	v := timersView{seen: seenOf(s), Filter: filterOf(q, timerStates...), Local: p.config.Timers != nil}
+	v := timersView{seen: seenOf(s, err), Filter: filterOf(q, timerStates...), Local: p.config.Timers != nil}
 	v.Timers, v.Pager = pageOf("timers", q, rows)
 	return Content{"Timers", v}, nil
 }
