@@ -171,11 +171,11 @@ func timerNotices(rows []timerRow) (list []Notice) {
 		link, local := URL("timer", "name", r.Name), r.Local
 		switch {
 		case r.State == timerPaused:
-			text := ""
+			text := "until its limit, which is 0, is changed"
 			if until := r.Pause.Until; !until.IsZero() {
-				text = ", for another " + left(until)
+				text = "for another " + left(until)
 			}
-			list = append(list, notable(link, "%s is paused %s%s.", r.Name, r.Pause.Origin, text))
+			list = append(list, notable(link, "%s is paused %s, %s.", r.Name, r.Pause.Origin, text))
 		case late(local):
 			list = append(list, urgent(link, "%s has not succeeded for %s: %s.", r.Name,
 				shared.Count(local.TicksSinceSuccess, "tick"), r.whyNot()))

@@ -226,6 +226,7 @@ func TestPausesAreSeenWithoutAScheduler(t *testing.T) {
 	f.post("do?action=limit&name=other", url.Values{"n": {"0"}})
 	f.has("timers?state=paused", "other", "1 to 1 of 1")
 	f.has("timer?name=other", "until its limit is changed")
+	f.has("", "other is paused by ann, until its limit, which is 0, is changed.")
 }
 
 // A change is in the log, with who made it, and so is one that failed.

@@ -106,14 +106,14 @@ func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 }
 
 func (n *notices) timer(t *Timer) {
-	switch {
+	switch { // in the order of SetState: who has paused a timer knows that it fails
+	case t.Pause != nil:
+		n.notable("%s is paused %s, for another %s", t.Name, t.Pause.Origin, show.Span(t.Pause.Left))
+	case t.Set != nil && *t.Set.Limit == 0:
+		n.notable("%s is paused %s, until its limit, which is 0, is changed", t.Name, t.Set.Origin)
 	case t.Failed >= failedAlarm && t.Last != nil:
 		n.urgent("%s: its last %d runs did not succeed; the latest: %s", t.Name, t.Failed,
 			strings.TrimRight(t.Last.Outcome+": "+t.Last.Err, ": "))
-	case t.Pause != nil:
-		n.notable("%s is paused for another %s, %s", t.Name, show.Span(t.Pause.Left), t.Pause.Origin)
-	case t.Set != nil && *t.Set.Limit == 0:
-		n.notable("%s is stopped: its limit was set to 0, %s", t.Name, t.Set.Origin)
 	}
 	if limit := t.Slots(); limit > 0 && len(t.Held) >= limit {
 		oldest := slices.MinFunc(t.Held, func(a, b cluster.Lease) int { return a.AcquiredAt.Compare(b.AcquiredAt) })

@@ -26,7 +26,7 @@ const (
 // A Timer is a timer as the store knows it.
 type Timer struct {
 	Name  string `json:"name"`
-	State string `json:"state"` // running, idle, paused, stopped, failing, no host, unknown
+	State string `json:"state"` // running, idle, paused, failing, no host, unknown; see SetState
 	Hosts int    `json:"hosts"` // that are there and have it
 	// As most hosts have it; nil: no limit, or no host has it.
 	Limit *int `json:"max_concurrency,omitempty"`
@@ -180,15 +180,14 @@ func Keep(before, list []*Timer) {
 	}
 }
 
-// SetState says in a word how the timer does.
+// SetState says in a word how the timer does, in those of the operator's page and of package timer:
+// a limit of 0 is a pause without an end. A timer that is paused does not fail: somebody knows.
 func (r *Timer) SetState() {
 	switch {
 	case r.Unknown != "":
 		r.State = "unknown"
-	case r.Pause != nil:
+	case r.Pause != nil, r.Set != nil && *r.Set.Limit == 0:
 		r.State = "paused"
-	case r.Set != nil && *r.Set.Limit == 0:
-		r.State = "stopped"
 	case r.Failed >= failedAlarm:
 		r.State = "failing"
 	case len(r.Held) > 0:

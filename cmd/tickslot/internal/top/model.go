@@ -231,7 +231,7 @@ const (
 
 var (
 	timerLevels = map[string]level{"failing": levelUrgent, "unknown": levelUrgent, "no host": levelWarn,
-		"paused": levelWarn, "stopped": levelWarn, "running": levelBusy}
+		"paused": levelWarn, "running": levelBusy}
 	hostLevels = map[string]level{string(cluster.HostSuspect): levelUrgent, string(cluster.HostGone): levelUrgent,
 		string(cluster.HostAlive): levelBusy}
 )

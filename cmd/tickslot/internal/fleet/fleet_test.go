@@ -1,0 +1,48 @@
+package fleet_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// Timers that are paused are told in the words of the operator's page, and with its urgency: a
+// limit of 0 is a pause, and a timer whose runs failed is not urgent any more when somebody has
+// paused it.
+//
+// Fails when a limit of 0 has a word of its own, or a pause does not come before runs that failed.
+func TestPausedTimersAreNotUrgent(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := &cluster.Snapshot{ReadAt: now, Hosts: []cluster.Host{{State: cluster.HostAlive, SeenAt: now}}}
+	for _, name := range []string{"fails", "limited", "paused"} {
+		s.Hosts[0].Timers = append(s.Hosts[0].Timers, cluster.TimerDetail{Name: name, MaxConcurrency: 1})
+		for range 3 {
+			s.Runs = append(s.Runs, cluster.HistoryRun{Timer: name, Outcome: "error", Err: "no paper", EndedAt: now})
+		}
+	}
+	timers := fleet.Timers(s)
+	none, ann := 0, dlock.Origin{By: "ann", Note: "moving"}
+	timers[1].Set = &fleet.Override{Origin: ann, Limit: &none}
+	timers[2].Pause = &fleet.Override{Origin: ann, Left: time.Hour}
+	var states []string
+	for _, timer := range timers {
+		timer.SetState()
+		states = append(states, timer.State)
+	}
+	if want := []string{"failing", "paused", "paused"}; !slices.Equal(states, want) {
+		t.Errorf("the states are %q, want %q", states, want)
+	}
+	want := []fleet.Notice{
+		{Urgent: true, Text: "fails: its last 3 runs did not succeed; the latest: error: no paper"},
+		{Text: "limited is paused by ann: moving, until its limit, which is 0, is changed"},
+		{Text: "paused is paused by ann: moving, for another 1h0m"},
+	}
+	if got := fleet.Notices(s, timers, now); !slices.Equal(got, want) {
+		t.Errorf("the notices are %+v, want %+v", got, want)
+	}
+}
