@@ -144,8 +144,8 @@ type RelayConfig struct {
 	// Hooks report what happens on this relay, on a goroutine of their own. Default none.
 	Hooks Hooks
 
-	// Registerer has the metrics, whose names begin with tickslot_outbox_, from NewRelay until Run
-	// has ended. Default nil: no metrics.
+	// Registerer is where NewRelay registers the relay's metrics, whose names begin with
+	// tickslot_outbox_. They are unregistered when Run returns. Default nil: no metrics.
 	Registerer prometheus.Registerer
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// DefaultTableName is what the names of the tables begin with if Options do not say it.
+// DefaultTableName is the default of Options.TableName.
 const DefaultTableName = "tickslot_outbox"
 
 // Options of a database. The zero value is fine.

@@ -2,8 +2,8 @@ package outbox
 
 import "time"
 
-// HookGrace is how long Run waits at its end until the hooks have had all queued events, and then
-// as long again for the hook that is being called.
+// HookGrace is how long Run waits at its end for the hook calls that are queued; then it drops the
+// rest. A hook that is being called by then has HookGrace from its beginning to return.
 const HookGrace = 5 * time.Second
 
 // Hooks report what happens on this relay, for metrics, alarms and audit logs of your own. Any of
@@ -11,16 +11,16 @@ const HookGrace = 5 * time.Second
 // delivery, write a Sink that calls another one.
 //
 // Hooks are called in the order in which things happened, one at a time, on a goroutine of their
-// own. So they need no lock among themselves, and may be slow, panic, which is logged, and call the
-// Relay; only one that waits for Run to return would wait for itself. Up to 10,000 events wait
-// while a hook is busy. Further ones are dropped and counted. Events are not durable: those of a
-// relay that dies are lost.
+// own. So they need no lock among themselves, and may be slow, and may call the Relay; a panic is
+// logged. A hook must not wait for Run to return, because Run waits for the hook. Up to 10,000
+// events wait while a hook is busy. Further ones are dropped and counted. Events are not durable:
+// those of a relay that dies are lost.
 type Hooks struct {
 	// Attempted is called when a delivery was tried and its result is in the database.
 	Attempted func(AttemptInfo)
 
-	// DatabaseDown is called when three calls in a row have failed, DatabaseUp when one has
-	// succeeded again.
+	// DatabaseDown is called when three calls to the database in a row have failed, and DatabaseUp
+	// when a call has succeeded again.
 	DatabaseDown func(DatabaseInfo)
 	DatabaseUp   func(DatabaseInfo)
 }
