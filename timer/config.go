@@ -41,9 +41,9 @@ type Config struct {
 	// Middleware wraps the Run of every timer; the first is the outermost. Default none.
 	Middleware []Middleware
 
-	// Registerer has the metrics, whose names begin with tickslot_, from New until Run has ended.
-	// Two schedulers at a time need two registries, or prometheus.WrapRegistererWith. Default nil:
-	// no metrics.
+	// Registerer is where New registers the scheduler's metrics, whose names begin with tickslot_.
+	// They are unregistered when Run returns. Two schedulers at a time need two registries, or
+	// prometheus.WrapRegistererWith. Default nil: no metrics.
 	Registerer prometheus.Registerer
 
 	// TimerLabel returns the value of the label timer for the timer of that name, so that timers
@@ -53,8 +53,8 @@ type Config struct {
 	// OtherLabel. Default: the timer's name.
 	TimerLabel func(timer string) string
 
-	// ClassicHistograms has histograms with fixed buckets, a series each, for a Prometheus that
-	// does not scrape native histograms (docs/metrics.md). Default false: they are native.
+	// ClassicHistograms gives histograms fixed buckets, each of which is a series, for a Prometheus
+	// that does not scrape native histograms (docs/metrics.md). Default false: they are native.
 	ClassicHistograms bool
 
 	// Limits are limits that several timers share: see Timer.Limits. Default none.

@@ -20,11 +20,11 @@ var ErrNoControl = errors.New("timer: no control: the store keeps no overrides (
 // tick, or when they next renew their leases (every Config.TTL/3). The caller need not reach the
 // hosts. A host that was stopped meanwhile is bound, too: when it goes on, the store refuses its
 // starts. The store keeps a pause or a limit until it is changed, unless the store loses its data.
-// Each call takes the name of the caller and a note for other operators, of at most 256 bytes each.
-// LocalOnly timers are not affected.
+// Each call takes a dlock.Origin, which says who makes the change and why, in at most 256 bytes
+// each. LocalOnly timers are not affected.
 //
-// A change of a timer that no host is known to run is made all the same, because the timer may be
-// deployed later; but it may be misspelt, so it is logged as a warning: see Known.
+// A timer that no host is known to run can be changed, too, because it may be deployed later. Its
+// name may also be misspelt, so such a change is logged as a warning: see Known.
 //
 // After an error the change may or may not be in force: call again. All calls except Trigger are
 // idempotent.
@@ -56,9 +56,9 @@ func (s *Scheduler) Control() *Control {
 }
 
 // Pause keeps a timer from starting on any host until the given time, at most ten years ahead. Runs
-// that go on are not ended. Ticks that come due meanwhile are skipped (ReasonPaused) and do not
-// count as missed. A second pause replaces the first. The store's clock measures the time that is
-// left.
+// in progress continue. Ticks that come due during the pause are skipped (ReasonPaused) and do not
+// count as missed. A second pause replaces the first. The duration of the pause is computed with
+// this host's clock and measured by the store's.
 func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by dlock.Origin) error {
 	left := time.Until(until)
 	if left <= 0 {
@@ -75,9 +75,9 @@ func (c *Control) Resume(ctx context.Context, timer string, by dlock.Origin) err
 // SetMaxConcurrency overrides the timer's MaxConcurrency with n on all hosts, from their next tick
 // (within a heartbeat on a host that is at its old limit). n is 1 to 10,000, or 0: nothing starts.
 // A MaxPerHost that is not set follows n; one that is set does not change. MaxPerTick never
-// changes: more runs may overlap, but no tick runs more often. If n is lower, runs that go on are
-// not ended, and none starts until fewer than n go on. As with a Pause, ticks that come due while n
-// is 0 do not count as missed.
+// changes: more runs may overlap, but no tick runs more often. If n is lower, runs in progress
+// continue, and no further run starts until fewer than n are running. As with a Pause, ticks that
+// come due while n is 0 do not count as missed.
 func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by dlock.Origin) error {
 	if n < 0 || n > maxLimit {
 		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, maxLimit)
@@ -85,7 +85,7 @@ func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by
 	return c.update(ctx, timer, dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: n}})
 }
 
-// ResetMaxConcurrency removes the override: the setting in the code is in force again.
+// ResetMaxConcurrency removes the override: Timer.MaxConcurrency applies again.
 func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dlock.Origin) error {
 	return c.update(ctx, timer, dlock.Update{ResetLimit: &by})
 }

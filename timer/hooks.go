@@ -6,18 +6,18 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// HookGrace is how long Run waits at its end for the hooks of events that have happened, and then
-// for the hook that is being called.
+// HookGrace is how long Run waits at its end for the hook calls that are queued; then it drops the
+// rest. A hook that is being called by then has HookGrace from its beginning to return.
 const HookGrace = 5 * time.Second
 
 // Hooks report what happens on this host, for metrics, alarms and audit logs of your own. Any of
 // them may be nil. They are notifications: they come after the fact and change nothing. To do
-// something before a run, or around it, use a Middleware.
+// something before or around a run, use a Middleware.
 //
 // Hooks are called in the order in which things happened, one at a time, on a goroutine of their
-// own. So they need no lock among themselves. They may be slow, may panic, which is logged, and may
-// call the Scheduler; but they must not wait for Run to return, because Run waits for them. Up to
-// 10,000 events wait while a hook is busy. Further ones are dropped, counted (Status.DroppedEvents,
+// own. So they need no lock among themselves, and may be slow, and may call the Scheduler; a panic
+// is logged. A hook must not wait for Run to return, because Run waits for the hook. Up to 10,000
+// events wait while a hook is busy. Further ones are dropped, counted (Status.DroppedEvents,
 // tickslot_hook_events_dropped_total) and logged, at most once a minute.
 //
 // When Run ends, it spends up to HookGrace (5 s) on the events that still wait, and then drops the

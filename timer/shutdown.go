@@ -7,11 +7,12 @@ import (
 )
 
 // Run runs the timers until ctx ends, and then drains: Ready fails at once, PreStopDelay passes,
-// nothing more starts, handlers have DrainTimeout to finish and CancelGrace after their contexts
-// have ended, the slots are released, and hooks have HookGrace for what has happened. It returns
-// nil, or a *StuckError with the timers whose handlers did not return, and the hook that did not;
-// the slots of these handlers are left to expire. No other goroutine of the Scheduler is left then,
-// and its metrics are no longer registered. Run can be called once.
+// and nothing more starts. Handlers have DrainTimeout to finish; then their contexts end, and they
+// have another CancelGrace. The slots are released, and queued hook calls have HookGrace. Then Run
+// returns nil, or a *StuckError that names the timers whose handlers did not return, and the hook
+// that did not; the slots of these handlers are left to expire. When Run has returned, no goroutine
+// of the Scheduler is left except those that a StuckError names, and its metrics are unregistered.
+// Run can be called once.
 //
 // Run first calls the store, and waits up to 5 s (or the TTL, if that is shorter) for an answer. If
 // the first answer is that the store is not set up right (an error that matches dlock.ErrSetup),
