@@ -83,7 +83,7 @@ func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 		}
 		f.end()
 		if len(ended) != 1 || ended[0].State != durable.StateDead || ended[0].Outcome != durable.OutcomeLost ||
-			ended[0].ID != id || ended[0].Attempt != 3 {
+			ended[0].ID != id || ended[0].Attempt != 3 || ended[0].MaxAttempts != 3 {
 			t.Errorf("told: %+v", ended)
 		}
 	})
@@ -273,13 +273,15 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A canceled run of a worker that dies is not run again.
+// A canceled run of a worker that dies is not run again, and those who watch are told, with the
+// attempts that it might have had.
 //
-// Fails when a reclaim queues it.
+// Fails when a reclaim queues it, and when the lost attempt is shown as the last one allowed.
 func TestCanceledRunOfAKilledWorkerEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.add(durable.Config{}).handle("report", sleeps(time.Hour), durable.HandlerOptions{}).start()
+		h := f.add(durable.Config{}).handle("report", sleeps(time.Hour),
+			durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 7}}).start()
 		var ended []durable.RunEndInfo
 		f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(i durable.RunEndInfo) { ended = append(ended, i) }}}).
 			handle("other", sleeps(0), durable.HandlerOptions{}).start()
@@ -294,7 +296,8 @@ func TestCanceledRunOfAKilledWorkerEnds(t *testing.T) {
 			t.Errorf("%+v", run)
 		}
 		f.end()
-		if len(ended) != 1 || ended[0].State != durable.StateCanceled {
+		if len(ended) != 1 || ended[0].State != durable.StateCanceled || ended[0].Attempt != 1 ||
+			ended[0].MaxAttempts != 7 {
 			t.Errorf("told: %+v", ended)
 		}
 	})

@@ -64,5 +64,5 @@ func (r *reclaimer) tell(run store.Reclaimed) {
 	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunEndInfo{State: state, Outcome: OutcomeLost,
 		Err: ErrLeaseLost,
 		RunInfo: RunInfo{ID: run.ID, Handler: run.Handler, Schedule: run.Schedule, Attempt: run.Attempt,
-			MaxAttempts: run.Attempt, Worker: run.Worker}})
+			MaxAttempts: run.MaxAttempts, Worker: run.Worker}})
 }

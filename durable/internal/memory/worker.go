@@ -353,7 +353,8 @@ func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, erro
 	slices.SortFunc(expired, func(a, b *runRow) int { return cmp.Compare(a.ID, b.ID) })
 	var reclaimed []store.Reclaimed
 	for _, r := range expired[:min(limit, len(expired))] {
-		c := store.Reclaimed{RunKey: r.RunKey, Handler: r.Handler, Worker: r.Worker, Schedule: r.Schedule}
+		c := store.Reclaimed{RunKey: r.RunKey, MaxAttempts: r.MaxAttempts, Handler: r.Handler, Worker: r.Worker,
+			Schedule: r.Schedule}
 		if s.Reclaimed != nil {
 			s.Reclaimed(now.Sub(r.LeaseUntil))
 		}

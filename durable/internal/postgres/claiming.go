@@ -49,8 +49,8 @@ func (s *Store) Reclaim(ctx context.Context, limit int) (reclaimed []store.Recla
 		reclaimed = nil
 		return []statement{{s.texts["reclaim"], []any{max(0, limit), reclaimedError}, func(rows pgx.Rows) error {
 			var r store.Reclaimed
-			err := rows.Scan(into(&r.ID), into(&r.Attempt), into(&r.Handler), into(&r.Worker), into(&r.Schedule),
-				into(&r.Dead), into(&r.Canceled))
+			err := rows.Scan(into(&r.ID), into(&r.Attempt), into(&r.MaxAttempts), into(&r.Handler), into(&r.Worker),
+				into(&r.Schedule), into(&r.Dead), into(&r.Canceled))
 			reclaimed = append(reclaimed, r)
 			return err
 		}}}

@@ -13,10 +13,12 @@ reclaimed AS (
 		last_error = $2::text,
 		lease_until = NULL
 	FROM expired, now WHERE r.id = expired.id
-	RETURNING r.id, r.attempt, r.handler, r.worker, r.schedule, r.state, r.claimed_at
+	RETURNING r.id, r.attempt, r.uncounted + r.max_attempts AS max_attempts, r.handler, r.worker, r.schedule, r.state,
+		r.claimed_at
 ),
 attempts AS (
 	INSERT INTO {attempts} (run_id, attempt, worker, started_at, finished_at, outcome, error)
 	SELECT r.id, r.attempt, r.worker, r.claimed_at, now.at, 'lost', $2::text FROM reclaimed AS r, now
 )
-SELECT id, attempt, handler, worker, coalesce(schedule, ''), state = 'dead', state = 'canceled' FROM reclaimed
+SELECT id, attempt, max_attempts, handler, worker, coalesce(schedule, ''), state = 'dead', state = 'canceled'
+FROM reclaimed

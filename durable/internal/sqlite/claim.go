@@ -221,7 +221,8 @@ func (e ending) attempt(worker string, r store.Result, took any) (bool, error) {
 func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, error) {
 	return write(ctx, s.file, func(conn *sql.Conn) ([]store.Reclaimed, error) {
 		reclaimed, err := rows(conn, s.texts["expired"], func(r *store.Reclaimed) []any {
-			return []any{&r.ID, &r.Attempt, &r.Handler, text{&r.Schedule}, &r.Worker, &r.Dead, &r.Canceled}
+			return []any{&r.ID, &r.Attempt, &r.MaxAttempts, &r.Handler, text{&r.Schedule}, &r.Worker, &r.Dead,
+				&r.Canceled}
 		}, max(0, limit))
 		if err != nil || len(reclaimed) == 0 {
 			return nil, err

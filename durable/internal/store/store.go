@@ -292,6 +292,7 @@ type Finished struct {
 // Reclaimed is a run that was taken from a worker.
 type Reclaimed struct {
 	RunKey
+	MaxAttempts     int // as Run.MaxAttempts
 	Handler, Worker string
 	Schedule        string
 	Dead            bool // that was the last attempt

@@ -11,7 +11,7 @@ var reclaiming = []promise{
 	{"reclaiming/a run whose lease has expired is queued again, with a lost attempt", func(c *check) {
 		run := c.expired(orders)
 		got := c.reclaims(1)[0]
-		if got != (store.Reclaimed{RunKey: run.RunKey, Handler: "orders", Worker: worker}) {
+		if got != (store.Reclaimed{RunKey: run.RunKey, MaxAttempts: 3, Handler: "orders", Worker: worker}) {
 			c.Errorf("%+v", got)
 		}
 		stored, attempts := c.run(run.ID)
@@ -49,16 +49,21 @@ var reclaiming = []promise{
 		r.Lease = short
 		c.claims(1, r)
 		from := c.now()
-		if got := c.reclaims(1)[0]; !got.Dead || got.Canceled || got.Attempt != 2 {
+		if got := c.reclaims(1)[0]; !got.Dead || got.Canceled || got.Attempt != 2 || got.MaxAttempts != 2 {
 			c.Errorf("%+v", got)
 		}
 		c.near("FinishedAt", c.inState(run.ID, store.StateDead, 2).FinishedAt, from)
 		c.claims(0, request(10, last))
+		c.requeue(store.Filter{}, store.Origin{})
+		c.claims(1, r)
+		if got := c.reclaims(1)[0]; got.Dead || got.Attempt != 3 || got.MaxAttempts != 4 {
+			c.Errorf("requeued: %+v", got)
+		}
 	}},
 	{"reclaiming/a run that was canceled is canceled", func(c *check) {
 		run := c.expired(orders)
 		c.cancel(run.ID, store.Origin{By: "Ann"})
-		if got := c.reclaims(1)[0]; got.Dead || !got.Canceled {
+		if got := c.reclaims(1)[0]; got.Dead || !got.Canceled || got.Attempt != 1 || got.MaxAttempts != 3 {
 			c.Errorf("%+v", got)
 		}
 		if run := c.inState(run.ID, store.StateCanceled, 1); run.FinishedAt.IsZero() {
