@@ -57,8 +57,11 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin
 	return n, after, err
 }
 
-// whichRuns stands for the conditions of a filter.
-const whichRuns = "/* which */"
+// whichRuns stands for the conditions of a filter, and afterRun for that on the ID alone.
+const (
+	whichRuns = "/* which */"
+	afterRun  = "/* after */"
+)
 
 // conditions returns what a filter adds to a WHERE, whose arguments it appends.
 func conditions(which store.Filter, args *[]any) string {

@@ -162,6 +162,75 @@ func TestBacklogIsCountedUpToANumber(t *testing.T) {
 	}
 }
 
+// The newest runs of a backlog, or of dead letters that are kept for ever, are found without
+// reading all of them. They are found as well if the backlog is older than many other runs, and if
+// few runs have the state.
+//
+// Fails when a listing reads the whole backlog, or leaves out runs that are older than others.
+func TestBacklogIsListedFromItsEnd(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	s.texts["state"] = strings.NewReplacer(fmt.Sprint(" ", few), " 100", fmt.Sprint(" ", near), " 5000").
+		Replace(s.texts["state"])
+	const all, limit = 20_000, 50
+	check := func(what string, which store.Filter, step, most int) {
+		t.Helper()
+		first := int64(all)
+		if which.After > 0 {
+			first = which.After - 1
+		}
+		runs, err := s.Runs(t.Context(), which, limit)
+		if err != nil || len(runs) != min(limit, int(first)/step) {
+			t.Fatalf("%s: %d runs, %v", what, len(runs), err)
+		}
+		for i, run := range runs {
+			if want := first - int64(i*step); run.ID != want {
+				t.Fatalf("%s: run %d is %d, want %d", what, i, run.ID, want)
+			}
+		}
+		text, args := s.listing(which, limit)
+		s.texts["list"] = text
+		plan, err := s.explainPlan(t.Context(), "list", args, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := pagesRead(t, plan); most > 0 && n > most {
+			t.Errorf("%s: it reads %d pages, want %d at most:\n%s", what, n, most, plan)
+		}
+	}
+	for _, state := range []store.State{store.StateQueued, store.StateDead} {
+		d.exec(t, "TRUNCATE durable_runs RESTART IDENTITY CASCADE",
+			fmt.Sprintf("INSERT INTO durable_runs (handler, state, run_at, finished_at) SELECT CASE i %% 1000 WHEN 0 "+
+				"THEN 'rare' ELSE 'orders' END, '%s', now() - i * interval '1 s', CASE '%[1]s' WHEN 'dead' THEN "+
+				"now() - i * interval '1 s' END FROM generate_series(1, %d) AS i", state, all), "ANALYZE durable_runs")
+		which := store.Filter{States: []store.State{state}}
+		check(fmt.Sprint(state, ", the newest"), which, 1, 100)
+		which.After = 10_000
+		check(fmt.Sprint(state, ", a later page"), which, 1, 100)
+		check(fmt.Sprint(state, ", few"), store.Filter{States: which.States, Handler: "rare"}, 1000, 0)
+		d.exec(t, "INSERT INTO durable_runs (handler, run_at, state, finished_at) "+
+			"SELECT 'orders', now(), 'succeeded', now() FROM generate_series(1, 6000)")
+		check(fmt.Sprint(state, ", older than others"), store.Filter{States: which.States}, 1, 0)
+	}
+}
+
+var buffers = regexp.MustCompile(`Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?`)
+
+// pagesRead returns how many pages a plan has read.
+func pagesRead(t *testing.T, plan string) (n int) {
+	t.Helper()
+	m := buffers.FindStringSubmatch(plan) // the first is that of the whole statement
+	if m == nil {
+		t.Fatal("no pages:\n" + plan)
+	}
+	for _, text := range m[1:] {
+		pages, _ := strconv.Atoi(text)
+		n += pages
+	}
+	return n
+}
+
 // Renewals write to no index, and VACUUM is asked for in time: the settings of the tables are those
 // of the schema.
 //

@@ -50,6 +50,14 @@ const spare = 64
 // counted is how many queued runs of a handler are counted.
 const counted = 100_000
 
+// few is how many runs of a state are sorted to list the newest; more are a backlog. near is how
+// many runs of all states are looked through for the newest of a backlog. If the backlog is older
+// than these, all of it is sorted, and looking was in vain: so they are not many more than few.
+const (
+	few  = 10_000
+	near = 100_000
+)
+
 // Store implements store.Store.
 type Store struct {
 	pool    *pgxpool.Pool
@@ -112,6 +120,8 @@ func (s *Store) fill() {
 	values := map[string]string{
 		"spare":      strconv.Itoa(spare),
 		"counted":    strconv.Itoa(counted),
+		"few":        strconv.Itoa(few),
+		"near":       strconv.Itoa(near),
 		"priorities": "(VALUES (-1::smallint), (0::smallint), (1::smallint)) AS p(priority)",
 		"columns":    fill("columns.sql", nil),
 		"skip":       " SKIP LOCKED",

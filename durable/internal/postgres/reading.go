@@ -28,33 +28,34 @@ func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) (runs [
 }
 
 // listing returns the statement that lists runs. Each state is a part of its own, because each has
-// its index. Nearly all runs have succeeded, so these are found among the newest; there are few of
-// the others, which are found by their state and then sorted: to look for them among the newest
-// might take all runs.
+// its index. Nearly all runs have succeeded, so these are found among the newest. Of the others
+// there are few, or a backlog: see state.sql.
 func (s *Store) listing(which store.Filter, limit int) (text string, args []any) {
 	states := slices.Compact(slices.Sorted(slices.Values(which.States)))
 	which.States = nil
 	args = []any{max(0, limit)}
 	where := conditions(which, &args)
-	part := func(of, order string) string {
-		return "(SELECT r.* FROM " + s.names["runs"] + " AS r WHERE " + of + where + " ORDER BY " + order +
-			" DESC LIMIT $1::bigint)"
+	newest := func(of string) string {
+		return "SELECT r.* FROM " + s.names["runs"] + " AS r WHERE " + of + where +
+			" ORDER BY r.id DESC LIMIT $1::bigint"
 	}
 	var parts []string
 	for _, state := range states {
-		of, order := "r.state = "+sqlmigrate.Text(string(state)), "r.id + 0"
+		of := "r.state = " + sqlmigrate.Text(string(state))
 		switch state {
 		case store.StateSucceeded:
-			order = "r.id"
+			parts = append(parts, newest(of))
+			continue
 		case store.StateDead, store.StateCanceled:
 			of += " AND r.finished_at IS NOT NULL"
 		}
-		parts = append(parts, part(of, order))
+		after := conditions(store.Filter{After: which.After}, &args)
+		parts = append(parts, strings.NewReplacer(whichRuns, of+where, afterRun, after).Replace(s.texts["state"]))
 	}
 	if len(parts) == 0 {
-		parts = []string{part("true", "r.id")}
+		parts = []string{newest("true")}
 	}
-	return strings.Replace(s.texts["runs"], whichRuns, strings.Join(parts, " UNION ALL "), 1), args
+	return strings.Replace(s.texts["runs"], whichRuns, "("+strings.Join(parts, ") UNION ALL (")+")", 1), args
 }
 
 // Run implements store.Reader.

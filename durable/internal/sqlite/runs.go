@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -153,15 +154,48 @@ func filter(f store.Filter, args ...any) (string, []any) {
 
 // Runs implements store.Reader.
 func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) ([]store.Run, error) {
-	where, args := filter(which, max(0, limit))
-	order := "id"
-	if len(which.States) > 0 && !slices.Contains(which.States, store.StateSucceeded) {
-		order = "+id" // few runs are in the other states: SQLite finds them by an index, and sorts them
-	}
+	limit = max(0, limit)
+	where, args := filter(which, limit)
+	all := s.fill("SELECT {run} FROM {runs} WHERE ") + where
 	return read(ctx, s.file, func(conn *sql.Conn) ([]store.Run, error) {
-		return rows(conn, s.fill("SELECT {run} FROM {runs} WHERE ")+where+" ORDER BY "+order+" DESC LIMIT ?1", columns,
-			args...)
+		if len(which.States) == 0 || slices.Contains(which.States, store.StateSucceeded) {
+			return rows(conn, all+" ORDER BY id DESC LIMIT ?1", columns, args...)
+		}
+		var n int
+		count := s.fill("SELECT count(*) FROM (SELECT 1 FROM {runs} WHERE ") + where +
+			fmt.Sprintf(" LIMIT ?1 + %d)", few)
+		if _, err := found(conn, count, args, &n); err != nil {
+			return nil, err
+		}
+		if n == limit+few {
+			newest, before := s.newest(which, where, args)
+			runs, err := rows(conn, newest, columns, before...)
+			if err != nil || len(runs) == limit {
+				return runs, err
+			}
+		}
+		// SQLite finds them by an index of their state, and sorts them.
+		return rows(conn, all+" ORDER BY +id DESC LIMIT ?1", columns, args...)
 	})
+}
+
+// few is how many runs are sorted to list the newest; more are a backlog. near is how many runs of
+// all states are looked through for the newest of a backlog, before all of it is sorted.
+const (
+	few  = 10_000
+	near = 100_000
+)
+
+// newest returns the statement that looks for runs among the newest of all, and its arguments.
+func (s *Store) newest(which store.Filter, where string, args []any) (string, []any) {
+	before := which.After
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	args = append(slices.Clone(args), before)
+	last := fmt.Sprintf("?%d", len(args))
+	return s.fill("SELECT {run} FROM {runs} NOT INDEXED WHERE id < "+last+" AND id >= (SELECT max(id) FROM {runs} "+
+		"WHERE id < "+last+fmt.Sprintf(") - %d AND ", near)) + where + " ORDER BY id DESC LIMIT ?1", args
 }
 
 // Run implements store.Reader.
