@@ -136,10 +136,10 @@ func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOpti
 	}
 	id := newTriggerID()
 	expired, err := queues.push(ctx, timer, id, options)
+	reportExpired(c.log.Warn, timer, expired)
 	if err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
-	reportExpired(c.log.Warn, timer, expired)
 	err = c.update(ctx, timer, dlock.Update{Trigger: &options.By})
 	if err == nil {
 		return nil

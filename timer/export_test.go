@@ -29,7 +29,7 @@ func TakeTrigger(t *testing.T, store dlock.Controller, timer string, host dlock.
 	err := queues.change(t.Context(), timer, func(q *triggerQueue, _ int64) (bool, error) {
 		q.Triggers[0].Taker, q.Triggers[0].Host = "another", host
 		return false, nil
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

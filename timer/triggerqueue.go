@@ -194,12 +194,13 @@ func (s queueStore) write(ctx context.Context, timer string, q *triggerQueue, ve
 
 // change reads a queue, calls change with it, and writes the result, until a write succeeds or
 // change returns an error. change is called again if another writer was faster, or the answer to a
-// write was lost; it returns done if there is nothing (more) to do.
+// write was lost; it returns done if there is nothing (more) to do. wrote, unless it is nil, is
+// called after each write that was made, or may have been.
 //
 // If the answer to a write was lost, and the queue was changed after that, the write may have been
 // made, and what it wrote may be gone already. Then nothing is written again.
 func (s queueStore) change(ctx context.Context, timer string,
-	change func(q *triggerQueue, now int64) (done bool, err error)) error {
+	change func(q *triggerQueue, now int64) (done bool, err error), wrote func()) error {
 	var unknown error  // of a write that may have been made
 	var replaces int64 // the version that it replaces
 	for range 50 {
@@ -218,7 +219,11 @@ func (s queueStore) change(ctx context.Context, timer string,
 				return err
 			}
 		}
-		switch err = s.write(ctx, timer, &q, version); {
+		err = s.write(ctx, timer, &q, version)
+		if wrote != nil && !matches(err, dlock.ErrChanged) {
+			wrote()
+		}
+		switch {
 		case err == nil && now != 0:
 			return nil
 		case err == nil || matches(err, dlock.ErrChanged):
@@ -231,17 +236,19 @@ func (s queueStore) change(ctx context.Context, timer string,
 	return fmt.Errorf("its triggers change all the time: %w", dlock.ErrChanged)
 }
 
-// push adds a trigger, and returns those that it found expired.
+// push adds a trigger, and returns the expired ones that it has removed. After an error they may or
+// may not be removed: they are to be reported all the same, because nobody else may find them.
 func (s queueStore) push(ctx context.Context, timer, id string, o TriggerOptions) (expired []queuedTrigger, err error) {
 	expiry := o.ExpiresIn
 	if expiry == 0 {
 		expiry = DefaultTriggerExpiry
 	}
+	var late []queuedTrigger
 	err = s.change(ctx, timer, func(q *triggerQueue, now int64) (bool, error) {
 		if q.has(id) {
 			return true, nil
 		}
-		expired = q.takeOut(func(t *queuedTrigger) bool { return t.expired(now) })
+		late = q.takeOut(func(t *queuedTrigger) bool { return t.expired(now) })
 		if len(q.Triggers) >= MaxPendingTriggers {
 			oldest := q.Triggers[0].pending(now)
 			return false, fmt.Errorf("%w: %d, the oldest for %v: try again when a host has started one (see "+
@@ -250,6 +257,12 @@ func (s queueStore) push(ctx context.Context, timer, id string, o TriggerOptions
 		q.Triggers = append(q.Triggers, queuedTrigger{ID: id, By: o.By, Payload: o.Payload, At: now,
 			Until: now + expiry.Microseconds()})
 		return false, nil
+	}, func() {
+		for _, t := range late {
+			if !slices.ContainsFunc(expired, func(e queuedTrigger) bool { return e.ID == t.ID }) {
+				expired = append(expired, t)
+			}
+		}
 	})
 	return expired, err
 }
@@ -259,7 +272,7 @@ func (s queueStore) withdraw(ctx context.Context, timer, id string) (gone bool, 
 	err = s.change(ctx, timer, func(q *triggerQueue, _ int64) (bool, error) {
 		gone = len(q.takeOut(func(t *queuedTrigger) bool { return t.ID == id && t.Taker == "" })) > 0
 		return !gone, nil
-	})
+	}, nil)
 	return gone, err
 }
 

@@ -257,7 +257,7 @@ func (q *triggers) giveBack(w *waitingTriggers, why Reason) {
 			}
 		}
 		return done, nil
-	})
+	}, nil)
 	w.mine = err != nil // then it is tried again
 }
 

@@ -270,6 +270,89 @@ func TestControlTriggerExpiresAndTheAnswerIsLost(t *testing.T) {
 	})
 }
 
+// An unreadable store answers no reads of values once it is down.
+type unreadable struct {
+	valueStore
+	down atomic.Bool
+}
+
+func (s *unreadable) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+	if s.down.Load() {
+		return dlock.ValueState{}, errors.New("connection reset")
+	}
+	return s.valueStore.Value(ctx, name)
+}
+
+// A Control that finds an expired trigger reports it once, also if the write that removes it gets
+// no answer, and the Control cannot find out whether it was made: the store is down then, or a host
+// has already run the new trigger, too. Nobody else would find it.
+//
+// Fails when what was found expired is dropped together with the error.
+func TestControlReportsExpiredTriggersAfterAnError(t *testing.T) {
+	for name, run := range map[string]bool{"the store is down": false, "its own trigger has run": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				store := &unreadable{valueStore: valueStore{Store: f.store}}
+				log := &testkit.Log{}
+				control := timer.NewControl(store)
+				timer.LogTo(control, textLogger(log))
+				order(t, control, "a", "1", time.Minute)
+				time.Sleep(2 * time.Minute)
+				lost := errors.New("connection reset")
+				store.after = func(_ context.Context, err error) error {
+					store.after = nil
+					store.down.Store(!run)
+					if run && err == nil {
+						const queue = "tickslot:trigger:a"
+						var v dlock.ValueState
+						if v, err = f.store.Value(t.Context(), queue); err == nil {
+							err = f.store.Update(t.Context(), queue, dlock.Update{Value: &dlock.Value{
+								Text: `{"ran":true}`, Version: v.Version}})
+						}
+					}
+					return errors.Join(err, lost)
+				}
+				if err := control.Trigger(t.Context(), "a", timer.TriggerOptions{By: ann}); err == nil {
+					t.Error("the answer was not lost: the test shows nothing")
+				}
+				store.down.Store(false)
+				left, err := control.Triggers(t.Context(), "a")
+				if err != nil || len(left) > 1 || len(left) == 1 && left[0].ExpiresIn == 0 {
+					t.Errorf("it was not removed, so the test shows nothing: %+v, %v", left, err)
+				}
+				if n := strings.Count(log.String(), "a trigger has expired"); n != 1 {
+					t.Errorf("%d lines: %s", n, log)
+				}
+			})
+		})
+	}
+}
+
+// A Control whose first write fails, and whose second one is made, reports what it found expired
+// with both of them once.
+//
+// Fails when each try reports for itself.
+func TestControlReportsExpiredTriggersOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := &valueStore{Store: memlock.New()}
+		log := &testkit.Log{}
+		control := timer.NewControl(store)
+		timer.LogTo(control, textLogger(log))
+		order(t, control, "a", "1", time.Minute)
+		time.Sleep(2 * time.Minute)
+		store.before = func(context.Context, string) error {
+			store.before = nil
+			return errors.New("connection reset")
+		}
+		order(t, control, "a", "2", time.Minute)
+		pending(t, control, "a", 1)
+		if n := strings.Count(log.String(), "a trigger has expired"); n != 1 || store.before != nil {
+			t.Errorf("%d lines: %s", n, log)
+		}
+	})
+}
+
 // A trigger for which the store has no slot, or whose limit is full, is tried by one host of the
 // fleet from time to time: half the time that it has waited, and within a minute. On a host it
 // counts as refused once. When a run ends, the host on which it went on takes the trigger at once.
