@@ -251,18 +251,23 @@ func TestRegistryCostsALockNothing(t *testing.T) {
 	}
 }
 
-// While the registry is down, what waits for it is bounded: of leases the newest state of so many,
-// of events and runs the newest. What is dropped is counted, and the rest written later.
+// While the registry is down, what waits for it is bounded: of leases that have ended so many, and
+// of events and runs the newest. What is dropped is counted, and the rest written later. Leases
+// that are held are all written, however many they are.
 //
-// Fails when a bound is taken out, or a drop is not counted.
+// Fails when a bound is taken out, a drop is not counted, or a lease that is held is dropped.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
+		const held, ended = 10_500, 10_900
 		f := newFleet(t)
 		reg := prometheus.NewRegistry()
 		h := f.start(cluster.Options{Registerer: reg})
 		h.link.set(func(l *link) { l.err = errDown })
-		for i := range 10_100 {
-			h.Record(cluster.LeaseStamp{Name: fmt.Sprint("order:", i), Fence: 1, ExpiresIn: time.Hour})
+		for i := range ended {
+			h.Record(cluster.LeaseStamp{Name: fmt.Sprint("ended:", i), Fence: 1, ExpiresIn: time.Hour, Released: true})
+		}
+		for i := range held {
+			h.Record(cluster.LeaseStamp{Name: fmt.Sprint("held:", i), Fence: 1, ExpiresIn: time.Hour})
 		}
 		for i := range 5_200 {
 			h.RecordRun(cluster.Run{Timer: fmt.Sprint("t", i), Outcome: "ok"})
@@ -278,25 +283,74 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			}
 		}
 		closeSession(t, session)
-		// The lease "outbox:mine" finds no place, and the first event was that the host has joined.
-		for sort, want := range map[string]float64{"leases": 100 + 600, "runs": 200, "events": 200} {
-			if got := value(t, reg, "tickslot_cluster_dropped_total", "type", sort); got != want {
-				t.Errorf("%v %s dropped, want %v", got, sort, want)
-			}
+		dropped := func(what string) float64 { return value(t, reg, "tickslot_cluster_dropped_total", "type", what) }
+		// The first event was that the host has joined.
+		if runs, events := dropped("runs"), dropped("events"); runs != 200 || events != 200 {
+			t.Errorf("dropped: %v runs, %v events", runs, events)
 		}
 		h.link.heal()
 		time.Sleep(10 * time.Minute)
 		s := h.snapshot()
-		if len(s.Leases) != 10_000 || len(s.Runs) != 200 || len(s.Events) != 200 {
-			t.Errorf("%d leases, %d runs, %d events", len(s.Leases), len(s.Runs), len(s.Events))
-		}
+		written := map[string]map[string]bool{"ended": {}, "held": {}, "outbox": {}}
 		for _, b := range h.link.batches() {
 			if len(b.Leases) > cluster.MaxBatch || len(b.Events) > cluster.MaxBatch || len(b.Runs) > cluster.MaxBatch {
 				t.Errorf("a batch of %d leases, %d events, %d runs", len(b.Leases), len(b.Events), len(b.Runs))
 			}
+			for _, l := range b.Leases {
+				kind, _, _ := strings.Cut(l.Name, ":")
+				written[kind][l.Name] = true
+			}
+		}
+		if len(s.Leases) != held || len(written["held"]) != held || len(s.Runs) != 200 || len(s.Events) != 200 {
+			t.Errorf("%d leases, %d of them written, %d runs, %d events", len(s.Leases), len(written["held"]),
+				len(s.Runs), len(s.Events))
+		}
+		if n := len(written["ended"]); n < 9_000 || n > 10_000 || float64(n)+dropped("leases") != ended {
+			t.Errorf("of %d leases that have ended %d were written, and %v dropped", ended, n, dropped("leases"))
 		}
 		f.end()
 	})
+}
+
+// A lease that is dropped counts only if it was to be written: not if the store of locks lists it.
+//
+// Fails when those of a store that says it cannot list, once it is asked, are lost without a trace.
+func TestDroppedLeasesAreCounted(t *testing.T) {
+	for name, lists := range map[string]bool{"lists": true, "unsupported": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				var locks dlock.DistributedLock = f.locks
+				if !lists {
+					locks = unsupported{f.locks}
+				}
+				reg := prometheus.NewRegistry()
+				h := f.start(cluster.Options{Locks: locks, Registerer: reg})
+				session := h.session(h.Decorate(locks), dlock.Hooks{})
+				hold := func(name string) {
+					lease, err := session.Mutex(name).TryAcquire(t.Context())
+					if err == nil {
+						err = lease.Release(t.Context())
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				hold("first")
+				time.Sleep(time.Minute) // it is asked whether it lists
+				h.link.set(func(l *link) { l.err = errDown })
+				for i := range 10_500 {
+					hold(fmt.Sprint("order:", i))
+				}
+				closeSession(t, session)
+				n := value(t, reg, "tickslot_cluster_dropped_total", "type", "leases")
+				if (n == 0) != lists || n > 1_500 {
+					t.Errorf("%v leases are dropped", n)
+				}
+				f.end()
+			})
+		})
+	}
 }
 
 // value returns the value of a series; -1: it is not there.

@@ -9,10 +9,11 @@ import (
 )
 
 // These bound what is kept for the writer. Of each lease the newest state is kept, while it is held
-// and until its end is written; leases beyond the bound are dropped. Of events and runs that wait
-// the oldest are dropped.
+// and until its end is written. A lease that is held is never dropped: its renewals could not bring
+// it back, because they do not say all that is written of it. Of those that have ended about
+// maxEndedLeases are kept. Of events and runs that wait the oldest are dropped.
 const (
-	maxPendingLeases = 10_000
+	maxEndedLeases   = 10_000
 	maxPendingEvents = MaxEvents
 	maxPendingRuns   = 5_000
 )
@@ -25,6 +26,8 @@ type pending struct {
 
 	mu      sync.Mutex
 	leases  map[rowKey]*pendingLease
+	room    int            // how many leases there may be before shed is called
+	listed  bool           // as take was told last
 	events  []pendingEvent // oldest first
 	runs    []pendingRun   // likewise
 	seq     uint64         // of the newest event or run
@@ -69,7 +72,7 @@ type pendingRun struct {
 }
 
 func newPending() *pending {
-	return &pending{wake: make(chan struct{}, 1), leases: map[rowKey]*pendingLease{}}
+	return &pending{wake: make(chan struct{}, 1), leases: map[rowKey]*pendingLease{}, room: maxEndedLeases}
 }
 
 // wakeWriter has the writer write soon.
@@ -88,12 +91,10 @@ func (p *pending) lease(l pendingLease, soon bool) {
 	defer p.mu.Unlock()
 	old := p.leases[key]
 	switch {
-	case old == nil && len(p.leases) >= maxPendingLeases:
-		if !l.listed {
-			p.dropped.leases++
-		}
-		return
 	case old == nil:
+		if len(p.leases) >= p.room {
+			p.shed()
+		}
 		p.leases[key] = &l
 	case old.stamp.Grant == l.stamp.Grant && old.stamp.Holder == l.stamp.Holder:
 		l.written, l.changes, l.round = old.written, old.changes, old.round
@@ -110,6 +111,35 @@ func (p *pending) lease(l pendingLease, soon bool) {
 	if soon {
 		p.wakeWriter()
 	}
+}
+
+// shed makes room for the next leases: it drops leases that have ended, if there are too many. It
+// drops more than it must, so that it need not look through all of them for each lease.
+func (p *pending) shed() {
+	const spare = maxEndedLeases / 10
+	now, ended := time.Now(), 0
+	for key, l := range p.leases {
+		switch {
+		case l.held(now):
+		case !l.toWrite(p.listed):
+			delete(p.leases, key)
+		case ended == maxEndedLeases-spare:
+			delete(p.leases, key)
+			p.dropped.leases++
+		default:
+			ended++
+		}
+	}
+	p.room = len(p.leases) + spare
+}
+
+// held reports whether the lease goes on, as far as is known: its holder may never release it.
+func (l *pendingLease) held(now time.Time) bool { return !l.over && !now.After(l.expiresAt) }
+
+// toWrite reports whether there is something new to write of the lease. listed says whether those
+// that the store of locks may list are to be written.
+func (l *pendingLease) toWrite(listed bool) bool {
+	return l.changes != l.written && (listed || !l.listed)
 }
 
 // A leaseState is what has become of a grant.
@@ -201,14 +231,20 @@ func (p *pending) take(listed bool) (t taken) {
 	case <-p.wake: // what it was about is taken now
 	default:
 	}
+	p.listed = listed
 	now := time.Now()
 	next := p.round + 1
 	var again []rowKey // were taken in this round already
+	p.room = maxEndedLeases
 	for key, l := range p.leases {
+		held := l.held(now)
+		if held {
+			p.room++
+		}
 		switch {
-		case (l.changes == l.written || l.listed && !listed) && (l.over || now.After(l.expiresAt)):
-			delete(p.leases, key) // its holder may never have released it
-		case l.changes == l.written || l.listed && !listed:
+		case !l.toWrite(listed) && !held:
+			delete(p.leases, key)
+		case !l.toWrite(listed):
 		case l.round == next:
 			again = append(again, key)
 		case len(t.leases) == MaxBatch:
@@ -287,7 +323,7 @@ func (p *pending) waiting(listed bool) bool {
 		return true
 	}
 	for _, l := range p.leases {
-		if l.changes != l.written && (listed || !l.listed) {
+		if l.toWrite(listed) {
 			return true
 		}
 	}
