@@ -31,29 +31,31 @@ wanted AS MATERIALIZED (
 -- locked take none of it. Nobody else is claiming them, who would have to pass over those that are
 -- not picked in the end.
 bounded AS MATERIALIZED (
-	SELECT mine.*, l.max_attempts FROM limits AS l, wanted, now, LATERAL (
+	SELECT mine.* FROM limits AS l, wanted, now, LATERAL (
 		SELECT c.id, c.run_at, c.priority FROM ({candidates}) AS c, LATERAL ({free}) AS free
 		LIMIT least(l.room, wanted.runs)
 	) AS mine
 	WHERE l.room > 0 AND wanted.runs > 0
 ),
 due AS MATERIALIZED (
-	SELECT id, run_at, priority, max_attempts FROM bounded
+	SELECT id, run_at, priority FROM bounded
 	UNION ALL
-	SELECT c.id, c.run_at, c.priority, l.max_attempts FROM limits AS l, wanted, now, LATERAL ({candidates}) AS c
+	SELECT c.id, c.run_at, c.priority FROM limits AS l, wanted, now, LATERAL ({candidates}) AS c
 	WHERE l.room IS NULL AND wanted.runs > 0
 	ORDER BY priority, run_at, id
 ),
 -- Rows are locked one after the other, in the order of due, until there are enough.
 picked AS MATERIALIZED (
-	SELECT c.id, c.max_attempts FROM now, due AS c, LATERAL ({free}) AS free
+	SELECT c.id FROM now, due AS c, LATERAL ({free}) AS free
 	LIMIT (SELECT runs FROM wanted)
 ),
+-- The planner expects a tenth of the backlog in picked, so a join with it may read all runs in the
+-- order of their ids. It expects an array to be short.
 claimed AS (
 	UPDATE {runs} AS r SET state = 'running', attempt = r.attempt + 1, worker = $4::text, claimed_at = now.at,
 		lease_until = now.at + $5::bigint * interval '1 microsecond',
-		max_attempts = coalesce(nullif(r.own_attempts, 0), picked.max_attempts)
-	FROM picked, now WHERE r.id = picked.id
+		max_attempts = coalesce(nullif(r.own_attempts, 0), l.max_attempts)
+	FROM limits AS l, now WHERE r.id = ANY (ARRAY(SELECT id FROM picked)) AND r.handler = l.name COLLATE "C"
 	RETURNING r.*
 ),
 next AS (

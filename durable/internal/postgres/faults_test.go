@@ -196,11 +196,13 @@ func TestRunThatFailsDuringAClaimIsNotDue(t *testing.T) {
 		}
 		ids = append(ids, id)
 	}
-	// Rows are locked and claimed one after the other. This stops the claim at the first.
-	d.exec(t, "CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS "+
-		"'BEGIN PERFORM pg_catalog.pg_advisory_xact_lock(42); RETURN NEW; END'",
-		fmt.Sprintf("CREATE TRIGGER stop BEFORE UPDATE ON %s FOR EACH ROW WHEN (OLD.id = %d) EXECUTE FUNCTION stop()",
-			s.names["runs"], ids[0]))
+	// This stops the claim after its snapshot was taken, and before it locks rows.
+	claim := strings.Replace(s.texts["claim"], "SELECT clock_timestamp() AS at",
+		"SELECT clock_timestamp() AS at FROM pg_advisory_xact_lock(42)", 1)
+	if claim == s.texts["claim"] {
+		t.Fatal("the statement has changed")
+	}
+	s.texts["claim"] = claim
 	release := d.hold(t, "SELECT pg_advisory_xact_lock(42)")
 	defer release()
 	claimed := make(chan []store.Run, 1)

@@ -215,6 +215,60 @@ func TestBacklogIsListedFromItsEnd(t *testing.T) {
 	}
 }
 
+// A statement about a few runs reads a few pages, also if the statistics say that most rows are
+// queued, or running, and however many runs have ended.
+//
+// Fails when a plan joins the few rows with a whole index, because it expects many of them.
+func TestBatchesReadFewPages(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	d.exec(t, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
+	handlers := handlersJSON([]store.Handler{{Name: "orders", MaxAttempts: 3}, {Name: "mails", MaxAttempts: 3}})
+	const many, first = 90_000, 75_001
+	var keys []keyJSON
+	var results []resultJSON
+	for i := range 16 {
+		key := keyJSON{int64(first + 100*i), 1}
+		keys = append(keys, key)
+		results = append(results, resultJSON{key, store.OutcomeOK, store.StateSucceeded, "", 0, 0})
+	}
+	statements := map[string][]any{"claim": {handlers, 0, 16, "w", 1e6}, "finish": {inJSON(results)},
+		"renew": {inJSON(keys), "w", int64(1e6)}, "reclaim": {16, "lost"}, "sweep": {1, 1, 1, 1, 16},
+		"requeue": {"ann", "", 16}}
+	for what, states := range map[string]string{"a backlog": "'succeeded', 'queued', 'queued'",
+		"a big fleet": "'succeeded', 'running', 'running'", "a history": "'succeeded', 'succeeded', 'dead'"} {
+		d.exec(t, "TRUNCATE durable_runs RESTART IDENTITY CASCADE",
+			fmt.Sprintf("INSERT INTO durable_runs (handler, run_at, state, attempt, max_attempts, worker, claimed_at, "+
+				"lease_until, finished_at) SELECT 'orders', now() - interval '1 h', state, 1, 3, 'w', now(), "+
+				"CASE state WHEN 'running' THEN now() + interval '1 h' END, "+
+				"CASE WHEN state IN ('succeeded', 'dead') THEN now() END "+
+				"FROM (SELECT (ARRAY[%s])[1 + i * 3 / %d] AS state FROM generate_series(0, %d - 1) AS i) AS rows",
+				states, many, many),
+			"INSERT INTO durable_attempts SELECT id, 1, 'w', now(), now(), 'ok', '' FROM durable_runs "+
+				"WHERE finished_at IS NOT NULL", "ANALYZE",
+			"UPDATE durable_runs SET state = 'running', lease_until = now() + interval '1 h', finished_at = NULL, "+
+				"attempt = 1 WHERE id >= 75001 AND id % 100 = 1",
+			"DELETE FROM durable_attempts WHERE run_id >= 75001 AND run_id % 100 = 1",
+			"UPDATE durable_runs SET lease_until = now() WHERE state = 'running' AND id % 200 = 1")
+		for name, args := range statements {
+			for _, generic := range []bool{false, true} {
+				plan, err := s.explainPlan(t.Context(), name, args, generic)
+				if err != nil {
+					t.Fatal(err)
+				}
+				most := 700 // with the index entries that it writes
+				if name == "reclaim" {
+					most = 2000 // it looks at all runs in progress, because no index has their leases
+				}
+				if n := pagesRead(t, plan); n > most {
+					t.Errorf("%s of %s, generic %t: it reads %d pages:\n%s", name, what, generic, n, plan)
+				}
+			}
+		}
+	}
+}
+
 var buffers = regexp.MustCompile(`Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?`)
 
 // pagesRead returns how many pages a plan has read.

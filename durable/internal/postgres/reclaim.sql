@@ -12,7 +12,7 @@ reclaimed AS (
 		finished_at = CASE WHEN r.canceled_by IS NOT NULL OR r.attempt >= r.uncounted + r.max_attempts THEN now.at END,
 		last_error = $2::text,
 		lease_until = NULL
-	FROM expired, now WHERE r.id = expired.id
+	FROM now WHERE r.id = ANY (ARRAY(SELECT id FROM expired))
 	RETURNING r.id, r.attempt, r.uncounted + r.max_attempts AS max_attempts, r.handler, r.worker, r.schedule, r.state,
 		r.claimed_at
 ),

@@ -8,7 +8,7 @@ queued AS (
 	UPDATE {runs} AS r SET state = 'queued', backfill = r.schedule IS NOT NULL, run_at = clock_timestamp(),
 		uncounted = r.attempt, canceled_by = NULL, canceled_note = NULL, queued_by = $1::text, queued_note = $2::text,
 		finished_at = NULL
-	FROM old WHERE r.id = old.id AND r.state IN ('dead', 'canceled') AND r.finished_at IS NOT NULL
+	WHERE r.id = ANY (ARRAY(SELECT id FROM old)) AND r.state IN ('dead', 'canceled') AND r.finished_at IS NOT NULL
 	RETURNING 1
 )
 SELECT (SELECT count(*) FROM queued), (SELECT CASE WHEN count(*) = $3::bigint THEN min(old.id) END FROM old)

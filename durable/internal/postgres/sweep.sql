@@ -14,12 +14,12 @@ old AS MATERIALIZED (
 	LIMIT $5::bigint
 ),
 runs AS (
-	DELETE FROM {runs} WHERE id IN (
-		SELECT r.id FROM {runs} AS r JOIN old ON old.id = r.id, now
-		WHERE r.finished_at < now.at - interval '1 microsecond'
+	DELETE FROM {runs} WHERE id = ANY (ARRAY(
+		SELECT r.id FROM {runs} AS r, now
+		WHERE r.id = ANY (ARRAY(SELECT id FROM old)) AND r.finished_at < now.at - interval '1 microsecond'
 			* CASE r.state WHEN 'succeeded' THEN $1::bigint WHEN 'dead' THEN $2::bigint ELSE $3::bigint END
 		ORDER BY r.id
-		FOR UPDATE OF r SKIP LOCKED)
+		FOR UPDATE OF r SKIP LOCKED))
 	RETURNING 1
 ),
 schedules AS (
