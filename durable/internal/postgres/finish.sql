@@ -1,5 +1,9 @@
 -- $1: results as JSON. A row that is locked is passed over, and answered as one that is not sure;
 -- so is one that somebody has changed since this statement began.
+--
+-- Rows are found by their ids, in an array. A connection may use a plan that was made while the
+-- tables were empty, and that would read a whole index now: in a join, or the index of running
+-- runs. "state || ''" matches no index.
 WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 results AS MATERIALIZED (
 	SELECT * FROM json_to_recordset($1::text::json) AS x(id bigint, attempt integer, outcome text, state text,
@@ -7,7 +11,7 @@ results AS MATERIALIZED (
 ),
 mine AS MATERIALIZED (
 	SELECT r.id, r.attempt FROM {runs} AS r JOIN results AS x ON x.id = r.id
-	WHERE r.attempt = x.attempt AND r.state = 'running'
+	WHERE r.id = ANY (ARRAY(SELECT id FROM results)) AND r.attempt = x.attempt AND r.state || '' = 'running'
 	ORDER BY r.id
 	FOR NO KEY UPDATE OF r SKIP LOCKED
 ),
@@ -20,7 +24,7 @@ finished AS (
 		last_error = coalesce(nullif(x.error, ''), r.last_error),
 		lease_until = NULL
 	FROM mine JOIN results AS x ON x.id = mine.id AND x.attempt = mine.attempt, now
-	WHERE r.id = mine.id
+	WHERE r.id = ANY (ARRAY(SELECT id FROM mine)) AND r.id = mine.id
 	RETURNING r.id, r.attempt, r.worker, r.claimed_at, x.outcome, x.error, x.took
 ),
 attempts AS (
@@ -32,7 +36,8 @@ attempts AS (
 SELECT id, attempt, true FROM finished
 UNION ALL
 SELECT x.id, x.attempt, true FROM results AS x JOIN {attempts} AS a ON a.run_id = x.id
-WHERE a.attempt = x.attempt AND a.outcome = x.outcome COLLATE "C"
+WHERE a.run_id = ANY (ARRAY(SELECT id FROM results)) AND a.attempt = x.attempt AND a.outcome = x.outcome COLLATE "C"
 UNION ALL
 SELECT r.id, r.attempt, false FROM {runs} AS r JOIN results AS x ON x.id = r.id
-WHERE r.attempt = x.attempt AND r.state = 'running' AND r.id NOT IN (SELECT id FROM mine)
+WHERE r.id = ANY (ARRAY(SELECT id FROM results)) AND r.attempt = x.attempt AND r.state || '' = 'running'
+	AND r.id NOT IN (SELECT id FROM mine)

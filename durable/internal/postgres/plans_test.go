@@ -224,18 +224,10 @@ func TestBatchesReadFewPages(t *testing.T) {
 	d := newDatabase(t)
 	s := d.migrated(t)
 	d.exec(t, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
-	handlers := handlersJSON([]store.Handler{{Name: "orders", MaxAttempts: 3}, {Name: "mails", MaxAttempts: 3}})
-	const many, first = 90_000, 75_001
-	var keys []keyJSON
-	var results []resultJSON
-	for i := range 16 {
-		key := keyJSON{int64(first + 100*i), 1}
-		keys = append(keys, key)
-		results = append(results, resultJSON{key, store.OutcomeOK, store.StateSucceeded, "", 0, 0})
-	}
-	statements := map[string][]any{"claim": {handlers, 0, 16, "w", 1e6}, "finish": {inJSON(results)},
-		"renew": {inJSON(keys), "w", int64(1e6)}, "reclaim": {16, "lost"}, "sweep": {1, 1, 1, 1, 16},
-		"requeue": {"ann", "", 16}}
+	const many = 90_000
+	statements := onBatch(75_001)
+	statements["reclaim"], statements["sweep"], statements["requeue"] = []any{16, "lost"}, []any{1, 1, 1, 1, 16},
+		[]any{"ann", "", 16}
 	for what, states := range map[string]string{"a backlog": "'succeeded', 'queued', 'queued'",
 		"a big fleet": "'succeeded', 'running', 'running'", "a history": "'succeeded', 'succeeded', 'dead'"} {
 		d.exec(t, "TRUNCATE durable_runs RESTART IDENTITY CASCADE",
@@ -265,6 +257,86 @@ func TestBatchesReadFewPages(t *testing.T) {
 					t.Errorf("%s of %s, generic %t: it reads %d pages:\n%s", name, what, generic, n, plan)
 				}
 			}
+		}
+	}
+}
+
+// onBatch returns the arguments of statements that claim 16 runs, or that are about 16 with the
+// first attempt running: every hundredth from an id on.
+func onBatch(first int) map[string][]any {
+	var keys []keyJSON
+	var results []resultJSON
+	for i := range 16 {
+		key := keyJSON{int64(first + 100*i), 1}
+		keys = append(keys, key)
+		results = append(results, resultJSON{key, store.OutcomeOK, store.StateSucceeded, "", 0, 0})
+	}
+	handlers := handlersJSON([]store.Handler{{Name: "orders", MaxAttempts: 3}, {Name: "mails", MaxAttempts: 3}})
+	return map[string][]any{"claim": {handlers, 0, 16, "w", 1_000_000}, "finish": {inJSON(results)},
+		"renew": {inJSON(keys), "w", int64(1_000_000)}}
+}
+
+// A plan that was made while the tables were empty, and is kept by a connection, serves full ones:
+// the rows of a batch are found by their ids.
+//
+// Fails when the planner is free to read a whole index, which it believes to be empty, in place of
+// looking for a few ids.
+func TestPlansOfEmptyTablesServeFullOnes(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	d.exec(t, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()", "ANALYZE")
+	statements := onBatch(15_001)
+	conn, err := s.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	explain := func(name string, args []any) string {
+		t.Helper()
+		tx, err := conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(t.Context())
+		if _, err := tx.Exec(t.Context(), s.texts["begin"], "0", "0"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
+			t.Fatal(err)
+		}
+		var places []string
+		for i := range args {
+			places = append(places, fmt.Sprint("$", i+1))
+		}
+		rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) EXECUTE kept_"+name+"("+
+			strings.Join(places, ", ")+")", append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(lines, "\n")
+	}
+	for name, args := range statements {
+		if _, err := conn.Exec(t.Context(), "PREPARE kept_"+name+" AS "+s.texts[name]); err != nil {
+			t.Fatal(err)
+		}
+		explain(name, args)
+	}
+	d.exec(t, "INSERT INTO durable_runs (handler, run_at, state, attempt, max_attempts, worker, claimed_at, "+
+		"lease_until, finished_at) SELECT 'orders', now() - interval '1 h', "+
+		"(ARRAY['succeeded', 'running', 'queued'])[1 + i / 10000], 1, 3, 'w', now(), "+
+		"CASE i / 10000 WHEN 1 THEN now() + interval '1 h' END, CASE i / 10000 WHEN 0 THEN now() END "+
+		"FROM generate_series(0, 29999) AS i",
+		"INSERT INTO durable_attempts SELECT id, 1, 'w', now(), now(), 'ok', '' FROM durable_runs "+
+			"WHERE finished_at IS NOT NULL")
+	for name, args := range statements {
+		plan := explain(name, args)
+		if n := pagesRead(t, plan); n > 700 {
+			t.Errorf("%s: it reads %d pages:\n%s", name, n, plan)
 		}
 	}
 }
