@@ -19,7 +19,7 @@ written AS (
 		finished_at = CASE x.outcome WHEN 'transient' THEN NULL ELSE pg_catalog.clock_timestamp() END,
 		last_error = CASE x.outcome WHEN 'success' THEN m.last_error ELSE x.error END
 	FROM mine JOIN results AS x ON x.seq = mine.seq AND x.attempts = mine.attempts
-	WHERE m.seq = mine.seq
+	WHERE m.seq = ANY (ARRAY(SELECT y.seq FROM mine AS y)) AND m.seq = mine.seq
 	RETURNING m.seq, m.attempts, x.outcome, x.took, x.node, x.error
 ),
 history AS (
