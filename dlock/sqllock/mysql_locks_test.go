@@ -322,7 +322,7 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 	repeats := func(what string, call func(context.Context) error) {
 		t.Helper()
 		if took, err := within(300*time.Millisecond, call); err == nil || errors.Is(err, dlock.ErrNotAcquired) ||
-			took < 250*time.Millisecond || took > time.Second {
+			took < 250*time.Millisecond || took > 5*time.Second { // a busy machine is late
 			t.Errorf("%s: %v after %v", what, err, took)
 		}
 	}

@@ -94,7 +94,7 @@ func TestInterruptedMySQL(t *testing.T) {
 		t.Errorf("interrupted: %v", err)
 	}
 	other.does("START TRANSACTION")
-	if took, err := within(2*time.Second, func(ctx context.Context) error {
+	if took, err := within(5*time.Second, func(ctx context.Context) error {
 		_, err := other.conn.ExecContext(ctx,
 			"SELECT * FROM distributed_locks WHERE resource_name = 'a' AND slot = -1 FOR UPDATE")
 		return err
