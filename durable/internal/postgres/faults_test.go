@@ -231,8 +231,7 @@ func TestRunThatFailsDuringAClaimIsNotDue(t *testing.T) {
 	}
 }
 
-// While somebody has a table locked, calls fail when their context ends, with an error that says
-// why, and leave nothing behind that waits.
+// While somebody has a table locked, calls fail when their context ends.
 func TestTableThatIsLocked(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -254,20 +253,55 @@ func TestTableThatIsLocked(t *testing.T) {
 			t.Errorf("%s: %v after %v, want an error within %v", call.name, err, took, limit)
 		}
 	}
-	pool := d.pool(t, "", "")
-	testkit.Eventually(t, 10*time.Second, "nobody waits for the lock", func(ctx context.Context) error {
-		var n int
-		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "+
-			"AND wait_event_type = 'Lock'").Scan(&n)
-		if err == nil && n > 0 {
-			err = fmt.Errorf("%d statements wait", n)
-		}
-		return err
-	})
 	release()
 	if failed := failing(t, s); len(failed) > 0 {
 		t.Error(failed)
 	}
+}
+
+// A transaction that waits for a lock ends when its call may take no longer, although its client is
+// cut off and cannot cancel it.
+//
+// Fails when the server waits without a limit.
+func TestClientThatIsCutOffWhileItWaits(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.migrated(t)
+	_, p := d.proxy(t)
+	s := on(t, d.pool(t, p.Addr(), ""), "durable")
+	renew := func(ctx context.Context) error {
+		_, err := s.Renew(ctx, "w", []store.RunKey{{ID: 1, Attempt: 1}}, time.Minute)
+		return err
+	}
+	if err := renew(t.Context()); err != nil { // prepares the statements, which no transaction does
+		t.Fatal(err)
+	}
+	release := d.hold(t, "LOCK TABLE "+s.names["runs"])
+	defer release()
+	pool := d.pool(t, "", "")
+	waiting := func(ctx context.Context, want int) error {
+		var n int
+		err := pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "+
+			"AND wait_event_type = 'Lock'").Scan(&n)
+		if err == nil && n != want {
+			err = fmt.Errorf("%d transactions wait, want %d", n, want)
+		}
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		ended <- renew(ctx)
+	}()
+	testkit.Eventually(t, testkit.Patience, "the call waits for the lock",
+		func(ctx context.Context) error { return waiting(ctx, 1) })
+	p.BlackHole(true)
+	if err := <-ended; err == nil {
+		t.Error("the call has succeeded")
+	}
+	testkit.Eventually(t, 10*time.Second, "nobody waits for the lock",
+		func(ctx context.Context) error { return waiting(ctx, 0) })
 }
 
 // A client that stops after it has sent the first half of a call holds the locks of that half for
