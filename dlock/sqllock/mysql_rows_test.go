@@ -12,8 +12,8 @@ import (
 )
 
 // lockedByOthers expects an error that arrives before the caller gives up, says what to look for,
-// and does not count as an outage. On a busy machine it may be late, so the caller is given more and
-// more time.
+// and does not count as an outage. On a busy machine it may be late, so each call may take longer
+// than the one before.
 func lockedByOthers(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()
 	var errs []error
