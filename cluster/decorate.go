@@ -82,8 +82,8 @@ func (d *decorated) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock
 	return results, err
 }
 
-// recordsEvents reports whether there are to be events of a lock that is gained and released. One
-// without a kind may be gained all the time, so there are none, unless Options.Kind gives it one.
+// recordsEvents reports whether there are to be events of a lock that is acquired and released. One
+// without a kind may be acquired all the time, so there are none, unless Options.Kind gives it one.
 // The writer calls that function, because it may take its time.
 func (d *decorated) recordsEvents(name string) bool {
 	if kind := KindOf(name); kind != "" {
@@ -117,7 +117,7 @@ func (d *decorated) acquiredOne(req dlock.Request, g dlock.Grant, sent time.Time
 		d.pending.event(eventOf(EventExpired, dlock.Holder{}, g, "found by "+holder.String()), sent)
 	}
 	if d.recordsEvents(g.Name) {
-		d.pending.event(eventOf(EventGained, holder, g, ""), sent)
+		d.pending.event(eventOf(EventAcquired, holder, g, ""), sent)
 	}
 }
 
@@ -128,7 +128,7 @@ func (d *decorated) extended(ttl time.Duration, grants []dlock.Grant, results []
 		case res.Outcome == dlock.GrantOK:
 			d.pending.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseRenewed, sent, sent.Add(ttl))
 		case res.Outcome == dlock.GrantLost && res.RevokedBy != nil:
-			d.lost(EventForced, g, sent, res.RevokedBy.String())
+			d.lost(EventRevoked, g, sent, res.RevokedBy.String())
 		case res.Outcome == dlock.GrantLost:
 			d.lost(EventLost, g, sent, "")
 		}

@@ -95,7 +95,7 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 					time.Since(s.Leases[0].ReleasedAt) > 3*time.Second {
 					t.Errorf("%+v", s.Leases)
 				}
-				if len(a.events(cluster.EventGained)) != 1 || len(a.events(cluster.EventReleased)) != 1 {
+				if len(a.events(cluster.EventAcquired)) != 1 || len(a.events(cluster.EventReleased)) != 1 {
 					t.Errorf("%+v", a.snapshot().Events)
 				}
 				lease, err = winner.Semaphore("outbox:mail", 1).TryAcquire(t.Context())
@@ -107,8 +107,8 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(20 * time.Second)
-				if forced := b.events(cluster.EventForced); len(forced) != 1 || forced[0].Text != "by ann" ||
-					forced[0].Holder != a.Holder() || len(b.events(cluster.EventLost)) != 0 {
+				if revoked := b.events(cluster.EventRevoked); len(revoked) != 1 || revoked[0].Text != "by ann" ||
+					revoked[0].Holder != a.Holder() || len(b.events(cluster.EventLost)) != 0 {
 					t.Errorf("%+v", b.snapshot().Events)
 				}
 				if who := b.snapshot().Who(cluster.KindOutbox); len(who) != 0 {
@@ -161,7 +161,7 @@ func TestListedLeasesAreNotRecorded(t *testing.T) {
 		if len(s.Leases) != 1 || s.Leases[0].Recorded || !s.Leases[0].Mutex {
 			t.Errorf("%+v", s.Leases)
 		}
-		if len(h.events(cluster.EventGained)) != 2 || len(h.events(cluster.EventExpired)) != 1 {
+		if len(h.events(cluster.EventAcquired)) != 2 || len(h.events(cluster.EventExpired)) != 1 {
 			t.Errorf("%+v", s.Events)
 		}
 		for _, b := range h.link.batches() {

@@ -39,9 +39,9 @@
 // by hand. Losers of a race leave no row. A lease stays visible for a while after it was released,
 // so that one which is held for a moment at a time is seen, too.
 //
-// Decorate also records events: leases that were lost, forced by an operator, or found expired; and
-// of those that have a kind, that they were gained and released. It does not record these two for
-// timers, which gain slots all the time: their history is that of their runs.
+// Decorate also records events: leases that were lost, revoked by an operator, or found expired;
+// and of those that have a kind, that they were acquired and released. It does not record these two
+// for timers, which acquire slots all the time: their history is that of their runs.
 //
 // # What a registry does to locks
 //

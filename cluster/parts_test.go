@@ -109,7 +109,7 @@ func TestPartsShowThemselves(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		for _, e := range s.Events {
-			if e.Name == "timer:report" && (e.Kind == cluster.EventGained || e.Kind == cluster.EventReleased) {
+			if e.Name == "timer:report" && (e.Kind == cluster.EventAcquired || e.Kind == cluster.EventReleased) {
 				t.Errorf("the lease of a timer floods the events: %+v", e)
 			}
 		}

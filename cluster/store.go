@@ -125,11 +125,11 @@ type Event struct {
 type EventKind string
 
 const (
-	EventGained     EventKind = "gained"      // a lease was acquired
+	EventAcquired   EventKind = "acquired"    // a lease was acquired
 	EventReleased   EventKind = "released"    // its holder released it
 	EventLost       EventKind = "lost"        // its holder lost it
 	EventExpired    EventKind = "expired"     // the next holder found that it had not been released
-	EventForced     EventKind = "forced"      // an operator revoked it
+	EventRevoked    EventKind = "revoked"     // an operator revoked it
 	EventHostJoined EventKind = "host_joined" // a process has started
 	EventHostLeft   EventKind = "host_left"   // a process has stopped in good order
 	EventHostGone   EventKind = "host_gone"   // a process has been silent for two TTLs

@@ -74,7 +74,7 @@ func (w *writer) batch(t taken) Batch {
 	}
 	events := t.events[:0:0]
 	for _, e := range t.events {
-		if e.Kind == EventGained || e.Kind == EventReleased {
+		if e.Kind == EventAcquired || e.Kind == EventReleased {
 			if kind := w.kinds.of(e.Name); kind == "" || frequent(kind) { // by the user's function
 				continue
 			}

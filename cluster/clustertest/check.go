@@ -197,7 +197,7 @@ func leaseStamp(name, host string) cluster.LeaseStamp {
 }
 
 func event(id string, ago time.Duration) cluster.Event {
-	return cluster.Event{ID: id, Kind: cluster.EventGained, Name: "orders", Slot: 2, Fence: 7, Holder: holder("a"),
+	return cluster.Event{ID: id, Kind: cluster.EventAcquired, Name: "orders", Slot: 2, Fence: 7, Holder: holder("a"),
 		Text: "by hand", Ago: ago}
 }
 

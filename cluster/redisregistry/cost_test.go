@@ -125,7 +125,7 @@ func TestCostOfALargeFleet(t *testing.T) {
 	measure("Write of 500 events", 10, func(n int) {
 		var b cluster.Batch
 		for i := range cluster.MaxBatch {
-			b.Events = append(b.Events, cluster.Event{ID: fmt.Sprint(n, " ", i), Kind: cluster.EventGained,
+			b.Events = append(b.Events, cluster.Event{ID: fmt.Sprint(n, " ", i), Kind: cluster.EventAcquired,
 				Name: "process-orders", Holder: stamp(0).Holder})
 		}
 		write(b)

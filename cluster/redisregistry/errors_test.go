@@ -22,7 +22,7 @@ func batch() cluster.Batch {
 	b := cluster.Batch{
 		Host:   &cluster.HostStamp{Holder: h, UpFor: time.Hour, TTL: time.Minute, Detail: []byte(`{}`)},
 		Leases: []cluster.LeaseStamp{{Name: "orders", Holder: h, Grant: "g", HeldFor: time.Hour, ExpiresIn: time.Hour}},
-		Events: []cluster.Event{{ID: "e", Kind: cluster.EventGained, Name: "orders", Holder: h}},
+		Events: []cluster.Event{{ID: "e", Kind: cluster.EventAcquired, Name: "orders", Holder: h}},
 	}
 	for i := range cluster.RunsPerTimer + 10 {
 		b.Runs = append(b.Runs, cluster.Run{ID: fmt.Sprint(i), Timer: "orders", Holder: h,

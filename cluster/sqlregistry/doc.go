@@ -9,11 +9,11 @@
 //
 // # The table
 //
-//	sort  | id              | lock_name | node_id  | kind   | …
-//	host  | web-1/4711/k3x9 |           | web-1/4711 |      | renewed_at: when it was last seen
-//	lease | 3:timer:orders  | timer:orders | web-1/4711 | timer | acquired_at, renewed_at, expires_at
-//	event | its ID          | the lease | whose    | gained | happened_at
-//	run   | its ID          | the timer | whose    | ok     | happened_at: when it ended
+//	sort  | id              | lock_name    | node_id    | kind     | …
+//	host  | web-1/4711/k3x9 |              | web-1/4711 |          | renewed_at: its last heartbeat
+//	lease | 3:timer:orders  | timer:orders | web-1/4711 | timer    | acquired_at, renewed_at, expires_at
+//	event | its ID          | the lease    | its host   | acquired | happened_at
+//	run   | its ID          | the timer    | its host   | ok       | happened_at: when it ended
 //
 // Times are by the database's clock: clients send durations, measured from the beginning of the
 // call, also if it has to wait for a connection or a lock. Fields that are not meant for queries

@@ -26,7 +26,7 @@ func stamp(host string) cluster.Batch {
 		Host: &cluster.HostStamp{Holder: holder, UpFor: time.Minute, TTL: time.Minute, Detail: []byte(`{}`)},
 		Leases: []cluster.LeaseStamp{{Name: "l", Holder: holder, Fence: 1, Grant: "g", HeldFor: time.Minute,
 			ExpiresIn: time.Minute}},
-		Events: []cluster.Event{{ID: "e", Kind: cluster.EventGained, Name: "l", Holder: holder}},
+		Events: []cluster.Event{{ID: "e", Kind: cluster.EventAcquired, Name: "l", Holder: holder}},
 		Runs:   []cluster.Run{{ID: "r", Timer: "t", Holder: holder, Outcome: "ok"}},
 	}
 }
