@@ -52,7 +52,7 @@ func TestBusyHostsLookAndSweep(t *testing.T) {
 
 // A host with a short TTL that has news all the time is never taken for suspect.
 //
-// Fails when a stamp after a look or a sweep comes a second later, however short the TTL is.
+// Fails when a heartbeat after a look or a sweep comes a second later, however short the TTL is.
 func TestBusyHostWithAShortTTLIsAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -68,7 +68,8 @@ func TestBusyHostWithAShortTTLIsAlive(t *testing.T) {
 	})
 }
 
-// Full batches of a sweep follow each other about every second, and stamps are written meanwhile.
+// Full batches of a sweep follow each other about every second, and heartbeats are written
+// meanwhile.
 //
 // Fails when there is one batch for each two beats: a registry that gets more rows than that never
 // stops growing.
@@ -104,7 +105,7 @@ func TestClassifierThatFailsIsLoggedOnce(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(cluster.Options{Kind: func(string) string { panic("oh") }})
 		for i := range 100 {
-			h.Record(cluster.LeaseStamp{Name: fmt.Sprint("order:", i), ExpiresIn: time.Minute})
+			h.Record(cluster.LeaseRecord{Name: fmt.Sprint("order:", i), ExpiresIn: time.Minute})
 		}
 		time.Sleep(time.Minute)
 		if n := strings.Count(h.log.String(), "Options.Kind"); n != 1 {
@@ -114,7 +115,7 @@ func TestClassifierThatFailsIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// A stamp that says that a lease will be acquired in an hour does not keep the next one out.
+// A record that says that a lease will be acquired in an hour does not keep the next one out.
 //
 // Fails when durations of nonsense become instants in the future, which are newer than all that
 // comes.
@@ -122,10 +123,10 @@ func TestRecordTakesNoLeaseOfTheFuture(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(cluster.Options{})
-		h.Record(cluster.LeaseStamp{Name: "a", Fence: 1, HeldFor: -time.Hour, RenewedAgo: -time.Hour,
+		h.Record(cluster.LeaseRecord{Name: "a", Fence: 1, HeldFor: -time.Hour, RenewedAgo: -time.Hour,
 			ExpiresIn: time.Hour})
 		time.Sleep(5 * time.Second)
-		h.Record(cluster.LeaseStamp{Name: "a", Fence: 2, ExpiresIn: time.Hour})
+		h.Record(cluster.LeaseRecord{Name: "a", Fence: 2, ExpiresIn: time.Hour})
 		time.Sleep(5 * time.Second)
 		if l := h.snapshot().Leases; len(l) != 1 || l[0].Fence != 2 {
 			t.Errorf("%+v", l)
@@ -145,7 +146,7 @@ func TestLeasesAreWrittenInTurn(t *testing.T) {
 		const leases, seconds = 4 * cluster.MaxBatch, 60
 		for range seconds {
 			for i := range leases {
-				h.Record(cluster.LeaseStamp{Name: fmt.Sprint("order:", i), Fence: 1, ExpiresIn: 10 * time.Second})
+				h.Record(cluster.LeaseRecord{Name: fmt.Sprint("order:", i), Fence: 1, ExpiresIn: 10 * time.Second})
 			}
 			time.Sleep(time.Second)
 		}
@@ -210,7 +211,7 @@ func TestLeasesAreBackAfterTheRegistryWasEmptied(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(cluster.Options{})
 		for i := range cluster.MaxBatch + 1 {
-			h.Record(cluster.LeaseStamp{Name: fmt.Sprint("order:", i), Fence: 1, ExpiresIn: time.Hour})
+			h.Record(cluster.LeaseRecord{Name: fmt.Sprint("order:", i), Fence: 1, ExpiresIn: time.Hour})
 		}
 		time.Sleep(time.Minute)
 		h.link.set(func(l *link) { l.Store = cluster.NewMemoryStore() })
@@ -226,7 +227,7 @@ func TestLeasesAreBackAfterTheRegistryWasEmptied(t *testing.T) {
 func (f *fleet) others(n int, ttl time.Duration) {
 	f.t.Helper()
 	for i := range n {
-		if _, err := f.store.Write(f.t.Context(), cluster.Batch{Host: &cluster.HostStamp{TTL: ttl,
+		if _, err := f.store.Write(f.t.Context(), cluster.Batch{Host: &cluster.Heartbeat{TTL: ttl,
 			Holder: dlock.Holder{Host: fmt.Sprint("node-", i), ID: "x"}, Detail: []byte("{}")}}); err != nil {
 			f.t.Fatal(err)
 		}

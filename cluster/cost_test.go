@@ -19,8 +19,8 @@ import (
 // leases that are recorded, and not of timers, come and go all the time it is one a second.
 //
 // Fails when leases are written by more than one call, when each is written by itself, or when the
-// store of locks is asked for its leases beside the stamp; and when what is written leaves no turn
-// for looks and sweeps.
+// store of locks is asked for its leases beside the heartbeat; and when what is written leaves no
+// turn for looks and sweeps.
 func TestCallsOfAHostWithManyLeases(t *testing.T) {
 	const beat, busy = ttl / 3, ttl / 4
 	lasts := time.Duration(testkit.Rounds(t, 7, 20)) * time.Minute

@@ -109,7 +109,7 @@ func (d *decorated) acquiredOne(req dlock.Request, g dlock.Grant, sent time.Time
 	}
 	holder := cleanHolder(req.Holder)
 	d.pending.lease(pendingLease{
-		stamp: LeaseStamp{Name: g.Name, Slots: g.Slots, Slot: g.Slot, Holder: holder, Fence: g.Fence,
+		record: LeaseRecord{Name: g.Name, Slots: g.Slots, Slot: g.Slot, Holder: holder, Fence: g.Fence,
 			Grant: grantOf(g.Token)},
 		acquiredAt: sent, renewedAt: sent, expiresAt: sent.Add(req.TTL), listed: d.listing != nil,
 	}, d.recordsLeases() && !frequent(KindOf(g.Name)))

@@ -73,17 +73,17 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(2*time.Second + time.Millisecond)
-				who := b.snapshot().Who(cluster.KindOutbox)
-				if len(who) != 1 || who[0].Holder != a.Holder() || who[0].Fence != lease.Fence() || !who[0].Recorded ||
-					who[0].HostState != cluster.HostAlive || who[0].Own || who[0].Mutex {
-					t.Fatalf("%+v", who)
+				held := b.snapshot().HeldLeases(cluster.KindOutbox)
+				if len(held) != 1 || held[0].Holder != a.Holder() || held[0].Fence != lease.Fence() ||
+					!held[0].Recorded || held[0].HostState != cluster.HostAlive || held[0].Own || held[0].Mutex {
+					t.Fatalf("%+v", held)
 				}
-				acquired := who[0].AcquiredAt
+				acquired := held[0].AcquiredAt
 				time.Sleep(10 * time.Minute)
-				who = b.snapshot().Who(cluster.KindOutbox)
-				if len(who) != 1 || time.Since(who[0].RenewedAt) > ttl ||
-					who[0].AcquiredAt.Sub(acquired).Abs() > time.Millisecond {
-					t.Fatalf("it was not renewed: %+v", who)
+				held = b.snapshot().HeldLeases(cluster.KindOutbox)
+				if len(held) != 1 || time.Since(held[0].RenewedAt) > ttl ||
+					held[0].AcquiredAt.Sub(acquired).Abs() > time.Millisecond {
+					t.Fatalf("it was not renewed: %+v", held)
 				}
 				if err := lease.Release(t.Context()); err != nil {
 					t.Fatal(err)
@@ -111,8 +111,8 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 					revoked[0].Holder != a.Holder() || len(b.events(cluster.EventLost)) != 0 {
 					t.Errorf("%+v", b.snapshot().Events)
 				}
-				if who := b.snapshot().Who(cluster.KindOutbox); len(who) != 0 {
-					t.Errorf("it was revoked: %+v", who)
+				if held := b.snapshot().HeldLeases(cluster.KindOutbox); len(held) != 0 {
+					t.Errorf("it was revoked: %+v", held)
 				}
 				for _, b := range a.link.batches() {
 					for _, l := range b.Leases {
@@ -264,10 +264,10 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		h := f.start(cluster.Options{Registerer: reg})
 		h.link.set(func(l *link) { l.err = errDown })
 		for i := range ended {
-			h.Record(cluster.LeaseStamp{Name: fmt.Sprint("ended:", i), Fence: 1, ExpiresIn: time.Hour, Released: true})
+			h.Record(cluster.LeaseRecord{Name: fmt.Sprint("ended:", i), Fence: 1, ExpiresIn: time.Hour, Released: true})
 		}
 		for i := range held {
-			h.Record(cluster.LeaseStamp{Name: fmt.Sprint("held:", i), Fence: 1, ExpiresIn: time.Hour})
+			h.Record(cluster.LeaseRecord{Name: fmt.Sprint("held:", i), Fence: 1, ExpiresIn: time.Hour})
 		}
 		for i := range 5_200 {
 			h.RecordRun(cluster.Run{Timer: fmt.Sprint("t", i), Outcome: "ok"})

@@ -10,7 +10,7 @@
 //	go registry.Run(ctx)  // writes until ctx ends, which should be last
 //	...
 //	snapshot, err := registry.Snapshot(ctx)
-//	for _, lease := range snapshot.Who(cluster.KindLeader) {
+//	for _, lease := range snapshot.HeldLeases(cluster.KindLeader) {
 //		fmt.Println(lease.Name, "is led by", lease.Holder, "which is", lease.HostState)
 //	}
 //

@@ -39,7 +39,7 @@ func Example() {
 		if err != nil {
 			return err
 		}
-		for _, lease := range snapshot.Who(cluster.KindLeader) {
+		for _, lease := range snapshot.HeldLeases(cluster.KindLeader) {
 			fmt.Println(lease.Name, "runs on", lease.Holder.Host, "pid", lease.Holder.PID, "own:", lease.Own)
 		}
 		stop()
@@ -59,7 +59,7 @@ func ExampleRegistry_Record() {
 		fmt.Println(err)
 		return
 	}
-	registry.Record(cluster.LeaseStamp{Name: "outbox:mail", Fence: 7, ExpiresIn: time.Minute})
+	registry.Record(cluster.LeaseRecord{Name: "outbox:mail", Fence: 7, ExpiresIn: time.Minute})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- registry.Run(ctx) }()

@@ -80,7 +80,7 @@ func TestHostsThatCannotBeReadAreKept(t *testing.T) {
 		store := &readFails{Store: f.store}
 		f.store = store
 		h, dies := f.start(cluster.Options{}), f.start(cluster.Options{})
-		h.Record(cluster.LeaseStamp{Name: "old", Fence: 1, ExpiresIn: time.Minute})
+		h.Record(cluster.LeaseRecord{Name: "old", Fence: 1, ExpiresIn: time.Minute})
 		time.Sleep(time.Minute)
 		store.down.Store(true)
 		dies.kill()

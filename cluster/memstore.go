@@ -39,11 +39,11 @@ type MemoryStore struct {
 
 type (
 	memHost struct {
-		HostStamp
+		Heartbeat
 		seenAt, startedAt time.Time
 	}
 	memLease struct {
-		LeaseStamp
+		LeaseRecord
 		acquiredAt, renewedAt, expiresAt time.Time
 	}
 	memEvent struct {
@@ -65,7 +65,7 @@ type leaseKey struct {
 // noSlot distinguishes the mutex of a name from slot 0 of a semaphore of that name.
 const noSlot = -1
 
-func (l *LeaseStamp) key() leaseKey {
+func (l *LeaseRecord) key() leaseKey {
 	if l.Slots == 0 {
 		return leaseKey{l.Name, noSlot}
 	}
@@ -93,7 +93,7 @@ func (s *MemoryStore) Write(ctx context.Context, b Batch) (Written, error) {
 	return Written{At: now, HostUnknown: unknown}, nil
 }
 
-func (s *MemoryStore) writeHost(h HostStamp, now time.Time) (known bool) {
+func (s *MemoryStore) writeHost(h Heartbeat, now time.Time) (known bool) {
 	row, known := s.hosts[h.Holder]
 	switch {
 	case !known && h.Detail == nil:
@@ -105,28 +105,27 @@ func (s *MemoryStore) writeHost(h HostStamp, now time.Time) (known bool) {
 	default:
 		h.Detail = bytes.Clone(h.Detail)
 	}
-	s.hosts[h.Holder] = memHost{HostStamp: h, seenAt: now, startedAt: now.Add(-h.UpFor)}
+	s.hosts[h.Holder] = memHost{Heartbeat: h, seenAt: now, startedAt: now.Add(-h.UpFor)}
 	return true
 }
 
-func (s *MemoryStore) writeLease(l LeaseStamp, now time.Time) {
-	stamp := memLease{LeaseStamp: l, acquiredAt: now.Add(-l.HeldFor), renewedAt: now.Add(-l.RenewedAgo),
+func (s *MemoryStore) writeLease(l LeaseRecord, now time.Time) {
+	record := memLease{LeaseRecord: l, acquiredAt: now.Add(-l.HeldFor), renewedAt: now.Add(-l.RenewedAgo),
 		expiresAt: now.Add(l.ExpiresIn)}
-	if row, ok := s.leases[l.key()]; ok && !stamp.replaces(row, now) {
+	if row, ok := s.leases[l.key()]; ok && !record.replaces(row, now) {
 		return
 	}
-	s.leases[l.key()] = stamp
+	s.leases[l.key()] = record
 }
 
-// replaces reports whether a stamp is of the row's grant or of one that goes before it: see
-// LeaseStamp.
+// replaces reports whether a record replaces a row: see LeaseRecord.
 func (l memLease) replaces(row memLease, now time.Time) bool {
 	switch {
 	case l.Holder == row.Holder && l.Grant == row.Grant:
 		return !row.Released
 	case l.Fence != 0 && row.Fence != 0:
 		return l.Fence > row.Fence
-	case l.live(now) && !row.live(now): // a late stamp of the holder before may have set the row
+	case l.live(now) && !row.live(now): // the row may be a late record of an earlier holder
 		return true
 	default:
 		return l.acquiredAt.After(row.acquiredAt)
@@ -199,11 +198,11 @@ func (s *MemoryStore) Read(ctx context.Context, q Query) (Rows, error) {
 	var rows Rows
 	for _, h := range s.hosts {
 		h.UpFor, h.Detail = now.Sub(h.startedAt), bytes.Clone(h.Detail)
-		rows.Hosts = append(rows.Hosts, HostRow{HostStamp: h.HostStamp, SeenAgo: now.Sub(h.seenAt)})
+		rows.Hosts = append(rows.Hosts, HostRow{Heartbeat: h.Heartbeat, SeenAgo: now.Sub(h.seenAt)})
 	}
 	for _, l := range s.leases {
 		l.HeldFor, l.RenewedAgo, l.ExpiresIn = now.Sub(l.acquiredAt), now.Sub(l.renewedAt), l.expiresAt.Sub(now)
-		rows.Leases = append(rows.Leases, l.LeaseStamp)
+		rows.Leases = append(rows.Leases, l.LeaseRecord)
 	}
 	for i := range min(max(q.Events, 0), len(s.events)) {
 		e := s.events[len(s.events)-1-i]

@@ -48,7 +48,7 @@ func keyOf(name string, slots, slot int) rowKey { return rowKey{name, slots == 0
 // until the lease is over and that is written, also while there is nothing to write of it. Instants
 // are of this host's clock.
 type pendingLease struct {
-	stamp      LeaseStamp // without its durations
+	record     LeaseRecord // without its durations
 	acquiredAt time.Time
 	renewedAt  time.Time // or released
 	expiresAt  time.Time
@@ -86,7 +86,7 @@ func (p *pending) wakeWriter() {
 // lease adds the newest state of a lease. One of another grant than the one that is here replaces
 // that, unless it is of an older grant.
 func (p *pending) lease(l pendingLease, soon bool) {
-	key := keyOf(l.stamp.Name, l.stamp.Slots, l.stamp.Slot)
+	key := keyOf(l.record.Name, l.record.Slots, l.record.Slot)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.leases[key]
@@ -96,11 +96,11 @@ func (p *pending) lease(l pendingLease, soon bool) {
 			p.shed()
 		}
 		p.leases[key] = &l
-	case old.stamp.Grant == l.stamp.Grant && old.stamp.Holder == l.stamp.Holder:
+	case old.record.Grant == l.record.Grant && old.record.Holder == l.record.Holder:
 		l.written, l.changes, l.round = old.written, old.changes, old.round
 		l.acquiredAt = old.acquiredAt
 		l.over = l.over || old.over
-		l.stamp.Released = l.stamp.Released || old.stamp.Released
+		l.record.Released = l.record.Released || old.record.Released
 		*old = l
 	case l.acquiredAt.Before(old.acquiredAt):
 		return
@@ -159,20 +159,20 @@ func (p *pending) update(
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.leases[key]
-	if l == nil || l.stamp.Grant != grant {
+	if l == nil || l.record.Grant != grant {
 		return dlock.Holder{}, true
 	}
 	if l.over {
-		return l.stamp.Holder, false
+		return l.record.Holder, false
 	}
 	l.changes++
 	l.expiresAt = expiresAt
 	if to != leaseLost {
 		l.renewedAt = at
 	}
-	l.stamp.Released = to == leaseReleased
+	l.record.Released = to == leaseReleased
 	l.over = to != leaseRenewed
-	return l.stamp.Holder, true
+	return l.record.Holder, true
 }
 
 // event adds an event that happened at an instant, unless it is here already.
@@ -282,7 +282,7 @@ func (p *pending) done(t taken) {
 	defer p.mu.Unlock()
 	for _, w := range t.leases {
 		l := p.leases[w.key]
-		if l == nil || l.stamp.Grant != w.stamp.Grant || l.stamp.Holder != w.stamp.Holder {
+		if l == nil || l.record.Grant != w.record.Grant || l.record.Holder != w.record.Holder {
 			continue
 		}
 		l.written = w.changes
@@ -349,20 +349,20 @@ func (p *pending) drops() (leases, events, runs uint64) {
 	return p.dropped.leases, p.dropped.events, p.dropped.runs
 }
 
-// stampOf returns what is written of a lease at an instant.
-func (l pendingLease) stampOf(now time.Time) LeaseStamp {
-	s := l.stamp
+// recordAt returns what is written of a lease at an instant.
+func (l pendingLease) recordAt(now time.Time) LeaseRecord {
+	s := l.record
 	s.HeldFor = max(0, now.Sub(l.acquiredAt))
 	s.RenewedAgo = max(0, now.Sub(l.renewedAt))
 	s.ExpiresIn = l.expiresAt.Sub(now)
 	return s
 }
 
-// noteOf is the opposite of stampOf.
-func pendingOf(s LeaseStamp, now time.Time) pendingLease {
-	l := pendingLease{stamp: s, acquiredAt: now.Add(-max(0, s.HeldFor)), renewedAt: now.Add(-max(0, s.RenewedAgo)),
+// noteOf is the opposite of recordAt.
+func pendingOf(s LeaseRecord, now time.Time) pendingLease {
+	l := pendingLease{record: s, acquiredAt: now.Add(-max(0, s.HeldFor)), renewedAt: now.Add(-max(0, s.RenewedAgo)),
 		expiresAt: now.Add(s.ExpiresIn), over: s.Released || s.ExpiresIn < 0}
-	l.stamp.HeldFor, l.stamp.RenewedAgo, l.stamp.ExpiresIn = 0, 0, 0
+	l.record.HeldFor, l.record.RenewedAgo, l.record.ExpiresIn = 0, 0, 0
 	return l
 }
 

@@ -114,7 +114,7 @@ func (r *Registry) environmentError(others []string) error {
 // and Kind that of the name. Set Fence, or else Grant, so that one grant can be distinguished from
 // the next; do not put a token there. It does not block, calls no store, and ignores one whose Name
 // is not valid (dlock.CheckName).
-func (r *Registry) Record(leases ...LeaseStamp) {
+func (r *Registry) Record(leases ...LeaseRecord) {
 	now := time.Now()
 	for _, l := range leases {
 		if dlock.CheckName(l.Name) != nil || l.Slot < 0 || l.Slots < 0 {

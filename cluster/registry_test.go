@@ -34,10 +34,10 @@ func TestWho(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		for i, h := range f.hosts {
-			who := h.snapshot().Who(cluster.KindLeader)
-			if len(who) != 1 || who[0].Holder != f.hosts[1].Holder() || who[0].HostState != cluster.HostAlive ||
-				who[0].Own != (i == 1) || who[0].Fence != lease.Fence() || who[0].Recorded {
-				t.Errorf("host %d sees %+v", i, who)
+			held := h.snapshot().HeldLeases(cluster.KindLeader)
+			if len(held) != 1 || held[0].Holder != f.hosts[1].Holder() || held[0].HostState != cluster.HostAlive ||
+				held[0].Own != (i == 1) || held[0].Fence != lease.Fence() || held[0].Recorded {
+				t.Errorf("host %d sees %+v", i, held)
 			}
 		}
 		lease.StopRenewing() // as if it were killed
@@ -48,8 +48,9 @@ func TestWho(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		for _, h := range []*host{f.hosts[0], f.hosts[2]} {
-			if who := h.snapshot().Who(cluster.KindLeader); len(who) != 1 || who[0].Holder != f.hosts[2].Holder() {
-				t.Errorf("%+v", who)
+			held := h.snapshot().HeldLeases(cluster.KindLeader)
+			if len(held) != 1 || held[0].Holder != f.hosts[2].Holder() {
+				t.Errorf("%+v", held)
 			}
 		}
 		for _, s := range sessions {
@@ -176,7 +177,7 @@ func TestRegistryThatFails(t *testing.T) {
 				time.Sleep(time.Minute)
 				h.link.set(fault)
 				h.RecordRun(cluster.Run{Timer: "report", Outcome: "ok"})
-				h.Record(cluster.LeaseStamp{Name: "mine", ExpiresIn: time.Hour, Fence: 1})
+				h.Record(cluster.LeaseRecord{Name: "mine", ExpiresIn: time.Hour, Fence: 1})
 				time.Sleep(5 * time.Minute)
 				if n := strings.Count(h.log.String(), "level=WARN"); n != 1 {
 					t.Errorf("%d warnings:\n%s", n, h.log.String())
@@ -204,15 +205,15 @@ func TestRegistryThatFails(t *testing.T) {
 
 // A healthy host makes one call per beat, on average over a long time and all that it does.
 //
-// Fails when a look or a sweep is made beside the stamp, news that is written wakes the writer
-// again, or a lease is written with each stamp.
+// Fails when a look or a sweep is made beside the heartbeat, news that is written wakes the writer
+// again, or a lease is written with each heartbeat.
 func TestOneCallPerBeat(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 3 {
 			f.start(cluster.Options{Locks: f.locks})
 		}
-		f.hosts[0].Record(cluster.LeaseStamp{Name: "mine", Fence: 1, ExpiresIn: 24 * time.Hour})
+		f.hosts[0].Record(cluster.LeaseRecord{Name: "mine", Fence: 1, ExpiresIn: 24 * time.Hour})
 		time.Sleep(5 * time.Second)
 		if n := f.hosts[0].link.count()["write"]; n != 2 {
 			t.Errorf("%d writes: that the host has joined, and the news a second later", n)
@@ -239,12 +240,12 @@ func TestOneCallPerBeat(t *testing.T) {
 				t.Errorf("it is %q", s)
 			}
 		}
-		stamps := 0
+		writes := 0
 		for _, b := range f.hosts[0].link.batches() {
-			stamps += len(b.Leases)
+			writes += len(b.Leases)
 		}
-		if stamps != 1 {
-			t.Errorf("a lease of which nothing is new was written %d times", stamps)
+		if writes != 1 {
+			t.Errorf("a lease of which nothing is new was written %d times", writes)
 		}
 		f.end()
 	})
@@ -252,7 +253,7 @@ func TestOneCallPerBeat(t *testing.T) {
 
 // The detail of a host is sent when it changed, and again when the registry has lost it.
 //
-// Fails when it is sent with each stamp, or not after HostUnknown.
+// Fails when it is sent with each heartbeat, or not after HostUnknown.
 func TestDetailIsSentWhenItChanged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

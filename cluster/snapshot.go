@@ -36,8 +36,9 @@ type Snapshot struct {
 	// Leases are those that are held in the whole fleet, and those that ended a while ago; by name
 	// and slot.
 	Leases []Lease
-	// MoreLeases: there are more than were read, so that Leases and Who lack some. A snapshot lists
-	// up to 40,000 leases, and stops earlier after 100 pages or four times Options.StoreTimeout.
+	// MoreLeases: there are more than were read, so that Leases and HeldLeases lack some. A
+	// snapshot lists up to 40,000 leases, and stops earlier after 100 pages or four times
+	// Options.StoreTimeout.
 	MoreLeases bool
 	Events     []HistoryEvent // newest first, up to 200
 	Runs       []HistoryRun   // of all timers, newest first, up to 200
@@ -184,10 +185,10 @@ func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, s.Err
 }
 
-// Who returns the leases of a kind that are held: which of the N nodes is it running on right now?
-// It is as accurate as the leases are, by the clock of their store: one of a process that was
-// killed is held until it expires.
-func (s *Snapshot) Who(kind string) []Lease {
+// HeldLeases returns the leases of a kind that are held: which of the N nodes is it running on
+// right now? It is as accurate as the leases are, by the clock of their store: one of a process
+// that was killed is held until it expires.
+func (s *Snapshot) HeldLeases(kind string) []Lease {
 	var held []Lease
 	for _, l := range s.Leases {
 		if l.Kind == kind && l.State == LeaseHeld {
@@ -262,7 +263,7 @@ func (r *reader) leaseOf(l dlock.LeaseInfo, now time.Time) Lease {
 }
 
 // recordedOf shows a lease that its holder has recorded.
-func (r *reader) recordedOf(l LeaseStamp, now time.Time) Lease {
+func (r *reader) recordedOf(l LeaseRecord, now time.Time) Lease {
 	s := Lease{Name: l.Name, Mutex: l.Slots == 0, Slot: l.Slot, Kind: l.Kind, State: LeaseHeld, Holder: l.Holder,
 		Fence: l.Fence, AcquiredAt: now.Add(-l.HeldFor), RenewedAt: now.Add(-l.RenewedAgo), Recorded: true,
 		Own: l.Holder == r.options.Holder}

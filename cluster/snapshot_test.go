@@ -64,7 +64,7 @@ func TestSnapshotIsSharedAndTakesFewCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 200 {
-			if _, err := f.store.Write(t.Context(), cluster.Batch{Host: &cluster.HostStamp{TTL: time.Hour, Detail: text,
+			if _, err := f.store.Write(t.Context(), cluster.Batch{Host: &cluster.Heartbeat{TTL: time.Hour, Detail: text,
 				Holder: dlock.Holder{Host: fmt.Sprint("node-", i), PID: 1, ID: "x"}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestSnapshotAsJSON(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(cluster.Options{Environment: "test", AppVersion: "v1", TTL: time.Minute})
-		h.Record(cluster.LeaseStamp{Name: "outbox:a", Slots: 3, Slot: 2, Fence: 7, ExpiresIn: time.Minute})
+		h.Record(cluster.LeaseRecord{Name: "outbox:a", Slots: 3, Slot: 2, Fence: 7, ExpiresIn: time.Minute})
 		h.RecordRun(cluster.Run{Timer: "a", Slot: 1, Took: 1500 * time.Millisecond, Outcome: "ok", Attempts: 1,
 			Tick: time.Now().In(time.FixedZone("x", 3600))})
 		time.Sleep(30 * time.Second)
@@ -224,8 +224,8 @@ func TestStrangeTexts(t *testing.T) {
 				}))
 				h.RecordRun(cluster.Run{Timer: text, Outcome: text, Err: text, By: text,
 					Holder: dlock.Holder{Host: text, ID: text}})
-				h.Record(cluster.LeaseStamp{Name: "a", Grant: text, ExpiresIn: time.Hour},
-					cluster.LeaseStamp{Name: text, ExpiresIn: time.Hour})
+				h.Record(cluster.LeaseRecord{Name: "a", Grant: text, ExpiresIn: time.Hour},
+					cluster.LeaseRecord{Name: text, ExpiresIn: time.Hour})
 				time.Sleep(time.Minute)
 				s := h.snapshot()
 				if len(s.Hosts) != 1 || s.Hosts[0].State != cluster.HostAlive || s.Hosts[0].Holder.Host != host {

@@ -46,8 +46,8 @@ const MaxBatch = 500
 
 // A Batch is what one host writes at once. Each row is in it at most once.
 type Batch struct {
-	Host   *HostStamp // nil: nothing about the host
-	Leases []LeaseStamp
+	Host   *Heartbeat // nil: nothing about the host
+	Leases []LeaseRecord
 	Events []Event
 	Runs   []Run
 }
@@ -62,10 +62,9 @@ type Written struct {
 	HostUnknown bool
 }
 
-// A HostStamp is a heartbeat of a process: it says that the process is alive. One with a shorter
-// UpFor than the last one has come late, and changes nothing. So a late heartbeat does not bring
-// back a process that has Left.
-type HostStamp struct {
+// A Heartbeat says that a process is alive. A Store ignores one with a shorter UpFor than the last
+// one, because it has come late: otherwise it could bring back a process that has Left.
+type Heartbeat struct {
 	Holder      dlock.Holder // the key of the row
 	Environment string
 	AppVersion  string
@@ -79,23 +78,23 @@ type HostStamp struct {
 	Left bool
 }
 
-// A LeaseStamp is the state of a lease as its holder knows it. The row's key is the Name, and the
+// A LeaseRecord is the state of a lease as its holder knows it. The row's key is the Name, and the
 // Slot of a semaphore: a mutex and a semaphore of one name have different rows.
 //
-// Of the same grant (Holder and Grant are equal) the last stamp counts, but a row that is released
+// Of the same grant (Holder and Grant are equal) the last record counts, but a row that is released
 // stays released. The row of another grant is replaced
-//   - if both have a fence: by the higher one, whatever else the two say. So a stamp that comes
+//   - if both have a fence: by the higher one, whatever else the two say. So a record that comes
 //     late does not replace the row of the next holder.
 //   - else by a lease that is live (not Released, and ExpiresIn is positive) if the row is released
 //     or has ended by the store's clock.
 //   - else by the grant that was acquired last.
 //
-// Not promised without fences: that a late stamp never replaces the row of the next holder. The
+// Not promised without fences: that a late record never replaces the row of the next holder. The
 // longer it was on its way, the later its lease seems to be acquired; and if the lease of the next
 // holder is over by then, it always does. The registry then names the wrong holder until the
-// ExpiresIn of the late stamp has passed, or its lease is written as Released. The next stamp of
+// ExpiresIn of the late record has passed, or its lease is written as Released. The next record of
 // the real holder has the row again.
-type LeaseStamp struct {
+type LeaseRecord struct {
 	Name       string
 	Slots      int // 0: a mutex
 	Slot       int
@@ -161,14 +160,14 @@ type Query struct {
 // Rows are what a Store has.
 type Rows struct {
 	Hosts  []HostRow
-	Leases []LeaseStamp // ended ones included, until they are deleted
-	Events []Event      // newest first
-	Runs   []Run        // newest first
+	Leases []LeaseRecord // ended ones included, until they are deleted
+	Events []Event       // newest first
+	Runs   []Run         // newest first
 }
 
 // A HostRow is the row of a process.
 type HostRow struct {
-	HostStamp
+	Heartbeat
 	SeenAgo time.Duration // since its last heartbeat
 }
 

@@ -52,7 +52,7 @@ func TestClockOffset(t *testing.T) {
 		}
 		dies.kill()
 		killed := time.Now()
-		// Its last stamp was written within the last two beats, of which one may be a look.
+		// Its last heartbeat was written within the last two intervals, of which one may be a read.
 		for _, step := range []struct {
 			after time.Duration
 			want  cluster.HostState

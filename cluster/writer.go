@@ -62,14 +62,14 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 func (w *writer) batch(t taken) Batch {
 	o := w.options
 	b := Batch{
-		Leases: make([]LeaseStamp, 0, len(t.leases)),
+		Leases: make([]LeaseRecord, 0, len(t.leases)),
 		Events: make([]Event, 0, len(t.events)),
 		Runs:   make([]Run, 0, len(t.runs)),
 	}
 	kinds := make([]string, len(t.leases))
 	for i, l := range t.leases { // before the instant is taken: it may call the user's function
-		if kinds[i] = l.stamp.Kind; kinds[i] == "" {
-			kinds[i] = w.kinds.of(l.stamp.Name)
+		if kinds[i] = l.record.Kind; kinds[i] == "" {
+			kinds[i] = w.kinds.of(l.record.Name)
 		}
 	}
 	events := t.events[:0:0]
@@ -82,10 +82,10 @@ func (w *writer) batch(t taken) Batch {
 		events = append(events, e)
 	}
 	now := time.Now()
-	b.Host = &HostStamp{Holder: o.Holder, Environment: o.Environment, AppVersion: o.AppVersion, Version: version(),
+	b.Host = &Heartbeat{Holder: o.Holder, Environment: o.Environment, AppVersion: o.AppVersion, Version: version(),
 		UpFor: now.Sub(w.startedAt), ClockOffset: w.offset, TTL: o.TTL}
 	for i, l := range t.leases {
-		s := l.stampOf(now)
+		s := l.recordAt(now)
 		s.Kind = kinds[i]
 		b.Leases = append(b.Leases, s)
 	}

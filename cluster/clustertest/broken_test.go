@@ -34,7 +34,7 @@ func (s *broken) context(ctx context.Context) context.Context {
 
 func (s *broken) Write(ctx context.Context, b cluster.Batch) (cluster.Written, error) {
 	s.writes.Add(1)
-	b.Leases = append([]cluster.LeaseStamp(nil), b.Leases...)
+	b.Leases = append([]cluster.LeaseRecord(nil), b.Leases...)
 	b.Events, b.Runs = append([]cluster.Event(nil), b.Events...), append([]cluster.Run(nil), b.Runs...)
 	if b.Host != nil {
 		h := *b.Host
@@ -76,7 +76,7 @@ func (s *broken) Sweep(ctx context.Context, r cluster.Retention, limit int) (int
 // Fails when a check of the suite is taken out.
 func TestBrokenStoresAreFound(t *testing.T) {
 	t.Parallel()
-	each := func(change func(*cluster.LeaseStamp)) func(*broken) {
+	each := func(change func(*cluster.LeaseRecord)) func(*broken) {
 		return func(s *broken) {
 			s.before = func(b *cluster.Batch) {
 				for i := range b.Leases {
@@ -91,40 +91,41 @@ func TestBrokenStoresAreFound(t *testing.T) {
 	}{
 		"nothing":       {"", func(*broken) {}},
 		"never unknown": {"hosts/a host without a row is unknown", func(s *broken) { s.known = true }},
-		"detail forgotten": {"hosts/a stamp without its detail", func(s *broken) {
+		"detail forgotten": {"hosts/a heartbeat without its detail", func(s *broken) {
 			s.before = func(b *cluster.Batch) {
 				if b.Host != nil && b.Host.Detail == nil && s.writes.Load() > 1 {
 					b.Host.Detail = json.RawMessage("{}")
 				}
 			}
 		}},
-		"late stamps count": {"hosts/a host that left", func(s *broken) {
+		"late heartbeats count": {"hosts/a host that left", func(s *broken) {
 			s.before = func(b *cluster.Batch) {
 				if b.Host != nil {
 					b.Host.UpFor = time.Hour
 				}
 			}
 		}},
-		"a time of day":  {"leases/a stamp is a row", each(func(l *cluster.LeaseStamp) { l.HeldFor += time.Second })},
-		"fences ignored": {"leases/the grant with the higher fence", each(func(l *cluster.LeaseStamp) { l.Fence = 0 })},
+		"a time of day": {"leases/a record is a row", each(func(l *cluster.LeaseRecord) { l.HeldFor += time.Second })},
+		"fences ignored": {"leases/the grant with the higher fence",
+			each(func(l *cluster.LeaseRecord) { l.Fence = 0 })},
 		"fences as floating point": {"leases/the grant with the higher fence",
-			each(func(l *cluster.LeaseStamp) { l.Fence = dlock.Fence(float64(l.Fence)) })},
+			each(func(l *cluster.LeaseRecord) { l.Fence = dlock.Fence(float64(l.Fence)) })},
 		"grants mixed up": {"leases/the grants of one holder",
-			each(func(l *cluster.LeaseStamp) { l.Grant = "" })},
+			each(func(l *cluster.LeaseRecord) { l.Grant = "" })},
 		"live grants not seen": {"leases/a live grant without a fence",
-			each(func(l *cluster.LeaseStamp) { l.ExpiresIn = min(l.ExpiresIn, 0) })},
-		"every grant is live": {"leases/a grant that is over", each(func(l *cluster.LeaseStamp) {
+			each(func(l *cluster.LeaseRecord) { l.ExpiresIn = min(l.ExpiresIn, 0) })},
+		"every grant is live": {"leases/a grant that is over", each(func(l *cluster.LeaseRecord) {
 			if l.Holder.Host == "a" {
 				l.Released, l.ExpiresIn = false, time.Hour
 			}
 		})},
 		"live before fences": {"leases/with fences a live grant",
-			each(func(l *cluster.LeaseStamp) { l.Fence = 0 })},
-		"slots mixed up": {"leases/each slot and the mutex", each(func(l *cluster.LeaseStamp) { l.Slot = 0 })},
+			each(func(l *cluster.LeaseRecord) { l.Fence = 0 })},
+		"slots mixed up": {"leases/each slot and the mutex", each(func(l *cluster.LeaseRecord) { l.Slot = 0 })},
 		"mutex is slot 0": {"leases/each slot and the mutex",
-			each(func(l *cluster.LeaseStamp) { l.Slots = max(1, l.Slots) })},
+			each(func(l *cluster.LeaseRecord) { l.Slots = max(1, l.Slots) })},
 		"released again": {"leases/a grant that is released",
-			each(func(l *cluster.LeaseStamp) { l.Released = false })},
+			each(func(l *cluster.LeaseRecord) { l.Released = false })},
 		"oldest first": {"events/come newest first", func(s *broken) {
 			s.read = func(rows *cluster.Rows) {
 				for i, e := range rows.Events {
@@ -161,7 +162,7 @@ func TestBrokenStoresAreFound(t *testing.T) {
 				}
 			}
 		}},
-		"lower case": {"texts/differ", each(func(l *cluster.LeaseStamp) { l.Name = strings.ToLower(l.Name) })},
+		"lower case": {"texts/differ", each(func(l *cluster.LeaseRecord) { l.Name = strings.ToLower(l.Name) })},
 		"short text": {"texts/that are long", func(s *broken) {
 			s.before = func(b *cluster.Batch) {
 				for i, e := range b.Events {

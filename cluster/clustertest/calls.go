@@ -29,10 +29,10 @@ func (c *check) every(b cluster.Batch) []call {
 
 // batch is one of all sorts of rows.
 func batch(host string, leases, events, runs int) cluster.Batch {
-	h := hostStamp(host)
+	h := heartbeat(host)
 	b := cluster.Batch{Host: &h}
 	for i := range leases {
-		b.Leases = append(b.Leases, leaseStamp(fmt.Sprint("lease", i), host))
+		b.Leases = append(b.Leases, leaseRecord(fmt.Sprint("lease", i), host))
 	}
 	for i := range events {
 		b.Events = append(b.Events, event(fmt.Sprint("event", i, host), time.Duration(i)*time.Second))
@@ -81,9 +81,9 @@ var calls = []promise{
 		if runs, err := c.Other.Runs(ctx, "orders"); err != nil || len(runs) != 0 {
 			c.errorf("the other registry has %d runs: %v", len(runs), err)
 		}
-		stamp := hostStamp("a")
-		stamp.Detail = nil
-		if w, _ := c.writeTo(c.Other, cluster.Batch{Host: &stamp}); !w.HostUnknown {
+		again := heartbeat("a")
+		again.Detail = nil
+		if w, _ := c.writeTo(c.Other, cluster.Batch{Host: &again}); !w.HostUnknown {
 			c.errorf("the other registry knows the host")
 		}
 		c.writeTo(c.Other, batch("a", 1, 1, 1)) // with the same IDs
@@ -177,7 +177,7 @@ var crowds = []promise{
 		for w := range writers {
 			all.Go(func() {
 				for i := w; i < n; i += writers {
-					h := hostStamp(fmt.Sprint("host", i))
+					h := heartbeat(fmt.Sprint("host", i))
 					c.try(cluster.Batch{Host: &h})
 				}
 			})
@@ -212,13 +212,13 @@ var crowds = []promise{
 		var all sync.WaitGroup
 		for w := range writers {
 			all.Go(func() {
-				h := hostStamp(fmt.Sprint("host", w))
+				h := heartbeat(fmt.Sprint("host", w))
 				for i := range rounds {
 					id := fmt.Sprint(i, " ", w)
 					b := cluster.Batch{Host: &h, Events: []cluster.Event{event(id, 0), event("same", 0)},
 						Runs: []cluster.Run{run(id, "orders", 0), run("same", "orders", 0)}}
 					for n := range names {
-						l := leaseStamp(fmt.Sprint("lease", (n+w)%names), h.Holder.Host) // each in another order
+						l := leaseRecord(fmt.Sprint("lease", (n+w)%names), h.Holder.Host) // each in another order
 						l.Fence = dlock.Fence(i*writers + w + 1)
 						l.Grant = fmt.Sprint(l.Fence)
 						b.Leases = append(b.Leases, l)

@@ -158,7 +158,7 @@ func (c *check) same(what string, got, want any) {
 }
 
 // sameHost checks a row of a host without its times. Its Detail may be formatted in another way.
-func (c *check) sameHost(got cluster.HostRow, want cluster.HostStamp) {
+func (c *check) sameHost(got cluster.HostRow, want cluster.Heartbeat) {
 	var gotDetail, wantDetail any
 	if err := json.Unmarshal(got.Detail, &gotDetail); err != nil {
 		c.errorf("Detail %.100q: %v", got.Detail, err)
@@ -168,15 +168,15 @@ func (c *check) sameHost(got cluster.HostRow, want cluster.HostStamp) {
 		c.errorf("Detail %.100q, want %.100q", got.Detail, want.Detail)
 	}
 	got.Detail, want.Detail, got.UpFor, want.UpFor = nil, nil, 0, 0
-	c.same("host", got.HostStamp, want)
+	c.same("host", got.Heartbeat, want)
 }
 
 // sameLease checks a row of a lease without its times.
-func (c *check) sameLease(got, want cluster.LeaseStamp) {
+func (c *check) sameLease(got, want cluster.LeaseRecord) {
 	c.same("lease", timeless(got), timeless(want))
 }
 
-func timeless(l cluster.LeaseStamp) cluster.LeaseStamp {
+func timeless(l cluster.LeaseRecord) cluster.LeaseRecord {
 	l.HeldFor, l.RenewedAgo, l.ExpiresIn = 0, 0, 0
 	return l
 }
@@ -185,14 +185,14 @@ func timeless(l cluster.LeaseStamp) cluster.LeaseStamp {
 
 func holder(name string) dlock.Holder { return dlock.Holder{Host: name, PID: 4711, ID: "id-" + name} }
 
-func hostStamp(name string) cluster.HostStamp {
-	return cluster.HostStamp{Holder: holder(name), Environment: "prod", AppVersion: "1.2.3", Version: "v0.9.0",
+func heartbeat(name string) cluster.Heartbeat {
+	return cluster.Heartbeat{Holder: holder(name), Environment: "prod", AppVersion: "1.2.3", Version: "v0.9.0",
 		UpFor: time.Hour, ClockOffset: -20 * time.Millisecond, TTL: time.Hour,
 		Detail: json.RawMessage(`{"timers":[{"name":"orders","max_concurrency":3}]}`)}
 }
 
-func leaseStamp(name, host string) cluster.LeaseStamp {
-	return cluster.LeaseStamp{Name: name, Kind: "timer", Holder: holder(host), Fence: 7, Grant: "grant-" + host,
+func leaseRecord(name, host string) cluster.LeaseRecord {
+	return cluster.LeaseRecord{Name: name, Kind: "timer", Holder: holder(host), Fence: 7, Grant: "grant-" + host,
 		HeldFor: time.Hour, RenewedAgo: time.Minute, ExpiresIn: 2 * time.Hour}
 }
 

@@ -9,11 +9,11 @@ import (
 )
 
 var hosts = []promise{
-	{"hosts/a stamp with its detail is a row", func(c *check) {
-		h := hostStamp("a")
+	{"hosts/a heartbeat with its detail is a row", func(c *check) {
+		h := heartbeat("a")
 		w, at := c.writeTo(c.Store, cluster.Batch{Host: &h})
 		if w.HostUnknown {
-			c.errorf("HostUnknown of a stamp that has its Detail")
+			c.errorf("HostUnknown of a heartbeat that has its Detail")
 		}
 		rows, read := c.read()
 		if len(rows.Hosts) != 1 {
@@ -23,8 +23,8 @@ var hosts = []promise{
 		c.ago("UpFor", rows.Hosts[0].UpFor, time.Hour, at, read)
 		c.ago("SeenAgo", rows.Hosts[0].SeenAgo, 0, at, read)
 	}},
-	{"hosts/a stamp without its detail leaves the detail", func(c *check) {
-		h := hostStamp("a")
+	{"hosts/a heartbeat without its detail leaves the detail", func(c *check) {
+		h := heartbeat("a")
 		c.write(cluster.Batch{Host: &h})
 		next := h
 		next.Detail, next.UpFor, next.ClockOffset, next.TTL = nil, 2*time.Hour, time.Second, time.Minute
@@ -42,18 +42,18 @@ var hosts = []promise{
 		c.ago("UpFor", rows.Hosts[0].UpFor, 2*time.Hour, at, read)
 		c.ago("SeenAgo", rows.Hosts[0].SeenAgo, 0, at, read)
 	}},
-	{"hosts/a stamp with another detail replaces it", func(c *check) {
-		h := hostStamp("a")
+	{"hosts/a heartbeat with another detail replaces it", func(c *check) {
+		h := heartbeat("a")
 		c.write(cluster.Batch{Host: &h})
 		h.Detail = json.RawMessage(`{}`)
 		c.write(cluster.Batch{Host: &h})
 		c.sameHost(c.host(), h)
 	}},
 	{"hosts/a host without a row is unknown until its detail comes", func(c *check) {
-		h := hostStamp("a")
-		stamp := h
-		stamp.Detail = nil
-		w, _ := c.writeTo(c.Store, cluster.Batch{Host: &stamp, Leases: []cluster.LeaseStamp{leaseStamp("l", "a")},
+		h := heartbeat("a")
+		heartbeat := h
+		heartbeat.Detail = nil
+		w, _ := c.writeTo(c.Store, cluster.Batch{Host: &heartbeat, Leases: []cluster.LeaseRecord{leaseRecord("l", "a")},
 			Events: []cluster.Event{event("e", 0)}, Runs: []cluster.Run{run("r", "t", 0)}})
 		if !w.HostUnknown {
 			c.errorf("a host without a row is not HostUnknown")
@@ -63,15 +63,15 @@ var hosts = []promise{
 			c.errorf("hosts, leases, events, runs: %d %d %d %d, want 0 1 1 1", len(rows.Hosts), len(rows.Leases),
 				len(rows.Events), len(rows.Runs))
 		}
-		stamp.Left = true
-		if w, _ := c.writeTo(c.Store, cluster.Batch{Host: &stamp}); !w.HostUnknown {
+		heartbeat.Left = true
+		if w, _ := c.writeTo(c.Store, cluster.Batch{Host: &heartbeat}); !w.HostUnknown {
 			c.errorf("a host without a row that leaves is not HostUnknown")
 		}
 		c.write(cluster.Batch{Host: &h})
 		c.sameHost(c.host(), h)
 	}},
-	{"hosts/a host that left stays so, even if an older stamp comes late", func(c *check) {
-		h := hostStamp("a")
+	{"hosts/a host that left stays so, even if an older heartbeat comes late", func(c *check) {
+		h := heartbeat("a")
 		c.write(cluster.Batch{Host: &h})
 		left := h
 		left.Detail, left.UpFor, left.Left = nil, h.UpFor+10*time.Minute, true
@@ -85,7 +85,7 @@ var hosts = []promise{
 		c.sameHost(c.host(), left)
 		late.Detail = nil
 		if w, _ := c.writeTo(c.Store, cluster.Batch{Host: &late}); w.HostUnknown {
-			c.errorf("HostUnknown of a late stamp of a host that has a row")
+			c.errorf("HostUnknown of a late heartbeat of a host that has a row")
 		}
 		c.sameHost(c.host(), left)
 		again := h
@@ -94,15 +94,15 @@ var hosts = []promise{
 		c.sameHost(c.host(), again)
 	}},
 	{"hosts/are told apart by host, process and id", func(c *check) {
-		for _, change := range []func(*cluster.HostStamp){
-			func(*cluster.HostStamp) {},
-			func(h *cluster.HostStamp) { h.Holder.Host = "b" },
-			func(h *cluster.HostStamp) { h.Holder.PID = 1 },
-			func(h *cluster.HostStamp) { h.Holder.ID = "c" },
-			func(h *cluster.HostStamp) { h.Holder = dlock.Holder{Host: "a/1", PID: 2, ID: "c"} },
-			func(h *cluster.HostStamp) { h.Holder = dlock.Holder{Host: "a", PID: 1, ID: "2/c"} },
+		for _, change := range []func(*cluster.Heartbeat){
+			func(*cluster.Heartbeat) {},
+			func(h *cluster.Heartbeat) { h.Holder.Host = "b" },
+			func(h *cluster.Heartbeat) { h.Holder.PID = 1 },
+			func(h *cluster.Heartbeat) { h.Holder.ID = "c" },
+			func(h *cluster.Heartbeat) { h.Holder = dlock.Holder{Host: "a/1", PID: 2, ID: "c"} },
+			func(h *cluster.Heartbeat) { h.Holder = dlock.Holder{Host: "a", PID: 1, ID: "2/c"} },
 		} {
-			h := hostStamp("a")
+			h := heartbeat("a")
 			change(&h)
 			c.write(cluster.Batch{Host: &h})
 		}

@@ -11,10 +11,10 @@ import (
 )
 
 var leases = []promise{
-	{"leases/a stamp is a row, whose times go on", func(c *check) {
-		l := leaseStamp("orders", "a")
+	{"leases/a record is a row, whose times go on", func(c *check) {
+		l := leaseRecord("orders", "a")
 		l.Slots, l.Slot = 5, 3
-		at := c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+		at := c.write(cluster.Batch{Leases: []cluster.LeaseRecord{l}})
 		time.Sleep(20 * time.Millisecond)
 		rows, read := c.read()
 		if len(rows.Leases) != 1 {
@@ -26,11 +26,11 @@ var leases = []promise{
 		c.ago("RenewedAgo", got.RenewedAgo, l.RenewedAgo, at, read)
 		c.ago("-ExpiresIn", -got.ExpiresIn, -l.ExpiresIn, at, read)
 	}},
-	{"leases/of one grant the last stamp counts", func(c *check) {
-		l := leaseStamp("orders", "a")
-		c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+	{"leases/of one grant the last record counts", func(c *check) {
+		l := leaseRecord("orders", "a")
+		c.write(cluster.Batch{Leases: []cluster.LeaseRecord{l}})
 		l.HeldFor, l.RenewedAgo, l.ExpiresIn, l.Kind = 2*time.Hour, 0, -time.Minute, "other"
-		at := c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+		at := c.write(cluster.Batch{Leases: []cluster.LeaseRecord{l}})
 		rows, read := c.read()
 		if len(rows.Leases) != 1 {
 			c.fatalf("%d leases, want 1", len(rows.Leases))
@@ -41,14 +41,14 @@ var leases = []promise{
 	}},
 	{"leases/a grant that is released stays released", func(c *check) {
 		for _, fence := range []dlock.Fence{7, 0} {
-			l := leaseStamp("orders", "a")
+			l := leaseRecord("orders", "a")
 			l.Name, l.Fence = fmt.Sprint(l.Name, fence), fence
 			released := l
 			released.Released, released.RenewedAgo, released.ExpiresIn = true, time.Minute, 0
-			at := c.write(cluster.Batch{Leases: []cluster.LeaseStamp{released}})
-			c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+			at := c.write(cluster.Batch{Leases: []cluster.LeaseRecord{released}})
+			c.write(cluster.Batch{Leases: []cluster.LeaseRecord{l}})
 			l.HeldFor -= time.Minute
-			c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+			c.write(cluster.Batch{Leases: []cluster.LeaseRecord{l}})
 			got, read := c.leaseOf(l.Name)
 			c.sameLease(got, released)
 			c.ago("RenewedAgo of a release", got.RenewedAgo, time.Minute, at, read)
@@ -56,16 +56,16 @@ var leases = []promise{
 	}},
 	{"leases/the grant with the higher fence has the row", func(c *check) {
 		for _, fence := range []dlock.Fence{1, 9, 99, 1 << 53, 1 << 62} { // also as text, and as floating point
-			older := leaseStamp("orders", "a")
+			older := leaseRecord("orders", "a")
 			older.Name, older.Fence, older.HeldFor = fmt.Sprint(older.Name, fence), fence, time.Minute
-			newer := leaseStamp("orders", "b") // whose host says that it acquired first
+			newer := leaseRecord("orders", "b") // whose host says that it acquired first
 			newer.Name, newer.Fence, newer.HeldFor = older.Name, fence+1, time.Hour
 			c.precedes(older, newer)
 		}
 	}},
 	{"leases/without fences the grant that was acquired last has the row", func(c *check) {
 		for i, fences := range [][2]dlock.Fence{{0, 0}, {9, 0}, {0, 9}} {
-			older, newer := leaseStamp("orders", "a"), leaseStamp("orders", "b")
+			older, newer := leaseRecord("orders", "a"), leaseRecord("orders", "b")
 			older.Name += string(rune('0' + i))
 			newer.Name = older.Name
 			older.Fence, newer.Fence = fences[0], fences[1]
@@ -76,24 +76,24 @@ var leases = []promise{
 	{"leases/a live grant without a fence has the row of one that is over", func(c *check) {
 		for i, fences := range [][2]dlock.Fence{{0, 0}, {9, 0}, {0, 9}} {
 			for _, releases := range []bool{true, false} {
-				late, held := leaseStamp(fmt.Sprint("orders", i, releases), "a"), leaseStamp("", "b")
+				late, held := leaseRecord(fmt.Sprint("orders", i, releases), "a"), leaseRecord("", "b")
 				held.Name, late.Fence, held.Fence = late.Name, fences[0], fences[1]
 				late.HeldFor = time.Minute // so that it seems to be the newer one
 				if late.Released = releases; !releases {
 					late.ExpiresIn = 20 * time.Millisecond
 				}
-				c.write(cluster.Batch{Leases: []cluster.LeaseStamp{held}})
-				c.write(cluster.Batch{Leases: []cluster.LeaseStamp{late}})
+				c.write(cluster.Batch{Leases: []cluster.LeaseRecord{held}})
+				c.write(cluster.Batch{Leases: []cluster.LeaseRecord{late}})
 				c.untilOver(late.Name)
-				c.write(cluster.Batch{Leases: []cluster.LeaseStamp{held}})
+				c.write(cluster.Batch{Leases: []cluster.LeaseRecord{held}})
 				got, _ := c.leaseOf(late.Name)
 				c.sameLease(got, held)
 			}
 		}
 	}},
 	{"leases/a grant that is over has no row of a later one", func(c *check) {
-		for i, over := range []cluster.LeaseStamp{{Released: true, ExpiresIn: time.Hour}, {ExpiresIn: -time.Second}} {
-			older, newer := leaseStamp(fmt.Sprint("orders", i), "a"), leaseStamp("", "b")
+		for i, over := range []cluster.LeaseRecord{{Released: true, ExpiresIn: time.Hour}, {ExpiresIn: -time.Second}} {
+			older, newer := leaseRecord(fmt.Sprint("orders", i), "a"), leaseRecord("", "b")
 			newer.Name, newer.HeldFor = older.Name, 30*time.Minute
 			older.Fence, newer.Fence, newer.Released = 0, 0, true
 			older.Released, older.ExpiresIn = over.Released, over.ExpiresIn
@@ -102,25 +102,25 @@ var leases = []promise{
 	}},
 	{"leases/with fences a live grant has no row of a later one that is over", func(c *check) {
 		for _, releases := range []bool{true, false} {
-			older, newer := leaseStamp(fmt.Sprint("orders", releases), "a"), leaseStamp("", "b")
+			older, newer := leaseRecord(fmt.Sprint("orders", releases), "a"), leaseRecord("", "b")
 			newer.Name, newer.Fence, newer.HeldFor = older.Name, older.Fence+1, 30*time.Minute
 			newer.Released, newer.ExpiresIn = releases, -time.Second
 			c.precedes(older, newer)
 		}
 	}},
 	{"leases/the grants of one holder are told apart", func(c *check) {
-		older, newer := leaseStamp("orders", "a"), leaseStamp("orders", "a")
+		older, newer := leaseRecord("orders", "a"), leaseRecord("orders", "a")
 		older.Released, newer.Grant, newer.Fence = true, "another", older.Fence+1
 		c.precedes(older, newer)
 	}},
 	{"leases/each slot and the mutex of a name have a row", func(c *check) {
-		var batch []cluster.LeaseStamp
+		var batch []cluster.LeaseRecord
 		for slot := range 3 {
-			l := leaseStamp("orders", "a")
+			l := leaseRecord("orders", "a")
 			l.Slots, l.Slot = 3, slot
 			batch = append(batch, l)
 		}
-		batch = append(batch, leaseStamp("orders", "a"))
+		batch = append(batch, leaseRecord("orders", "a"))
 		c.write(cluster.Batch{Leases: batch})
 		rows, _ := c.read()
 		sortLeases(rows.Leases)
@@ -133,18 +133,18 @@ var leases = []promise{
 		}
 	}},
 	{"leases/of another number of slots are of the same row", func(c *check) {
-		older, newer := leaseStamp("orders", "a"), leaseStamp("orders", "b")
+		older, newer := leaseRecord("orders", "a"), leaseRecord("orders", "b")
 		older.Slots, older.Slot, newer.Slots, newer.Slot = 3, 1, 5, 1
 		newer.Fence++
 		c.precedes(older, newer)
 	}},
 }
 
-// precedes checks that the newer of two stamps has the row, whichever comes first.
-func (c *check) precedes(older, newer cluster.LeaseStamp) {
+// precedes checks that the newer of two records has the row, whichever comes first.
+func (c *check) precedes(older, newer cluster.LeaseRecord) {
 	var batch [3]span
-	for i, l := range []cluster.LeaseStamp{older, newer, older} {
-		batch[i] = c.write(cluster.Batch{Leases: []cluster.LeaseStamp{l}})
+	for i, l := range []cluster.LeaseRecord{older, newer, older} {
+		batch[i] = c.write(cluster.Batch{Leases: []cluster.LeaseRecord{l}})
 	}
 	got, read := c.leaseOf(newer.Name)
 	c.sameLease(got, newer)
@@ -152,9 +152,9 @@ func (c *check) precedes(older, newer cluster.LeaseStamp) {
 }
 
 // leaseOf returns the lease of a name.
-func (c *check) leaseOf(name string) (cluster.LeaseStamp, span) {
+func (c *check) leaseOf(name string) (cluster.LeaseRecord, span) {
 	rows, read := c.read()
-	i := slices.IndexFunc(rows.Leases, func(l cluster.LeaseStamp) bool { return l.Name == name })
+	i := slices.IndexFunc(rows.Leases, func(l cluster.LeaseRecord) bool { return l.Name == name })
 	if i < 0 {
 		c.fatalf("no row of %s", name)
 	}
@@ -174,8 +174,8 @@ func (c *check) untilOver(name string) {
 	}
 }
 
-func sortLeases(leases []cluster.LeaseStamp) {
-	slices.SortFunc(leases, func(a, b cluster.LeaseStamp) int {
+func sortLeases(leases []cluster.LeaseRecord) {
+	slices.SortFunc(leases, func(a, b cluster.LeaseRecord) int {
 		if n := strings.Compare(a.Name, b.Name); n != 0 {
 			return n
 		}

@@ -17,7 +17,7 @@ var forever = cluster.Retention{Hosts: 1000 * time.Hour, Leases: 1000 * time.Hou
 var sweeping = []promise{
 	{"sweeping/hosts go after their retention and three TTLs", func(c *check) {
 		const ttl = 200 * time.Millisecond
-		short, long := hostStamp("short"), hostStamp("long")
+		short, long := heartbeat("short"), heartbeat("long")
 		short.TTL = ttl
 		c.write(cluster.Batch{Host: &long})
 		written := c.write(cluster.Batch{Host: &short})
@@ -38,9 +38,9 @@ var sweeping = []promise{
 			time.Sleep(10 * time.Millisecond)
 		}
 		c.sameHost(c.host(), long)
-		stamp := short
-		stamp.Detail = nil
-		if w, _ := c.writeTo(c.Store, cluster.Batch{Host: &stamp}); !w.HostUnknown {
+		again := short
+		again.Detail = nil
+		if w, _ := c.writeTo(c.Store, cluster.Batch{Host: &again}); !w.HostUnknown {
 			c.errorf("a host that was swept is not HostUnknown")
 		}
 		short.TTL = time.Millisecond
@@ -51,19 +51,19 @@ var sweeping = []promise{
 		}
 	}},
 	{"sweeping/leases go after renewal, release and end", func(c *check) {
-		stamp := func(name string, released bool, renewedAgo, expiresIn time.Duration) cluster.LeaseStamp {
-			l := leaseStamp(name, "a")
+		record := func(name string, released bool, renewedAgo, expiresIn time.Duration) cluster.LeaseRecord {
+			l := leaseRecord(name, "a")
 			l.Released, l.HeldFor, l.RenewedAgo, l.ExpiresIn = released, 5*time.Hour, renewedAgo, expiresIn
 			return l
 		}
 		const h = time.Hour
-		c.write(cluster.Batch{Leases: []cluster.LeaseStamp{
-			stamp("old", false, 4*h, -2*h),
-			stamp("old, released", true, 2*h, -2*h),
-			stamp("ended", false, 4*h, -h/2),
-			stamp("live", false, 4*h, h),
-			stamp("released", true, h/2, -h/2),
-			stamp("renewed", false, h/2, -h/4),
+		c.write(cluster.Batch{Leases: []cluster.LeaseRecord{
+			record("old", false, 4*h, -2*h),
+			record("old, released", true, 2*h, -2*h),
+			record("ended", false, 4*h, -h/2),
+			record("live", false, 4*h, h),
+			record("released", true, h/2, -h/2),
+			record("renewed", false, h/2, -h/4),
 		}})
 		r := forever
 		r.Leases = h
@@ -154,7 +154,7 @@ func (c *check) writeOld(n int) {
 	const age = 2 * time.Hour
 	var b cluster.Batch
 	for i := range n {
-		l := leaseStamp(fmt.Sprint("lease", i), "a")
+		l := leaseRecord(fmt.Sprint("lease", i), "a")
 		l.HeldFor, l.RenewedAgo, l.ExpiresIn = age, age, -age
 		b.Leases = append(b.Leases, l)
 		b.Events = append(b.Events, event(fmt.Sprint("event", i), age))

@@ -31,17 +31,17 @@ var texts = []promise{
 	{"texts/of any kind come back", func(c *check) {
 		for i, text := range bad {
 			id := fmt.Sprint(i)
-			h := hostStamp("h" + id + text)
+			h := heartbeat("h" + id + text)
 			h.Holder.ID, h.Environment, h.AppVersion, h.Version = id+text, text, text, text
 			h.Detail, _ = json.Marshal(cluster.HostDetail{Runners: []cluster.RunnerDetail{
 				{Kind: text, Name: text, State: text, Err: text}}})
-			l := leaseStamp(id+text, "")
+			l := leaseRecord(id+text, "")
 			l.Kind, l.Grant, l.Holder = text, text, dlock.Holder{Host: text, PID: 1, ID: text}
 			e := event(id+text, 0)
 			e.Name, e.Text, e.Holder = text, text, l.Holder
 			r := run(id+text, text, 0)
 			r.Err, r.By, r.Holder = text, text, l.Holder
-			c.write(cluster.Batch{Host: &h, Leases: []cluster.LeaseStamp{l}, Events: []cluster.Event{e},
+			c.write(cluster.Batch{Host: &h, Leases: []cluster.LeaseRecord{l}, Events: []cluster.Event{e},
 				Runs: []cluster.Run{r}})
 			rows, _ := c.read()
 			if len(rows.Hosts) != 1+i || len(rows.Leases) != 1+i || len(rows.Events) != 1+i || len(rows.Runs) != 1+i {
@@ -92,13 +92,13 @@ var texts = []promise{
 			}
 		}
 	}},
-	{"texts/a stamp finds its row whatever the text", func(c *check) {
+	{"texts/a write finds its row whatever the text", func(c *check) {
 		for i, text := range bad {
-			h, l := hostStamp(text), leaseStamp(fmt.Sprint(i, text), text)
+			h, l := heartbeat(text), leaseRecord(fmt.Sprint(i, text), text)
 			h.Holder.ID = fmt.Sprint(i, text)
 			l.Holder = h.Holder
 			for range 2 {
-				w, _ := c.writeTo(c.Store, cluster.Batch{Host: &h, Leases: []cluster.LeaseStamp{l}})
+				w, _ := c.writeTo(c.Store, cluster.Batch{Host: &h, Leases: []cluster.LeaseRecord{l}})
 				if w.HostUnknown {
 					c.errorf("host %q is unknown", text)
 				}
@@ -118,9 +118,9 @@ var texts = []promise{
 	{"texts/differ if a byte does", func(c *check) {
 		names := []string{"job", "Job", "JOB", "jób", "jo\u0301b", "job ", " job", "job\t", "job:", "jo"}
 		for i, name := range names {
-			h, l := hostStamp(name), leaseStamp(name, name)
+			h, l := heartbeat(name), leaseRecord(name, name)
 			h.Holder.ID = name
-			c.write(cluster.Batch{Host: &h, Leases: []cluster.LeaseStamp{l}, Events: []cluster.Event{event(name, 0)},
+			c.write(cluster.Batch{Host: &h, Leases: []cluster.LeaseRecord{l}, Events: []cluster.Event{event(name, 0)},
 				Runs: []cluster.Run{run(name, name, 0), run(name+" of all", "all", 0)}})
 			rows, _ := c.read()
 			if len(rows.Hosts) != 1+i || len(rows.Leases) != 1+i || len(rows.Events) != 1+i || len(rows.Runs) != 2+2*i {
@@ -135,7 +135,7 @@ var texts = []promise{
 		}
 	}},
 	{"texts/that are long are whole, or cut between runes", func(c *check) {
-		h := hostStamp("a")
+		h := heartbeat("a")
 		h.Detail, _ = json.Marshal(map[string]string{"long": strings.Repeat("x漢", 100<<10/4)}) // 100 kB
 		long := strings.Repeat("漢字", 2_000)
 		e, r := event("e", 0), run("r", "t", 0)

@@ -17,7 +17,7 @@ func TestNamesAreIsolatedFromTheTextBesideThem(t *testing.T) {
 	t.Parallel()
 	const name = "\u05d3\u05d5\u05d7" // in Hebrew letters
 	f := newFleet(t, page.Config{Authorize: allow(operator)})
-	f.host(name, cluster.HostStamp{AppVersion: name, Version: name, Environment: name}, cluster.HostDetail{
+	f.host(name, cluster.Heartbeat{AppVersion: name, Version: name, Environment: name}, cluster.HostDetail{
 		Timers:  []cluster.TimerDetail{{Name: name, MaxConcurrency: 1}},
 		Runners: []cluster.RunnerDetail{{Kind: name, Name: name, State: "running", Err: name}}})
 	for _, lock := range []string{"timer:" + name, "leader:" + name} {

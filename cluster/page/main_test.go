@@ -127,17 +127,17 @@ func newFleetThatReads(t *testing.T, config page.Config, age time.Duration) *fle
 }
 
 // host adds the row of another process.
-func (f *fleet) host(name string, stamp cluster.HostStamp, detail cluster.HostDetail) {
+func (f *fleet) host(name string, heartbeat cluster.Heartbeat, detail cluster.HostDetail) {
 	f.t.Helper()
-	stamp.Holder = dlock.Holder{Host: name, PID: 1, ID: "x"}
-	if stamp.TTL == 0 {
-		stamp.TTL = 30 * time.Second
+	heartbeat.Holder = dlock.Holder{Host: name, PID: 1, ID: "x"}
+	if heartbeat.TTL == 0 {
+		heartbeat.TTL = 30 * time.Second
 	}
 	var err error
-	if stamp.Detail, err = json.Marshal(detail); err != nil {
+	if heartbeat.Detail, err = json.Marshal(detail); err != nil {
 		f.t.Fatal(err)
 	}
-	if _, err := f.rows.Write(f.t.Context(), cluster.Batch{Host: &stamp}); err != nil {
+	if _, err := f.rows.Write(f.t.Context(), cluster.Batch{Host: &heartbeat}); err != nil {
 		f.t.Fatal(err)
 	}
 }

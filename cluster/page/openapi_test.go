@@ -17,10 +17,10 @@ import (
 func TestOpenAPIDescribesThePages(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, page.Config{Authorize: allow(operator)})
-	f.host("h", cluster.HostStamp{Environment: "test"}, cluster.HostDetail{
+	f.host("h", cluster.Heartbeat{Environment: "test"}, cluster.HostDetail{
 		Timers:  []cluster.TimerDetail{{Name: "a", MaxConcurrency: 1}},
 		Runners: []cluster.RunnerDetail{{Kind: "k", Name: "n", State: "s", Err: "e", ChangedAt: time.Now()}}})
-	f.host("other", cluster.HostStamp{}, cluster.HostDetail{
+	f.host("other", cluster.Heartbeat{}, cluster.HostDetail{
 		Timers: []cluster.TimerDetail{{Name: "a", MaxConcurrency: 2}}})
 	for _, name := range []string{"timer:a", "leader:b"} {
 		if _, err := f.session.Semaphore(name, 2).TryAcquire(t.Context()); err != nil {

@@ -52,8 +52,8 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 	s := p.snapshot(ctx)
 	rows, err := p.timers.pausedRows(ctx, s)
 	v := overview{seen: seenOf(s, err), Environment: s.Node.Environment, Hosts: map[string]int{},
-		Timers: map[string]int{}, Leaders: s.Who(cluster.KindLeader), Runs: s.Runs[:min(len(s.Runs), mostLatest)],
-		Events: s.Events[:min(len(s.Events), mostLatest)]}
+		Timers: map[string]int{}, Leaders: s.HeldLeases(cluster.KindLeader),
+		Runs: s.Runs[:min(len(s.Runs), mostLatest)], Events: s.Events[:min(len(s.Events), mostLatest)]}
 	for _, h := range s.Hosts {
 		v.Hosts[string(h.State)]++
 	}

@@ -62,18 +62,18 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 	report := func(limit int) cluster.HostDetail {
 		return cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report", MaxConcurrency: limit}}}
 	}
-	f.host("fast", cluster.HostStamp{ClockOffset: 3 * time.Second, AppVersion: "v1"}, report(2))
+	f.host("fast", cluster.Heartbeat{ClockOffset: 3 * time.Second, AppVersion: "v1"}, report(2))
 	loops := report(3)
 	loops.Runners = []cluster.RunnerDetail{{Kind: "prober", Name: "redis", State: "store_down",
 		Err: "connection refused"}}
-	f.host("sad", cluster.HostStamp{AppVersion: "v2"}, loops)
+	f.host("sad", cluster.Heartbeat{AppVersion: "v2"}, loops)
 	if _, err := f.session.Semaphore("timer:report", 2).TryAcquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
 		f.registry.RecordRun(cluster.Run{Timer: "report", Outcome: "error", Err: fmt.Sprint("disk full ", i)})
 	}
-	f.host("dead", cluster.HostStamp{TTL: time.Millisecond}, cluster.HostDetail{})
+	f.host("dead", cluster.Heartbeat{TTL: time.Millisecond}, cluster.HostDetail{})
 	testkit.Eventually(t, 25*time.Second, "all is seen", func() bool {
 		return strings.Contains(f.get(""), "The last 3 runs of report")
 	})
@@ -213,7 +213,7 @@ func TestDecisionsAreShownWithReasons(t *testing.T) {
 func TestPausesAreSeenWithoutAScheduler(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, page.Config{Authorize: allow(operator)})
-	f.host("h", cluster.HostStamp{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
+	f.host("h", cluster.Heartbeat{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
 		MaxConcurrency: 1}, {Name: "other", MaxConcurrency: 1}}})
 	f.has("timers?state=idle", "report")
 	f.post("do?action=pause&name=report", url.Values{"for": {"1h"}, "note": {"the database is moved"}})
@@ -261,7 +261,7 @@ func TestFiltersAreInTheURL(t *testing.T) {
 	for i := range 250 {
 		detail.Timers = append(detail.Timers, cluster.TimerDetail{Name: fmt.Sprintf("t%03d", i), MaxConcurrency: -1})
 	}
-	f.host("big", cluster.HostStamp{}, detail)
+	f.host("big", cluster.Heartbeat{}, detail)
 	if _, err := f.session.Mutex("leader:relay").TryAcquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func TestFiltersAreInTheURL(t *testing.T) {
 func TestViewersShareWhatIsRead(t *testing.T) {
 	t.Parallel()
 	f := newFleetThatReads(t, page.Config{Authorize: allow(operator)}, cluster.DefaultSnapshotAge)
-	f.host("h", cluster.HostStamp{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
+	f.host("h", cluster.Heartbeat{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
 		MaxConcurrency: 1}}})
 	for _, target := range []string{"", "timers", "timer?name=report", "hosts", "leases", "leaders", "events"} {
 		time.Sleep(cluster.DefaultSnapshotAge) // until what was read is old

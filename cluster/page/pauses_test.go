@@ -52,7 +52,7 @@ func TestPausesThatTheStoreDoesNotTell(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.host("h", cluster.HostStamp{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "other",
+	f.host("h", cluster.Heartbeat{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "other",
 		MaxConcurrency: 1}}})
 	scheduler := f.startTimers(func(context.Context) error { return nil }) // of report
 	testkit.Eventually(t, 30*time.Second, "this process knows the pause", func() bool {

@@ -33,7 +33,7 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 200 {
-		if _, err := f.rows.Write(t.Context(), cluster.Batch{Host: &cluster.HostStamp{TTL: time.Hour, AppVersion: "v1",
+		if _, err := f.rows.Write(t.Context(), cluster.Batch{Host: &cluster.Heartbeat{TTL: time.Hour, AppVersion: "v1",
 			Holder: dlock.Holder{Host: fmt.Sprint("host-", i), PID: 1, ID: "x"}, Detail: text}}); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 func TestManyFollowersCostWhatOneDoes(t *testing.T) {
 	followed := time.Duration(testkit.Rounds(t, 2, 65)) * time.Second // a stream ends after a minute
 	f := newFleetThatReads(t, page.Config{RefreshInterval: 200 * time.Millisecond}, cluster.DefaultSnapshotAge)
-	f.host("h", cluster.HostStamp{TTL: time.Hour}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
+	f.host("h", cluster.Heartbeat{TTL: time.Hour}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
 		MaxConcurrency: 1}}})
 	f.has("timers", "report")
 	mux := http.NewServeMux()

@@ -163,7 +163,7 @@ func TestHostileNamesAreOnlyText(t *testing.T) {
 		}
 		f.registry.RecordRun(cluster.Run{Timer: name, Outcome: "error", Err: name + "\x1b[2J\x9b31m\x00", By: name})
 		f.registry.RecordEvent(cluster.Event{Kind: cluster.EventOperator, Name: name, Text: name + "\x1b]0;owned\a"})
-		f.host(name, cluster.HostStamp{AppVersion: name, Environment: name}, cluster.HostDetail{
+		f.host(name, cluster.Heartbeat{AppVersion: name, Environment: name}, cluster.HostDetail{
 			Timers:  []cluster.TimerDetail{{Name: name, MaxConcurrency: 2}},
 			Runners: []cluster.RunnerDetail{{Kind: name, Name: name, State: name, Err: name + "\x1b[31m\xff"}}})
 	}
@@ -232,7 +232,7 @@ func inertHTML(t *testing.T, what, html string) {
 func TestStrictPolicy(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, page.Config{Authorize: allow(operator)})
-	f.host("h", cluster.HostStamp{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
+	f.host("h", cluster.Heartbeat{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
 		MaxConcurrency: 1}}})
 	for _, target := range []string{"", "timers", "timer?name=report", "hosts", "leases", "leaders", "events",
 		"confirm?action=pause&name=report", "nothing", "page.css", "page.js", "openapi.json"} {
@@ -290,7 +290,7 @@ func FuzzParameters(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if _, err := rows.Write(f.Context(), cluster.Batch{Host: &cluster.HostStamp{TTL: time.Hour,
+	if _, err := rows.Write(f.Context(), cluster.Batch{Host: &cluster.Heartbeat{TTL: time.Hour,
 		Holder: dlock.Holder{Host: "other", PID: 1, ID: "x"}, Detail: []byte(`{"timers":[{"name":"report",` +
 			`"max_concurrency":2}]}`)}}); err != nil {
 		f.Fatal(err)

@@ -66,15 +66,15 @@ func TestCostOfALargeFleet(t *testing.T) {
 		}
 	}
 	detail := fleetDetail()
-	stamp := func(i int) *cluster.HostStamp {
-		return &cluster.HostStamp{Holder: dlock.Holder{Host: fmt.Sprint("web-", i), PID: 4711, ID: "gw6htyep"},
+	beat := func(i int) *cluster.Heartbeat {
+		return &cluster.Heartbeat{Holder: dlock.Holder{Host: fmt.Sprint("web-", i), PID: 4711, ID: "gw6htyep"},
 			Environment: "production", AppVersion: "2026.11.3", Version: "v0.9.0", UpFor: time.Hour,
 			TTL: 15 * time.Second}
 	}
-	leases := func(host, n int) (all []cluster.LeaseStamp) {
+	leases := func(host, n int) (all []cluster.LeaseRecord) {
 		for i := range n {
-			all = append(all, cluster.LeaseStamp{Name: fmt.Sprintf("timer:process-orders-%d-%d", host, i), Slots: 3,
-				Slot: i % 3, Kind: "timer", Holder: stamp(host).Holder, Fence: dlock.Fence(1795161862226257 + int64(i)),
+			all = append(all, cluster.LeaseRecord{Name: fmt.Sprintf("timer:process-orders-%d-%d", host, i), Slots: 3,
+				Slot: i % 3, Kind: "timer", Holder: beat(host).Holder, Fence: dlock.Fence(1795161862226257 + int64(i)),
 				Grant: "4kq2m7sd", HeldFor: time.Minute, RenewedAgo: time.Second, ExpiresIn: 14 * time.Second})
 		}
 		return all
@@ -94,7 +94,7 @@ func TestCostOfALargeFleet(t *testing.T) {
 	for w := range 4 {
 		all.Go(func() {
 			for i := w; i < 200; i += 4 {
-				h := stamp(i)
+				h := beat(i)
 				h.Detail = detail
 				if _, err := store.Write(ctx, cluster.Batch{Host: h}); err != nil {
 					t.Error(err)
@@ -104,9 +104,9 @@ func TestCostOfALargeFleet(t *testing.T) {
 	}
 	all.Wait()
 	memory("Memory of 200 hosts × 1,000 timers")
-	measure("Write of a host's stamp", 50, func(i int) { write(cluster.Batch{Host: stamp(i)}) })
+	measure("Write of a heartbeat", 50, func(i int) { write(cluster.Batch{Host: beat(i)}) })
 	measure(fmt.Sprintf("Write of a host with a detail of %d kB", len(detail)>>10), 50, func(i int) {
-		h := stamp(i)
+		h := beat(i)
 		h.Detail = detail
 		write(cluster.Batch{Host: h})
 	})
@@ -118,7 +118,7 @@ func TestCostOfALargeFleet(t *testing.T) {
 		for i := range cluster.MaxBatch {
 			run++
 			b.Runs = append(b.Runs, cluster.Run{ID: fmt.Sprint(run), Timer: fmt.Sprint("process-orders-", i),
-				Holder: stamp(0).Holder, Tick: time.Now(), Outcome: "ok", Took: time.Second, Attempts: 1})
+				Holder: beat(0).Holder, Tick: time.Now(), Outcome: "ok", Took: time.Second, Attempts: 1})
 		}
 		write(b)
 	})
@@ -126,7 +126,7 @@ func TestCostOfALargeFleet(t *testing.T) {
 		var b cluster.Batch
 		for i := range cluster.MaxBatch {
 			b.Events = append(b.Events, cluster.Event{ID: fmt.Sprint(n, " ", i), Kind: cluster.EventAcquired,
-				Name: "process-orders", Holder: stamp(0).Holder})
+				Name: "process-orders", Holder: beat(0).Holder})
 		}
 		write(b)
 	})
@@ -146,7 +146,7 @@ func TestCostOfALargeFleet(t *testing.T) {
 		var b cluster.Batch
 		for range cluster.MaxBatch {
 			run++
-			b.Runs = append(b.Runs, cluster.Run{ID: fmt.Sprint("4kq2m7sd", run), Holder: stamp(0).Holder,
+			b.Runs = append(b.Runs, cluster.Run{ID: fmt.Sprint("4kq2m7sd", run), Holder: beat(0).Holder,
 				Timer: fmt.Sprint("orders-", run%1000), Tick: time.Now(), Outcome: "ok", Took: time.Second,
 				Attempts: 1})
 		}

@@ -11,6 +11,6 @@
 //
 // What it does not promise: that anything is still there. A server that restarts without
 // persistence, or that evicts keys, forgets the registry; hosts and leases come back with their
-// next stamps, and events and runs are lost. A Read is one moment of the server, but what it says
-// of a host or a lease is as old as its last stamp. No lock depends on any of it.
+// next writes, and events and runs are lost. A Read is one moment of the server, but what it says
+// of a host or a lease is as old as its last write. No lock depends on any of it.
 package redisregistry

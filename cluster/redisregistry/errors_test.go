@@ -20,8 +20,9 @@ import (
 func batch() cluster.Batch {
 	h := dlock.Holder{Host: "web-1", PID: 4711, ID: "gw6htyep"}
 	b := cluster.Batch{
-		Host:   &cluster.HostStamp{Holder: h, UpFor: time.Hour, TTL: time.Minute, Detail: []byte(`{}`)},
-		Leases: []cluster.LeaseStamp{{Name: "orders", Holder: h, Grant: "g", HeldFor: time.Hour, ExpiresIn: time.Hour}},
+		Host: &cluster.Heartbeat{Holder: h, UpFor: time.Hour, TTL: time.Minute, Detail: []byte(`{}`)},
+		Leases: []cluster.LeaseRecord{{Name: "orders", Holder: h, Grant: "g", HeldFor: time.Hour,
+			ExpiresIn: time.Hour}},
 		Events: []cluster.Event{{ID: "e", Kind: cluster.EventAcquired, Name: "orders", Holder: h}},
 	}
 	for i := range cluster.RunsPerTimer + 10 {

@@ -31,8 +31,8 @@ func ExampleNew() {
 	defer cancel()
 	web1 := dlock.Holder{Host: "web-1", PID: 4711, ID: "gw6htyep"}
 	_, err = store.Write(ctx, cluster.Batch{
-		Host: &cluster.HostStamp{Holder: web1, UpFor: time.Hour, TTL: 15 * time.Second, Detail: []byte(`{}`)},
-		Leases: []cluster.LeaseStamp{{Name: "outbox", Kind: "leader", Holder: web1, Fence: 7,
+		Host: &cluster.Heartbeat{Holder: web1, UpFor: time.Hour, TTL: 15 * time.Second, Detail: []byte(`{}`)},
+		Leases: []cluster.LeaseRecord{{Name: "outbox", Kind: "leader", Holder: web1, Fence: 7,
 			HeldFor: time.Minute, ExpiresIn: 10 * time.Second}},
 	})
 	if err != nil {

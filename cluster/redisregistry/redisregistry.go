@@ -17,7 +17,7 @@ import (
 
 const (
 	// poolSize bounds the store's own connections: the registry's calls are few, and a long answer
-	// must not keep a stamp waiting.
+	// must not keep a heartbeat waiting.
 	poolSize = 3
 
 	// idleExpiry is how long the registry is kept when no host writes any more: longer than a

@@ -95,7 +95,7 @@ func holderKey(h dlock.Holder) string {
 	return fmt.Sprintf("%d:%s%d:%s", len(h.Host), h.Host, h.PID, h.ID)
 }
 
-func leaseKey(l cluster.LeaseStamp) string {
+func leaseKey(l cluster.LeaseRecord) string {
 	if l.Slots == 0 {
 		return "mutex:" + l.Name
 	}
@@ -106,7 +106,7 @@ func leaseKey(l cluster.LeaseStamp) string {
 func timerKey(timer string) string { return strconv.Itoa(len(timer)) + ":" + timer }
 
 // grantKey is a short text for a grant, without spaces.
-func grantKey(l cluster.LeaseStamp) string {
+func grantKey(l cluster.LeaseRecord) string {
 	sum := sha256.Sum256([]byte(holderKey(l.Holder) + "\x00" + l.Grant))
 	return hex.EncodeToString(sum[:12])
 }
@@ -221,7 +221,7 @@ func parseRows(reply []any) (rows cluster.Rows, err error) {
 		detail, known := unpack(details[parts[0][i-1]])
 		if w, ok := parse(parts[0][i], 3, &h); ok && known {
 			rows.Hosts = append(rows.Hosts, cluster.HostRow{SeenAgo: since(now, w[0]),
-				HostStamp: cluster.HostStamp{Holder: dlock.Holder(h.wireHolder), Environment: h.Environment,
+				Heartbeat: cluster.Heartbeat{Holder: dlock.Holder(h.wireHolder), Environment: h.Environment,
 					AppVersion: h.AppVersion, Version: h.Version, UpFor: since(now, w[1]),
 					ClockOffset: time.Duration(h.Offset), TTL: h.TTL, Detail: detail, Left: h.Left}})
 		}
@@ -229,7 +229,7 @@ func parseRows(reply []any) (rows cluster.Rows, err error) {
 	for _, value := range parts[2] {
 		var l wireLease
 		if w, ok := parse(value, 6, &l); ok {
-			rows.Leases = append(rows.Leases, cluster.LeaseStamp{Name: l.Name, Slots: l.Slots, Slot: l.Slot,
+			rows.Leases = append(rows.Leases, cluster.LeaseRecord{Name: l.Name, Slots: l.Slots, Slot: l.Slot,
 				Kind: l.Kind, Holder: dlock.Holder(l.wireHolder), Fence: l.Fence, Grant: l.Grant,
 				HeldFor: since(now, w[0]), RenewedAgo: since(now, w[1]), ExpiresIn: until(now, w[2]),
 				Released: l.Released})

@@ -149,9 +149,9 @@ func TestEvictedKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		read(t, s)
-		stamp := *batch().Host
-		stamp.Detail = nil
-		w := write(t, s, cluster.Batch{Host: &stamp})
+		heartbeat := *batch().Host
+		heartbeat.Detail = nil
+		w := write(t, s, cluster.Batch{Host: &heartbeat})
 		if gone := i < 2; w.HostUnknown != gone {
 			t.Errorf("without %s the host is unknown: %t", key, w.HostUnknown)
 		}
@@ -261,14 +261,14 @@ func TestTimesAreTheServers(t *testing.T) {
 			t.Errorf("Sweep after %v: %d, %v, want %d", later, deleted, err, want)
 		}
 	}
-	clock.Set(0) // back by a day: a stamp is not taken for an older one
+	clock.Set(0) // back by a day: a heartbeat is not taken for an older one
 	b := batch()
 	write(t, s, b)
 	b.Host.UpFor += time.Minute
 	b.Host.AppVersion = "next"
 	write(t, s, b)
 	if rows := read(t, s); rows.Hosts[0].AppVersion != "next" {
-		t.Errorf("%+v, want the last stamp", rows.Hosts[0])
+		t.Errorf("%+v, want the last heartbeat", rows.Hosts[0])
 	}
 }
 
@@ -296,7 +296,8 @@ func TestLostRepliesAreRepeated(t *testing.T) {
 	complete(t, "after a lost reply", read(t, s))
 }
 
-// A server that forgets everything is told again: stamps say so, and are answered with HostUnknown.
+// A server that forgets everything is told again: heartbeats say so, and are answered with
+// HostUnknown.
 func TestEmptiedServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -4,7 +4,7 @@
 -- ARGV[1]  time to live of the keys, ms
 -- ARGV[2]  most events      ARGV[3]  most runs of a timer
 -- ARGV[4]  hosts, 0 or 1    ARGV[5]  leases    ARGV[6]  events    ARGV[7]  runs
--- and then, of each row at most one stamp, all times in µs before now, or from now for expires:
+-- and then, each row at most once, all times in µs before now, or from now for expires:
 --   of a host   key, up, ttl, row, detail or ''
 --   of a lease  key, held, renewed, expires, released 0 or 1, fence, grant, row
 --   of an event id, ago, row
@@ -25,7 +25,7 @@ for _ = 1, tonumber(ARGV[4]) do
   local seen, started = string.match(old or '', '^(%d+) (%d+) ')
   if not seen and detail == '' then
     unknown = 1
-  elseif not seen or up >= seen - started then -- else it was overtaken by a later stamp
+  elseif not seen or up >= seen - started then -- else it was overtaken by a later heartbeat
     call('HSET', hosts, key, int(now) .. ' ' .. int(now - up) .. ' ' .. ttl .. ' ' .. row)
     if detail ~= '' then call('HSET', details, key, detail) end
   end
@@ -33,8 +33,8 @@ end
 
 local function live(released, expires) return released == '0' and expires > now end
 
--- Reports whether a stamp is of the row's grant or of one that goes before it. Fences are compared
--- as text, because numbers are exact below 2^53 only.
+-- Reports whether a record replaces a row: see cluster.LeaseRecord. Fences are compared as text,
+-- because numbers are exact below 2^53 only.
 local function replaces(old, acquired, expires, released, fence, grant)
   local was_acquired, was_expires, was_released, was_fence, was_grant = string.match(old,
     '^(%d+) %d+ (%d+) ([01]) (%d+) (%w+) ')
@@ -45,7 +45,7 @@ local function replaces(old, acquired, expires, released, fence, grant)
   elseif fence ~= '0' and was_fence ~= '0' then
     return #fence > #was_fence or #fence == #was_fence and fence > was_fence
   elseif live(released, expires) and not live(was_released, tonumber(was_expires)) then
-    return true -- a late stamp of the holder before may have set the row
+    return true -- the row may be a late record of an earlier holder
   end
   return acquired > tonumber(was_acquired)
 end

@@ -55,7 +55,7 @@
 //   - A row is what its writer last said, not what is true: a lease in it may have ended, and a
 //     holder that is not in it may hold one. Locks do not depend on it.
 //   - A batch is one statement, and with that one transaction. A commit that a failover loses is
-//     made up for by the next stamp; events and runs in it are lost.
+//     made up for by the next write; events and runs in it are lost.
 //   - A registry with tens of thousands of leases is read as a whole by each Read.
 //   - SQLServer is experimental: it has not been run against a server. Only the texts of its
 //     statements are tested.

@@ -26,7 +26,7 @@ func ExampleSQLite() {
 	if err := registry.Migrate(ctx); err != nil {
 		log.Fatal(err)
 	}
-	_, err = registry.Write(ctx, cluster.Batch{Leases: []cluster.LeaseStamp{{
+	_, err = registry.Write(ctx, cluster.Batch{Leases: []cluster.LeaseRecord{{
 		Name: "outbox", Kind: "outbox", Holder: dlock.Holder{Host: "web-2", PID: 4711, ID: "k3x9"},
 		Fence: 12, Grant: "1", ExpiresIn: 15 * time.Second,
 	}}})

@@ -68,7 +68,7 @@ func TestTableIsLocked(t *testing.T) {
 			t.Parallel()
 			s := ways[way](t)
 			store := s.migrated(t)
-			if _, err := store.Write(t.Context(), stamp("a")); err != nil {
+			if _, err := store.Write(t.Context(), batch("a")); err != nil {
 				t.Fatal(err)
 			}
 			unlock := s.lock(t, locks[way])
@@ -80,7 +80,7 @@ func TestTableIsLocked(t *testing.T) {
 				// forgotten, so this leaves a busy server time to begin it.
 				const limit = time.Second
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				_, err := store.Write(ctx, stamp("a"))
+				_, err := store.Write(ctx, batch("a"))
 				cancel()
 				took := time.Since(began)
 				if err == nil || took > limit+100*time.Millisecond+late.Since(began) {
@@ -124,7 +124,7 @@ func TestWaitsAreNotLost(t *testing.T) {
 		defer unlock()
 		written := make(chan error, 1)
 		go func() {
-			_, err := store.Write(t.Context(), stamp("a"))
+			_, err := store.Write(t.Context(), batch("a"))
 			written <- err
 		}()
 		const wait = 2 * time.Second
@@ -146,10 +146,10 @@ func TestWaitsAreNotLost(t *testing.T) {
 	})
 }
 
-// Ten hosts that stamp and sweep all the time are in nobody's way.
+// Ten hosts that write and sweep all the time are in nobody's way.
 //
 // Fails when a deadlock comes to the caller.
-func TestHostsStampAndSweepAtOnce(t *testing.T) {
+func TestHostsWriteAndSweepAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {
 		t.Run(way, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestHostsStampAndSweepAtOnce(t *testing.T) {
 				all.Go(func() {
 					for i := range rounds {
 						ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-						b := stamp(fmt.Sprint(host))
+						b := batch(fmt.Sprint(host))
 						b.Host.UpFor += time.Duration(i) * time.Second
 						for n := range 5 {
 							b.Leases = append(b.Leases, b.Leases[0])
@@ -194,7 +194,7 @@ func TestHostsStampAndSweepAtOnce(t *testing.T) {
 	}
 }
 
-// A row that was stamped while the sweep looked at it stays. Its times are those of the database.
+// A row that was written while the sweep looked at it stays. Its times are those of the database.
 //
 // Fails when times are measured by this process' clock.
 func TestTheDatabaseMeasuresTime(t *testing.T) {
@@ -206,7 +206,7 @@ func TestTheDatabaseMeasuresTime(t *testing.T) {
 			s := ways[way](t)
 			store := s.migrated(t)
 			began := time.Now()
-			w, err := store.Write(t.Context(), stamp("a"))
+			w, err := store.Write(t.Context(), batch("a"))
 			if err != nil || w.At.Sub(began).Abs() > time.Minute {
 				t.Errorf("%v: the database says that it is %v: %v", began, w.At, err)
 			}
@@ -221,7 +221,7 @@ func TestTheDatabaseMeasuresTime(t *testing.T) {
 			if err != nil || len(rows.Hosts) != 1 || rows.Hosts[0].SeenAgo != 0 {
 				t.Fatalf("%+v, %v: want one host, seen just now", rows, err)
 			}
-			if _, err := store.Write(t.Context(), stamp("a")); err != nil {
+			if _, err := store.Write(t.Context(), batch("a")); err != nil {
 				t.Fatal(err)
 			}
 			s.exec(t, "UPDATE tickslot_registry SET renewed_at = renewed_at - "+hour+" WHERE sort = 'host'")
@@ -249,11 +249,11 @@ func TestReplyIsLost(t *testing.T) {
 			proxy.LoseReplies(true)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if _, err := store.Write(ctx, stamp("a")); err == nil {
+			if _, err := store.Write(ctx, batch("a")); err == nil {
 				t.Error("no error although the reply was lost")
 			}
 			proxy.LoseReplies(false)
-			if _, err := store.Write(t.Context(), stamp("a")); err != nil {
+			if _, err := store.Write(t.Context(), batch("a")); err != nil {
 				t.Error(err)
 			}
 			rows, err := direct.Read(t.Context(), cluster.Query{Events: 10, Runs: 10})

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A fleet of 200 hosts with 1,000 timers each is read, stamped and swept. What that took is logged.
+// A fleet of 200 hosts with 1,000 timers each is read, written and swept. What that took is logged.
 //
 // Fails when rows are missing.
 func TestFleet(t *testing.T) {
@@ -30,16 +30,16 @@ func TestFleet(t *testing.T) {
 		store := s.migrated(t)
 		began := time.Now()
 		for host := range hosts {
-			b := stamp(fmt.Sprint("host", host))
+			b := batch(fmt.Sprint("host", host))
 			b.Host.Detail = []byte(detail.String())
 			b.Leases, b.Events, b.Runs = nil, nil, nil
 			for i := range 5 {
-				l := stamp("").Leases[0]
+				l := batch("").Leases[0]
 				l.Name, l.Holder, l.ExpiresIn = fmt.Sprint("t", 5*host+i), b.Host.Holder, time.Hour
 				b.Leases = append(b.Leases, l)
 			}
 			for i := range timers * 50 / hosts {
-				r := stamp("").Runs[0]
+				r := batch("").Runs[0]
 				r.ID, r.Timer, r.Holder = fmt.Sprint(host, " ", i), fmt.Sprint("t", i*hosts%timers+host), b.Host.Holder
 				b.Runs = append(b.Runs, r)
 			}
@@ -74,8 +74,8 @@ func TestFleet(t *testing.T) {
 			_, err := store.Runs(t.Context(), "t7")
 			return err
 		})
-		measure("stamp", func() error {
-			b := stamp("host7")
+		measure("write", func() error {
+			b := batch("host7")
 			b.Host.Detail = nil
 			_, err := store.Write(t.Context(), b)
 			return err

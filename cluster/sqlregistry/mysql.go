@@ -120,7 +120,7 @@ func (m *mysql) verify(ctx context.Context) (faults []error, err error) {
 			"settings of the connection or the server"))
 	}
 	if strings.Contains(mode, "SIMULTANEOUS_ASSIGNMENT") {
-		faults = append(faults, errors.New("the sql_mode has SIMULTANEOUS_ASSIGNMENT, with which stamps are not "+
+		faults = append(faults, errors.New("the sql_mode has SIMULTANEOUS_ASSIGNMENT, with which rows are not "+
 			"written: take it out"))
 	}
 	return faults, nil

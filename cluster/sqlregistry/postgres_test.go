@@ -10,21 +10,21 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A stamp leaves no work for VACUUM and writes to no index: its new row is beside the old one.
+// A write leaves no work for VACUUM and updates no index: its new row is beside the old one.
 //
-// Fails when an index has a column that stamps change, or pages are filled.
+// Fails when an index has a column that writes change, or pages are filled.
 //
 // It is not parallel, because a page keeps old rows for as long as others have transactions open.
-func TestStampsAreHotPostgres(t *testing.T) {
+func TestWritesAreHotPostgres(t *testing.T) {
 	s := ways["Postgres"](t)
 	s.migrated(t)
 	db := s.db(t, "", "")
 	db.SetMaxOpenConns(1)
 	store := s.of(db, sqlregistry.Options{})
-	const hosts, stamps = 20, 30
-	for i := range stamps {
+	const hosts, writes = 20, 30
+	for i := range writes {
 		for host := range hosts {
-			b := stamp(fmt.Sprint("host", host))
+			b := batch(fmt.Sprint("host", host))
 			b.Leases[0].Name = b.Host.Holder.Host
 			b.Events, b.Runs = nil, nil
 			b.Host.UpFor += time.Duration(i) * time.Second
@@ -42,7 +42,7 @@ func TestStampsAreHotPostgres(t *testing.T) {
 		var all, hot int
 		err := look.QueryRowContext(ctx, "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables "+
 			"WHERE relname = 'tickslot_registry'").Scan(&all, &hot)
-		if want := 2 * hosts * (stamps - 1); err == nil && (all != want || hot < all*95/100) {
+		if want := 2 * hosts * (writes - 1); err == nil && (all != want || hot < all*95/100) {
 			err = fmt.Errorf("of %d updates %d are HOT, want %d and 95 %% of them", all, hot, want)
 		}
 		return err

@@ -132,7 +132,7 @@ func (r row) replaces(old row) bool {
 	return *r.Acquired < *old.Acquired
 }
 
-func rowOfHost(h cluster.HostStamp) row {
+func rowOfHost(h cluster.Heartbeat) row {
 	r := row{Sort: sortHost, ID: hostID(h.Holder), Acquired: micros(h.UpFor), Renewed: new(int64),
 		TTL: micros(h.TTL), UpFor: micros(h.UpFor)}
 	r.setHolder(h.Holder)
@@ -148,7 +148,7 @@ func rowOfHost(h cluster.HostStamp) row {
 	return r
 }
 
-func rowOfLease(l cluster.LeaseStamp) row {
+func rowOfLease(l cluster.LeaseRecord) row {
 	id := ":" + l.Name
 	if l.Slots != 0 {
 		id = strconv.Itoa(l.Slot) + id
@@ -213,19 +213,19 @@ func (r *row) holder() dlock.Holder {
 func (r *row) addTo(rows *cluster.Rows) {
 	switch r.Sort {
 	case sortHost:
-		if r.Detail == nil { // it was swept while it was stamped, and is sent again
+		if r.Detail == nil { // it was deleted while its heartbeat was written: the host sends the detail again
 			return
 		}
 		var d hostData
 		_ = json.Unmarshal([]byte(r.Data), &d)
 		rows.Hosts = append(rows.Hosts, cluster.HostRow{
-			HostStamp: cluster.HostStamp{Holder: r.holder(), Environment: d.Environment, AppVersion: d.AppVersion,
+			Heartbeat: cluster.Heartbeat{Holder: r.holder(), Environment: d.Environment, AppVersion: d.AppVersion,
 				Version: d.Version, UpFor: duration(r.Acquired), ClockOffset: time.Duration(d.ClockOffset), TTL: d.TTL,
 				Detail: json.RawMessage(*r.Detail), Left: r.Released != nil},
 			SeenAgo: max(0, duration(r.Renewed)),
 		})
 	case sortLease:
-		rows.Leases = append(rows.Leases, cluster.LeaseStamp{Name: r.Name, Slots: int(r.Slots), Slot: int(r.Slot),
+		rows.Leases = append(rows.Leases, cluster.LeaseRecord{Name: r.Name, Slots: int(r.Slots), Slot: int(r.Slot),
 			Kind: r.Kind, Holder: r.holder(), Fence: dlock.Fence(r.Fence), Grant: r.Grant,
 			HeldFor: duration(r.Acquired), RenewedAgo: duration(r.Renewed), ExpiresIn: -duration(r.Expires),
 			Released: r.Released != nil})

@@ -19,12 +19,12 @@ import (
 // databases are one way to each database.
 var databases = []string{"Postgres", "MySQL", "SQLite"}
 
-// stamp is a batch of all sorts of rows.
-func stamp(host string) cluster.Batch {
+// batch is a batch of all sorts of rows.
+func batch(host string) cluster.Batch {
 	holder := dlock.Holder{Host: host, PID: 1, ID: "x"}
 	return cluster.Batch{
-		Host: &cluster.HostStamp{Holder: holder, UpFor: time.Minute, TTL: time.Minute, Detail: []byte(`{}`)},
-		Leases: []cluster.LeaseStamp{{Name: "l", Holder: holder, Fence: 1, Grant: "g", HeldFor: time.Minute,
+		Host: &cluster.Heartbeat{Holder: holder, UpFor: time.Minute, TTL: time.Minute, Detail: []byte(`{}`)},
+		Leases: []cluster.LeaseRecord{{Name: "l", Holder: holder, Fence: 1, Grant: "g", HeldFor: time.Minute,
 			ExpiresIn: time.Minute}},
 		Events: []cluster.Event{{ID: "e", Kind: cluster.EventAcquired, Name: "l", Holder: holder}},
 		Runs:   []cluster.Run{{ID: "r", Timer: "t", Holder: holder, Outcome: "ok"}},
@@ -43,7 +43,7 @@ func calls(t testing.TB, s *sqlregistry.Store) map[string]error {
 			failed[call] = err
 		}
 	}
-	_, err := s.Write(ctx, stamp("a"))
+	_, err := s.Write(ctx, batch("a"))
 	note("Write", err)
 	_, err = s.Read(ctx, cluster.Query{Events: 1, Runs: 1})
 	note("Read", err)

@@ -71,8 +71,8 @@ func TestSQLServerStatements(t *testing.T) {
 	db := sql.OpenDB(script)
 	defer db.Close()
 	s := sqlregistry.SQLServer(db, sqlregistry.Options{Schema: "o]dd", TableName: "it's"})
-	h := cluster.HostStamp{Holder: dlock.Holder{Host: "漢"}}
-	w, err := s.Write(t.Context(), cluster.Batch{Host: &h, Leases: []cluster.LeaseStamp{{Name: "漢"}}})
+	h := cluster.Heartbeat{Holder: dlock.Holder{Host: "漢"}}
+	w, err := s.Write(t.Context(), cluster.Batch{Host: &h, Leases: []cluster.LeaseRecord{{Name: "漢"}}})
 	if err != nil || !w.HostUnknown || !w.At.Equal(time.UnixMicro(1_700_000_000_000_000)) {
 		t.Errorf("Write: %+v, %v", w, err)
 	}

@@ -49,7 +49,8 @@ var _ cluster.Store = (*Store)(nil)
 type database interface {
 	// String is "postgres", "mysql" …
 	String() string
-	// write writes rows as they are when they are sent. host is the id of the one that is stamped.
+	// write writes rows as they are when they are sent. host is the id of the one whose heartbeat
+	// is written.
 	write(ctx context.Context, rows func() []row, host string) (answer, error)
 	// query returns the rows of read or runs.
 	query(ctx context.Context, statement string, values map[string]int64, args ...any) ([]row, error)

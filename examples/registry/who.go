@@ -42,7 +42,7 @@ func who(registry *cluster.Registry) http.HandlerFunc {
 				a.Leases++
 			}
 		}
-		for _, l := range s.Who(r.URL.Query().Get("kind")) {
+		for _, l := range s.HeldLeases(r.URL.Query().Get("kind")) {
 			a.Held = append(a.Held, lease{l.Name, l.Holder.String(), l.Holder.Host, l.Own})
 		}
 		w.Header().Set("Content-Type", "application/json")

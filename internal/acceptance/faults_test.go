@@ -57,8 +57,8 @@ func TestLeaderIsKilled(t *testing.T) {
 // The leader's process stands still (SIGSTOP). The others see it alive, suspect after a TTL, gone
 // after two, and alive when it goes on; it then names the new leader itself.
 //
-// Fails when a host is gone at once, when the stamp of a process that goes on comes after a whole
-// TTL, and when such a process believes that it leads.
+// Fails when a host is gone at once, when the heartbeat of a process that goes on comes after a
+// whole TTL, and when such a process believes that it leads.
 func TestLeaderStandsStill(t *testing.T) {
 	t.Parallel()
 	for _, store := range storeNames {

@@ -115,7 +115,7 @@ func who(registry *cluster.Registry, elector *leader.Elector) http.HandlerFunc {
 		s, err := registry.Snapshot(r.Context())
 		a := answer{Node: s.Node.Holder.String(), Leading: elector.Status().State == leader.StateLeading,
 			Hosts: map[string]cluster.HostState{}, ReadAge: s.ReadAge}
-		for _, l := range s.Who(cluster.KindLeader) {
+		for _, l := range s.HeldLeases(cluster.KindLeader) {
 			a.Leaders = append(a.Leaders, leaderAnswer{l.Holder.String(), l.Own})
 		}
 		for _, h := range s.Hosts {

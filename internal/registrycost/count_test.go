@@ -112,7 +112,7 @@ func lockTrips(t *testing.T, locks dlock.DistributedLock, store cluster.Store, w
 		t.Errorf("a registry that does not run has sent %d times", n)
 	}
 	run(t, registry)
-	testkit.Eventually(t, 20*time.Second, "a stamp", func() bool { return wire() > 0 })
+	testkit.Eventually(t, 20*time.Second, "a heartbeat", func() bool { return wire() > 0 })
 	for range 20 {
 		if got := fmt.Sprint(cycle(decorated)); got != want {
 			t.Errorf("with a registry: %s, want %s", got, want)
@@ -182,7 +182,7 @@ func viewers(t *testing.T, store cluster.Store, wire func() int64) {
 	}
 	for i := range hosts {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		_, err := store.Write(ctx, cluster.Batch{Host: &cluster.HostStamp{Detail: text, TTL: 5 * time.Minute,
+		_, err := store.Write(ctx, cluster.Batch{Host: &cluster.Heartbeat{Detail: text, TTL: 5 * time.Minute,
 			Holder: dlock.Holder{Host: fmt.Sprint("web-", i), PID: i, ID: "x"}}})
 		cancel()
 		if err != nil {

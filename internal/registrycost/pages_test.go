@@ -46,8 +46,8 @@ func TestSnapshotOfAThousandTimersOnRedis(t *testing.T) {
 					t.Fatal(err)
 				}
 				s, err := registry.Snapshot(t.Context())
-				if err != nil || len(s.Who(cluster.KindTimer)) != timers*slots {
-					t.Errorf("%d leases are held, want %d; %v", len(s.Who(cluster.KindTimer)), timers*slots, err)
+				if err != nil || len(s.HeldLeases(cluster.KindTimer)) != timers*slots {
+					t.Errorf("%d leases are held, want %d; %v", len(s.HeldLeases(cluster.KindTimer)), timers*slots, err)
 				}
 			}
 			snapshot() // the scripts are learned

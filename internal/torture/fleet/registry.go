@@ -99,7 +99,7 @@ func redisRegistry(client redis.UniversalClient, prefix string) *registryDoor {
 			}
 			return drop(ctx, client.(*redis.Client))
 		},
-		mend:  func(context.Context) error { return nil }, // the next stamp makes what is missing
+		mend:  func(context.Context) error { return nil }, // the next heartbeat makes what is missing
 		close: func() { store.Close(); client.Close() },
 	}
 }
@@ -377,7 +377,7 @@ func (t *tormentor) dropRegistry(lasts time.Duration, broken func(from int64)) e
 	}
 	from := nemesis.Mono()
 	time.Sleep(lasts)
-	if t.kind == "postgres" || t.kind == "sqlite" { // on Redis a registry is made by the next stamp
+	if t.kind == "postgres" || t.kind == "sqlite" { // on Redis a registry is made by the next heartbeat
 		broken(from)
 	}
 	return testkit.Poll(30*time.Second, "mend the registry", t.registry.mend)

@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	up_for      BIGINT,                        -- of a host, when it was last seen, in microseconds
 	data        TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- the rest, as JSON
 	detail      LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,      -- of a host, as JSON
-	taken       TINYINT NOT NULL DEFAULT 0,    -- 1 if the last stamp was: used within one statement only
+	taken       TINYINT NOT NULL DEFAULT 0,    -- 1 if the last write replaced the row: used within one statement only
 	PRIMARY KEY (sort, id),
 	KEY recent (sort, happened_at, id),        -- finds the newest events and runs of all
 	KEY named (sort, lock_name, happened_at, id) -- finds the newest runs of a timer

@@ -1,4 +1,4 @@
--- Rows that are read are locked, those of hosts and leases last, because these are stamped all the
+-- Rows that are read are locked, those of hosts and leases last, because these are written all the
 -- time. At read committed they are not, and so looked at again.
 {bounded} DELETE {hint} o FROM {table} AS o JOIN (
 	SELECT * FROM (SELECT sort, id FROM (SELECT sort, id, happened_at,

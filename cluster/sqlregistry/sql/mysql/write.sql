@@ -33,7 +33,7 @@ ON DUPLICATE KEY UPDATE
 				AND CAST(holder_id AS BINARY) = CAST(VALUES(holder_id) AS BINARY)
 				AND CAST(grant_id AS BINARY) = CAST(VALUES(grant_id) AS BINARY) THEN released_at IS NULL
 			WHEN fence <> 0 AND VALUES(fence) <> 0 THEN VALUES(fence) > fence
-			-- It is live, and the row is over: a late stamp of the holder before may have set it.
+			-- It is live and the row is over: the row may be a late record of an earlier holder.
 			WHEN VALUES(released_at) IS NULL AND VALUES(expires_at) > UTC_TIMESTAMP(6)
 				AND (released_at IS NOT NULL OR expires_at <= UTC_TIMESTAMP(6)) THEN 1
 			ELSE VALUES(acquired_at) > acquired_at END

@@ -1,5 +1,5 @@
--- Finds the newest events and runs of all. No index has a column that a stamp changes, so that a
--- stamp writes to none (HOT).
+-- Finds the newest events and runs of all. No index has a column that a later write to the row
+-- changes, so that such a write updates no index (HOT).
 CREATE INDEX IF NOT EXISTS {recent} ON {table} (sort, happened_at, id) WHERE happened_at IS NOT NULL;
 
 -- Finds the newest runs of a timer.

@@ -25,4 +25,4 @@ CREATE TABLE IF NOT EXISTS {table} (
 	data        text COLLATE "C" NOT NULL,     -- the rest, as JSON
 	detail      text COLLATE "C",              -- of a host, as JSON
 	PRIMARY KEY (sort, id)
-) WITH (fillfactor = 70); -- room for the new versions of rows that are stamped
+) WITH (fillfactor = 70); -- room for the new versions of rows that are written often

@@ -1,4 +1,4 @@
--- Rows that another session has locked are left to it. Those that were stamped since this statement
+-- Rows that another session has locked are left to it. Those that were written since this statement
 -- began are looked at again, and stay.
 DELETE FROM {table} AS t USING (
 	SELECT o.sort, o.id FROM {table} AS o

@@ -1,5 +1,5 @@
 -- $1: the rows as JSON, in the order of the primary key, with their times in microseconds ago.
--- $2: the id of the host that is stamped.
+-- $2: the id of the host whose heartbeat is written.
 WITH written AS (
 	INSERT INTO {table} AS t (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
 		acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
@@ -30,14 +30,14 @@ WITH written AS (
 			WHEN t.machine = excluded.machine AND t.pid = excluded.pid AND t.holder_id = excluded.holder_id
 				AND t.grant_id = excluded.grant_id THEN t.released_at IS NULL
 			WHEN t.fence <> 0 AND excluded.fence <> 0 THEN excluded.fence > t.fence
-			-- It is live, and the row is over: a late stamp of the holder before may have set it.
+			-- It is live and the row is over: the row may be a late record of an earlier holder.
 			WHEN excluded.released_at IS NULL AND excluded.expires_at > pg_catalog.statement_timestamp()
 				AND (t.released_at IS NOT NULL OR t.expires_at <= pg_catalog.statement_timestamp()) THEN true
 			ELSE excluded.acquired_at > t.acquired_at END
 		ELSE false END -- events and runs are written once
 	RETURNING t.sort, t.detail IS NOT NULL AS known
 )
--- A stamp that was overtaken is not among what was written.
+-- A heartbeat that was overtaken is not among what was written.
 SELECT coalesce((SELECT w.known FROM written AS w WHERE w.sort = 'host'),
 		EXISTS (SELECT FROM {table} AS h WHERE h.sort = 'host' AND h.id = $2::text AND h.detail IS NOT NULL)),
 	(extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint

@@ -21,7 +21,7 @@ WHERE CASE t.sort
 		WHEN t.machine = excluded.machine AND t.pid = excluded.pid AND t.holder_id = excluded.holder_id
 			AND t.grant_id = excluded.grant_id THEN t.released_at IS NULL
 		WHEN t.fence <> 0 AND excluded.fence <> 0 THEN excluded.fence > t.fence
-		-- It is live, and the row is over: a late stamp of the holder before may have set it.
+		-- It is live and the row is over: the row may be a late record of an earlier holder.
 		WHEN excluded.released_at IS NULL AND excluded.expires_at > {now}
 			AND (t.released_at IS NOT NULL OR t.expires_at <= {now}) THEN 1
 		ELSE excluded.acquired_at > t.acquired_at END

@@ -1,5 +1,5 @@
 -- @p1: the rows as JSON, with their times in microseconds ago, and names and ids in hex.
--- @p2: the id of the host that is stamped.
+-- @p2: the id of the host whose heartbeat is written.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
@@ -22,7 +22,7 @@ WHEN MATCHED AND (
 			AND CONVERT(varbinary(510), t.grant_id) = CONVERT(varbinary(510), x.grant_id)
 			THEN CASE WHEN t.released_at IS NULL THEN 1 ELSE 0 END
 		WHEN t.fence <> 0 AND x.fence <> 0 THEN CASE WHEN x.fence > t.fence THEN 1 ELSE 0 END
-		-- It is live, and the row is over: a late stamp of the holder before may have set it.
+		-- It is live and the row is over: the row may be a late record of an earlier holder.
 		WHEN x.released_at IS NULL AND x.expires_at > @now
 			AND (t.released_at IS NOT NULL OR t.expires_at <= @now) THEN 1
 		WHEN x.acquired_at > t.acquired_at THEN 1 ELSE 0 END

@@ -337,7 +337,7 @@ func TestDoctorOnMariaDB(t *testing.T) {
 func TestDoctorOnHosts(t *testing.T) {
 	t.Parallel()
 	other := dlock.Holder{Host: "web-2", PID: 8, ID: "def"}
-	beside := func(row *cluster.HostStamp) func(t *testing.T) string {
+	beside := func(row *cluster.Heartbeat) func(t *testing.T) string {
 		return func(t *testing.T) string {
 			url, file := sqlite(t)
 			registry := sqlregistry.SQLite(open(t, file), sqlregistry.Options{})
@@ -351,7 +351,7 @@ func TestDoctorOnHosts(t *testing.T) {
 			return url
 		}
 	}
-	row := func(change func(*cluster.HostStamp)) *cluster.HostStamp {
+	row := func(change func(*cluster.Heartbeat)) *cluster.Heartbeat {
 		r := hostRow(other, "1.2", "production", 1)
 		change(r)
 		return r
@@ -362,16 +362,16 @@ func TestDoctorOnHosts(t *testing.T) {
 			[]string{"limits: hosts differ for timer report: 1 × 1, 1 × 2"}, "the same MaxConcurrency"},
 		{"versions of the program", beside(hostRow(other, "1.3", "production", 1)), "",
 			[]string{"version of the program: hosts differ: 1 × 1.2, 1 × 1.3"}, "Finish the roll-out"},
-		{"versions of tickslot", beside(row(func(r *cluster.HostStamp) { r.Version = "v1.1.0" })), "",
+		{"versions of tickslot", beside(row(func(r *cluster.Heartbeat) { r.Version = "v1.1.0" })), "",
 			[]string{"version of tickslot: hosts differ: 1 × v1.0.0, 1 × v1.1.0"}, "Finish the roll-out"},
 		{"environments", beside(hostRow(other, "1.2", "staging", 1)), "",
 			[]string{"environment: hosts differ: 1 × production, 1 × staging"}, "prefix, of its own"},
 		{"a loop with an error", beside(hostRow(other, "1.2", "production", 1, cluster.RunnerDetail{Kind: "leader",
 			Name: "billing", State: "candidate", Err: "no route"})), "",
 			[]string{"web-2/8/def: leader billing: no route"}, "Its log says more"},
-		{"a clock", beside(row(func(r *cluster.HostStamp) { r.ClockOffset = -5 * time.Second })), "",
+		{"a clock", beside(row(func(r *cluster.Heartbeat) { r.ClockOffset = -5 * time.Second })), "",
 			[]string{"the clock of web-2/8/def is -5s off"}, "NTP"},
-		{"a silent process", beside(row(func(r *cluster.HostStamp) { r.TTL = 900 * time.Millisecond })), "",
+		{"a silent process", beside(row(func(r *cluster.Heartbeat) { r.TTL = 900 * time.Millisecond })), "",
 			[]string{"web-2/8/def is silent"}, "See whether the process runs"},
 		{"durable runs without tables", func(t *testing.T) string {
 			url, file := sqlite(t)

@@ -42,7 +42,7 @@ func (a *app) ofKind(ctx context.Context, kind, title, fence, filter, none strin
 	}
 	t := &show.Table{None: none, Columns: []string{title, "SLOT", "HOLDER", "HOST", "HELD", "LEFT", fence}}
 	list, now := []cluster.Lease{}, time.Now()
-	for _, l := range s.Who(kind) {
+	for _, l := range s.HeldLeases(kind) {
 		name := strings.TrimPrefix(l.Name, kind+":")
 		if !strings.Contains(name, filter) {
 			continue

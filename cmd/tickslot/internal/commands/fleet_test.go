@@ -81,13 +81,13 @@ var holder = dlock.Holder{Host: "web-1", PID: 7, ID: "abc"}
 
 // hostRow is a heartbeat of a host with the timer report.
 func hostRow(h dlock.Holder, version, environment string, limit int,
-	runners ...cluster.RunnerDetail) *cluster.HostStamp {
+	runners ...cluster.RunnerDetail) *cluster.Heartbeat {
 	detail, err := json.Marshal(cluster.HostDetail{Runners: runners,
 		Timers: []cluster.TimerDetail{{Name: "report", MaxConcurrency: limit}}})
 	if err != nil {
 		panic(err) // it is made here
 	}
-	return &cluster.HostStamp{Holder: h, Environment: environment, AppVersion: version, Version: "v1.0.0",
+	return &cluster.Heartbeat{Holder: h, Environment: environment, AppVersion: version, Version: "v1.0.0",
 		UpFor: time.Hour, TTL: 30 * time.Second, Detail: detail}
 }
 

@@ -38,7 +38,7 @@ func TestEveryListInEachFormat(t *testing.T) {
 	}
 	row.Detail = detail
 	write(t, sqlregistry.SQLite(db, sqlregistry.Options{}), cluster.Batch{Host: row,
-		Leases: []cluster.LeaseStamp{{Name: "timer:report" + hostile, Kind: cluster.KindTimer, Slots: 1, Holder: h,
+		Leases: []cluster.LeaseRecord{{Name: "timer:report" + hostile, Kind: cluster.KindTimer, Slots: 1, Holder: h,
 			Fence: 1, ExpiresIn: time.Hour}, {Name: "leader:" + hostile, Kind: cluster.KindLeader, Holder: h,
 			Fence: 1, ExpiresIn: time.Hour}},
 		Runs:   []cluster.Run{{ID: "r", Timer: hostile, Holder: h, Outcome: "error", Err: hostile, By: hostile}},

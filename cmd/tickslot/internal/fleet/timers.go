@@ -86,7 +86,7 @@ func Timers(s *cluster.Snapshot) []*Timer {
 			r.limits[d.MaxConcurrency]++
 		}
 	}
-	for _, l := range s.Who(cluster.KindTimer) {
+	for _, l := range s.HeldLeases(cluster.KindTimer) {
 		r := of(strings.TrimPrefix(l.Name, TimerPrefix))
 		r.Held = append(r.Held, l)
 	}
