@@ -1,0 +1,187 @@
+package tickslot_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Documents name exported things as pkg.Name, and pkg.Type.Member. A stale name misleads readers.
+//
+// Fails when something is renamed and a document is not.
+func TestNamesInDocumentsExist(t *testing.T) {
+	t.Parallel()
+	packages := exported(t)
+	name := regexp.MustCompile(`\b([a-z][a-z0-9]*)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
+	for _, path := range documents(t) {
+		for _, m := range name.FindAllStringSubmatch(read(t, path), -1) {
+			pkg, ours := packages[m[1]]
+			if !ours || strings.HasPrefix(m[2], "Test") || strings.HasPrefix(m[2], "Fuzz") {
+				continue
+			}
+			if full := strings.TrimSuffix(m[2]+"."+m[3], "."); !pkg[full] {
+				t.Errorf("%s: there is no %s.%s", path, m[1], full)
+			}
+		}
+	}
+}
+
+// Documents name settings as code does: `Field: Value`. A value that is gone does not compile.
+//
+// Fails when a constant is renamed and a document is not.
+func TestValuesInDocumentsExist(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{} // Value, and .Field
+	for _, pkg := range exported(t) {
+		for name := range pkg {
+			names[name[max(0, strings.Index(name, ".")):]] = true
+		}
+	}
+	setting := regexp.MustCompile("`(?:[a-z]+\\.)?(?:[A-Z]\\w*\\.)?([A-Z]\\w*): (?:[a-z]+\\.)?([A-Z]\\w*)`")
+	for _, path := range documents(t) {
+		for _, m := range setting.FindAllStringSubmatch(read(t, path), -1) {
+			if names["."+m[1]] && !names[m[2]] {
+				t.Errorf("%s: `%s: %[3]s`: there is no %[3]s", path, m[1], m[2])
+			}
+		}
+	}
+}
+
+// Documents name files by their path from the root. A stale path misleads readers. Decisions tell
+// what was.
+func TestFilesInDocumentsExist(t *testing.T) {
+	t.Parallel()
+	path := regexp.MustCompile("`([a-z]+/[a-z0-9_/.]*[a-z0-9_])(?:/|\\.[A-Z]\\w*(?:/[^`]*)?)?`")
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := map[string]bool{}
+	for _, entry := range entries {
+		folders[entry.Name()] = entry.IsDir()
+	}
+	for _, doc := range documents(t) {
+		if strings.HasPrefix(doc, "docs/decisions/") {
+			continue
+		}
+		for _, m := range path.FindAllStringSubmatch(read(t, doc), -1) {
+			if first, _, _ := strings.Cut(m[1], "/"); !folders[first] || strings.Contains(m[1], "/v0.") { // a tag
+				continue
+			}
+			if _, err := os.Stat(m[1]); err != nil {
+				t.Errorf("%s: there is no %s", doc, m[1])
+			}
+		}
+	}
+}
+
+// The model's README says which method each part of the model stands for. With a stale name it is a
+// model of something else.
+func TestMethodsInTheModelExist(t *testing.T) {
+	t.Parallel()
+	method := regexp.MustCompile(`(?m)^func \(\w+ \*?(\w+)\) (\w+)\(`)
+	have := map[string]bool{}
+	for path := range goFiles(t) {
+		if strings.HasPrefix(path, "dlock/") && !strings.HasSuffix(path, "_test.go") {
+			for _, m := range method.FindAllStringSubmatch(read(t, path), -1) {
+				have[m[1]+"."+m[2]] = true
+			}
+		}
+	}
+	named := regexp.MustCompile("`((?:Lease|Session|heartbeat)\\.\\w+)`")
+	for _, m := range named.FindAllStringSubmatch(read(t, "model/README.md"), -1) {
+		if !have[m[1]] {
+			t.Errorf("there is no %s", m[1])
+		}
+	}
+}
+
+// Documents show promises by naming tests. A test that does not exist shows nothing.
+func TestTestsInDocumentsExist(t *testing.T) {
+	t.Parallel()
+	test := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
+	have := map[string]bool{}
+	for path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") {
+			for _, m := range test.FindAllStringSubmatch(read(t, path), -1) {
+				have[m[1]] = true
+			}
+		}
+	}
+	for _, path := range documents(t) {
+		for _, m := range regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*`).FindAllString(read(t, path), -1) {
+			if !have[m] {
+				t.Errorf("%s: there is no %s", path, m)
+			}
+		}
+	}
+}
+
+// Users learn of a setting whose default is not documented only by accident.
+//
+// Fails when an option is added or renamed, and docs/configuration.md does not follow.
+func TestEverySettingIsDocumented(t *testing.T) {
+	t.Parallel()
+	doc, packages := read(t, "docs/configuration.md"), exported(t)
+	for pkg, types := range map[string][]string{
+		"timer":       {"Timer", "Config", "CatchUp", "Delay", "Retry", "TriggerOptions"},
+		"dlock":       {"SessionOptions"},
+		"lockmetrics": {"Options"},
+		"leader":      {"Role"},
+		"cluster":     {"Options"},
+		"page":        {"Config"},
+		"durable": {"Config", "HandlerOptions", "Retry", "ScheduleOptions", "CatchUp", "Retention", "TriggerOptions",
+			"Options"},
+		"outbox": {"RelayConfig", "Retry", "Retention", "Thresholds", "Options", "RequeueOptions"},
+
+		"httpsink":          {"Options"},
+		"redissink":         {"Options"},
+		"tickslotwatermill": {"Options"},
+		"tickslotriver":     {"LimitOptions"},
+
+		"redisregistry": {"Options"},
+
+		"oteltickslot": {"Options"},
+		"oteldurable":  {"Options"},
+		"oteloutbox":   {"Options"},
+		"redislock":    {"Options"},
+		"redlock":      {"Options"},
+		"sqllock":      {"Options"},
+		"sqlregistry":  {"Options"},
+		"nativelock":   {"Options"},
+		"health":       {"Check", "Handler"},
+		"grpchealth":   {"Services"},
+	} {
+		names := packages[pkg]
+		for _, typ := range types {
+			if !names[typ] {
+				t.Errorf("there is no %s.%s any more: list here what replaced it", pkg, typ)
+			}
+			for name := range names {
+				field, is := strings.CutPrefix(name, typ+".")
+				if is && !strings.HasSuffix(field, "()") && !names[name+"()"] &&
+					!strings.Contains(doc, "`"+pkg+"."+name) && !strings.Contains(doc, "`."+field+"`") &&
+					!strings.Contains(doc, "."+typ+"."+field+"`") {
+					t.Errorf("docs/configuration.md does not have %s.%s", pkg, name)
+				}
+			}
+		}
+	}
+}
+
+// documents are what people read, but for the changelog, which tells what was.
+func documents(t *testing.T) []string {
+	t.Helper()
+	all := []string{"README.md", "deploy/README.md", "examples/README.md", "CONTRIBUTING.md", "SECURITY.md",
+		"model/README.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md", "docs/migrate/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		all = append(all, found...)
+	}
+	return all
+}
