@@ -56,7 +56,7 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		limit := func(slots int) {
-			if err := store.Update(bg, "job", dlock.Update{Limit: &dlock.Limit{Origin: dlock.Origin{By: "ann"},
+			if err := store.Update(bg, "job", dlock.Update{Limit: &dlock.LimitOverride{Origin: dlock.Origin{By: "ann"},
 				Slots: slots}}); err != nil {
 				t.Error(err)
 			}
@@ -93,7 +93,7 @@ func TestReplyOfAcquireLostTwice(t *testing.T) {
 				h.faulty.Inject(fault, dlocktest.OpAcquire)
 				within(t, timeout, "TryAcquire", func() {
 					_, err := h.Semaphore("job", 3).TryAcquire(bg)
-					wantStoreError(t, err, "acquire")
+					wantStoreError(t, err, dlock.StoreOpAcquire)
 					if !errors.Is(err, dlocktest.ErrInjected) {
 						t.Errorf("%v does not carry what went wrong", err)
 					}
@@ -127,7 +127,7 @@ func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 		h := newHost(t, store, dlock.SessionOptions{})
 		h.faulty.Inject(dlocktest.Late(3*time.Second), dlocktest.OpAcquire)
 		_, err := h.Semaphore("job", 2).TryAcquire(bg) // applied at 3 s and again at 3.5 s
-		wantStoreError(t, err, "acquire")
+		wantStoreError(t, err, dlock.StoreOpAcquire)
 		advance(time.Second) // settled at 1.6 s to 1.9 s
 		if n := h.faulty.Calls(dlocktest.OpRelease); n != 1 {
 			t.Fatalf("%d releases, want 1", n)
@@ -187,7 +187,7 @@ func TestThreeOutcomes(t *testing.T) {
 		for _, fault := range []dlocktest.Fault{down, dlocktest.Hang, dlocktest.LostReply, dlocktest.SilentReply,
 			dlocktest.Panic, dlocktest.Slow(time.Minute)} {
 			a.faulty.Inject(fault, dlocktest.OpAcquire)
-			wantStoreError(t, try(), "acquire")
+			wantStoreError(t, try(), dlock.StoreOpAcquire)
 		}
 		a.faulty.Heal()
 		if err := try(); !errors.Is(err, dlock.ErrNotAcquired) {

@@ -32,7 +32,7 @@ func joint(t *testing.T) (*memlock.Store, *dlocktest.Faulty, *dlock.Session, dlo
 	if err != nil {
 		t.Fatal(err)
 	}
-	return store, faulty, session, session.Semaphore("job", 5).With(dlock.Lock{Name: "smtp", Slots: 2})
+	return store, faulty, session, session.Semaphore("job", 5).With(dlock.SemaphoreSpec{Name: "smtp", Slots: 2})
 }
 
 // One lease of several locks is renewed by one call, and given back by one.
@@ -186,7 +186,8 @@ func TestStoreThatTakesOneLock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = session.Semaphore("job", 1).With(dlock.Lock{Name: "smtp", Slots: 1}).TryAcquire(t.Context())
+			_, err = session.Semaphore("job", 1).With(
+				dlock.SemaphoreSpec{Name: "smtp", Slots: 1}).TryAcquire(t.Context())
 			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 				t.Errorf("%T: %v", s, err)
 			}
@@ -207,7 +208,7 @@ func TestHeartbeatCountsGrants(t *testing.T) {
 		_, faulty, session, _ := joint(t)
 		defer session.Close(t.Context())
 		for i := range 500 {
-			also := dlock.Lock{Name: fmt.Sprintf("limit-%d", i), Slots: 1}
+			also := dlock.SemaphoreSpec{Name: fmt.Sprintf("limit-%d", i), Slots: 1}
 			lease, err := session.Semaphore("job", 1000).With(also).TryAcquire(t.Context())
 			if err != nil {
 				t.Fatal(err)

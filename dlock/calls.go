@@ -28,7 +28,7 @@ func (c storeCalls) report(ctx context.Context, call StoreCall, began time.Time)
 // acquire asks for a grant.
 func (c storeCalls) acquire(ctx context.Context, req Request) (g Grant, err error) {
 	began := time.Now()
-	defer func() { c.report(ctx, StoreCall{Op: OpAcquire, Name: req.Name, Err: err}, began) }()
+	defer func() { c.report(ctx, StoreCall{Op: StoreOpAcquire, Name: req.Name, Err: err}, began) }()
 	defer recovered(&err)
 	g, err = c.store.TryAcquire(ctx, req)
 	_ = errors.Is(err, ErrNotAcquired) // an error whose Is or Unwrap panics does so here, where it is recovered
@@ -39,12 +39,12 @@ func (c storeCalls) acquire(ctx context.Context, req Request) (g Grant, err erro
 func (c storeCalls) extend(life context.Context, timeout, ttl time.Duration, grants []Grant) ([]Result, error) {
 	ctx, cancel := context.WithTimeout(life, timeout)
 	defer cancel()
-	return c.many(ctx, OpExtend, grants, func() ([]Result, error) { return c.store.Extend(ctx, ttl, grants...) })
+	return c.many(ctx, StoreOpExtend, grants, func() ([]Result, error) { return c.store.Extend(ctx, ttl, grants...) })
 }
 
 // release releases grants of one shard.
 func (c storeCalls) release(ctx context.Context, grants []Grant) ([]Result, error) {
-	return c.many(ctx, OpRelease, grants, func() ([]Result, error) { return c.store.Release(ctx, grants...) })
+	return c.many(ctx, StoreOpRelease, grants, func() ([]Result, error) { return c.store.Release(ctx, grants...) })
 }
 
 func (c storeCalls) many(

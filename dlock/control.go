@@ -78,12 +78,12 @@ func (o Origin) Validate() error {
 
 // An Update is what Controller.Update changes. A part that is nil stays as it is.
 type Update struct {
-	Pause      *Pause  // refuse the name for a while
-	Resume     *Origin // end the pause; nothing happens to a name that is not paused
-	Limit      *Limit  // grant so many slots, whatever requests declare
-	ResetLimit *Origin // let requests decide again
-	Trigger    *Origin // ask for one run now; the store notes the time
-	Value      *Value  // keep a text; if the name has another version by then, nothing is updated
+	Pause      *Pause         // refuse the name for a while
+	Resume     *Origin        // end the pause; nothing happens to a name that is not paused
+	Limit      *LimitOverride // how many slots to grant, whatever requests declare
+	ResetLimit *Origin        // let requests decide again
+	Trigger    *Origin        // ask for one run now; the store notes the time
+	Value      *Value         // keep a text; if the name has another version by then, nothing is updated
 }
 
 // A Pause makes the store refuse a name (ReasonPaused).
@@ -92,12 +92,12 @@ type Pause struct {
 	For time.Duration // from now, by the store's clock; more than 0
 }
 
-// A Limit makes a semaphore grant at most so many slots at once, whatever requests declare, even if
-// that is more than they declare. It does not change how often a tick may start (Tick.Max). Leases
-// that are held go on; no new one is granted until fewer than the limit are held.
-type Limit struct {
+// A LimitOverride replaces the number of slots that requests declare by a higher or lower one. It
+// does not change how often a tick may start (Tick.Max). Leases that are held go on; no new one is
+// granted until fewer than the limit are held.
+type LimitOverride struct {
 	Origin
-	Slots int // 0 to MaxSlots. With 0 every request is refused (ReasonPaused)
+	Slots int // 0 to MaxSlots; with 0 every request is refused (ReasonPaused)
 }
 
 // Validate reports every fault of the update. Stores call it first.
@@ -147,10 +147,10 @@ const MaxPause = 10 * 365 * 24 * time.Hour
 // A ControlState is the overrides of a name, and its latest tick.
 type ControlState struct {
 	Name    string
-	Version int64    // grows with every change, across loss of the store's data; 0: it was never updated
-	Pause   *Pause   // For is the time left; nil: not paused
-	Limit   *Limit   // nil: as requests declare
-	Trigger *Trigger // the latest; nil: there was none
+	Version int64          // grows with every change, across loss of the store's data; 0: it was never updated
+	Pause   *Pause         // For is the time left; nil: not paused
+	Limit   *LimitOverride // nil: as requests declare
+	Trigger *Trigger       // the latest; nil: there was none
 
 	// Err is an error for this name alone. The other fields are then not known.
 	Err error

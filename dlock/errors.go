@@ -68,7 +68,7 @@ type NotAcquiredError struct {
 
 	// Also is the semaphore of Request.Also that refused (ReasonLimitFull). Holder, HeldFor,
 	// ExpiresIn and PausedBy are then about it, and AlsoInfo is what the store knows of it.
-	Also     Lock
+	Also     SemaphoreSpec
 	AlsoInfo Info
 
 	// Holder is who has it (ReasonFull; of several the one whose lease ends first), or who claimed
@@ -154,10 +154,10 @@ func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquir
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// A StoreError says that the store failed or did not answer in time. Whether it carried
-// out the request is unknown.
+// A StoreError says that the store failed or did not answer in time. Unless Err matches ErrSetup or
+// ErrFault, it is unknown whether the store carried out the request.
 type StoreError struct {
-	Op   string // "acquire", "extend" or "release"
+	Op   StoreOp // StoreOpAcquire or StoreOpRelease
 	Name string
 	Err  error
 }

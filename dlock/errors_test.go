@@ -39,7 +39,7 @@ func TestErrors(t *testing.T) {
 		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonPaused}, dlock.ErrNotAcquired,
 			"job: not acquired: paused"},
 		{&dlock.NotAcquiredError{Name: "job"}, dlock.ErrNotAcquired, "job: not acquired: the store gave no reason"},
-		{&dlock.StoreError{Op: "acquire", Name: "job", Err: errDown}, errDown,
+		{&dlock.StoreError{Op: dlock.StoreOpAcquire, Name: "job", Err: errDown}, errDown,
 			"job: acquire: the store failed: the store is down"},
 		{&dlock.LostError{Name: "job", Slot: 2}, dlock.ErrLost,
 			"job: slot 2: lease lost: it ended before it was renewed"},

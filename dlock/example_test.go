@@ -57,7 +57,7 @@ func ExampleSemaphore_With() {
 	}
 	defer session.Close(ctx)
 
-	train := session.Semaphore("workers", 5).With(dlock.Lock{Name: "gpu", Slots: 1})
+	train := session.Semaphore("workers", 5).With(dlock.SemaphoreSpec{Name: "gpu", Slots: 1})
 	lease, err := train.TryAcquire(ctx)
 	fmt.Println("the first:", err)
 

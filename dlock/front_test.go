@@ -253,7 +253,7 @@ func free(t *testing.T, store *memlock.Store, name string, slots int) int {
 }
 
 // wantStoreError reports an error that is not the store's, or is more than that.
-func wantStoreError(t *testing.T, err error, op string) {
+func wantStoreError(t *testing.T, err error, op dlock.StoreOp) {
 	t.Helper()
 	failed, ok := errors.AsType[*dlock.StoreError](err)
 	if !ok || failed.Op != op {

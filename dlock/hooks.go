@@ -75,13 +75,13 @@ func (c StoreCall) Refused() bool {
 	return errors.Is(c.Err, ErrNotAcquired) && (!ok || no != nil)
 }
 
-// A StoreOp is an operation of a store.
+// A StoreOp is a method of a DistributedLock.
 type StoreOp string
 
 const (
-	OpAcquire StoreOp = "acquire"
-	OpExtend  StoreOp = "extend"
-	OpRelease StoreOp = "release"
+	StoreOpAcquire StoreOp = "acquire" // TryAcquire
+	StoreOpExtend  StoreOp = "extend"  // Extend: the heartbeat calls it
+	StoreOpRelease StoreOp = "release" // Release
 )
 
 // DroppedEvents returns how many events of leases were dropped because hooks could not keep up.

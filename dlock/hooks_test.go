@@ -55,37 +55,37 @@ func TestHooksAreToldOfEveryCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := told.of(dlock.OpAcquire); len(got) != 1 || got[0].Name != "a" || got[0].Err != nil ||
+		if got := told.of(dlock.StoreOpAcquire); len(got) != 1 || got[0].Name != "a" || got[0].Err != nil ||
 			got[0].Refused() {
 			t.Errorf("an acquire: %+v", got)
 		}
 		_, err = session.Mutex("a").TryAcquire(t.Context())
-		if got := told.of(dlock.OpAcquire); !errors.Is(err, dlock.ErrNotAcquired) || len(got) != 1 ||
+		if got := told.of(dlock.StoreOpAcquire); !errors.Is(err, dlock.ErrNotAcquired) || len(got) != 1 ||
 			!got[0].Refused() {
 			t.Errorf("one that is refused: %+v, %v", got, err)
 		}
 		time.Sleep(dlock.DefaultTTL/3 + time.Second)
-		if got := told.of(dlock.OpExtend); len(got) != 1 || len(got[0].Grants) != 1 || len(got[0].Results) != 1 ||
+		if got := told.of(dlock.StoreOpExtend); len(got) != 1 || len(got[0].Grants) != 1 || len(got[0].Results) != 1 ||
 			got[0].Results[0].Outcome != dlock.GrantOK {
 			t.Errorf("a heartbeat: %+v", got)
 		}
 		store.answer(func() ([]dlock.Result, error) { panic("oh") })
 		time.Sleep(dlock.DefaultTTL / 3)
-		if got := told.of(dlock.OpExtend); len(got) == 0 || got[0].Err == nil || got[0].Canceled {
+		if got := told.of(dlock.StoreOpExtend); len(got) == 0 || got[0].Err == nil || got[0].Canceled {
 			t.Errorf("one that panics: %+v", got)
 		}
 		store.answer(func() ([]dlock.Result, error) { return nil, nil })
 		time.Sleep(dlock.DefaultTTL / 6)
-		if got := told.of(dlock.OpExtend); len(got) == 0 || got[0].Err == nil {
+		if got := told.of(dlock.StoreOpExtend); len(got) == 0 || got[0].Err == nil {
 			t.Errorf("one with too few results: %+v", got)
 		}
 		store.answer(nil)
 		time.Sleep(dlock.DefaultTTL / 6)
-		told.of(dlock.OpExtend)
+		told.of(dlock.StoreOpExtend)
 		if err := lease.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if got := told.of(dlock.OpRelease); len(got) != 1 || got[0].Name != "a" || got[0].Err != nil {
+		if got := told.of(dlock.StoreOpRelease); len(got) != 1 || got[0].Name != "a" || got[0].Err != nil {
 			t.Errorf("a release: %+v", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -93,7 +93,7 @@ func TestHooksAreToldOfEveryCall(t *testing.T) {
 		if _, err := session.Mutex("hangs").TryAcquire(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("a caller that went away: %v", err)
 		}
-		if got := told.of(dlock.OpAcquire); len(got) == 0 || !got[0].Canceled {
+		if got := told.of(dlock.StoreOpAcquire); len(got) == 0 || !got[0].Canceled {
 			t.Errorf("a caller that went away: %+v", got)
 		}
 		if err := session.Close(t.Context()); err != nil {

@@ -271,7 +271,7 @@ func TestCalledThatExits(t *testing.T) {
 		var calls, exits atomic.Int32
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: ttl, StoreTimeout: timeout, Hooks: dlock.Hooks{
 			Called: func(c dlock.StoreCall) {
-				if calls.Add(1); c.Op == dlock.OpExtend && exits.Add(-1) >= 0 {
+				if calls.Add(1); c.Op == dlock.StoreOpExtend && exits.Add(-1) >= 0 {
 					runtime.Goexit()
 				}
 			},

@@ -127,7 +127,7 @@ func TestI5_ReleaseTwice(t *testing.T) {
 
 		h.faulty.Inject(down, dlocktest.OpRelease)
 		first, second := next.Release(bg), next.Release(bg)
-		wantStoreError(t, first, "release")
+		wantStoreError(t, first, dlock.StoreOpRelease)
 		if first != second {
 			t.Errorf("the second Release returned %v, the first %v", second, first)
 		}
@@ -263,7 +263,7 @@ func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {
 				lease := h.take(t, "job", 1)
 				advance(time.Second)
 				h.faulty.Inject(fault)
-				within(t, timeout, "Release", func() { wantStoreError(t, lease.Release(bg), "release") })
+				within(t, timeout, "Release", func() { wantStoreError(t, lease.Release(bg), dlock.StoreOpRelease) })
 				if lease.Valid() || lease.Err() != dlock.ErrReleased {
 					t.Errorf("Valid %v, Err %v: released here whatever the store says", lease.Valid(), lease.Err())
 				}
@@ -290,7 +290,7 @@ func TestReleaseUnknown(t *testing.T) {
 		unknown := &unknownReleases{DistributedLock: store, left: 3}
 		h := newHost(t, unknown, dlock.SessionOptions{TTL: time.Minute, StoreTimeout: timeout})
 		err := h.take(t, "job", 1).Release(bg)
-		wantStoreError(t, err, "release")
+		wantStoreError(t, err, dlock.StoreOpRelease)
 		if !errors.Is(err, errDown) {
 			t.Errorf("%v does not carry what the store said", err)
 		}

@@ -103,7 +103,7 @@ func (r Request) checkAlso() (errs []error) {
 		if l.Slots < 1 || l.Slots > MaxSlots {
 			errs = append(errs, fmt.Errorf("%d slots of %q: must be 1 to %d", l.Slots, l.Name, MaxSlots))
 		}
-		if l.Name == r.Name || slices.ContainsFunc(r.Also[:i], func(o Lock) bool { return o.Name == l.Name }) {
+		if l.Name == r.Name || slices.ContainsFunc(r.Also[:i], func(o SemaphoreSpec) bool { return o.Name == l.Name }) {
 			errs = append(errs, fmt.Errorf("the name %q twice in one request: take it out once", l.Name))
 		}
 	}

@@ -15,7 +15,7 @@ type Semaphore struct {
 	session *Session
 	name    string
 	slots   int
-	also    []Lock
+	also    []SemaphoreSpec
 }
 
 // Semaphore returns the semaphore of that name with 1 to MaxSlots slots. The number is not part of
@@ -28,11 +28,11 @@ func (s *Session) Semaphore(name string, slots int) Semaphore {
 	return Semaphore{session: s, name: name, slots: slots}
 }
 
-// With returns a semaphore of which TryAcquire and Acquire take a slot together with a slot of each
-// of the other locks, in one atomic step: of all, or of none. The Lease is valid while it holds all
-// of them, and is lost with any. The store must be a [MultiLocker]; otherwise nothing is acquired,
-// and the error matches [errors.ErrUnsupported].
-func (m Semaphore) With(others ...Lock) Semaphore {
+// With returns a semaphore of which TryAcquire and Acquire take a slot together with one of each
+// other semaphore, in one atomic step: of all, or of none. The Lease is valid while it holds all of
+// them, and is lost with any. The store must be a [MultiLocker]; otherwise nothing is acquired, and
+// the error matches [errors.ErrUnsupported].
+func (m Semaphore) With(others ...SemaphoreSpec) Semaphore {
 	m.also = slices.Clone(others)
 	return m
 }

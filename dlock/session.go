@@ -282,7 +282,7 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: acquire: %w", name, context.Cause(ctx))
 	}
-	return nil, &StoreError{Op: "acquire", Name: name, Err: err}
+	return nil, &StoreError{Op: StoreOpAcquire, Name: name, Err: err}
 }
 
 // ask sends one request and checks the answer.
@@ -301,7 +301,7 @@ func (s *Session) ask(ctx *lazyDeadline, req Request, again bool) (g Grant, sent
 
 // checkGrant returns an error if a grant is not what was requested.
 func checkGrant(req Request, g Grant, again bool) error {
-	wrong := func(g Grant, l Lock) error {
+	wrong := func(g Grant, l SemaphoreSpec) error {
 		slots := max(1, l.Slots, g.Info.SlotLimit)
 		if again && l.Slots > 0 && g.Info.Version > 0 {
 			slots = MaxSlots // a limit may have been lowered since the first request
@@ -312,7 +312,7 @@ func checkGrant(req Request, g Grant, again bool) error {
 		}
 		return nil
 	}
-	if err := wrong(g, Lock{req.Name, req.Slots}); err != nil {
+	if err := wrong(g, SemaphoreSpec{req.Name, req.Slots}); err != nil {
 		return err
 	}
 	if len(g.Also) != len(req.Also) {
@@ -345,14 +345,15 @@ func (s *Session) releaseNow(ctx context.Context, grants []Grant) error {
 	results, err := s.calls.release(call, grants)
 	if err != nil {
 		s.releaseLater(grants...)
-		return &StoreError{Op: "release", Name: grants[0].Name, Err: err}
+		return &StoreError{Op: StoreOpRelease, Name: grants[0].Name, Err: err}
 	}
 	var unknown, lost error
 	for i, r := range results {
 		switch g := grants[i]; {
 		case r.Outcome == GrantUnknown:
 			s.releaseLater(g)
-			unknown = cmp.Or[error](unknown, &StoreError{Op: "release", Name: g.Name, Err: cmp.Or(r.Err, errNoAnswer)})
+			unknown = cmp.Or[error](unknown, &StoreError{Op: StoreOpRelease, Name: g.Name,
+				Err: cmp.Or(r.Err, errNoAnswer)})
 		case r.Outcome == GrantLost:
 			lost = cmp.Or[error](lost, &LostError{Name: g.Name, Slot: g.Slot})
 		}

@@ -371,7 +371,7 @@ func TestCloseDuringAnAcquire(t *testing.T) {
 		h.faulty.Inject(dlocktest.Hang, dlocktest.OpAcquire)
 		time.AfterFunc(200*time.Millisecond, func() { h.Close(bg) })
 		_, err := h.Semaphore("job", 1).TryAcquire(bg)
-		wantStoreError(t, err, "acquire")
+		wantStoreError(t, err, dlock.StoreOpAcquire)
 		advance(time.Hour)
 		if !h.Idle() || h.faulty.Calls(dlocktest.OpRelease) != 0 {
 			t.Error("the session goes on after Close")

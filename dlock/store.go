@@ -60,11 +60,11 @@ type Request struct {
 	// or, if one refuses (ReasonLimitFull), of none. Their names differ from each other and from
 	// Name, which is a semaphore, too. Only a MultiLocker takes them; any other store must return
 	// an error. At most MaxAlso.
-	Also []Lock
+	Also []SemaphoreSpec
 }
 
-// A Lock is a semaphore, by its name.
-type Lock struct {
+// A SemaphoreSpec names a semaphore, and says how many slots it has.
+type SemaphoreSpec struct {
 	Name  string // see CheckName
 	Slots int    // 1 to MaxSlots
 }

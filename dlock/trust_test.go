@@ -178,7 +178,7 @@ func TestI2_AnswerLaterThanTrust(t *testing.T) {
 		if lease != nil {
 			t.Fatal("got a lease whose window had closed")
 		}
-		wantStoreError(t, err, "acquire")
+		wantStoreError(t, err, dlock.StoreOpAcquire)
 		if free(t, store, "job", 1) != 0 {
 			t.Fatal("the test is wrong: nothing was granted")
 		}

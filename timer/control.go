@@ -82,7 +82,7 @@ func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by
 	if n < 0 || n > maxLimit {
 		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, maxLimit)
 	}
-	return c.update(ctx, timer, dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: n}})
+	return c.update(ctx, timer, dlock.Update{Limit: &dlock.LimitOverride{Origin: by, Slots: n}})
 }
 
 // ResetMaxConcurrency removes the override: Timer.MaxConcurrency applies again.

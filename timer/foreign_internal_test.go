@@ -103,9 +103,10 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.answer(e, dueTick{}, nil, err)
-				w.called(dlock.StoreCall{Op: dlock.OpExtend, Name: e.lockName, Err: f})
+				w.called(dlock.StoreCall{Op: dlock.StoreOpExtend, Name: e.lockName, Err: f})
 			}
-			newProber(w, s.session).notSetUpAtFirst(&dlock.StoreError{Op: "acquire", Name: hostsLock, Err: f})
+			newProber(w, s.session).notSetUpAtFirst(&dlock.StoreError{Op: dlock.StoreOpAcquire, Name: hostsLock,
+				Err: f})
 			w.isOpen(e)
 			w.serves(e)
 			w.notSetUp(e)
@@ -136,7 +137,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 //
 // Fails when errors.As is called on it unguarded.
 func TestErrorOfTheStoreWhoseMethodsPanic(t *testing.T) {
-	err := &dlock.StoreError{Op: "acquire", Name: "timer:a", Err: panics{}}
+	err := &dlock.StoreError{Op: dlock.StoreOpAcquire, Name: "timer:a", Err: panics{}}
 	if why, result := reasonOf(err), acquireResult(t.Context(), err); why != ReasonStoreDown || result != "error" {
 		t.Errorf("%q, %q", why, result)
 	}

@@ -412,7 +412,7 @@ func TestHookOfCallsToTheStore(t *testing.T) {
 			if c.StartedAt.IsZero() || time.Since(c.StartedAt) != c.Took {
 				t.Errorf("%+v", c)
 			}
-			if c.Op == dlock.OpAcquire && c.Context.Value(ctxKey{}) == "request" {
+			if c.Op == dlock.StoreOpAcquire && c.Context.Value(ctxKey{}) == "request" {
 				triggered++
 			}
 			panic("oh")
@@ -430,7 +430,7 @@ func TestHookOfCallsToTheStore(t *testing.T) {
 		}
 		h.Link.Heal()
 		f.Stop()
-		if triggered != 1 || calls[dlock.OpExtend] == 0 || calls[dlock.OpRelease] < 2 {
+		if triggered != 1 || calls[dlock.StoreOpExtend] == 0 || calls[dlock.StoreOpRelease] < 2 {
 			t.Errorf("told of %v, %d of the Trigger", calls, triggered)
 		}
 	})

@@ -37,7 +37,7 @@ func TestOlderAnswersUndoNoOverride(t *testing.T) {
 		}
 	}
 	o.update(e, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour},
-		Limit: &dlock.Limit{Origin: ann, Slots: 7}})
+		Limit: &dlock.LimitOverride{Origin: ann, Slots: 7}})
 	is("read", true, 7)
 	o.answered(e, dlock.Info{Version: 4, SlotLimit: 3}, nil)
 	is("an answer from before the update", true, 7)

@@ -127,7 +127,7 @@ func (l *limits) canTake(name string, also []string) error {
 // shares are the limits of a timer.
 type shares struct {
 	limits []*sharedLimit
-	locks  []dlock.Lock // the same, as the store takes them
+	locks  []dlock.SemaphoreSpec // the same, as the store takes them
 }
 
 func newShares(list []*sharedLimit) *shares {
@@ -136,7 +136,7 @@ func newShares(list []*sharedLimit) *shares {
 	}
 	s := &shares{limits: list}
 	for _, l := range list {
-		s.locks = append(s.locks, dlock.Lock{Name: l.lockName(), Slots: l.Size})
+		s.locks = append(s.locks, dlock.SemaphoreSpec{Name: l.lockName(), Slots: l.Size})
 	}
 	return s
 }
@@ -150,7 +150,7 @@ func (e *entry) limits() []*sharedLimit {
 }
 
 // locks returns the same as the store takes them.
-func (e *entry) locks() []dlock.Lock {
+func (e *entry) locks() []dlock.SemaphoreSpec {
 	if e.shares == nil {
 		return nil
 	}

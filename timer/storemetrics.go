@@ -62,7 +62,7 @@ func newStoreMetrics(store string, callBounds, runBounds []float64) *storeMetric
 	took := histogram("store_operation_duration_seconds", "How long calls to the store took.", callBounds, "op")
 	failed := counter("store_errors_total", "Calls to the store that failed or were not answered.", "op")
 	m.ops = make(map[dlock.StoreOp]opMetrics)
-	for _, op := range []dlock.StoreOp{dlock.OpAcquire, dlock.OpExtend, dlock.OpRelease} {
+	for _, op := range []dlock.StoreOp{dlock.StoreOpAcquire, dlock.StoreOpExtend, dlock.StoreOpRelease} {
 		m.ops[op] = opMetrics{took: took.WithLabelValues(string(op)), failed: failed.WithLabelValues(string(op))}
 	}
 	return m

@@ -87,7 +87,7 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 		failure = nil // an answer
 	}
 	w.metrics.called(c.Op, c.Took, failure != nil && !c.Canceled)
-	if c.Op != dlock.OpExtend { // an acquire may take two calls, and is judged by its result
+	if c.Op != dlock.StoreOpExtend { // an acquire may take two calls, and is judged by its result
 		return
 	}
 	defer w.log.flush()

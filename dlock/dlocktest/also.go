@@ -36,7 +36,7 @@ func needsAlso(f Features) string {
 }
 
 // with adds further semaphores to a request.
-func (c *check) with(req dlock.Request, also ...dlock.Lock) dlock.Request {
+func (c *check) with(req dlock.Request, also ...dlock.SemaphoreSpec) dlock.Request {
 	req.Also = also
 	return req
 }
@@ -64,7 +64,7 @@ func (h *host) free(what, name string, slots, want int) {
 func alsoUnsupported(c *check) {
 	h := c.host()
 	caps := h.caps()
-	req := c.with(c.request("x", 2), dlock.Lock{Name: "limit", Slots: 1})
+	req := c.with(c.request("x", 2), dlock.SemaphoreSpec{Name: "limit", Slots: 1})
 	if c.h.Features.Also {
 		if caps.MultiLocker == nil {
 			c.fatalf("the store states Also, and is no dlock.MultiLocker")
@@ -72,14 +72,14 @@ func alsoUnsupported(c *check) {
 		if err := caps.MultiLocker.CheckAlso("x", "limit"); err != nil {
 			c.errorf("CheckAlso of two names of the namespace: %v: must be nil", err)
 		}
-		for what, also := range map[string][]dlock.Lock{
+		for what, also := range map[string][]dlock.SemaphoreSpec{
 			"its own name":           {{Name: "x", Slots: 2}},
 			"a name twice":           {{Name: "limit", Slots: 2}, {Name: "limit", Slots: 2}},
 			"a mutex":                {{Name: "limit"}},
 			"a negative number":      {{Name: "limit", Slots: -1}},
 			"too many slots":         {{Name: "limit", Slots: dlock.MaxSlots + 1}},
 			"a bad name":             {{Name: "a:slot:1", Slots: 1}},
-			"too many semaphores":    make([]dlock.Lock, dlock.MaxAlso+1),
+			"too many semaphores":    make([]dlock.SemaphoreSpec, dlock.MaxAlso+1),
 			"a semaphore of no name": {{Slots: 1}},
 		} {
 			a := h.try(c.with(c.request("x", 2), also...))
@@ -104,7 +104,7 @@ func alsoUnsupported(c *check) {
 // allAtOnce catches a part that is not taken, not extended or not released.
 func allAtOnce(c *check) {
 	a, b := c.host(), c.host()
-	smtp, gpu := dlock.Lock{Name: "smtp", Slots: 3}, dlock.Lock{Name: "gpu", Slots: 1}
+	smtp, gpu := dlock.SemaphoreSpec{Name: "smtp", Slots: 3}, dlock.SemaphoreSpec{Name: "gpu", Slots: 1}
 	first := a.mustAcquire(c.with(c.request("orders", 2), smtp, gpu)).grant
 	second := b.mustAcquire(c.with(c.request("mails", 1), smtp)).grant
 	b.free("with one lease", "orders", 2, 1)
@@ -133,8 +133,8 @@ func allAtOnce(c *check) {
 // allOrNothing catches a refusal that keeps a part: a slot, a start of the tick, or a permit.
 func allOrNothing(c *check) {
 	h := c.host()
-	one, two, three := dlock.Lock{Name: "one", Slots: 2}, dlock.Lock{Name: "two", Slots: 1},
-		dlock.Lock{Name: "three", Slots: 2}
+	one, two, three := dlock.SemaphoreSpec{Name: "one", Slots: 2}, dlock.SemaphoreSpec{Name: "two", Slots: 1},
+		dlock.SemaphoreSpec{Name: "three", Slots: 2}
 	held := h.mustAcquire(c.request("two", 1))
 	req := c.with(c.request("x", 2), one, two, three)
 	if c.h.Features.AtomicTick {
@@ -162,7 +162,7 @@ func allOrNothing(c *check) {
 
 	rest := h.fill("x", 2)
 	h.mustRefuse(c.with(c.request("x", 2), one, two, three), dlock.ReasonFull)
-	for _, l := range []dlock.Lock{one, two, three} {
+	for _, l := range []dlock.SemaphoreSpec{one, two, three} {
 		h.free("after a refusal", l.Name, l.Slots, l.Slots)
 	}
 	h.release(rest...)
@@ -171,7 +171,7 @@ func allOrNothing(c *check) {
 // ownReasonsFirst catches a tick that ran elsewhere and is reported as kept out by a limit.
 func ownReasonsFirst(c *check) {
 	h := c.host()
-	limit := dlock.Lock{Name: "limit", Slots: 1}
+	limit := dlock.SemaphoreSpec{Name: "limit", Slots: 1}
 	at := thisSecond()
 	if c.h.Features.AtomicTick {
 		g := h.mustAcquire(c.with(c.tick("t", 2, at, 1), limit)).grant
@@ -190,7 +190,7 @@ func ownReasonsFirst(c *check) {
 // alsoAskedAgain catches a retry that takes a second permit, or extends only a part.
 func alsoAskedAgain(c *check) {
 	a, b := c.host(), c.host()
-	limit, other := dlock.Lock{Name: "limit", Slots: 3}, dlock.Lock{Name: "other", Slots: 1}
+	limit, other := dlock.SemaphoreSpec{Name: "limit", Slots: 3}, dlock.SemaphoreSpec{Name: "other", Slots: 1}
 	req := c.with(c.request("x", 1), limit, other)
 	if c.h.Features.AtomicTick {
 		req.Tick = &dlock.Tick{At: thisSecond(), Max: 1}
@@ -235,7 +235,7 @@ func alsoAskedAgain(c *check) {
 func alsoLostReply(c *check) {
 	h := c.host()
 	faulty := NewFaulty(h.store)
-	req := c.with(c.request("x", 2), dlock.Lock{Name: "limit", Slots: 2})
+	req := c.with(c.request("x", 2), dlock.SemaphoreSpec{Name: "limit", Slots: 2})
 	faulty.InjectN(1, LostReply, OpAcquire)
 	ctx, cancel := callContext()
 	defer cancel()
@@ -253,7 +253,7 @@ func alsoLostReply(c *check) {
 // endsByItself catches a store that hides the end of a part.
 func endsByItself(c *check) {
 	h := c.host()
-	limit := dlock.Lock{Name: "limit", Slots: 2}
+	limit := dlock.SemaphoreSpec{Name: "limit", Slots: 2}
 	g := h.mustAcquire(c.with(c.request("x", 2), limit)).grant
 	c.want("release of the permit", h.release(g.Also[0]), dlock.GrantOK)
 	h.free("after that", "limit", 2, 2)
@@ -280,7 +280,7 @@ func endsByItself(c *check) {
 // alsoExpires catches a part that outlives the others, or one that does not.
 func alsoExpires(c *check) {
 	h := c.host()
-	a := h.mustAcquire(c.with(c.brief("x", 1), dlock.Lock{Name: "limit", Slots: 1}))
+	a := h.mustAcquire(c.with(c.brief("x", 1), dlock.SemaphoreSpec{Name: "limit", Slots: 1}))
 	no := h.try(c.request("limit", 1))
 	if no.err == nil && no.got.Before(a.heldUntil()) {
 		c.errorf("the permit was granted to another before its end")
@@ -289,7 +289,7 @@ func alsoExpires(c *check) {
 		h.release(no.grant)
 	}
 	until(a.endedBy(c))
-	next := h.mustAcquire(c.with(c.request("x", 1), dlock.Lock{Name: "limit", Slots: 1})).grant
+	next := h.mustAcquire(c.with(c.request("x", 1), dlock.SemaphoreSpec{Name: "limit", Slots: 1})).grant
 	for _, g := range all(next) {
 		if c.h.Features.PreviousExpired && no.err != nil && !g.PreviousExpired {
 			c.errorf("%q expired unreleased, and the next grant does not say so", g.Name)
@@ -307,7 +307,7 @@ func alsoDisagree(c *check) {
 	take := func(name string, size, want int) {
 		n := 0
 		for ; n <= want; n++ {
-			a := h.try(c.with(c.request(name, 10), dlock.Lock{Name: "limit", Slots: size}))
+			a := h.try(c.with(c.request(name, 10), dlock.SemaphoreSpec{Name: "limit", Slots: size}))
 			if a.err != nil {
 				if reason(a.err) != dlock.ReasonLimitFull {
 					c.errorf("a limit of %d: %v", size, a.err)
@@ -324,13 +324,14 @@ func alsoDisagree(c *check) {
 	take("b", 5, 2)
 	take("c", 2, 0)
 	if c.h.Features.Info {
-		no := h.mustRefuse(c.with(c.request("a", 10), dlock.Lock{Name: "limit", Slots: 3}), dlock.ReasonLimitFull)
+		no := h.mustRefuse(c.with(c.request("a", 10), dlock.SemaphoreSpec{Name: "limit", Slots: 3}),
+			dlock.ReasonLimitFull)
 		if no.AlsoInfo.DeclaredSlots != 5 {
 			c.errorf("the last grant declared 5, the refusal says %d", no.AlsoInfo.DeclaredSlots)
 		}
 	}
 	h.release(grants...)
-	g := h.mustAcquire(c.with(c.request("a", 10), dlock.Lock{Name: "limit", Slots: 3})).grant
+	g := h.mustAcquire(c.with(c.request("a", 10), dlock.SemaphoreSpec{Name: "limit", Slots: 3})).grant
 	if c.h.Features.Info && g.Also[0].Info.DeclaredSlots != 5 {
 		c.errorf("the last grant declared 5, the next one says %d", g.Also[0].Info.DeclaredSlots)
 	}
@@ -344,7 +345,7 @@ func alsoOverrides(c *check) {
 	if !c.h.Features.Control || caps.Controller == nil {
 		c.skip("the store does not state Control")
 	}
-	limit := dlock.Lock{Name: "limit", Slots: 2}
+	limit := dlock.SemaphoreSpec{Name: "limit", Slots: 2}
 	update := func(u dlock.Update) {
 		ctx, cancel := callContext()
 		defer cancel()
@@ -360,18 +361,18 @@ func alsoOverrides(c *check) {
 			no.Also)
 	}
 	h.free("after a refusal", "x", 5, 5)
-	update(dlock.Update{Resume: &by, Limit: &dlock.Limit{Origin: by, Slots: 3}})
+	update(dlock.Update{Resume: &by, Limit: &dlock.LimitOverride{Origin: by, Slots: 3}})
 	var grants []dlock.Grant
 	for range 3 {
 		grants = append(grants, all(h.mustAcquire(c.with(c.request("x", 5), limit)).grant)...)
 	}
 	h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull)
-	update(dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: 1}})
+	update(dlock.Update{Limit: &dlock.LimitOverride{Origin: by, Slots: 1}})
 	h.release(grants[:4]...) // two of three
 	h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull)
 	h.release(grants[4:]...)
 	h.release(all(h.mustAcquire(c.with(c.request("x", 5), limit)).grant)...)
-	update(dlock.Update{Limit: &dlock.Limit{Origin: by, Slots: 0}})
+	update(dlock.Update{Limit: &dlock.LimitOverride{Origin: by, Slots: 0}})
 	if no := h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull); no.PausedBy != by {
 		c.errorf("the limit is 0 by %v, the refusal says %v", by, no.PausedBy)
 	}
@@ -397,7 +398,7 @@ func hammerAlso(c *check) {
 				if round > 0 && !c.h.Virtual && time.Now().After(deadline) {
 					return
 				}
-				a := h.try(c.with(c.request(name, 2), dlock.Lock{Name: "limit", Slots: size}))
+				a := h.try(c.with(c.request(name, 2), dlock.SemaphoreSpec{Name: "limit", Slots: size}))
 				if r := reason(a.err); r == dlock.ReasonFull || r == dlock.ReasonLimitFull {
 					refusals.Add(1)
 					runtime.Gosched()
@@ -463,7 +464,8 @@ func crosswise(c *check) {
 				}
 				i := (w + round) % len(names)
 				req := c.request(names[i], 2)
-				req.Also = []dlock.Lock{{Name: names[(i+1+w%2)%3], Slots: 2}, {Name: names[(i+2-w%2)%3], Slots: 2}}
+				req.Also = []dlock.SemaphoreSpec{{Name: names[(i+1+w%2)%3], Slots: 2},
+					{Name: names[(i+2-w%2)%3], Slots: 2}}
 				if c.h.Features.AtomicTick {
 					req.Tick = &dlock.Tick{At: time.Now(), Max: 2}
 				}

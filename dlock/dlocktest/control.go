@@ -80,7 +80,7 @@ func (h *host) limit(name string, slots int) {
 		h.resetLimit(name)
 		return
 	}
-	h.update(name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}})
+	h.update(name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: slots}})
 }
 
 // requested stands for no limit override, in lists of limits.
@@ -240,7 +240,7 @@ func updatesTold(c *check) {
 	var last int64
 	for _, change := range []dlock.Update{
 		{}, {Pause: &dlock.Pause{Origin: ann, For: time.Minute}}, {Resume: &ann},
-		{Limit: &dlock.Limit{Origin: ann, Slots: 1}}, {Trigger: &ann}, {ResetLimit: &ann},
+		{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}}, {Trigger: &ann}, {ResetLimit: &ann},
 	} {
 		b.update("x", change)
 		refusal := b.try(c.request("x", 1))
@@ -268,15 +268,15 @@ func updatesRead(c *check) {
 	longest := dlock.Origin{By: strings.Repeat("é", dlock.MaxOriginLen/2),
 		Note: strings.Repeat("n", dlock.MaxOriginLen)}
 	a.update("all", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour},
-		Limit: &dlock.Limit{Origin: bob, Slots: 7}, Trigger: &longest})
-	a.update("part", dlock.Update{Limit: &dlock.Limit{Origin: longest, Slots: 0}})
+		Limit: &dlock.LimitOverride{Origin: bob, Slots: 7}, Trigger: &longest})
+	a.update("part", dlock.Update{Limit: &dlock.LimitOverride{Origin: longest, Slots: 0}})
 	list := b.inspect("all", "none", "part", "all")
 	for _, i := range []int{0, 3} {
 		o := list[i]
 		if o.Pause == nil || o.Pause.Origin != ann || o.Pause.For <= 59*time.Minute || o.Pause.For > time.Hour {
 			c.errorf("pause %+v: must be %+v for about an hour", o.Pause, ann)
 		}
-		if o.Limit == nil || *o.Limit != (dlock.Limit{Origin: bob, Slots: 7}) {
+		if o.Limit == nil || *o.Limit != (dlock.LimitOverride{Origin: bob, Slots: 7}) {
 			c.errorf("limit %+v: must be 7 by bob", o.Limit)
 		}
 		if o.Trigger == nil || o.Trigger.Origin != longest || o.Trigger.Age < 0 || o.Trigger.Age > time.Minute {
@@ -287,7 +287,7 @@ func updatesRead(c *check) {
 		c.errorf("overrides of a name that has none: %+v", o)
 	}
 	if o := list[2]; o.Pause != nil || o.Trigger != nil || o.Limit == nil ||
-		*o.Limit != (dlock.Limit{Origin: longest}) {
+		*o.Limit != (dlock.LimitOverride{Origin: longest}) {
 		c.errorf("overrides %+v: must be a limit of 0 and nothing else", o)
 	}
 	// Each part is changed by itself.
@@ -356,15 +356,15 @@ func updatesChecked(c *check) {
 	for _, change := range []dlock.Update{
 		{Pause: &dlock.Pause{For: time.Hour}},
 		{Pause: &dlock.Pause{Origin: ann, For: dlock.MaxPause + 1}},
-		{Limit: &dlock.Limit{Origin: ann, Slots: dlock.MaxSlots + 1}},
-		{Limit: &dlock.Limit{Slots: 1}},
-		{Limit: &dlock.Limit{Origin: ann, Slots: -1}},
+		{Limit: &dlock.LimitOverride{Origin: ann, Slots: dlock.MaxSlots + 1}},
+		{Limit: &dlock.LimitOverride{Slots: 1}},
+		{Limit: &dlock.LimitOverride{Origin: ann, Slots: -1}},
 		{Pause: &dlock.Pause{Origin: ann}},
 		{Pause: &dlock.Pause{Origin: ann, For: -1}},
 		{Resume: &dlock.Origin{}},
 		{ResetLimit: &dlock.Origin{}},
 		{Pause: &dlock.Pause{Origin: ann, For: time.Hour}, Resume: &ann},
-		{Limit: &dlock.Limit{Origin: ann, Slots: 1}, ResetLimit: &ann},
+		{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}, ResetLimit: &ann},
 		{Trigger: &dlock.Origin{By: "x", Note: "a\nb"}},
 		{Trigger: &dlock.Origin{By: strings.Repeat("x", dlock.MaxOriginLen+1)}},
 		{Trigger: &dlock.Origin{By: "\xff"}},

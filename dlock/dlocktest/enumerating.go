@@ -153,7 +153,7 @@ func enumeratesAll(c *check) {
 		held = append(held, h.mustAcquire(c.request("many", slots)))
 	}
 	if c.h.Features.Also {
-		a := h.mustAcquire(c.with(c.request("with", 1), dlock.Lock{Name: "limit", Slots: 2}))
+		a := h.mustAcquire(c.with(c.request("with", 1), dlock.SemaphoreSpec{Name: "limit", Slots: 2}))
 		also := a
 		also.req.Name, also.req.Slots, also.grant = "limit", 2, a.grant.Also[0]
 		held = append(held, a, also)

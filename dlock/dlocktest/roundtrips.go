@@ -48,7 +48,8 @@ func oneRoundTrip(c *check) {
 		})
 	}
 	if c.h.Features.Also {
-		both := c.with(c.request("with", 10), dlock.Lock{Name: "limit", Slots: 2}, dlock.Lock{Name: "other", Slots: 2})
+		both := c.with(c.request("with", 10), dlock.SemaphoreSpec{Name: "limit", Slots: 2},
+			dlock.SemaphoreSpec{Name: "other", Slots: 2})
 		two := c.with(c.request("with", 10), both.Also...)
 		h.release(all(h.mustAcquire(both).grant)...) // loads a script
 		one("acquire with two further semaphores", func() {

@@ -100,7 +100,7 @@ func valueIsNoOverride(c *check) {
 	// All of an update is made, or none of it.
 	ctx, cancel := callContext()
 	defer cancel()
-	err := a.controller().Update(ctx, "x", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 3},
+	err := a.controller().Update(ctx, "x", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 3},
 		Value: &dlock.Value{Text: "late", Version: state.Version}})
 	if after := b.inspect("x")[0]; !errors.Is(err, dlock.ErrChanged) || after.Limit != nil {
 		c.errorf("a limit with a value that was refused: %v, %+v", err, after)

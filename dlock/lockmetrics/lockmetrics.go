@@ -93,7 +93,7 @@ func New(o Options) *Metrics {
 		callTook:   histogram("store_call_duration_seconds", "How long calls to the store took.", callBounds, "op"),
 		callFailed: counter("store_errors_total", "Calls to the store that failed or were not answered.", "op"),
 	}
-	for _, op := range []dlock.StoreOp{dlock.OpAcquire, dlock.OpExtend, dlock.OpRelease} {
+	for _, op := range []dlock.StoreOp{dlock.StoreOpAcquire, dlock.StoreOpExtend, dlock.StoreOpRelease} {
 		m.callTook.WithLabelValues(string(op))
 		m.callFailed.WithLabelValues(string(op))
 	}
@@ -145,9 +145,9 @@ func (m *Metrics) called(c dlock.StoreCall) {
 		m.callFailed.WithLabelValues(string(c.Op)).Inc()
 	}
 	switch c.Op {
-	case dlock.OpAcquire:
+	case dlock.StoreOpAcquire:
 		m.attempts.WithLabelValues(m.label(c.Name), result).Inc()
-	case dlock.OpExtend:
+	case dlock.StoreOpExtend:
 		if c.Canceled { // the session was closed
 			return
 		}

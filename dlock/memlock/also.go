@@ -16,8 +16,8 @@ func (s *Store) CheckAlso(string, ...string) error { return nil }
 // The caller trusts them for a whole TTL from now, so they must last that long, even if one was
 // revoked meanwhile; the next Extend reports the revocation.
 func (s *Store) again(req dlock.Request, now time.Time) (g dlock.Grant, ok bool, err error) {
-	locks := make([]dlock.Lock, 0, 1+dlock.MaxAlso) // on the stack
-	locks = append(append(locks, dlock.Lock{Name: req.Name, Slots: req.Slots}), req.Also...)
+	locks := make([]dlock.SemaphoreSpec, 0, 1+dlock.MaxAlso) // on the stack
+	locks = append(append(locks, dlock.SemaphoreSpec{Name: req.Name, Slots: req.Slots}), req.Also...)
 	held := 0
 	for _, l := range locks {
 		if e := s.names[key{l.Name, l.Slots == 0}]; e != nil && e.find(req.Token, now) >= 0 {
@@ -74,7 +74,7 @@ func (s *Store) takeAlso(req dlock.Request, now time.Time) (grants []dlock.Grant
 }
 
 // limitFull returns the refusal of a request because of a further semaphore.
-func limitFull(req dlock.Request, l dlock.Lock, e *entry, no dlock.NotAcquiredError,
+func limitFull(req dlock.Request, l dlock.SemaphoreSpec, e *entry, no dlock.NotAcquiredError,
 	now time.Time) *dlock.NotAcquiredError {
 	no.Name, no.Slots, no.Reason, no.Also, no.AlsoInfo = req.Name, req.Slots, dlock.ReasonLimitFull, l, e.info(now)
 	return &no

@@ -13,7 +13,7 @@ type overrides struct {
 	version int64
 	pause   dlock.Origin
 	until   time.Time // end of the pause, or of a limit of 0; kept after it
-	limit   *dlock.Limit
+	limit   *dlock.LimitOverride
 	trigger dlock.Origin
 	at      time.Time // of the trigger
 	value   string

@@ -144,7 +144,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		e.starts++
 		e.schedule, e.claimer = req.Tick.Schedule, req.Holder
 	}
-	g := e.take(free, req, dlock.Lock{Name: req.Name, Slots: req.Slots}, now)
+	g := e.take(free, req, dlock.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, now)
 	g.Info, g.Also = info, also
 	return g, nil
 }
@@ -279,7 +279,7 @@ func (e *entry) free(slots int, now time.Time) (free int, first slot) {
 }
 
 // take grants a free slot.
-func (e *entry) take(free int, req dlock.Request, l dlock.Lock, now time.Time) dlock.Grant {
+func (e *entry) take(free int, req dlock.Request, l dlock.SemaphoreSpec, now time.Time) dlock.Grant {
 	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
 	e.declared = l.Slots
 	expired := e.slots[free].token != "" // a release would have emptied the slot

@@ -104,7 +104,7 @@ func TestRefusedWithFurtherSemaphoresWritesNothing(t *testing.T) {
 	acquire := func(name, token string, also ...string) error {
 		req := dlock.Request{Name: name, Slots: 3, Token: token, TTL: quarantineTTL}
 		for _, a := range also {
-			req.Also = append(req.Also, dlock.Lock{Name: a, Slots: 1})
+			req.Also = append(req.Also, dlock.SemaphoreSpec{Name: a, Slots: 1})
 		}
 		_, err := store.TryAcquire(t.Context(), req)
 		return err
@@ -141,8 +141,8 @@ func TestPartOfAGrantDeleted(t *testing.T) {
 	store := open(t, client, redislock.Options{Prefix: prefix})
 	awake(t, store)
 	for _, key := range []string{"a:slot:0", "limit:slot:0"} {
-		req := dlock.Request{Name: "a", Slots: 2, Also: []dlock.Lock{{Name: "limit", Slots: 2}}, Token: "token",
-			TTL: quarantineTTL}
+		req := dlock.Request{Name: "a", Slots: 2, Also: []dlock.SemaphoreSpec{{Name: "limit", Slots: 2}},
+			Token: "token", TTL: quarantineTTL}
 		g, err := store.TryAcquire(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)

@@ -63,7 +63,8 @@ func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Update(ctx, name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 7}}); err != nil {
+		if err := store.Update(ctx, name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
+			Slots: 7}}); err != nil {
 			t.Fatal(err)
 		}
 		names, grants = append(names, name), append(grants, g)

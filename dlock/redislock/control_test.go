@@ -21,7 +21,7 @@ var ann = dlock.Origin{By: "ann", Note: "why"}
 
 func limit(t *testing.T, store *redislock.Store, name string, slots int) {
 	t.Helper()
-	if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann,
+	if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
 		Slots: slots}}); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 					clients[1], slots, err)
 			}
 			if slots > 0 {
-				err = second.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}})
+				err = second.Update(t.Context(), name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}})
 				if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "Options.Keys") {
 					t.Errorf("an update: %v, want an error that says to set Options.Keys", err)
 				}
@@ -87,12 +87,12 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 					t.Error(name, r, err)
 				}
 				if slots > 0 {
-					if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann,
+					if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
 						Slots: 1}}); err != nil {
 						t.Error(name, err)
 					}
 					if err := store.Update(t.Context(), name+"new",
-						dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}}); err != nil {
+						dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}}); err != nil {
 						t.Error(name, err)
 					}
 				}
@@ -222,7 +222,7 @@ func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {
 	_, store := shared(t, unique("lowered"))
 	limit := func(slots int) {
 		t.Helper()
-		if err := store.Update(t.Context(), "a", dlock.Update{Limit: &dlock.Limit{Origin: ann,
+		if err := store.Update(t.Context(), "a", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
 			Slots: slots}}); err != nil {
 			t.Fatal(err)
 		}

@@ -57,7 +57,7 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 	}
 	if status == "ok" {
-		g, sane := w.granted(dlock.Lock{Name: req.Name, Slots: req.Slots}, req.Token)
+		g, sane := w.granted(dlock.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, req.Token)
 		g.Info = info
 		for _, l := range req.Also {
 			info, known := w.info(now)
@@ -114,7 +114,7 @@ func (w *words) info(now int64) (info dlock.Info, sane bool) {
 }
 
 // granted parses a slot, its fence and whether its previous lease expired.
-func (w *words) granted(l dlock.Lock, token string) (g dlock.Grant, sane bool) {
+func (w *words) granted(l dlock.SemaphoreSpec, token string) (g dlock.Grant, sane bool) {
 	slot, fence, expired := w.number(), w.number(), w.number()
 	// An attempt that is repeated after the limit was lowered may have a slot beyond it.
 	sane = slot >= 0 && slot < dlock.MaxSlots && (l.Slots > 0 || slot == 0) && fence > 0
@@ -227,7 +227,7 @@ func parseControlState(name string, a []any) (dlock.ControlState, error) {
 	if slots := number(a[4]); slots > dlock.MaxSlots {
 		fault = cmp.Or(fault, fmt.Errorf("a limit of %d", slots))
 	} else if a[4] != "" && slots >= 0 {
-		o.Limit = &dlock.Limit{Origin: origin(a[5]), Slots: int(slots)}
+		o.Limit = &dlock.LimitOverride{Origin: origin(a[5]), Slots: int(slots)}
 	}
 	if at := number(a[7]); at > 0 {
 		o.Trigger = &dlock.Trigger{Origin: origin(a[6]), At: time.UnixMicro(at), Age: microseconds(now - at)}

@@ -176,7 +176,7 @@ func TestReshardingMeetsNoKeyTwice(t *testing.T) {
 	slot := do(from, "CLUSTER", "KEYSLOT", key).Val()
 	source, target := do(from, "CLUSTER", "MYID").Val(), do(to, "CLUSTER", "MYID").Val()
 	var grants []dlock.Grant
-	for _, lock := range []dlock.Lock{{Name: "mutex"}, {Name: "semaphore", Slots: 2}} {
+	for _, lock := range []dlock.SemaphoreSpec{{Name: "mutex"}, {Name: "semaphore", Slots: 2}} {
 		req := dlock.Request{Name: lock.Name, Slots: lock.Slots, Token: "first", TTL: time.Second}
 		testkit.Eventually(t, 30*time.Second, "the node grants", func() error {
 			g, err := first.TryAcquire(ctx, req)

@@ -40,7 +40,7 @@ func cycle(t *testing.T, store *redislock.Store) {
 		if list, err := store.List(ctx, req.Name, slots); err != nil || len(list) != 1 {
 			t.Error(list, err)
 		}
-		if err := store.Update(ctx, req.Name, dlock.Update{Limit: &dlock.Limit{Origin: dlock.Origin{By: "ann"},
+		if err := store.Update(ctx, req.Name, dlock.Update{Limit: &dlock.LimitOverride{Origin: dlock.Origin{By: "ann"},
 			Slots: 2}}); err != nil {
 			t.Error(err)
 		}
@@ -160,7 +160,8 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 		}
 		if slots > 0 {
 			ann := dlock.Origin{By: "ann"}
-			if err := store.Update(ctx, "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}); err != nil {
+			if err := store.Update(ctx, "a", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
+				Slots: slots}}); err != nil {
 				return err
 			}
 			if _, err := store.Inspect(ctx, "a"); err != nil {

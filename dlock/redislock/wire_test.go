@@ -58,7 +58,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Update(ctx, "warm", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}}); err != nil {
+	if err := store.Update(ctx, "warm", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}}); err != nil {
 		t.Fatal(err)
 	} else if _, err := store.Inspect(ctx, "warm"); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,8 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n > 0 {
-			change := dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: (n + 1) / 2}, Resume: &ann, Trigger: &ann}
+			change := dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: (n + 1) / 2}, Resume: &ann,
+				Trigger: &ann}
 			count(name+" update", 1, func() { err = store.Update(ctx, name, change) })
 			if err != nil {
 				t.Error(err)

@@ -18,7 +18,7 @@ import (
 // as any other call. A call of each kind was made before.
 func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call func() error)) {
 	t.Helper()
-	also := []dlock.Lock{{Name: "smtp", Slots: 1}, {Name: "gpu", Slots: 2}}
+	also := []dlock.SemaphoreSpec{{Name: "smtp", Slots: 1}, {Name: "gpu", Slots: 2}}
 	var grants []dlock.Grant
 	acquire := func(token string) func() error {
 		return func() error {
@@ -66,7 +66,7 @@ func TestSQLServerTakesOneLock(t *testing.T) {
 		t.Errorf("CheckAlso: %v", err)
 	}
 	_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
-		Also: []dlock.Lock{{Name: "b", Slots: 1}}})
+		Also: []dlock.SemaphoreSpec{{Name: "b", Slots: 1}}})
 	if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "one lock at a time") {
 		t.Errorf("TryAcquire: %v", err)
 	}

@@ -159,7 +159,7 @@ func stateOf(r dialect.Control, name string) dlock.ControlState {
 		o.Pause = &dlock.Pause{Origin: readOrigin(r.Paused), For: duration(r.PauseLeft)}
 	}
 	if r.Limit != nil {
-		o.Limit = &dlock.Limit{Origin: readOrigin(r.Limited), Slots: *r.Limit}
+		o.Limit = &dlock.LimitOverride{Origin: readOrigin(r.Limited), Slots: *r.Limit}
 	}
 	if r.At != nil {
 		o.Trigger = &dlock.Trigger{Origin: readOrigin(r.Trigger), At: time.UnixMicro(*r.At), Age: duration(r.Age)}

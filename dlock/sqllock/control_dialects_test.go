@@ -62,7 +62,7 @@ func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
 		name := "new" + strconv.Itoa(i)
 		at := time.Now()
 		changes := []dlock.Update{
-			{Limit: &dlock.Limit{Origin: ann, Slots: 1}}, {Trigger: &ann}, {Resume: &ann},
+			{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}}, {Trigger: &ann}, {Resume: &ann},
 		}
 		var all sync.WaitGroup
 		var mu sync.Mutex
@@ -142,14 +142,14 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 		t.Fatal(err)
 	}
 	update("paused", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}})
-	update("none", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 0}})
+	update("none", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 0}})
 	update("first", dlock.Update{Trigger: &ann})
 	for _, token := range []string{"a", "b"} {
 		if _, err := acquire("limited", token, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	update("limited", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}})
+	update("limited", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 2}})
 	var grants []dlock.Grant
 	for _, token := range []string{"c", "d", "e"} {
 		g, err := acquire("lowered", token, nil)
@@ -158,7 +158,7 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 		}
 		grants = append(grants, g)
 	}
-	update("lowered", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}})
+	update("lowered", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}})
 	if _, err := store.Release(t.Context(), grants[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestOverridesByHand(t *testing.T) {
 func askedAgain(t *testing.T, store *sqllock.Store) {
 	t.Helper()
 	limit := func(slots int) {
-		update := dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}
+		update := dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: slots}}
 		if slots < 0 {
 			update = dlock.Update{ResetLimit: &ann}
 		}
@@ -421,8 +421,8 @@ func TestStatementsOfUpdatesSQLite(t *testing.T) {
 		call func()
 	}{
 		{"update", write("INSERT"), func() {
-			err = store.Update(t.Context(), "a1", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}, Resume: &ann,
-				Trigger: &ann})
+			err = store.Update(t.Context(), "a1", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 2},
+				Resume: &ann, Trigger: &ann})
 		}},
 		{"inspect", []string{"SELECT"}, func() { _, err = store.Inspect(t.Context(), names...) }},
 		{"acquire within a limit", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT",

@@ -105,7 +105,7 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 		}
 	})
 	set := func(slots int) {
-		update := dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: slots}}
+		update := dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: slots}}
 		if slots < 0 {
 			update = dlock.Update{ResetLimit: &ann}
 		}
@@ -221,7 +221,7 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	release(grants[2])
 	updated, second := make(chan error, 1), make(chan error, 1)
 	go func() {
-		err := s.Update(context.Background(), "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 1}})
+		err := s.Update(context.Background(), "a", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}})
 		updated <- err
 		_, err = s.TryAcquire(context.Background(), request("u"))
 		second <- err
@@ -262,7 +262,7 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	if _, err := s.Release(t.Context(), grants[:2]...); err != nil { // that of slot 2 stays
 		t.Fatal(err)
 	}
-	if err := s.Update(t.Context(), "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}}); err != nil {
+	if err := s.Update(t.Context(), "a", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	tx, err := pool.Begin(t.Context())

@@ -202,7 +202,7 @@ func TestRenewedAgo(t *testing.T) {
 	onEachTable(t, func(t *testing.T, s subject, ago func(int) string) {
 		store := s.open(t, sqllock.Options{})
 		req := dlock.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Hour,
-			Also: []dlock.Lock{{Name: "b", Slots: 2}}}
+			Also: []dlock.SemaphoreSpec{{Name: "b", Slots: 2}}}
 		first, err := store.TryAcquire(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)

@@ -91,7 +91,7 @@ func TestRoundTripsMySQL(t *testing.T) {
 			update := func(c dlock.Update) func() error {
 				return func() error { return s.Update(t.Context(), name, c) }
 			}
-			count("update", update(dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 3}, Trigger: &ann}))
+			count("update", update(dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 3}, Trigger: &ann}))
 			count("acquire within a limit", acquire("limited", nil))
 			limited := grants[len(grants)-1]
 			count("revoke", func() error { return s.Revoke(t.Context(), name, limited.Slot, limited.Fence, ann) })

@@ -219,7 +219,7 @@ func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 	for what, call := range map[string]func(context.Context) error{
 		"revoke": func(ctx context.Context) error { return s.Revoke(ctx, "a", 0, g.Fence, ann) },
 		"set limit": func(ctx context.Context) error {
-			return s.Update(ctx, "a", dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}})
+			return s.Update(ctx, "a", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 2}})
 		},
 	} {
 		if err := call(briefly(t, 2*time.Second)); !errors.Is(err, dlock.ErrFault) ||

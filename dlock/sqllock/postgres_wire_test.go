@@ -93,7 +93,8 @@ func TestRoundTripsPostgres(t *testing.T) {
 		one("revoke", func() error { return s.Revoke(t.Context(), name, again.Slot, again.Fence, ann) })
 		one("extend what was revoked", func() error { _, err := s.Extend(t.Context(), time.Minute, again); return err })
 		one("update", func() error {
-			return s.Update(t.Context(), name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 3}, Trigger: &ann})
+			return s.Update(t.Context(), name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 3},
+				Trigger: &ann})
 		})
 		one("acquire within a limit", acquire("limited", nil))
 		one("pause", func() error {

@@ -91,7 +91,7 @@ func everything(t testing.TB, store *sqllock.Store) {
 	if p, err := store.Enumerate(ctx, "", dlock.MaxPage); err != nil || len(p.Leases) == 0 {
 		t.Errorf("enumerate: %v, %v", p, err)
 	}
-	if err := store.Update(ctx, name, dlock.Update{Limit: &dlock.Limit{Origin: ann, Slots: 2}}); err != nil {
+	if err := store.Update(ctx, name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 2}}); err != nil {
 		t.Errorf("update: %v", err)
 	}
 	if o, err := store.Inspect(ctx, name); err != nil || o[0].Limit == nil || o[0].Limit.Origin != ann {

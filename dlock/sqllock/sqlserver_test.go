@@ -273,7 +273,7 @@ func TestSQLServerStatements(t *testing.T) {
 			o[1].Limit != nil || o[2].Pause != nil {
 			t.Errorf("%+v", o)
 		}
-		if l := o[2].Limit; l == nil || *l != (dlock.Limit{Origin: dlock.Origin{By: "bob"}}) {
+		if l := o[2].Limit; l == nil || *l != (dlock.LimitOverride{Origin: dlock.Origin{By: "bob"}}) {
 			t.Errorf("limit %+v", l)
 		}
 		if tr := o[1].Trigger; tr == nil || *tr != (dlock.Trigger{Origin: dlock.Origin{By: "me"},
