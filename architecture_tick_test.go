@@ -3,8 +3,6 @@ package tickslot_test
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -93,33 +91,6 @@ func TestATickGoesOneWay(t *testing.T) {
 	}
 }
 
-// A type with more methods has more than one job, and its state more than one owner. Stores have as
-// many as their contracts ask for.
-//
-// Fails when a part takes over another's work.
-func TestMethodSetsAreSmall(t *testing.T) {
-	t.Parallel()
-	const most = 30
-	for _, folder := range []string{"timer", "dlock", "leader", "durable", "outbox", "cluster", "cluster/page"} {
-		methods := map[string]int{}
-		for _, file := range filesOf(t, folder) {
-			for _, decl := range file.Decls {
-				if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil {
-					methods[methodOf(f)]++
-				}
-			}
-		}
-		for typ, n := range methods {
-			if n > most {
-				t.Errorf("%s.%s has %d methods, at most %d", folder, typ, n, most)
-			}
-		}
-		if len(methods) == 0 {
-			t.Errorf("no methods were found in %s", folder)
-		}
-	}
-}
-
 // partCall returns the method and the part of a call such as x.planner.tryLater(…); -1: it is none.
 func partCall(n ast.Node) (method string, part int) {
 	sel, ok := n.(*ast.SelectorExpr)
@@ -178,11 +149,7 @@ func filesOf(t *testing.T, folder string) map[string]*ast.File {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[path] = file
+		files[path] = parsed(t, path)
 	}
 	return files
 }
