@@ -20,7 +20,7 @@
 // write with a lower fence.
 //
 //	            acquired                   the function returns
-//	standing by ───────▶ leading ─────────────────────────────────▶ released, stands back
+//	standing by ───────▶ leading ─────────────────────────────────▶ released, backs off
 //	    ▲                   │ ctx ends ─▶ the function's context ends ─▶ it returns ─▶ released
 //	    │                   │ the lease is lost ─▶ the function's context ends ─▶ it returns
 //	    └───────────────────┴─────────────────────────────────────────────┘
@@ -31,9 +31,9 @@
 // role as soon as the function has returned, and another host leads within a RetryInterval. After a
 // host was killed, another one leads within a TTL and a RetryInterval.
 //
-// A function that returns, fails or panics gives up the role, and its host stands back for at least
+// A function that returns, fails or panics gives up the role, and its host backs off for at least
 // one RetryInterval, in which every host that stands by gets a try. After failures in a row it
-// stands back for longer each time, up to MaxBackOff.
+// backs off for longer each time, up to MaxBackOff.
 //
 // # Several leaders
 //

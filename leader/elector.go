@@ -33,11 +33,11 @@ type Elector struct {
 	metrics *metrics     // nil: no Registerer
 
 	// Of the goroutine of Run.
-	standBack backoff.ExponentialBackOff // after failures
+	backOff backoff.ExponentialBackOff // after failures
 
-	mu  sync.Mutex
-	run bool // Run was called
-	now view
+	mu   sync.Mutex
+	run  bool // Run was called
+	view view
 }
 
 // New returns an Elector, or every fault of the role. It starts nothing, and does not call the
@@ -55,16 +55,16 @@ func New(session *dlock.Session, role Role) (*Elector, error) {
 		session: session,
 		slots:   session.Semaphore(lockPrefix+role.Name, role.Max),
 		role:    role,
-		now:     view{state: StateStopped},
+		view:    view{state: StateStopped},
 		// It varies a wait in both directions: the first is between one and two intervals.
-		standBack: backoff.ExponentialBackOff{
+		backOff: backoff.ExponentialBackOff{
 			InitialInterval:     role.RetryInterval * 3 / 2,
 			MaxInterval:         max(MaxBackOff, role.RetryInterval) * 3 / 4,
 			RandomizationFactor: 1. / 3,
 			Multiplier:          2,
 		},
 	}
-	e.standBack.Reset()
+	e.backOff.Reset()
 	if role.Registerer != nil {
 		e.metrics = newMetrics(e)
 		if err := role.Registerer.Register(e.metrics); err != nil {
@@ -113,7 +113,7 @@ func (e *Elector) loop(ctx context.Context) error {
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		e.retryIn(wait)
+		e.setRetryIn(wait)
 		next.Reset(wait)
 	}
 }

@@ -106,9 +106,9 @@ func TestStoreThatIsDownAfterABackOff(t *testing.T) {
 		}})
 		time.Sleep(time.Second)
 		h.link.Inject(dlocktest.Error(errDown))
-		patience := 3*h.session.TTL() + 10*time.Minute
+		timeout := 3*h.session.TTL() + 10*time.Minute
 		asks := h.Status().RetryAt
-		time.Sleep(time.Until(asks) + patience - time.Second)
+		time.Sleep(time.Until(asks) + timeout - time.Second)
 		if err := h.Healthy(); err != nil || h.Status().State != leader.StateStoreDown {
 			t.Errorf("%v, %+v", err, h.Status())
 		}

@@ -32,10 +32,10 @@ func TestI13LeadersUnderFaults(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				work := func(ctx context.Context, term *leader.Term) error {
-					patience := time.NewTimer(rand.N(5 * time.Minute))
-					defer patience.Stop()
+					timeout := time.NewTimer(rand.N(5 * time.Minute))
+					defer timeout.Stop()
 					select {
-					case <-patience.C:
+					case <-timeout.C:
 						return errors.New("no luck")
 					case <-ctx.Done():
 						time.Sleep(rand.N(time.Minute)) // it is slow to end
@@ -150,7 +150,7 @@ func TestFailOver(t *testing.T) {
 // A function that fails, panics, exits or returns gives up the role, and another host leads before
 // the same one does. Failures in a row make it wait longer, up to MaxBackOff.
 //
-// Fails when standing back is shorter than RetryInterval, does not grow, or has no end; when a
+// Fails when backing off is shorter than RetryInterval, does not grow, or has no end; when a
 // panic is not recovered.
 func TestFunctionThatEndsLetsAnotherHostLead(t *testing.T) {
 	errNo := errors.New("no")
@@ -179,7 +179,7 @@ func TestFunctionThatEndsLetsAnotherHostLead(t *testing.T) {
 					t.Errorf("%+v", s)
 				}
 				if wait := time.Until(s.RetryAt); wait < interval-time.Millisecond || wait > 2*interval {
-					t.Errorf("it stands back for %v", wait)
+					t.Errorf("it backs off for %v", wait)
 				}
 				time.Sleep(time.Minute)
 				if f.leads() != good {
@@ -302,7 +302,8 @@ func TestFunctionThatIgnoresALoss(t *testing.T) {
 		}
 		close(release)
 		time.Sleep(time.Minute)
-		if s := h.Status(); s.State != leader.StateStandby || s.Terms[leader.OutcomeLost] != 1 || h.Healthy() != nil {
+		if s := h.Status(); s.State != leader.StateStandby || s.Terms[leader.OutcomeLeaseLost] != 1 ||
+			h.Healthy() != nil {
 			t.Errorf("%+v, %v", s, h.Healthy())
 		}
 		f.end()

@@ -19,7 +19,7 @@ func newMetrics(e *Elector) *metrics {
 	return &metrics{
 		elector:   e,
 		leading:   desc("leading", "1 while this host leads."),
-		seen:      desc("seen_timestamp_seconds", "When this host last knew somebody to lead, itself included."),
+		seen:      desc("seen_timestamp_seconds", "When somebody, this host included, was last known to lead."),
 		unhealthy: desc("unhealthy", "1 while Healthy returns an error."),
 		terms:     desc("terms_total", "Terms of this host that have ended, by outcome.", "outcome"),
 	}

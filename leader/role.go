@@ -18,7 +18,7 @@ const (
 	// DefaultStopTimeout is the default of Role.StopTimeout.
 	DefaultStopTimeout = 30 * time.Second
 
-	// MaxBackOff is how long a host stands back at most after its function has failed, unless
+	// MaxBackOff is how long a host backs off at most after its function has failed, unless
 	// RetryInterval is longer. A term that lasted for MaxBackOff ends a series of failures.
 	MaxBackOff = time.Minute
 

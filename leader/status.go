@@ -91,7 +91,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 func (e *Elector) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	v := &e.now
+	v := &e.view
 	s := Status{Role: e.role.Name, Max: e.role.Max, State: v.state, ChangedAt: v.changedAt, Leader: v.leader,
 		ElectedAt: v.electedAt, LeaderSeenAt: v.lastSeen(), Err: v.err, RetryAt: v.retryAt,
 		Terms: make(map[Outcome]uint64, len(outcomes))}
@@ -124,9 +124,9 @@ func (e *Elector) Status() Status {
 func (e *Elector) Healthy() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	v := &e.now
+	v := &e.view
 	lasts := time.Since(v.changedAt)
-	patience := 3*e.session.TTL() + e.role.RetryInterval
+	timeout := 3*e.session.TTL() + e.role.RetryInterval
 	switch {
 	case v.state == StateStopped || v.paused:
 		return nil
@@ -135,15 +135,15 @@ func (e *Elector) Healthy() error {
 			lasts.Round(time.Second))
 	}
 	from := v.lastSeen()
-	for _, at := range []time.Time{v.startedAt, v.awayUntil} {
+	for _, at := range []time.Time{v.startedAt, v.backOffUntil} {
 		if from.Before(at) {
 			from = at
 		}
 	}
 	var err error
-	if nobody := time.Since(from); nobody > patience {
+	if nobody := time.Since(from); nobody > timeout {
 		err = fmt.Errorf("role %q: nobody is known to have led for %v", e.role.Name, nobody.Round(time.Second))
-	} else if v.failing(patience) {
+	} else if v.failing(timeout) {
 		err = fmt.Errorf("role %q: the function has failed %d times in a row, and nobody else is known to lead",
 			e.role.Name, v.failures)
 	}

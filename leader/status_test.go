@@ -34,7 +34,8 @@ func TestPausedAndRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if f.leads() != b || a.Status().Terms[leader.OutcomeLost] != 1 || !strings.Contains(a.log.String(), "ann") {
+		if f.leads() != b || a.Status().Terms[leader.OutcomeLeaseLost] != 1 ||
+			!strings.Contains(a.log.String(), "ann") {
 			t.Errorf("%+v\n%s", a.Status(), a.log.String())
 		}
 		pause := dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}
@@ -95,7 +96,7 @@ func TestStatusJSON(t *testing.T) {
 		s.Err = errors.New("no")
 		text, err := json.Marshal(s)
 		want := `{"role":"idle","max":1,"state":"stopped","err":"no",` +
-			`"terms":{"failed":0,"lost":0,"returned":0,"stopped":0}}`
+			`"terms":{"failed":0,"lease_lost":0,"returned":0,"stopped":0}}`
 		if err != nil || string(text) != want {
 			t.Errorf("%v: %s\nwant %s", err, text, want)
 		}

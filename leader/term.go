@@ -39,13 +39,13 @@ const (
 	OutcomeReturned Outcome = "returned"
 	// OutcomeFailed: the function returned an error, panicked, or called runtime.Goexit.
 	OutcomeFailed Outcome = "failed"
-	// OutcomeLost: the lease was lost, or revoked.
-	OutcomeLost Outcome = "lost"
+	// OutcomeLeaseLost: the lease was lost, or revoked.
+	OutcomeLeaseLost Outcome = "lease_lost"
 	// OutcomeStopped: the context of Elector.Run has ended.
 	OutcomeStopped Outcome = "stopped"
 )
 
-var outcomes = [...]Outcome{OutcomeReturned, OutcomeFailed, OutcomeLost, OutcomeStopped}
+var outcomes = [...]Outcome{OutcomeReturned, OutcomeFailed, OutcomeLeaseLost, OutcomeStopped}
 
 // A PanicError is the error of a function that panicked.
 type PanicError struct {
@@ -113,7 +113,7 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	}
 	switch {
 	case lost != nil:
-		return e.ended(OutcomeLost, lost), nil
+		return e.ended(OutcomeLeaseLost, lost), nil
 	case ctx.Err() != nil:
 		return e.ended(OutcomeStopped, nil), nil
 	case err != nil:
@@ -131,12 +131,12 @@ func (e *Elector) await(ctx context.Context, ended <-chan error) (err error, ret
 		return err, true
 	case <-ctx.Done():
 	}
-	patience := time.NewTimer(e.role.StopTimeout)
-	defer patience.Stop()
+	timeout := time.NewTimer(e.role.StopTimeout)
+	defer timeout.Stop()
 	select {
 	case err = <-ended:
 		return err, true
-	case <-patience.C:
+	case <-timeout.C:
 		return nil, false
 	}
 }

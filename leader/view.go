@@ -33,7 +33,7 @@ type view struct {
 	answered  bool // the store has answered once
 	retryAt   time.Time
 	// Until when this host lets others have a try after its last term: it asks nobody who leads.
-	awayUntil time.Time
+	backOffUntil time.Time
 	// How many terms of this host have failed since it knew another to lead or had one that went
 	// well, and when the first of them had failed.
 	failures     int
@@ -59,8 +59,8 @@ func (v *view) set(s State, err error) {
 
 // failing reports whether the terms of this host fail in a row, and nobody else leads. A term that
 // goes on for MaxBackOff is none of them.
-func (v *view) failing(patience time.Duration) bool {
-	if v.failures < maxFailures || time.Since(v.failingSince) <= patience {
+func (v *view) failing(timeout time.Duration) bool {
+	if v.failures < maxFailures || time.Since(v.failingSince) <= timeout {
 		return false
 	}
 	return v.state != StateLeading || time.Since(v.changedAt) < MaxBackOff
@@ -74,41 +74,41 @@ func (v *view) lead(h dlock.Holder, since time.Time) {
 func (e *Elector) began() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.now.startedAt = time.Now()
-	e.now.set(StateStandby, nil)
+	e.view.startedAt = time.Now()
+	e.view.set(StateStandby, nil)
 }
 
 // stopped ends the log, too.
 func (e *Elector) stopped(err error) {
 	e.mu.Lock()
-	e.now.set(StateStopped, err)
-	e.now.term = nil
+	e.view.set(StateStopped, err)
+	e.view.term = nil
 	e.mu.Unlock()
 	e.lines.Close(logGrace)
 }
 
-func (e *Elector) retryIn(wait time.Duration) {
+func (e *Elector) setRetryIn(wait time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.now.retryAt = time.Now().Add(wait)
+	e.view.retryAt = time.Now().Add(wait)
 }
 
 // refused notes that the store has answered, and why this host may not lead.
 func (e *Elector) refused(no *dlock.NotAcquiredError) {
 	full := no.Reason == dlock.ReasonFull
 	e.mu.Lock()
-	wasDown, changed := e.now.state == StateStoreDown, false
-	e.now.answered = true
+	wasDown, changed := e.view.state == StateStoreDown, false
+	e.view.answered = true
 	if full {
 		// Of several leaders the store names now one, now another.
-		changed = e.now.leader == (dlock.Holder{}) || e.role.Max == 1 && e.now.leader != no.Holder
-		e.now.lead(no.Holder, time.Now().Add(-no.HeldFor))
-		e.now.failures = 0
-		e.now.set(StateStandby, nil)
+		changed = e.view.leader == (dlock.Holder{}) || e.role.Max == 1 && e.view.leader != no.Holder
+		e.view.lead(no.Holder, time.Now().Add(-no.HeldFor))
+		e.view.failures = 0
+		e.view.set(StateStandby, nil)
 	} else {
-		changed = e.now.err == nil || reasonOf(e.now.err) != no.Reason
-		e.now.set(StateStandby, no)
-		e.now.paused = no.Reason == dlock.ReasonPaused
+		changed = e.view.err == nil || reasonOf(e.view.err) != no.Reason
+		e.view.set(StateStandby, no)
+		e.view.paused = no.Reason == dlock.ReasonPaused
 	}
 	e.mu.Unlock()
 	if wasDown {
@@ -134,10 +134,10 @@ func reasonOf(err error) dlock.Reason {
 func (e *Elector) failed(err error) (answered bool) {
 	setup := errors.Is(err, dlock.ErrSetup)
 	e.mu.Lock()
-	was, before := e.now.state, e.now.err
-	answered = e.now.answered
-	e.now.answered = answered || setup
-	e.now.set(StateStoreDown, err)
+	was, before := e.view.state, e.view.err
+	answered = e.view.answered
+	e.view.answered = answered || setup
+	e.view.set(StateStoreDown, err)
 	e.mu.Unlock()
 	if was != StateStoreDown || errors.Is(before, dlock.ErrSetup) != setup {
 		e.log(slog.LevelWarn, "leader: the store fails, so this host does not lead", "err", err)
@@ -147,10 +147,10 @@ func (e *Elector) failed(err error) (answered bool) {
 
 func (e *Elector) elected(term *Term) {
 	e.mu.Lock()
-	e.now.answered = true
-	e.now.term = term
-	e.now.lead(e.session.Holder(), term.lease.AcquiredAt())
-	e.now.set(StateLeading, nil)
+	e.view.answered = true
+	e.view.term = term
+	e.view.lead(e.session.Holder(), term.lease.AcquiredAt())
+	e.view.set(StateLeading, nil)
 	e.mu.Unlock()
 	e.log(slog.LevelInfo, "leader: elected", "slot", term.Slot(), "fence", int64(term.Fence()), "holder",
 		e.session.Holder().String())
@@ -160,8 +160,8 @@ func (e *Elector) elected(term *Term) {
 // has.
 func (e *Elector) ending(lost error) {
 	e.mu.Lock()
-	e.now.seenAt = time.Now()
-	e.now.set(StateEnding, lost)
+	e.view.seenAt = time.Now()
+	e.view.set(StateEnding, lost)
 	e.mu.Unlock()
 	if lost != nil {
 		e.log(slog.LevelWarn, "leader: lost", "err", lost)
@@ -172,12 +172,12 @@ func (e *Elector) ending(lost error) {
 // waits for at least a RetryInterval, in which every other host has a try.
 func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
 	e.mu.Lock()
-	term := e.now.term
+	term := e.view.term
 	took := time.Since(term.lease.AcquiredAt())
-	wait, away := e.waitAfter(outcome, err, took)
-	e.now.ended(outcome, err, took)
-	if away {
-		e.now.awayUntil = time.Now().Add(wait)
+	wait, backsOff := e.waitAfter(outcome, err, took)
+	e.view.ended(outcome, err, took)
+	if backsOff {
+		e.view.backOffUntil = time.Now().Add(wait)
 	}
 	e.mu.Unlock()
 	line := []any{"slot", term.Slot(), "fence", int64(term.Fence()), "took", took, "outcome", string(outcome)}
@@ -185,7 +185,7 @@ func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
 		e.log(slog.LevelInfo, "leader: the term has ended", line...)
 		return wait
 	}
-	line = append(line, "wait", wait, "err", err)
+	line = append(line, "retry_in", wait, "err", err)
 	if p, ok := err.(*PanicError); ok {
 		line = append(line, "stack", string(p.Stack))
 	}
@@ -194,12 +194,12 @@ func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
 }
 
 // waitAfter returns how long to wait after a term, and whether that is to let others have a try.
-func (e *Elector) waitAfter(outcome Outcome, err error, took time.Duration) (wait time.Duration, away bool) {
+func (e *Elector) waitAfter(outcome Outcome, err error, took time.Duration) (wait time.Duration, backsOff bool) {
 	if outcome != OutcomeFailed || took >= MaxBackOff {
-		e.standBack.Reset()
+		e.backOff.Reset()
 	}
 	if outcome == OutcomeFailed {
-		return max(e.role.RetryInterval, e.standBack.NextBackOff()), true
+		return max(e.role.RetryInterval, e.backOff.NextBackOff()), true
 	}
 	if lost, ok := errors.AsType[*dlock.LostError](err); outcome == OutcomeReturned || ok && lost.RevokedBy != nil {
 		return e.role.RetryInterval + rand.N(e.role.RetryInterval), true
