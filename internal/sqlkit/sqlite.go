@@ -3,6 +3,7 @@ package sqlkit
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -62,6 +63,43 @@ func Patiently(ctx context.Context, try func() error) error {
 		case <-time.After(pollEvery/2 + rand.N(pollEvery)):
 		}
 	}
+}
+
+// WithoutBusyTimeout is With, and turns off SQLite's own wait for locks meanwhile: see
+// TurnOffBusyTimeout. A panic of the driver is an error, because the caller of InTime is on another
+// goroutine and cannot recover it.
+func WithoutBusyTimeout(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {
+	return With(ctx, db, func(conn *sql.Conn) (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("the driver panicked: %v", p)
+			}
+		}()
+		restore, err := TurnOffBusyTimeout(conn)
+		if err != nil {
+			return err
+		}
+		defer restore()
+		return do(conn)
+	})
+}
+
+// TurnOffBusyTimeout turns off SQLite's own wait for locks on a connection, because it does not end
+// with a context, and sleeps longer and longer while others, who come later, take the lock. Use
+// Patiently, and call restore in the end.
+func TurnOffBusyTimeout(conn *sql.Conn) (restore func(), err error) {
+	ctx := context.Background() // such a call waits for nothing, so it needs no end
+	var own int
+	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&own); err != nil {
+		return nil, err
+	}
+	if own == 0 {
+		return func() {}, nil
+	}
+	if _, err := conn.ExecContext(ctx, "PRAGMA busy_timeout = 0"); err != nil {
+		return nil, err
+	}
+	return func() { _, _ = conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", own)) }, nil
 }
 
 var errLocked = errors.New("another process, or another connection of this one, had the database locked for too long:" +

@@ -55,7 +55,7 @@ func write[A any](ctx context.Context, f *file, do func(*sql.Conn) (A, error)) (
 func transaction[A any](ctx context.Context, f *file, begin string, do func(*sql.Conn) (A, error)) (A, error) {
 	return inTime(ctx, func(ctx context.Context) (answer A, err error) {
 		err = sqlkit.Patiently(ctx, func() error {
-			return f.with(ctx, func(conn *sql.Conn) error {
+			return sqlkit.WithoutBusyTimeout(ctx, f.db, func(conn *sql.Conn) error {
 				return inTransaction(ctx, conn, begin, func() (err error) {
 					answer, err = do(conn)
 					return err
@@ -76,29 +76,6 @@ func inTime[A any](ctx context.Context, call func(context.Context) (A, error)) (
 		return *new(A), err
 	}
 	return answer, nil
-}
-
-// with calls do with a connection on which SQLite itself waits for no lock: its own wait does not
-// end with ctx, and sleeps longer and longer while others, who come later, take the lock.
-func (f *file) with(ctx context.Context, do func(*sql.Conn) error) error {
-	return sqlkit.With(ctx, f.db, func(conn *sql.Conn) (err error) {
-		defer func() {
-			if p := recover(); p != nil { // the caller is on another goroutine and cannot recover it
-				err = fmt.Errorf("the driver panicked: %v", p)
-			}
-		}()
-		var own int
-		if err := conn.QueryRowContext(local, "PRAGMA busy_timeout").Scan(&own); err != nil {
-			return err
-		}
-		if own != 0 {
-			if _, err := conn.ExecContext(local, "PRAGMA busy_timeout = 0"); err != nil {
-				return err
-			}
-			defer conn.ExecContext(local, fmt.Sprintf("PRAGMA busy_timeout = %d", own))
-		}
-		return do(conn)
-	})
 }
 
 func inTransaction(ctx context.Context, conn *sql.Conn, begin string, do func() error) error {

@@ -131,7 +131,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	_, err := inTime(ctx, func(ctx context.Context) (none, error) {
 		// Readers and writers do not wait for each other in this journal.
 		err := sqlkit.Patiently(ctx, func() error {
-			return s.with(ctx, func(conn *sql.Conn) error {
+			return sqlkit.WithoutBusyTimeout(ctx, s.db, func(conn *sql.Conn) error {
 				_, err := conn.ExecContext(local, "PRAGMA main.journal_mode = wal")
 				return err
 			})
@@ -202,7 +202,7 @@ func (s *Store) faults(conn *sql.Conn) (faults []string, _ error) {
 
 // writable finds out at start-up what the first write would otherwise report.
 func (s *Store) writable(ctx context.Context) error {
-	return s.with(ctx, func(conn *sql.Conn) error {
+	return sqlkit.WithoutBusyTimeout(ctx, s.db, func(conn *sql.Conn) error {
 		_, err := conn.ExecContext(local, s.fill("DELETE FROM {attempts} WHERE run_id = -1")) // there is none
 		if sqlkit.SQLiteLocked(err) {
 			return nil // somebody else writes, so it can be done

@@ -121,26 +121,7 @@ func (s *sqlite) do(ctx context.Context, call func(*sql.Conn) error) error {
 	}
 	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
 		return none, sqlkit.Patiently(ctx, func() error {
-			return sqlkit.With(ctx, s.db, func(conn *sql.Conn) (err error) {
-				defer func() {
-					if p := recover(); p != nil { // the caller is on another goroutine and cannot recover it
-						err = fmt.Errorf("the driver panicked: %v", p)
-					}
-				}()
-				// SQLite's own wait does not end with ctx, and sleeps longer and longer while
-				// others, who come later, take the lock.
-				var own int
-				if err := conn.QueryRowContext(local, "PRAGMA busy_timeout").Scan(&own); err != nil {
-					return err
-				}
-				if own != 0 {
-					if _, err := conn.ExecContext(local, "PRAGMA busy_timeout = 0"); err != nil {
-						return err
-					}
-					defer conn.ExecContext(local, fmt.Sprintf("PRAGMA busy_timeout = %d", own))
-				}
-				return call(conn)
-			})
+			return sqlkit.WithoutBusyTimeout(ctx, s.db, call)
 		})
 	})
 	return err

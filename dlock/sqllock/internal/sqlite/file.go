@@ -100,18 +100,11 @@ func (f *file) write(ctx context.Context, query string, do func(*sql.Conn, *sql.
 			_, err := conn.ExecContext(local, statement)
 			return err
 		}
-		// SQLite's own wait does not end with ctx, and sleeps longer and longer while others,
-		// who come later, take the lock.
-		var own int
-		if err := conn.QueryRowContext(local, "PRAGMA busy_timeout").Scan(&own); err != nil {
+		restore, err := sqlkit.TurnOffBusyTimeout(conn)
+		if err != nil {
 			return err
 		}
-		if own != 0 {
-			if err := exec("PRAGMA busy_timeout = 0"); err != nil {
-				return err
-			}
-			defer exec(fmt.Sprintf("PRAGMA busy_timeout = %d", own))
-		}
+		defer restore()
 		prepared, err := conn.PrepareContext(local, query)
 		if err != nil {
 			return err
