@@ -6,8 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
 // A scripted driver answers with given rows, and records the statements. The statements have not
@@ -91,14 +90,14 @@ func TestSQLServerStatements(t *testing.T) {
 	}
 	_ = s.Verify(t.Context())
 	for i, text := range script.texts {
-		wellFormed(t, text, len(script.args[i]))
+		sqltest.CheckSQLServerStatement(t, text, len(script.args[i]))
 	}
 	list, err := s.Schema()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range list {
-		wellFormed(t, text, 0)
+		sqltest.CheckSQLServerStatement(t, text, 0)
 	}
 	if name := "[o]]dd].[it's]"; !strings.Contains(script.texts[0], name) {
 		t.Errorf("the table %s is not named in\n%s", name, script.texts[0])
@@ -106,29 +105,5 @@ func TestSQLServerStatements(t *testing.T) {
 	if text := script.args[0][0].Value.(string); strings.Contains(text, "漢") ||
 		!strings.Contains(text, "3ae6bca2") { // :漢 in hex
 		t.Errorf("ids and names must be in hex: %s", text)
-	}
-}
-
-var parameter = regexp.MustCompile(`@p(\d+)`)
-
-func wellFormed(t *testing.T, text string, args int) {
-	t.Helper()
-	used := map[int]bool{}
-	for _, m := range parameter.FindAllStringSubmatch(text, -1) {
-		n, _ := strconv.Atoi(m[1])
-		used[n] = true
-	}
-	for n := 1; n <= max(args, len(used)); n++ {
-		if !used[n] || n > args {
-			t.Errorf("parameter %d of %d: used %v in\n%s", n, args, used[n], text)
-		}
-	}
-	if m := regexp.MustCompile(`\{[a-z_]+\}`).FindString(text); m != "" {
-		t.Errorf("%s was not filled in in\n%s", m, text)
-	}
-	code := regexp.MustCompile(`\[(?:[^\]]|\]\])*\]`).ReplaceAllString(text, "x") // names
-	code = regexp.MustCompile(`--[^\n]*`).ReplaceAllString(code, "")
-	if strings.Count(code, "(") != strings.Count(code, ")") || strings.Count(code, "'")%2 != 0 {
-		t.Errorf("brackets or quotes do not close in\n%s", text)
 	}
 }

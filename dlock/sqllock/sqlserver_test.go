@@ -9,13 +9,13 @@ import (
 	"io"
 	"reflect"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
 // A scripted driver answers with given rows, and records the statements. The statements have not
@@ -82,30 +82,10 @@ func (r *scriptedRows) Next(dest []driver.Value) error {
 	return nil
 }
 
-var parameter = regexp.MustCompile(`@p(\d+)`)
-
-// wellFormed checks a statement: every parameter is given and used, no placeholder is left,
-// brackets and quotes close, and a transaction that begins is committed.
+// wellFormed checks a statement, and that a transaction or a block that begins ends.
 func wellFormed(t *testing.T, text string, args int) {
 	t.Helper()
-	used := map[int]bool{}
-	for _, m := range parameter.FindAllStringSubmatch(text, -1) {
-		n, _ := strconv.Atoi(m[1])
-		used[n] = true
-	}
-	for n := 1; n <= max(args, len(used)); n++ {
-		if !used[n] || n > args {
-			t.Errorf("parameter %d of %d: used %v in\n%s", n, args, used[n], text)
-		}
-	}
-	if m := regexp.MustCompile(`\{[a-z_]+\}`).FindString(text); m != "" {
-		t.Errorf("%s was not filled in in\n%s", m, text)
-	}
-	code := regexp.MustCompile(`\[(?:[^\]]|\]\])*\]`).ReplaceAllString(text, "x") // names
-	code = regexp.MustCompile(`--[^\n]*`).ReplaceAllString(code, "")
-	if strings.Count(code, "(") != strings.Count(code, ")") || strings.Count(code, "'")%2 != 0 {
-		t.Errorf("brackets or quotes do not close in\n%s", text)
-	}
+	code := sqltest.CheckSQLServerStatement(t, text, args)
 	if strings.Count(code, "BEGIN TRANSACTION") != strings.Count(code, "COMMIT TRANSACTION") {
 		t.Errorf("a transaction stays open in\n%s", text)
 	}

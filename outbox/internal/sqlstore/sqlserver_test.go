@@ -7,11 +7,11 @@ import (
 	"errors"
 	"io"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -156,28 +156,10 @@ func TestSQLServerStatements(t *testing.T) {
 	}
 }
 
-var numbered = regexp.MustCompile(`@p(\d+)`)
-
+// wellFormed checks a statement, and that it does not insert a row twice into a table variable.
 func wellFormed(t *testing.T, text string, args int) {
 	t.Helper()
-	used := map[int]bool{}
-	for _, m := range numbered.FindAllStringSubmatch(text, -1) {
-		n, _ := strconv.Atoi(m[1])
-		used[n] = true
-	}
-	for n := 1; n <= max(args, len(used)); n++ {
-		if !used[n] || n > args {
-			t.Errorf("parameter %d of %d: used %v in\n%s", n, args, used[n], text)
-		}
-	}
-	if m := regexp.MustCompile(`\{[a-z_]+\}`).FindString(text); m != "" {
-		t.Errorf("%s was not filled in in\n%s", m, text)
-	}
-	code := regexp.MustCompile(`\[(?:[^\]]|\]\])*\]`).ReplaceAllString(text, "x") // names
-	code = regexp.MustCompile(`--[^\n]*`).ReplaceAllString(code, "")
-	if strings.Count(code, "(") != strings.Count(code, ")") || strings.Count(code, "'")%2 != 0 {
-		t.Errorf("brackets or quotes do not close in\n%s", text)
-	}
+	code := sqltest.CheckSQLServerStatement(t, text, args)
 	inserted := map[string]bool{}
 	for statement := range strings.SplitSeq(code, ";\n") {
 		m := regexp.MustCompile(`(?m)^INSERT INTO (@\w+)`).FindStringSubmatch(statement)
