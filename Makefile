@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test test-long short bench bench-durable bench-outbox bench-short bench-test bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable torture-outbox cluster-proof model mutants simulate scale secrets quickstart lint examples ci
+.PHONY: help test test-long short bench bench-durable bench-outbox bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable torture-outbox cluster-proof model mutants simulate scale secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -32,10 +32,6 @@ bench-outbox: ## the part of it about the outbox: 15 minutes, leaves the rest of
 bench-short: ## the same for what has a target, in two minutes: a line of JSON each
 	@sh scripts/servers.sh >&2
 	@cd benchmarks && go run . -short
-
-bench-test: ## run the tests of the benchmarks' own code: half a minute
-	@sh scripts/servers.sh
-	cd benchmarks && sh ../scripts/test.sh -count=1 ./...
 
 bench-go: ## run the Go benchmarks of the stores
 	@sh scripts/servers.sh
