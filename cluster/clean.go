@@ -18,8 +18,8 @@ const (
 )
 
 // clean returns a text that any store takes: UTF-8, without control characters (Postgres takes no
-// NUL), and at most so many bytes long.
-func clean(s string, most int) string {
+// NUL), and at most maxLen bytes long.
+func clean(s string, maxLen int) string {
 	s = strings.ToValidUTF8(s, "�")
 	if strings.ContainsFunc(s, unicode.IsControl) {
 		s = strings.Map(func(r rune) rune {
@@ -29,13 +29,13 @@ func clean(s string, most int) string {
 			return r
 		}, s)
 	}
-	if len(s) <= most {
+	if len(s) <= maxLen {
 		return s
 	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
+	for maxLen > 0 && !utf8.RuneStart(s[maxLen]) {
+		maxLen--
 	}
-	return s[:most]
+	return s[:maxLen]
 }
 
 // cleanInstant returns an instant in UTC that JSON can show, or zero: one that cannot be shown

@@ -229,10 +229,10 @@ func (s *MemoryStore) Runs(ctx context.Context, timer string) ([]Run, error) {
 	return newestRuns(slices.Clone(s.runs[timer]), RunsPerTimer, time.Now()), nil
 }
 
-func newestRuns(runs []memRun, most int, now time.Time) []Run {
+func newestRuns(runs []memRun, limit int, now time.Time) []Run {
 	slices.SortStableFunc(runs, func(a, b memRun) int { return a.endedAt.Compare(b.endedAt) })
 	var newest []Run
-	for i := range min(most, len(runs)) {
+	for i := range min(limit, len(runs)) {
 		r := runs[len(runs)-1-i]
 		r.EndedAgo = now.Sub(r.endedAt)
 		newest = append(newest, r.Run)

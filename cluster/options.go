@@ -15,19 +15,20 @@ import (
 const (
 	// DefaultTTL is the default of Options.TTL.
 	DefaultTTL = 30 * time.Second
+	// DefaultStoreTimeout is the default of Options.StoreTimeout, unless a sixth of TTL is less.
+	DefaultStoreTimeout = 3 * time.Second
 	// DefaultSnapshotAge is the default of Options.SnapshotAge.
 	DefaultSnapshotAge = time.Second
 	// DefaultEventRetention is the default of Retention.Events.
 	DefaultEventRetention = 7 * 24 * time.Hour
-	// DefaultRunRetention is the default of Retention.Runs. It is long because it is of the last 50
-	// runs only, and a timer may run once a week.
+	// DefaultRunRetention is the default of Retention.Runs. It is long because a timer may run once
+	// a week; a store keeps the last RunsPerTimer runs of a timer only.
 	DefaultRunRetention = 90 * 24 * time.Hour
 
 	minTTL          = 100 * time.Millisecond
 	maxTTL          = time.Hour
 	minRetention    = time.Minute
-	longestTimeout  = 3 * time.Second // of the default
-	shortestTimeout = time.Millisecond
+	minStoreTimeout = time.Millisecond
 )
 
 // Options are the settings of a Registry. Store is required. Durations are on this host's monotonic
@@ -56,7 +57,7 @@ type Options struct {
 	// TTL is how long this process may be silent before others call it suspect; after twice as long
 	// it is gone. It writes a heartbeat every third of it. 100 ms to 1 h. Default 30 s.
 	TTL time.Duration
-	// StoreTimeout bounds each call to Store, and each page of Locks. At most a third of TTL.
+	// StoreTimeout bounds each call to Store, and each page of Locks. 1 ms to a third of TTL.
 	// Default 3 s, or a sixth of TTL if that is less.
 	StoreTimeout time.Duration
 	// SnapshotAge is how long viewers share the result of a read. Default 1 s.
@@ -65,8 +66,9 @@ type Options struct {
 	// Kind returns the kind of a lock by its name, "" for none, up to 64 bytes. If it panics, or
 	// takes longer than 10 ms, KindOf is asked instead. Default KindOf.
 	Kind func(name string) string
-	// Retention is how long rows are kept, at least 1 min each. Defaults: Hosts and Leases the
-	// longer of 60 s and three TTLs, Events 7 days, Runs 90 days.
+	// Retention is how long rows are kept: each sort for at least 1 min, Hosts also for at least
+	// three TTLs. Defaults: Hosts and Leases the longer of 60 s and three TTLs, Events 7 days, Runs
+	// 90 days.
 	Retention Retention
 
 	// Logger gets a line when the registry starts to fail, when it works again, and when there are
@@ -84,7 +86,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	def(&o.TTL, DefaultTTL)
-	def(&o.StoreTimeout, min(longestTimeout, o.TTL/6))
+	def(&o.StoreTimeout, min(DefaultStoreTimeout, o.TTL/6))
 	def(&o.SnapshotAge, DefaultSnapshotAge)
 	def(&o.Retention.Hosts, max(time.Minute, 3*o.TTL))
 	def(&o.Retention.Leases, max(time.Minute, 3*o.TTL))
@@ -116,8 +118,8 @@ func (o Options) validate() error {
 	}
 	if o.TTL < minTTL || o.TTL > maxTTL {
 		fault("TTL", "%v: use %v to %v", o.TTL, minTTL, maxTTL)
-	} else if o.StoreTimeout < shortestTimeout || o.StoreTimeout > o.TTL/3 {
-		fault("StoreTimeout", "%v: use %v to a third of TTL (%v)", o.StoreTimeout, shortestTimeout, o.TTL/3)
+	} else if o.StoreTimeout < minStoreTimeout || o.StoreTimeout > o.TTL/3 {
+		fault("StoreTimeout", "%v: use %v to a third of TTL (%v)", o.StoreTimeout, minStoreTimeout, o.TTL/3)
 	}
 	if o.SnapshotAge < 0 {
 		fault("SnapshotAge", "%v is negative", o.SnapshotAge)
@@ -131,15 +133,13 @@ func (o Options) validate() error {
 		fault("Holder", "%.80q: use text without control characters, up to %d bytes in Host and %d in ID",
 			h.String(), maxNameLen, maxKindLen)
 	}
-	least := 3 * o.TTL
 	for _, r := range []struct {
-		field string
-		keep  time.Duration
-		least time.Duration
-	}{{"Hosts", o.Retention.Hosts, least}, {"Leases", o.Retention.Leases, minRetention},
+		field     string
+		keep, min time.Duration
+	}{{"Hosts", o.Retention.Hosts, max(minRetention, 3*o.TTL)}, {"Leases", o.Retention.Leases, minRetention},
 		{"Events", o.Retention.Events, minRetention}, {"Runs", o.Retention.Runs, minRetention}} {
-		if r.keep < max(r.least, minRetention) {
-			fault("Retention."+r.field, "%v: use at least %v", r.keep, max(r.least, minRetention))
+		if r.keep < r.min {
+			fault("Retention."+r.field, "%v: use at least %v", r.keep, r.min)
 		}
 	}
 	return errors.Join(errs...)

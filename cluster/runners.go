@@ -160,8 +160,9 @@ func ask(runner Runner) (d HostDetail) {
 		d.Runners = append(d.Runners, r)
 	})
 	if l, ok := runner.(timerLister); ok {
-		l.RegisteredTimers(func(name string, most int) {
-			d.Timers = append(d.Timers, TimerDetail{Name: clean(name, maxNameLen), MaxConcurrency: max(-1, most)})
+		l.RegisteredTimers(func(name string, maxConcurrency int) {
+			d.Timers = append(d.Timers, TimerDetail{Name: clean(name, maxNameLen),
+				MaxConcurrency: max(-1, maxConcurrency)})
 		})
 	}
 	return d

@@ -34,13 +34,15 @@ type Store interface {
 	Sweep(ctx context.Context, r Retention, limit int) (deleted int, err error)
 }
 
-// Limits of what a Store keeps. It deletes what is beyond them in Sweep, or earlier.
+// What a Store keeps at most. It deletes older rows in Sweep, or earlier.
 const (
+	// RunsPerTimer is how many runs of each timer a Store keeps: the newest ones.
 	RunsPerTimer = 50
-	MaxEvents    = 1_000
+	// MaxEvents is how many events a Store keeps, of the whole fleet: the newest ones.
+	MaxEvents = 1_000
 )
 
-// MaxBatch is how many leases, how many events and how many runs a Batch has at most, so that it
+// MaxBatch is how many rows of each sort (leases, events, runs) a Batch has at most, so that it
 // fits into one statement.
 const MaxBatch = 500
 
@@ -153,8 +155,8 @@ type Run struct {
 
 // A Query says what Read returns.
 type Query struct {
-	Events int // the newest so many, up to MaxEvents
-	Runs   int // the newest so many of all timers together
+	Events int // how many of the newest events, up to MaxEvents
+	Runs   int // how many of the newest runs, of all timers together
 }
 
 // Rows are what a Store has.
