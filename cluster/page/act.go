@@ -13,9 +13,9 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-// mostBody is how long a request may be that changes something: a payload of 1 MiB, of which each
-// byte is three in a form.
-const mostBody = 4 << 20
+// maxBody is how many bytes a request may have that changes something: a payload of 1 MiB, of which
+// each byte is three in a form.
+const maxBody = 4 << 20
 
 // A question is the content of the page that asks for confirmation of an action.
 type question struct {
@@ -70,7 +70,7 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 		p.fail(w, r, http.StatusForbidden, errNoName)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if err := r.ParseForm(); err != nil {
 		p.fail(w, r, http.StatusBadRequest, err)
 		return

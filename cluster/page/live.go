@@ -14,16 +14,16 @@ import (
 const (
 	eventStream = "text/event-stream"
 
-	// A stream ends after this time, and the browser asks for the next one: so a user who has lost
-	// the right to read gets no more pages, and a browser that is gone is forgotten.
-	streamFor   = time.Minute
-	sendTimeout = 10 * time.Second
-	mostViewers = 1000
+	// A stream ends after this time, and the browser asks for the next one. So a user who has lost
+	// the right to read gets no more pages, and a stream to a browser that is gone ends.
+	streamLifetime = time.Minute
+	sendTimeout    = 10 * time.Second
+	maxViewers     = 1000
 )
 
 var (
-	errClosing = errors.New("this process is shutting down")
-	errCrowded = errors.New("too many look at this page: it does not change by itself, reload it")
+	errClosing        = errors.New("this process is shutting down")
+	errTooManyViewers = errors.New("too many look at this page: it does not change by itself, reload it")
 )
 
 // live sends pages to viewers. It has no goroutine of its own: the requests of all viewers of a
@@ -63,8 +63,8 @@ func (l *live) enter(key string) (*topic, error) {
 	switch {
 	case l.ended:
 		return nil, errClosing
-	case l.viewers >= mostViewers:
-		return nil, errCrowded
+	case l.viewers >= maxViewers:
+		return nil, errTooManyViewers
 	}
 	l.viewers++
 	t := l.topics[key]
@@ -85,7 +85,7 @@ func (l *live) leave(key string, t *topic) {
 	}
 }
 
-// latest returns a message that is younger than the interval.
+// latest returns a message that is not older than the interval.
 func (t *topic) latest(ctx context.Context, interval time.Duration, render func(context.Context) ([]byte,
 	error)) []byte {
 	t.mu.Lock()
@@ -103,7 +103,8 @@ func (t *topic) latest(ctx context.Context, interval time.Duration, render func(
 	return t.message
 }
 
-// messageOf returns a message of a stream: a line that begins with data for each line.
+// messageOf returns a message of a stream of server-sent events: each line of the text begins with
+// "data: ".
 func messageOf(event string, text []byte) []byte {
 	out := []byte("event: " + event + "\n")
 	for line := range bytes.Lines(text) {
@@ -112,7 +113,7 @@ func messageOf(event string, text []byte) []byte {
 	return append(out, '\n')
 }
 
-// serve sends the page to one viewer until he goes.
+// serve sends the page to one viewer, until the request, the stream's lifetime or the page ends.
 func (l *live) serve(w http.ResponseWriter, r *http.Request, key string,
 	render func(context.Context) ([]byte, error)) {
 	t, err := l.enter(key)
@@ -124,13 +125,13 @@ func (l *live) serve(w http.ResponseWriter, r *http.Request, key string,
 	w.Header().Set("Content-Type", eventStream)
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
 	out := http.NewResponseController(w)
-	end := time.NewTimer(streamFor)
+	end := time.NewTimer(streamLifetime)
 	defer end.Stop()
 	next := time.NewTicker(l.interval)
 	defer next.Stop()
 	send := func(message []byte) bool {
-		// The server's WriteTimeout is for the whole answer: this one has no end. A writer that
-		// knows no deadlines has none.
+		// The server's WriteTimeout is for the whole answer, and would end the stream. The error is
+		// ignored: a writer without deadlines goes on without one.
 		_ = out.SetWriteDeadline(time.Now().Add(sendTimeout))
 		_, err := w.Write(message)
 		return err == nil && out.Flush() == nil

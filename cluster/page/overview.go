@@ -29,8 +29,8 @@ type overview struct {
 }
 
 const (
-	mostNotices = 50
-	mostLatest  = 10
+	maxNotices = 50
+	maxLatest  = 10
 )
 
 func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
@@ -53,7 +53,7 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 	rows, err := p.timers.pausedRows(ctx, s)
 	v := overview{seen: seenOf(s, err), Environment: s.Node.Environment, Hosts: map[string]int{},
 		Timers: map[string]int{}, Leaders: s.HeldLeases(cluster.KindLeader),
-		Runs: s.Runs[:min(len(s.Runs), mostLatest)], Events: s.Events[:min(len(s.Events), mostLatest)]}
+		Runs: s.Runs[:min(len(s.Runs), maxLatest)], Events: s.Events[:min(len(s.Events), maxLatest)]}
 	for _, h := range s.Hosts {
 		v.Hosts[string(h.State)]++
 	}
@@ -78,7 +78,7 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 			return 1
 		}
 	})
-	v.More = max(0, len(v.Notices)-mostNotices)
+	v.More = max(0, len(v.Notices)-maxNotices)
 	v.Notices = v.Notices[:len(v.Notices)-v.More]
 	if v.Notices == nil {
 		v.Notices = []Notice{}

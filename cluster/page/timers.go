@@ -19,8 +19,8 @@ import (
 
 const (
 	timerPrefix = "timer:" // of the lock of a timer
-	mostBoxes   = 64       // slots that are shown as boxes
-	mostBars    = 30       // runs in a sparkline
+	maxBoxes    = 64       // slots that are shown as boxes
+	maxBars     = 30       // runs in a sparkline
 )
 
 // timers reads what is known of timers, for all viewers together.
@@ -131,8 +131,8 @@ func (t *timers) rows(s *cluster.Snapshot) []timerRow {
 	return t.latest
 }
 
-// mostPauses is how many timers are asked for their pause.
-const mostPauses = 2000
+// maxPauses is how many timers are asked for their pause.
+const maxPauses = 2000
 
 // pauses are what the store has said of the pauses of timers.
 type pauses struct {
@@ -150,7 +150,7 @@ func (t *timers) pausedRows(ctx context.Context, s *cluster.Snapshot) (rows []ti
 	}
 	read := t.pauses.Get(ctx, "", func(ctx context.Context) (pauses, error) {
 		var names []string
-		for _, r := range rows[:min(len(rows), mostPauses)] {
+		for _, r := range rows[:min(len(rows), maxPauses)] {
 			names = append(names, r.Name)
 		}
 		return t.readPauses(ctx, names)
@@ -159,7 +159,7 @@ func (t *timers) pausedRows(ctx context.Context, s *cluster.Snapshot) (rows []ti
 		return rows, nil
 	}
 	rows = slices.Clone(rows)
-	for i := range rows[:min(len(rows), mostPauses)] {
+	for i := range rows[:min(len(rows), maxPauses)] {
 		if pause, known := read.Value.known[rows[i].Name]; known {
 			rows[i].Pause = pause // newer than what this host knows
 			rows[i].State = rows[i].state()
@@ -265,13 +265,13 @@ func (t *timers) make(s *cluster.Snapshot) []timerRow {
 
 // setLimit takes the limit that most hosts have.
 func (r *timerRow) setLimit(limits map[int]int) {
-	most := 0
+	maxHosts := 0
 	for _, limit := range slices.Sorted(maps.Keys(limits)) {
 		n := limits[limit]
 		r.Hosts += n
 		r.Differ = append(r.Differ, differingLimit{limit, n})
-		if n > most {
-			most = n
+		if n > maxHosts {
+			maxHosts = n
 			r.Limit = nil
 			if limit >= 0 {
 				r.Limit = &limit
@@ -293,11 +293,11 @@ func (r *timerRow) setSlots(held []*cluster.Lease) {
 		bySlot[l.Slot] = l
 		size = max(size, l.Slot+1)
 	}
-	r.More = max(0, size-mostBoxes)
-	r.Slots = make([]slotBox, 0, min(size, mostBoxes))
+	r.More = max(0, size-maxBoxes)
+	r.Slots = make([]slotBox, 0, min(size, maxBoxes))
 	for slot := range size {
 		l := bySlot[slot]
-		if slot >= mostBoxes && l == nil {
+		if slot >= maxBoxes && l == nil {
 			continue
 		}
 		box := slotBox{Slot: slot, State: "free", Lease: l}
@@ -306,7 +306,7 @@ func (r *timerRow) setSlots(held []*cluster.Lease) {
 			if l.HostState == cluster.HostSuspect || l.HostState == cluster.HostGone {
 				box.State = "stale"
 			}
-			if slot >= mostBoxes {
+			if slot >= maxBoxes {
 				r.More--
 			}
 		}
@@ -361,7 +361,7 @@ type bar struct {
 
 // Bars are the latest runs, the oldest first, as high as they took long.
 func (r timerRow) Bars() []bar {
-	runs := r.Runs[:min(len(r.Runs), mostBars)]
+	runs := r.Runs[:min(len(r.Runs), maxBars)]
 	var longest time.Duration
 	for _, run := range runs {
 		longest = max(longest, run.Took)
@@ -383,7 +383,7 @@ func (r timerRow) BarsText() string {
 	if len(r.Runs) == 0 {
 		return "no run is known"
 	}
-	n, shortest, longest, failed := min(len(r.Runs), mostBars), r.Runs[0].Took, r.Runs[0].Took, 0
+	n, shortest, longest, failed := min(len(r.Runs), maxBars), r.Runs[0].Took, r.Runs[0].Took, 0
 	for _, run := range r.Runs[:n] {
 		shortest, longest = min(shortest, run.Took), max(longest, run.Took)
 		if run.Outcome != string(timer.OutcomeOK) {

@@ -16,8 +16,8 @@ const (
 	// packed begins what is compressed. No JSON begins with it.
 	packed = "z"
 
-	// longestDetail bounds what is taken for a detail: a few bytes can stand for gigabytes.
-	longestDetail = 16 << 20
+	// maxDetail bounds what is taken for a detail: a few bytes can stand for gigabytes.
+	maxDetail = 16 << 20
 )
 
 // pack returns a detail as it is stored; "": none.
@@ -44,7 +44,7 @@ func unpack(stored string) (detail json.RawMessage, ok bool) {
 	if len(stored) == 0 || stored[0] != packed[0] {
 		return json.RawMessage(stored), stored != ""
 	}
-	r := io.LimitReader(flate.NewReader(bytes.NewBufferString(stored[1:])), longestDetail)
+	r := io.LimitReader(flate.NewReader(bytes.NewBufferString(stored[1:])), maxDetail)
 	b, err := io.ReadAll(r)
 	return b, err == nil
 }

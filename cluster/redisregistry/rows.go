@@ -69,26 +69,26 @@ type wireRun struct {
 	By       string        `json:"by,omitempty"`
 }
 
-// longestText bounds what one event or run takes, in bytes: the error of a run may be a page.
-const longestText = 2_000
+// maxText bounds what one event or run takes, in bytes: the error of a run may be a page.
+const maxText = 2_000
 
-// cut shortens text to at most longestText bytes, between runes.
+// cut shortens text to at most maxText bytes, between runes.
 func cut(text string) string {
-	if len(text) <= longestText {
+	if len(text) <= maxText {
 		return text
 	}
 	const mark = "…"
-	end := longestText - len(mark)
+	end := maxText - len(mark)
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}
 	return text[:end] + mark
 }
 
-// longest bounds durations, so that the scripts calculate with positive numbers below 2^53.
-const longest = 50 * 365 * 24 * time.Hour
+// maxDuration bounds durations, so that the scripts calculate with positive numbers below 2^53.
+const maxDuration = 50 * 365 * 24 * time.Hour
 
-func micros(d time.Duration) int64 { return min(max(d, -longest), longest).Microseconds() }
+func micros(d time.Duration) int64 { return min(max(d, -maxDuration), maxDuration).Microseconds() }
 
 // holderKey is unambiguous, whatever the texts.
 func holderKey(h dlock.Holder) string {

@@ -271,8 +271,8 @@ func duration(us *int64) time.Duration {
 	if us == nil {
 		return 0
 	}
-	most := (2 * maxAge).Microseconds()
-	return time.Duration(min(max(*us, -most), most)) * time.Microsecond
+	limit := (2 * maxAge).Microseconds()
+	return time.Duration(min(max(*us, -limit), limit)) * time.Microsecond
 }
 
 // key returns a text by which a row is found: the text itself or, if it is long, one that begins
@@ -285,14 +285,14 @@ func key(text string) string {
 	return cut(text, maxID-33) + fmt.Sprintf("#%x", hash[:16])
 }
 
-// cut returns storable text of at most so many bytes. It ends with … if it was longer.
-func cut(text string, most int) string {
+// cut returns storable text of at most maxLen bytes. It ends with … if it was longer.
+func cut(text string, maxLen int) string {
 	text = storable(text)
-	if len(text) <= most {
+	if len(text) <= maxLen {
 		return text
 	}
 	const dots = "…"
-	end := most - len(dots)
+	end := maxLen - len(dots)
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -30,7 +30,7 @@ var templates embed.FS
 
 const (
 	rowsPerPage = 100
-	mostNote    = 200 // bytes, of outbox.RequeueOptions.Note
+	maxNote     = 200 // bytes, of outbox.RequeueOptions.Note
 
 	// These are the defaults of outbox.Thresholds, with which relays alarm.
 	dueAlarm     = time.Minute
@@ -303,8 +303,8 @@ func (s *section) requeueTopic(ctx context.Context, v url.Values, by dlock.Origi
 
 func (s *section) requeueAll(ctx context.Context, which outbox.Filter, by dlock.Origin) (string, error) {
 	note := by.String()
-	if len(note) > mostNote {
-		note = strings.ToValidUTF8(note[:mostNote], "")
+	if len(note) > maxNote {
+		note = strings.ToValidUTF8(note[:maxNote], "")
 	}
 	n, err := s.box.Requeue(ctx, which, outbox.RequeueOptions{Note: note})
 	switch {

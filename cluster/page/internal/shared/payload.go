@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// mostPayload is how many bytes of a payload are shown.
-const mostPayload = 8 << 10
+// maxPayload is how many bytes of a payload are shown.
+const maxPayload = 8 << 10
 
 // Payload returns a payload as it is shown, and whether it is longer. It is "" if that is not text.
 func Payload(payload []byte) (text string, cut bool) {
 	if !utf8.Valid(payload) {
 		return "", false
 	}
-	cut = len(payload) > mostPayload
-	return strings.ToValidUTF8(string(payload[:min(len(payload), mostPayload)]), ""), cut
+	cut = len(payload) > maxPayload
+	return strings.ToValidUTF8(string(payload[:min(len(payload), maxPayload)]), ""), cut
 }
 
 // Count says how many there are, in words: 1 run, 2 runs.

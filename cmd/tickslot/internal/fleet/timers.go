@@ -104,10 +104,10 @@ func Timers(s *cluster.Snapshot) []*Timer {
 	list := make([]*Timer, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		r := all[name]
-		most := 0
+		maxHosts := 0
 		for _, limit := range slices.Sorted(maps.Keys(r.limits)) {
-			if n := r.limits[limit]; n > most {
-				most = n
+			if n := r.limits[limit]; n > maxHosts {
+				maxHosts = n
 				r.Limit = nil
 				if limit >= 0 {
 					r.Limit = &limit

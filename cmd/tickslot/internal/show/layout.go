@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	mostCell  = 48 // characters of a text, if it is not known how many have room
-	leastCell = 8  // characters that are left of a text at least, for want of room
-	between   = "  "
+	maxCell = 48 // characters of a text, if the width of the screen is not known
+	minCell = 8  // characters to which a text is cut at most, if the screen is too narrow
+	between = "  "
 )
 
 // A column is what Lines decides about: how many characters of it are shown.
 type column struct {
-	title        string
-	at           int // its place in the rows
-	width, least int
+	title           string
+	at              int // its place in the rows
+	width, minWidth int
 }
 
 // Lines returns the titles and rows of FormatTable, none of them longer than width; 0: without a
@@ -27,9 +27,9 @@ type column struct {
 // which are returned.
 func (t *Table) Lines(width int) (lines, hidden []string) {
 	var columns []column
-	most := mostCell
+	maxWidth := maxCell
 	if width > 0 {
-		most = width
+		maxWidth = width
 	}
 	cells := make([][]string, len(t.Rows))
 	for i, row := range t.Rows {
@@ -37,7 +37,7 @@ func (t *Table) Lines(width int) (lines, hidden []string) {
 		for j, text := range row {
 			cells[i][j] = cell(text)
 			if !strings.HasPrefix(t.Columns[j], "=") {
-				cells[i][j] = ansi.Truncate(cells[i][j], most, "…")
+				cells[i][j] = ansi.Truncate(cells[i][j], maxWidth, "…")
 			}
 		}
 	}
@@ -47,12 +47,12 @@ func (t *Table) Lines(width int) (lines, hidden []string) {
 		}
 		c := column{title: strings.TrimPrefix(title, "="), at: j}
 		c.width = ansi.StringWidth(c.title)
-		c.least = max(c.width, leastCell)
+		c.minWidth = max(c.width, minCell)
 		for _, row := range cells {
 			c.width = max(c.width, ansi.StringWidth(row[j]))
 		}
 		if c.title != title {
-			c.least = c.width
+			c.minWidth = c.width
 		}
 		columns = append(columns, c)
 	}
@@ -87,7 +87,7 @@ func shrink(columns []column, room int) bool {
 	for ; room < 0; room++ {
 		widest := -1
 		for i, c := range columns {
-			if c.width > c.least && (widest < 0 || c.width > columns[widest].width) {
+			if c.width > c.minWidth && (widest < 0 || c.width > columns[widest].width) {
 				widest = i
 			}
 		}

@@ -21,15 +21,15 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// mostConns is how many connections a command opens at most, for each pool.
-const mostConns = 2
+// maxConns is how many connections a command opens at most, for each pool.
+const maxConns = 2
 
 func (s *Store) openPostgres(o Options) error {
 	config, err := pgxpool.ParseConfig(o.URL)
 	if err != nil {
 		return errBadURL
 	}
-	config.MaxConns = mostConns
+	config.MaxConns = maxConns
 	config.ConnConfig.ConnectTimeout = dialTimeout
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		// A pooler that gives each transaction another connection keeps no prepared statements.
@@ -82,7 +82,7 @@ func (s *Store) openMySQL(o Options) error {
 		return errBadURL
 	}
 	s.DB = sql.OpenDB(connector)
-	s.DB.SetMaxOpenConns(mostConns)
+	s.DB.SetMaxOpenConns(maxConns)
 	s.closers = append(s.closers, s.DB.Close)
 	locks := sqllock.MySQL(s.DB, o.locks())
 	s.closers = append(s.closers, locks.Close)
@@ -105,7 +105,7 @@ func (s *Store) openSQLite(o Options) error {
 	if err != nil {
 		return errBadURL
 	}
-	db.SetMaxOpenConns(mostConns)
+	db.SetMaxOpenConns(maxConns)
 	s.DB = db
 	s.closers = append(s.closers, db.Close)
 	locks := sqllock.SQLite(db, o.locks())

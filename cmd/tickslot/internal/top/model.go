@@ -31,7 +31,7 @@ const (
 
 var orderNames = [orders]string{"attention", "name", "slots held", "last run"}
 
-const mostFilter = 100 // characters
+const maxFilter = 100 // characters
 
 // A model is what is on the screen. It is changed by Update only.
 type model struct {
@@ -162,7 +162,7 @@ func (m *model) typeKey(k tea.KeyPressMsg) {
 
 func (m *model) typed(text string) {
 	m.skipped = [panes]int{}
-	if letters := []rune(m.filter + text); len(letters) <= mostFilter {
+	if letters := []rune(m.filter + text); len(letters) <= maxFilter {
 		m.filter = string(letters)
 	}
 }

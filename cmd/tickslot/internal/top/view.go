@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	mostBoxes   = 10              // slots that are drawn
-	mostHolders = 3               // that are named
-	slowRead    = 3 * time.Second // from which on an answer of the store is missed
-	flatScreen  = 12              // lines, below which only one list is shown
-	wideScreen  = 120             // characters, from which on there is room for what is seldom asked
+	maxBoxes   = 10              // slots that are drawn
+	maxHolders = 3               // that are named
+	slowRead   = 3 * time.Second // from which on an answer of the store is missed
+	flatScreen = 12              // lines, below which only one list is shown
+	wideScreen = 120             // characters, from which on there is room for what is seldom asked
 )
 
 // The 16 colors of a terminal, which its user has chosen so that they can be read.
@@ -242,7 +242,7 @@ func slots(t *fleet.Timer) string {
 		return fmt.Sprintf("%d", len(t.Held))
 	}
 	text := fmt.Sprintf("%d/%d", len(t.Held), n)
-	boxes := []byte(strings.Repeat(".", min(n, mostBoxes)))
+	boxes := []byte(strings.Repeat(".", min(n, maxBoxes)))
 	for _, l := range t.Held {
 		switch {
 		case l.Slot >= len(boxes):
@@ -252,7 +252,7 @@ func slots(t *fleet.Timer) string {
 			boxes[l.Slot] = '#'
 		}
 	}
-	if n == 0 || n > mostBoxes {
+	if n == 0 || n > maxBoxes {
 		return text
 	}
 	return text + " " + string(boxes)
@@ -264,10 +264,10 @@ func (m *model) holders(t *fleet.Timer) string {
 		return a.AcquiredAt.Compare(b.AcquiredAt)
 	})
 	var names []string
-	for _, l := range held[:min(len(held), mostHolders)] {
+	for _, l := range held[:min(len(held), maxHolders)] {
 		names = append(names, l.Holder.Host+" "+m.ago(l.AcquiredAt))
 	}
-	if more := len(held) - mostHolders; more > 0 {
+	if more := len(held) - maxHolders; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(names, ", ")
