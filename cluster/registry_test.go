@@ -183,7 +183,7 @@ func TestRegistryThatFails(t *testing.T) {
 					t.Errorf("%d warnings:\n%s", n, h.log.String())
 				}
 				if s, err := h.Snapshot(t.Context()); err == nil || s == nil || s.Err == nil ||
-					s.Node.Holder != h.Holder() {
+					s.Self.Holder != h.Holder() {
 					t.Errorf("%+v, %v", s, err)
 				} else if !strings.HasPrefix(name, "from") && (s.ReadAge < time.Minute || len(s.Hosts) != 1) {
 					t.Errorf("the last snapshot is not shown: %+v", s)

@@ -20,8 +20,8 @@ import (
 // It can be marshaled as JSON: fields that are not known are left out, instants are in UTC,
 // durations are numbers of seconds, and errors are texts.
 type Snapshot struct {
-	// Node is this process. Node and Runners are current; everything else was read at ReadAt.
-	Node Node
+	// Self is this process. Self and Runners are current; everything else was read at ReadAt.
+	Self Self
 	// Runners are the loops of this process, the writer of the registry included, by kind and name.
 	Runners []RunnerDetail
 
@@ -29,7 +29,8 @@ type Snapshot struct {
 	ReadAt time.Time
 	// ReadAge is how long ago that was.
 	ReadAge time.Duration
-	// Err is why the latest is not shown: a store did not answer. Nil: it is.
+	// Err is why the data is older than Options.SnapshotAge, or not complete: a store did not
+	// answer, or has too many leases. Nil: neither.
 	Err error
 
 	Hosts []Host // also those that are gone, until their rows are deleted; by Holder
@@ -48,8 +49,8 @@ type Snapshot struct {
 	OtherEnvironments []string
 }
 
-// A Node is this process.
-type Node struct {
+// Self is what a process says of itself.
+type Self struct {
 	Holder      dlock.Holder
 	Environment string
 	AppVersion  string
@@ -59,20 +60,20 @@ type Node struct {
 	UpFor       time.Duration
 }
 
-// A HostState says whether a process is there.
+// A HostState says whether a process is alive, by its last heartbeat and the store's clock.
 type HostState string
 
 const (
 	HostUnknown HostState = ""        // no such process is registered
-	HostAlive   HostState = "alive"   // its last heartbeat was within its TTL
-	HostSuspect HostState = "suspect" // it was not for one TTL
-	HostGone    HostState = "gone"    // it was not for two, or it has stopped in good order (Left)
+	HostAlive   HostState = "alive"   // its last heartbeat is at most one TTL old
+	HostSuspect HostState = "suspect" // its last heartbeat is older than one TTL
+	HostGone    HostState = "gone"    // it is older than two TTLs, or the process has stopped in good order (Left)
 )
 
 // A Host is a process of the fleet.
 type Host struct {
 	Holder      dlock.Holder
-	Own         bool // it is this one
+	Own         bool // it is this process
 	State       HostState
 	Left        bool // it has stopped in good order
 	Environment string
@@ -80,7 +81,7 @@ type Host struct {
 	Version     string
 	StartedAt   time.Time
 	SeenAt      time.Time // its last heartbeat
-	// ClockOffset is how far its clock is ahead of the store's; negative: behind. 0 also if that is
+	// ClockOffset is how far its clock is ahead of the store's; negative: behind. 0 also if it is
 	// not known.
 	ClockOffset time.Duration
 	TTL         time.Duration
@@ -158,7 +159,7 @@ func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 	now := time.Now()
 	o := r.options
 	s := &Snapshot{
-		Node: Node{Holder: o.Holder, Environment: o.Environment, AppVersion: o.AppVersion, Version: version(),
+		Self: Self{Holder: o.Holder, Environment: o.Environment, AppVersion: o.AppVersion, Version: version(),
 			GoVersion: runtime.Version(), StartedAt: r.writer.startedAt.UTC().Round(0),
 			UpFor: now.Sub(r.writer.startedAt)},
 		Runners: detail.Runners, Hosts: registered.value.hosts, Leases: leases, MoreLeases: listed.value.more,

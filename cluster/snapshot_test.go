@@ -160,7 +160,7 @@ func TestSnapshotAsJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{`"node":{"holder":"host-0/1/x","host":"host-0","pid":1,"environment":"test",` +
+		for _, want := range []string{`"self":{"holder":"host-0/1/x","host":"host-0","pid":1,"environment":"test",` +
 			`"app_version":"v1","version":"`, `"up_for":31}`, `"read_at":"`, `"read_age":`, `"err":"cluster: read: `,
 			`"hosts":[{"holder":"host-0/1/x","host":"host-0","pid":1,"own":true,"state":"alive"`, `"ttl":60,"timers":[],` +
 				`"runners":[{"kind":"registry","name":"writer","state":"writing"`,

@@ -38,7 +38,7 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 		text = s.Err.Error()
 	}
 	return json.Marshal(struct {
-		Node       Node           `json:"node"`
+		Self       Self           `json:"self"`
 		Runners    []RunnerDetail `json:"runners"`
 		ReadAt     time.Time      `json:"read_at,omitzero"`
 		ReadAge    jsonSeconds    `json:"read_age"`
@@ -50,12 +50,12 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 		Runs       []HistoryRun   `json:"runs"`
 
 		OtherEnvironments []string `json:"other_environments,omitempty"`
-	}{s.Node, some(s.Runners), s.ReadAt.UTC(), jsonSeconds(s.ReadAge), text, some(s.Hosts), some(s.Leases),
+	}{s.Self, some(s.Runners), s.ReadAt.UTC(), jsonSeconds(s.ReadAge), text, some(s.Hosts), some(s.Leases),
 		s.MoreLeases, some(s.Events), some(s.Runs), s.OtherEnvironments})
 }
 
 // MarshalJSON implements json.Marshaler: see Snapshot.
-func (n Node) MarshalJSON() ([]byte, error) {
+func (s Self) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Holder      string      `json:"holder"`
 		Host        string      `json:"host"`
@@ -66,8 +66,8 @@ func (n Node) MarshalJSON() ([]byte, error) {
 		GoVersion   string      `json:"go_version"`
 		StartedAt   time.Time   `json:"started_at"`
 		UpFor       jsonSeconds `json:"up_for"`
-	}{n.Holder.String(), n.Holder.Host, n.Holder.PID, n.Environment, n.AppVersion, n.Version, n.GoVersion,
-		n.StartedAt.UTC(), jsonSeconds(n.UpFor)})
+	}{s.Holder.String(), s.Holder.Host, s.Holder.PID, s.Environment, s.AppVersion, s.Version, s.GoVersion,
+		s.StartedAt.UTC(), jsonSeconds(s.UpFor)})
 }
 
 // MarshalJSON implements json.Marshaler: see Snapshot.
@@ -101,7 +101,7 @@ func (l Lease) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(struct {
 		Name       string      `json:"name"`
-		Slot       *int        `json:"slot,omitempty"` // not there: it is a mutex
+		Slot       *int        `json:"slot,omitempty"` // nil: it is a mutex
 		Kind       string      `json:"kind,omitempty"`
 		State      LeaseState  `json:"state"`
 		Holder     string      `json:"holder,omitempty"`

@@ -51,7 +51,7 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 	}
 	s := p.snapshot(ctx)
 	rows, err := p.timers.pausedRows(ctx, s)
-	v := overview{seen: seenOf(s, err), Environment: s.Node.Environment, Hosts: map[string]int{},
+	v := overview{seen: seenOf(s, err), Environment: s.Self.Environment, Hosts: map[string]int{},
 		Timers: map[string]int{}, Leaders: s.HeldLeases(cluster.KindLeader),
 		Runs: s.Runs[:min(len(s.Runs), maxLatest)], Events: s.Events[:min(len(s.Events), maxLatest)]}
 	for _, h := range s.Hosts {

@@ -28,7 +28,7 @@ type lease struct {
 func who(registry *cluster.Registry) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s, err := registry.Snapshot(r.Context())
-		a := answer{Node: s.Node.Holder.String(), ReadAge: s.ReadAge.Seconds(), Held: []lease{}}
+		a := answer{Node: s.Self.Holder.String(), ReadAge: s.ReadAge.Seconds(), Held: []lease{}}
 		if err != nil {
 			a.Err = err.Error() // what follows is as old as ReadAge says
 		}

@@ -113,7 +113,7 @@ func member(at place) error {
 func who(registry *cluster.Registry, elector *leader.Elector) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s, err := registry.Snapshot(r.Context())
-		a := answer{Node: s.Node.Holder.String(), Leading: elector.Status().State == leader.StateLeading,
+		a := answer{Node: s.Self.Holder.String(), Leading: elector.Status().State == leader.StateLeading,
 			Hosts: map[string]cluster.HostState{}, ReadAge: s.ReadAge}
 		for _, l := range s.HeldLeases(cluster.KindLeader) {
 			a.Leaders = append(a.Leaders, leaderAnswer{l.Holder.String(), l.Own})
