@@ -16,8 +16,9 @@ import (
 //
 // It changes nothing about the locks: what the store answers is returned as it is, no call is added
 // or delayed, and a registry that fails does not affect them. dlock.CapabilitiesOf looks through
-// it. Leases are written with the next heartbeat; new ones, unless they are of timers, within about
-// a second.
+// it. Leases are written with the next heartbeat. New ones are written within about a second,
+// unless leases of their kind come and go all the time: those of timers, limits, hosts, probes and
+// triggers.
 //
 // If lock is Options.Locks, and that lists its leases, only events are recorded.
 func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
@@ -26,7 +27,7 @@ func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
 	}
 	d := &decorated{inner: lock, pending: r.pending, holder: r.options.Holder,
 		userKinds: r.options.Kind != nil}
-	if r.listing.is(lock) {
+	if r.listing.lists(lock) {
 		d.listing = r.listing
 	}
 	return d
@@ -108,16 +109,16 @@ func (d *decorated) acquiredOne(req dlock.Request, g dlock.Grant, sent time.Time
 		return
 	}
 	holder := cleanHolder(req.Holder)
-	d.pending.lease(pendingLease{
+	d.pending.addLease(pendingLease{
 		record: LeaseRecord{Name: g.Name, Slots: g.Slots, Slot: g.Slot, Holder: holder, Fence: g.Fence,
 			Grant: grantOf(g.Token)},
 		acquiredAt: sent, renewedAt: sent, expiresAt: sent.Add(req.TTL), listed: d.listing != nil,
 	}, d.recordsLeases() && !frequent(KindOf(g.Name)))
 	if g.PreviousExpired { // whoever had it is not known here
-		d.pending.event(eventOf(EventExpired, dlock.Holder{}, g, "found by "+holder.String()), sent)
+		d.pending.addEvent(eventOf(EventExpired, dlock.Holder{}, g, "found by "+holder.String()), sent)
 	}
 	if d.recordsEvents(g.Name) {
-		d.pending.event(eventOf(EventAcquired, holder, g, ""), sent)
+		d.pending.addEvent(eventOf(EventAcquired, holder, g, ""), sent)
 	}
 }
 
@@ -148,7 +149,7 @@ func (d *decorated) released(grants []dlock.Grant, results []dlock.Result) {
 			key := keyOf(g.Name, g.Slots, g.Slot)
 			holder, changed := d.pending.update(key, grantOf(g.Token), leaseReleased, now, now)
 			if changed && d.recordsEvents(g.Name) {
-				d.pending.event(eventOf(EventReleased, cmp.Or(holder, d.holder), g, ""), now)
+				d.pending.addEvent(eventOf(EventReleased, cmp.Or(holder, d.holder), g, ""), now)
 			}
 		}
 	}
@@ -157,6 +158,6 @@ func (d *decorated) released(grants []dlock.Grant, results []dlock.Result) {
 func (d *decorated) lost(kind EventKind, g dlock.Grant, at time.Time, text string) {
 	holder, changed := d.pending.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseLost, at, at)
 	if changed {
-		d.pending.event(eventOf(kind, cmp.Or(holder, d.holder), g, text), at)
+		d.pending.addEvent(eventOf(kind, cmp.Or(holder, d.holder), g, text), at)
 	}
 }

@@ -41,7 +41,8 @@
 //
 // Decorate also records events: leases that were lost, revoked by an operator, or found expired;
 // and of those that have a kind, that they were acquired and released. It does not record these two
-// for timers, which acquire slots all the time: their history is that of their runs.
+// for kinds that come and go all the time: timers (whose history is that of their runs), limits,
+// hosts, probes and triggers.
 //
 // # What a registry does to locks
 //

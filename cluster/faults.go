@@ -48,9 +48,9 @@ const callGrace = time.Second
 
 var errHangs = errors.New("an earlier call has not returned, although its time is over")
 
-// call makes one call, bounded by the time-out, and recovers its panics. If ctx has ended, what it
-// returned means nothing. A call that does not return is left behind, and no other of its op is
-// made until it does.
+// call makes one call, bounded by the time-out, and recovers its panics. An error is not recorded
+// if ctx has ended. A call that does not return is left behind, and no other of its op is made
+// until it does.
 func call[A any](
 	ctx context.Context, f *faults, what op, do func(context.Context) (A, error),
 ) (a A, err error) {
@@ -129,8 +129,8 @@ func (f *faults) record(what op, err error) {
 	if err != nil {
 		f.errors[what]++
 	}
-	// Whoever holds leases there logs that the store of locks is down, but not that it may not be
-	// listed.
+	// That the store of locks is down is logged by the sessions that hold leases there. Only the
+	// registry can say that its user may not list them (ErrSetup).
 	if what == opEnumerate && err != nil && !errors.Is(err, dlock.ErrSetup) {
 		return
 	}
@@ -149,7 +149,7 @@ func (f *faults) record(what op, err error) {
 	if is {
 		f.log(slog.LevelWarn, "cluster: the registry fails; locks and timers do not depend on it", "err", err)
 	} else {
-		f.log(slog.LevelInfo, "cluster: the registry works again", "after", lasted.Round(time.Millisecond))
+		f.log(slog.LevelInfo, "cluster: the registry works again", "down_for", lasted.Round(time.Millisecond))
 	}
 }
 
@@ -160,8 +160,9 @@ func (f *faults) errorOf(what op) error {
 	return f.failing[what]
 }
 
-// now returns what fails, and since when that, or nothing, does.
-func (f *faults) now() (changedAt time.Time, err error) {
+// current returns the last errors of the calls that fail, and when the first of them began to fail;
+// if none fails, when the last one worked again.
+func (f *faults) current() (changedAt time.Time, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var errs []error

@@ -52,8 +52,9 @@ const (
 	kindWarning = "cluster: Options.Kind failed, so KindOf is used for this lock; further failures are not logged"
 )
 
-// kinds finds the kinds of locks. It calls the user's function at most once per name, never while a
-// lock is acquired or released, and uses KindOf if the function panics or does not return.
+// kinds finds the kinds of locks. It never calls the user's function while a lock is acquired or
+// released, and uses KindOf if the function panics or does not return in time. It remembers the
+// kinds of up to maxKinds names; after that it forgets all, and asks the function again.
 type kinds struct {
 	user func(name string) string // nil: KindOf
 	warn func(line string, args ...any)

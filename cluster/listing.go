@@ -9,10 +9,10 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// How much one listing of all leases reads at most. A store may give short pages: one on Redis
-// reads two thousand keys for each.
+// What one listing of all leases reads at most. A store may give short pages: one on Redis reads
+// two thousand keys for each.
 const (
-	maxListed   = 40_000
+	maxListed   = 40_000 // leases
 	pageSize    = dlock.MaxPage
 	maxPages    = 100
 	listingTime = 4 // times Options.StoreTimeout for all pages together
@@ -20,12 +20,12 @@ const (
 
 var errMoreLeases = errors.New("cluster: the store of locks has more leases than a snapshot shows, so some are missing")
 
-// A listing is Options.Locks as far as it lists its leases. A store may have the method, and find
-// out only when it is called that it cannot: a Redis Cluster without a hash tag.
+// A listing lists the leases of Options.Locks. A store may have the method, and find out only when
+// it is called that it cannot list them: a Redis Cluster without a hash tag.
 type listing struct {
-	locks dlock.DistributedLock // without wrappers; nil: there is none
-	lists dlock.Enumerator      // nil: it has not the method
-	state atomic.Int32
+	locks      dlock.DistributedLock // without wrappers; nil: there is none
+	enumerator dlock.Enumerator      // nil: the store cannot list leases
+	state      atomic.Int32
 }
 
 const (
@@ -40,16 +40,16 @@ func newListing(locks dlock.DistributedLock) *listing {
 		l.state.Store(listingUnsupported)
 		return l
 	}
-	l.locks, l.lists = unwrapped(locks), dlock.CapabilitiesOf(locks).Enumerator
-	if l.lists == nil {
+	l.locks, l.enumerator = unwrapped(locks), dlock.CapabilitiesOf(locks).Enumerator
+	if l.enumerator == nil {
 		l.state.Store(listingUnsupported)
 	}
 	return l
 }
 
-// is reports whether lock is the store that is listed, or may be.
-func (l *listing) is(lock dlock.DistributedLock) bool {
-	if lock = unwrapped(lock); l.lists == nil || !reflect.ValueOf(lock).Comparable() {
+// lists reports whether lock is the store whose leases are listed, or may be.
+func (l *listing) lists(lock dlock.DistributedLock) bool {
+	if lock = unwrapped(lock); l.enumerator == nil || !reflect.ValueOf(lock).Comparable() {
 		return false
 	}
 	return reflect.ValueOf(l.locks).Comparable() && lock == l.locks
@@ -81,9 +81,9 @@ func (l *listing) probe(ctx context.Context, f *faults) {
 // page makes one call.
 func (l *listing) page(ctx context.Context, f *faults, after string, limit int) (dlock.LeasePage, error) {
 	return call(ctx, f, opEnumerate, func(ctx context.Context) (dlock.LeasePage, error) {
-		page, err := l.lists.Enumerate(ctx, after, limit)
+		page, err := l.enumerator.Enumerate(ctx, after, limit)
 		if l.record(err); errors.Is(err, errors.ErrUnsupported) {
-			return dlock.LeasePage{}, nil // an answer, and no failure
+			return dlock.LeasePage{}, nil // that it cannot list is an answer, not a failure
 		}
 		return page, err
 	})

@@ -103,7 +103,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// step makes one call, and returns when to make the next.
+// step makes one call, and returns how long to wait before the next one.
 func (l *loop) step(ctx context.Context) time.Duration {
 	r := l.registry
 	now := time.Now()
@@ -138,7 +138,7 @@ func (l *loop) step(ctx context.Context) time.Duration {
 	return wait
 }
 
-// waitAfterOther returns when to make the next call after one that wrote nothing.
+// waitAfterOther returns how long to wait after a call that wrote nothing.
 func (l *loop) waitAfterOther(waiting bool) time.Duration {
 	if waiting {
 		return l.gap
@@ -158,7 +158,7 @@ func (l *loop) bringForward(now time.Time) {
 	}
 }
 
-// read reads hosts and leases in turns. If a viewer has read them a moment ago, that will do.
+// read reads hosts and leases in turns, unless a viewer has read them a moment ago.
 func (l *loop) read(ctx context.Context) {
 	r := l.registry
 	l.reads++
@@ -183,8 +183,8 @@ func (l *loop) planRead(hosts bool) {
 	}
 }
 
-// deleteOld deletes a batch of old rows, and returns when the next one is due. If this was the last
-// batch, that is not before the next read.
+// deleteOld deletes a batch of old rows, and returns how long to wait before the next one. After
+// the last batch the next delete is planned for no earlier than the next read.
 func (l *loop) deleteOld(ctx context.Context) time.Duration {
 	hosts := l.registry.observer.hosts()
 	err := l.sweeper.Once(ctx)
@@ -209,7 +209,7 @@ func (l *loop) retention() Retention {
 	return r
 }
 
-// neverRead stands for how long ago hosts were read if they were not read yet.
+// neverRead is the result of sinceHostsRead if hosts were not read yet.
 const neverRead = 10 * 365 * 24 * time.Hour
 
 // sinceHostsRead returns how long ago hosts were read, at most, when the store gets a call that is
@@ -219,7 +219,7 @@ func (l *loop) sinceHostsRead(now time.Time) time.Duration {
 	return min(now.Sub(hosts.at), neverRead) + l.registry.options.StoreTimeout
 }
 
-// write writes a batch, and returns when to make the next call.
+// write writes a batch, and returns how long to wait before the next call.
 func (l *loop) write(ctx context.Context) time.Duration {
 	r := l.registry
 	if r.listing.unknown() && r.pending.anyListed() {
@@ -235,8 +235,8 @@ func (l *loop) write(ctx context.Context) time.Duration {
 	return l.wait(more)
 }
 
-// wait returns when to make the next call. It is jittered, so that hosts that start together, or
-// lost the store together, do not call it together.
+// wait returns how long to wait before the next call. It is jittered, so that hosts that start
+// together, or lost the store together, do not call it together.
 func (l *loop) wait(more bool) time.Duration {
 	switch {
 	case l.failures > 0 && l.failures <= quickRetries:

@@ -66,7 +66,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.wrote, float64(at.UnixMilli())/1000)
 	}
 	failing := 0.
-	if _, err := r.faults.now(); err != nil {
+	if _, err := r.faults.current(); err != nil {
 		failing = 1
 	}
 	gauge(m.failing, failing)

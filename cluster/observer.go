@@ -83,7 +83,7 @@ func (o *observer) observe(hosts []Host) {
 	o.alive = alive
 	for i := range hosts {
 		if h := &hosts[i]; gone[h.Holder] && !o.gone[h.Holder] {
-			o.pending.event(goneEvent(h), h.SeenAt.Add(2*h.TTL))
+			o.pending.addEvent(goneEvent(h), h.SeenAt.Add(2*h.TTL))
 		}
 	}
 	o.gone = gone

@@ -27,7 +27,7 @@ type pending struct {
 	mu      sync.Mutex
 	leases  map[rowKey]*pendingLease
 	room    int            // how many leases there may be before shed is called
-	listed  bool           // as take was told last
+	listed  bool           // the argument of the last call of take
 	events  []pendingEvent // oldest first
 	runs    []pendingRun   // likewise
 	seq     uint64         // of the newest event or run
@@ -55,7 +55,7 @@ type pendingLease struct {
 	listed     bool // if the store of locks lists its leases, this one is among them
 	over       bool // released, or lost: of no use once it is written
 	changes    uint64
-	written    uint64 // so many of the changes; less: it is to be written
+	written    uint64 // the value of changes when it was last written; less than changes: there is something to write
 	round      uint64 // in which it was taken last
 }
 
@@ -83,9 +83,9 @@ func (p *pending) wakeWriter() {
 	}
 }
 
-// lease adds the newest state of a lease. One of another grant than the one that is here replaces
-// that, unless it is of an older grant.
-func (p *pending) lease(l pendingLease, soon bool) {
+// addLease adds the newest state of a lease. It replaces that of another grant, unless it is itself
+// of an older one. soon says whether to write it soon, or with the next heartbeat.
+func (p *pending) addLease(l pendingLease, soon bool) {
 	key := keyOf(l.record.Name, l.record.Slots, l.record.Slot)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,8 +175,8 @@ func (p *pending) update(
 	return l.record.Holder, true
 }
 
-// event adds an event that happened at an instant, unless it is here already.
-func (p *pending) event(e Event, at time.Time) {
+// addEvent adds an event that happened at an instant, unless it was added a moment ago.
+func (p *pending) addEvent(e Event, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := len(p.events) - 1; i >= 0 && i >= len(p.events)-10; i-- { // a request that is repeated comes soon
@@ -193,8 +193,8 @@ func (p *pending) event(e Event, at time.Time) {
 	p.wakeWriter()
 }
 
-// run adds a run that ended at an instant.
-func (p *pending) run(r Run, at time.Time) {
+// addRun adds a run that ended at an instant.
+func (p *pending) addRun(r Run, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.runs) >= maxPendingRuns {
@@ -358,7 +358,7 @@ func (l pendingLease) recordAt(now time.Time) LeaseRecord {
 	return s
 }
 
-// noteOf is the opposite of recordAt.
+// pendingOf is the opposite of recordAt.
 func pendingOf(s LeaseRecord, now time.Time) pendingLease {
 	l := pendingLease{record: s, acquiredAt: now.Add(-max(0, s.HeldFor)), renewedAt: now.Add(-max(0, s.RenewedAgo)),
 		expiresAt: now.Add(s.ExpiresIn), over: s.Released || s.ExpiresIn < 0}

@@ -34,7 +34,8 @@ type Registry struct {
 	events  atomic.Uint64 // likewise
 }
 
-// New returns every fault of the options. It starts nothing, and calls no store.
+// New returns a Registry, or an error that lists every fault of the options. It starts nothing, and
+// calls no store.
 func New(options Options) (*Registry, error) {
 	o := options.withDefaults()
 	if err := o.validate(); err != nil {
@@ -97,10 +98,10 @@ func (r *Registry) Run(ctx context.Context) error {
 
 func (r *Registry) hostEvent(kind EventKind) {
 	h := r.options.Holder
-	r.pending.event(Event{ID: idOf(string(kind), h.String()), Kind: kind, Holder: h}, time.Now())
+	r.pending.addEvent(Event{ID: idOf(string(kind), h.String()), Kind: kind, Holder: h}, time.Now())
 }
 
-// environmentError says what to do.
+// environmentError says which environments share the registry, and what to do about it.
 func (r *Registry) environmentError(others []string) error {
 	return fmt.Errorf("cluster: this host is of environment %q, and live hosts on the same registry are of %q: give "+
 		"each environment a table or prefix of its own, for the registry and for the locks, or correct "+
@@ -127,7 +128,7 @@ func (r *Registry) Record(leases ...LeaseRecord) {
 			l.Grant = strconv.FormatInt(int64(l.Fence), 10)
 		}
 		l.Holder, l.Kind, l.Grant = cleanHolder(l.Holder), clean(l.Kind, maxKindLen), clean(l.Grant, maxKindLen)
-		r.pending.lease(pendingOf(l, now), true)
+		r.pending.addLease(pendingOf(l, now), true)
 	}
 }
 
@@ -149,7 +150,7 @@ func (r *Registry) RecordRun(run Run) {
 	run.Tick = cleanInstant(run.Tick)
 	endedAt := time.Now().Add(-run.EndedAgo)
 	run.EndedAgo = 0
-	r.pending.run(run, endedAt)
+	r.pending.addRun(run, endedAt)
 }
 
 // RecordEvent records something that happened, for those who look at the history later: what an
@@ -168,5 +169,5 @@ func (r *Registry) RecordEvent(event Event) {
 	event.Name, event.Text = clean(event.Name, maxNameLen), clean(event.Text, maxTextLen)
 	at := time.Now().Add(-event.Ago)
 	event.Ago = 0
-	r.pending.event(event, at)
+	r.pending.addEvent(event, at)
 }
