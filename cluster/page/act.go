@@ -19,12 +19,12 @@ const maxBody = 4 << 20
 
 // A question is the content of the page that asks for confirmation of an action.
 type question struct {
-	Title  string
-	Means  string
-	Harm   bool
-	Fields []Field
-	Post   string // URL
-	Back   string // URL
+	Title       string
+	Description string
+	Destructive bool
+	Fields      []Field
+	Post        string // URL
+	Back        string // URL
 }
 
 // action returns what a request asks for.
@@ -48,7 +48,7 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, access Access) {
 		p.fail(w, r, http.StatusForbidden, errNoAct)
 		return
 	}
-	q := question{Title: a.Title(v), Means: a.Means, Harm: a.Harm, Post: "do?" + v.Encode(), Back: a.Back(v)}
+	q := question{Title: a.Title(v), Description: a.Description, Destructive: a.Destructive, Post: "do?" + v.Encode(), Back: a.Back(v)}
 	q.Fields = append(append(q.Fields, a.Fields...), Field{Name: "note", Label: "Why", Help: "For the log, and for " +
 		"those who find it later."})
 	f := p.frame(pageConfirm, access, Content{q.Title, q})

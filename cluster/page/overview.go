@@ -113,7 +113,7 @@ func storeNotices(s *cluster.Snapshot, unknown error) (list []Notice) {
 	return list
 }
 
-// clockAlarm is how far a clock may be off before it is worth a word.
+// clockAlarm is how far a clock may be off before there is a notice about it.
 const clockAlarm = time.Second
 
 // hostNotices are about processes.
@@ -125,8 +125,8 @@ func hostNotices(s *cluster.Snapshot) (list []Notice) {
 		case h.State == cluster.HostSuspect:
 			list = append(list, urgent(link, "%s is silent: its last heartbeat was %s.", h.Holder, ago(h.SeenAt)))
 		case h.State == cluster.HostGone && !h.Left:
-			list = append(list, urgent(link, "%s is gone without a word: its last heartbeat was %s.%s", h.Holder,
-				ago(h.SeenAt), stillHeld(s, h)))
+			list = append(list, urgent(link, "%s is gone without having stopped in good order: its last heartbeat was "+
+				"%s.%s", h.Holder, ago(h.SeenAt), stillHeld(s, h)))
 		}
 		if h.State == cluster.HostGone {
 			continue

@@ -77,7 +77,7 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 	testkit.Eventually(t, 25*time.Second, "all is seen", func() bool {
 		return strings.Contains(f.get(""), "The last 3 runs of report")
 	})
-	f.has("", "dead/1/x is gone without a word", "The clock of fast/1/x is 3s off",
+	f.has("", "dead/1/x is gone without having stopped in good order", "The clock of fast/1/x is 3s off",
 		"prober redis on sad/1/x: store_down: "+
 			"connection refused", "Hosts differ in the limit of report: 2 on 1, 3 on 1", "different versions",
 		"slot 0 is held by host-1", "disk full", `href="timer?name=report"`)

@@ -30,34 +30,34 @@ var (
 
 // A Frame is what a template is executed with.
 type Frame struct {
-	Title string
-	Name  string // of the View
-	Can   bool   // whoever looks may change things
-	Data  any    // of the Content
+	Title  string
+	Name   string // of the View
+	CanAct bool   // the viewer may change things
+	Data   any    // of the Content
 
 	// These are for the frame around it.
-	Links []Link
-	Under string // the name of the Link to which the page belongs
-	Host  string // that shows the page
-	Live  bool   // the script keeps it up to date
-	Done  string // what was just done
-	Body  template.HTML
+	Links      []Link
+	ActiveLink string // the name of the Link to which the page belongs
+	Host       string // that shows the page
+	Live       bool   // the script keeps it up to date
+	Done       string // what was just done
+	Body       template.HTML
 }
 
 func (p *Page) frame(name string, access Access, content Content) Frame {
-	f := Frame{Title: content.Title, Name: name, Under: name, Can: access.Act, Data: content.Data,
+	f := Frame{Title: content.Title, Name: name, ActiveLink: name, CanAct: access.Act, Data: content.Data,
 		Host: p.config.Registry.Holder().String(), Live: true}
 	for _, s := range p.sections {
 		f.Links = append(f.Links, s.Links...)
 		if _, own := s.Views[name]; own {
-			f.Under = under(name, s.Links)
+			f.ActiveLink = activeLink(name, s.Links)
 		}
 	}
 	return f
 }
 
-// under returns the name of the link to which a page of a section belongs: timers for timer.
-func under(name string, links []Link) string {
+// activeLink returns the name of the link to which a page of a section belongs: timers for timer.
+func activeLink(name string, links []Link) string {
 	for _, l := range links {
 		if l.Name == name || len(links) == 1 || name != "" && strings.HasPrefix(l.Name, name) {
 			return l.Name
@@ -140,7 +140,7 @@ func (p *Page) html(w http.ResponseWriter, status int, name string, f Frame) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(inert.Bytes(out.Bytes())) // who has gone needs no answer
+	_, _ = w.Write(inert.Bytes(out.Bytes())) // an error means that the client has disconnected
 }
 
 // json answers with what a program reads.

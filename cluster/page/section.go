@@ -14,15 +14,16 @@ import (
 // ErrNotFound is what a View or an Action returns if there is nothing of that name.
 var ErrNotFound = errors.New("there is nothing here")
 
-// A Section is a group of pages. Packages durablepage and outboxpage make some, and you may make
-// your own: the page checks who may read and act, asks for confirmation of a change, and logs it.
+// A Section is a group of pages. Packages durablepage and outboxpage have one each, and you may
+// make your own: the page checks who may read and act, asks for confirmation of a change, and logs
+// it.
 type Section struct {
 	// Links are in the navigation, in this order.
 	Links []Link
 	// Views are the pages, by the last part of their URL.
 	Views map[string]View
-	// Templates has, for each of them, a file <name>.html of html/template. It is executed with a
-	// Frame. Names, errors and other text need no care.
+	// Templates has a file <name>.html of html/template for each View. It is executed with a Frame.
+	// It may show names, errors and other text as they are: the page escapes them.
 	Templates fs.FS
 	// Actions are what can be changed, by their names. A page links to one with
 	// confirm?action=<name>, and the values that the action needs.
@@ -60,31 +61,31 @@ type Notice struct {
 type Action struct {
 	// Title says what it does, to what: "Pause report". v are the values of the URL.
 	Title func(v url.Values) string
-	// Means says what that means, in a sentence or two.
-	Means string
-	// Harm: something is lost or ended by it, so that the page warns.
-	Harm bool
-	// Fields are asked for. A note, which goes to the log, is always.
+	// Description says in a sentence or two what follows from it.
+	Description string
+	// Destructive: it deletes or ends something, so the page warns before it.
+	Destructive bool
+	// Fields are what the page asks for, beside a note for the log, which it always asks for.
 	Fields []Field
 	// Back is the page that is shown afterwards: "timer?name=report".
 	Back func(v url.Values) string
-	// Do does it, and returns what was done, as Title for people who read the log: "paused until
-	// 12:00 UTC". v also has the fields.
+	// Do does it, and returns what was done, for people who read the log: "paused until 12:00 UTC".
+	// v also has the values of the Fields.
 	Do func(ctx context.Context, v url.Values, by dlock.Origin) (done string, err error)
-	// About is the name of the lock that the event in the registry is about; "": of none. Nil: of
-	// none.
+	// About returns the name of the lock that the event in the registry is about; nil, or "": it is
+	// about none.
 	About func(v url.Values) string
 }
 
 // A Field is something that an Action asks for.
 type Field struct {
-	Name     string
-	Label    string
-	Help     string
-	Value    string // before somebody types
-	Required bool
-	Number   bool
-	Long     bool // several lines
+	Name      string
+	Label     string
+	Help      string
+	Value     string // the initial one
+	Required  bool
+	Number    bool
+	Multiline bool
 }
 
 // A BadRequestError says what is wrong with what somebody has typed.

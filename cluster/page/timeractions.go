@@ -33,10 +33,10 @@ func (p *Page) timerActions() map[string]Action {
 		return nil
 	}
 	c := timerChanges{p.config.Control}
-	action := func(title, means string, do change, fields ...Field) Action {
+	action := func(title, description string, do change, fields ...Field) Action {
 		return Action{
-			Title: func(v url.Values) string { return title + " " + v.Get("name") },
-			Means: means, Fields: fields,
+			Title:       func(v url.Values) string { return title + " " + v.Get("name") },
+			Description: description, Fields: fields,
 			Back:  func(v url.Values) string { return URL("timer", "name", v.Get("name")) },
 			About: func(v url.Values) string { return timerPrefix + v.Get("name") },
 			Do: func(ctx context.Context, v url.Values, by dlock.Origin) (string, error) {
@@ -46,7 +46,7 @@ func (p *Page) timerActions() map[string]Action {
 		}
 	}
 	end := action("Cancel a run of", cancelMeans, c.cancelRun)
-	end.Harm = true
+	end.Destructive = true
 	return map[string]Action{
 		"pause": action("Pause", pauseMeans, c.pause, Field{Name: "for", Label: "For how long", Value: "1h",
 			Required: true, Help: "30m, 2h or 36h"}),
@@ -55,7 +55,7 @@ func (p *Page) timerActions() map[string]Action {
 			Number: true, Help: "0 to 10000"}),
 		"unlimit": action("Reset the limit of", unlimitMeans, c.unlimit),
 		"trigger": action("Trigger", triggerMeans, c.trigger,
-			Field{Name: "payload", Label: "Payload", Long: true, Help: "Text that the handler gets; usually none."},
+			Field{Name: "payload", Label: "Payload", Multiline: true, Help: "Text that the handler gets; usually none."},
 			Field{Name: "expires", Label: "Give up after", Value: "1h", Required: true, Help: "10s, 30m or 2h"}),
 		"cancelrun": end,
 	}

@@ -45,11 +45,11 @@ const (
 	timerIdle    timerState = "idle"
 	timerPaused  timerState = "paused"
 	timerFailing timerState = "failing" // its latest runs failed, or it has not succeeded for long
-	timerNobody  timerState = "no host" // none has it registered
+	timerNoHost  timerState = "no host" // no host that is alive has it registered
 )
 
 var timerStates = []string{string(timerRunning), string(timerIdle), string(timerPaused), string(timerFailing),
-	string(timerNobody)}
+	string(timerNoHost)}
 
 // A timerRow is a timer of the fleet.
 type timerRow struct {
@@ -347,7 +347,7 @@ func (r *timerRow) state() timerState {
 	case r.Held > 0:
 		return timerRunning
 	case r.Hosts == 0 && local == nil:
-		return timerNobody
+		return timerNoHost
 	default:
 		return timerIdle
 	}

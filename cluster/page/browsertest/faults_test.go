@@ -61,7 +61,7 @@ func TestAHostThatIsKilled(t *testing.T) {
 			t.Errorf("who looks has seen it %v", seen)
 		}
 		hosts.visit(f.url(look, ""))
-		hosts.sees(leader + " is gone without a word: its last heartbeat was ")
+		hosts.sees(leader + " is gone without having stopped in good order: its last heartbeat was ")
 		hosts.becomes("another one leads", fmt.Sprintf(`document.body.innerText.includes("%s is led by host-") &&
 			!document.body.innerText.includes("led by %s")`, rolePlanner, leader))
 	})

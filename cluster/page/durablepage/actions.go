@@ -34,11 +34,11 @@ const (
 type change func(ctx context.Context, v url.Values, by dlock.Origin) (done string, err error)
 
 // action makes one that is about the value of a name in the URL.
-func (s *section) action(title, about string, means string, back func(v url.Values) string, do change,
+func (s *section) action(title, about, description string, back func(v url.Values) string, do change,
 	fields ...page.Field) page.Action {
 	return page.Action{
-		Title: func(v url.Values) string { return title + " " + v.Get(about) },
-		Means: means, Fields: fields, Back: back,
+		Title:       func(v url.Values) string { return title + " " + v.Get(about) },
+		Description: description, Fields: fields, Back: back,
 		Do: func(ctx context.Context, v url.Values, by dlock.Origin) (string, error) {
 			defer s.forget()
 			done, err := do(ctx, v, by)
@@ -57,7 +57,7 @@ func (s *section) actions() map[string]page.Action {
 	pause := page.Field{Name: "for", Label: "For how long", Value: "1h", Required: true, Help: "30m, 2h or 36h"}
 	c := changes{s.control}
 	end := s.action("Cancel run", "id", cancelMeans, toRun, c.cancel)
-	end.Harm = true
+	end.Destructive = true
 	return map[string]page.Action{
 		"durable-cancel":  end,
 		"durable-requeue": s.action("Queue again run", "id", requeueMeans, toRun, c.requeue),
@@ -73,7 +73,7 @@ func (s *section) actions() map[string]page.Action {
 		"durable-limit": s.action("Limit the handler", "handler", limitMeans, toHandler, c.limit,
 			page.Field{Name: "n", Label: "Runs at once", Required: true, Number: true, Help: "0 to 10000"}),
 		"durable-trigger": s.action("Trigger the handler", "handler", triggerMeans, toHandler, c.trigger,
-			page.Field{Name: "payload", Label: "Payload", Long: true, Help: "Text that the handler gets."},
+			page.Field{Name: "payload", Label: "Payload", Multiline: true, Help: "Text that the handler gets."},
 			page.Field{Name: "key", Label: "Key", Help: "While a run with this key is kept, nothing is queued. " +
 				"Usually none."}),
 	}

@@ -262,11 +262,11 @@ const (
 )
 
 func (s *section) actions() map[string]page.Action {
-	action := func(title, about, means string, back func(v url.Values) string,
+	action := func(title, about, description string, back func(v url.Values) string,
 		do func(ctx context.Context, v url.Values, by dlock.Origin) (string, error)) page.Action {
 		return page.Action{
-			Title: func(v url.Values) string { return title + " " + v.Get(about) },
-			Means: means, Back: back,
+			Title:       func(v url.Values) string { return title + " " + v.Get(about) },
+			Description: description, Back: back,
 			Do: func(ctx context.Context, v url.Values, by dlock.Origin) (string, error) {
 				defer s.forget()
 				return do(ctx, v, by)
@@ -277,7 +277,7 @@ func (s *section) actions() map[string]page.Action {
 	toTopic := func(v url.Values) string { return page.URL("outbox", "topic", v.Get("topic")) }
 	gone := action("Delete message", "id", deleteMeans, func(url.Values) string { return "outbox?state=dead" },
 		s.delete)
-	gone.Harm = true
+	gone.Destructive = true
 	return map[string]page.Action{
 		"outbox-requeue": action("Deliver again message", "id", requeueMeans, toMessage, s.requeue),
 		"outbox-requeuetopic": action("Deliver again all dead messages of", "topic", requeueTopicMeans, toTopic,

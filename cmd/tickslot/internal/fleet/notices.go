@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 )
 
-// clockAlarm is how far a clock may be off before it is worth a word.
+// clockAlarm is how far a clock may be off before there is a notice about it.
 const clockAlarm = time.Second
 
 // A Notice is something that somebody should look at.
@@ -62,7 +62,8 @@ func (n *notices) hosts(s *cluster.Snapshot) {
 		case h.State == cluster.HostSuspect:
 			n.urgent("%s is silent: its last heartbeat was %s ago", h.Holder, show.Ago(h.SeenAt, n.now))
 		case h.State == cluster.HostGone && !h.Left:
-			n.urgent("%s is gone without a word for %s%s", h.Holder, show.Ago(h.SeenAt, n.now), stillHeld(s, h))
+			n.urgent("%s is gone without having stopped in good order: its last heartbeat was %s ago%s", h.Holder,
+				show.Ago(h.SeenAt, n.now), stillHeld(s, h))
 		}
 		if h.State == cluster.HostGone {
 			continue
@@ -100,9 +101,9 @@ func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 	case 0:
 		return ""
 	case 1:
-		return ", and still has a lease"
+		return ", and it still has a lease"
 	}
-	return fmt.Sprintf(", and still has %d leases", held)
+	return fmt.Sprintf(", and it still has %d leases", held)
 }
 
 func (n *notices) timer(t *Timer) {
@@ -127,5 +128,5 @@ func (n *notices) timer(t *Timer) {
 	}
 }
 
-// longHeld is for how long a timer may be full until that is worth a word.
+// longHeld is for how long all slots of a timer may be held before there is a notice about it.
 const longHeld = time.Hour
