@@ -48,7 +48,8 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, access Access) {
 		p.fail(w, r, http.StatusForbidden, errNoAct)
 		return
 	}
-	q := question{Title: a.Title(v), Description: a.Description, Destructive: a.Destructive, Post: "do?" + v.Encode(), Back: a.Back(v)}
+	q := question{Title: a.Title(v), Description: a.Description, Destructive: a.Destructive,
+		Post: "do?" + v.Encode(), Back: a.Back(v)}
 	q.Fields = append(append(q.Fields, a.Fields...), Field{Name: "note", Label: "Why", Help: "For the log, and for " +
 		"those who find it later."})
 	f := p.frame(pageConfirm, access, Content{q.Title, q})

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
-	"github.com/tickslot/tickslot/cluster/page/internal/shared/sharedtest"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagetest"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -36,7 +36,7 @@ func TestOpenAPIDescribesThePages(t *testing.T) {
 		r.Header.Set("Accept", "application/json")
 		var missing []string
 		err := testkit.Poll(5*time.Second, "it answers", func() (err error) {
-			missing, err = sharedtest.Undescribed([]byte(f.get("openapi.json")), "/"+target,
+			missing, err = pagetest.MissingInOpenAPI([]byte(f.get("openapi.json")), "/"+target,
 				serve(f.page, r).Body.Bytes())
 			return err
 		})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/cluster/page/internal/shared"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -162,7 +162,7 @@ func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" It still has %s, the last for another %s.", shared.Count(n, "lease"), left(last))
+	return fmt.Sprintf(" It still has %s, the last for another %s.", pagekit.Count(n, "lease"), left(last))
 }
 
 // timerNotices are about timers.
@@ -178,7 +178,7 @@ func timerNotices(rows []timerRow) (list []Notice) {
 			list = append(list, notable(link, "%s is paused %s, %s.", r.Name, r.Pause.Origin, text))
 		case late(local):
 			list = append(list, urgent(link, "%s has not succeeded for %s: %s.", r.Name,
-				shared.Count(local.TicksSinceSuccess, "tick"), r.whyNot()))
+				pagekit.Count(local.TicksSinceSuccess, "tick"), r.whyNot()))
 		case r.Failed >= failedAlarm:
 			list = append(list, urgent(link, "The last %d runs of %s did not succeed: %s.", r.Failed, r.Name,
 				r.whyNot()))
@@ -225,7 +225,7 @@ func (r timerRow) whyNot() string {
 	}
 	for _, s := range r.Skipped() {
 		if s.Reason != string(timer.ReasonTickTaken) { // then another host ran it
-			why = append(why, fmt.Sprintf("%s skipped here: %s", shared.Count(int(s.Count), "tick"), s.Reason))
+			why = append(why, fmt.Sprintf("%s skipped here: %s", pagekit.Count(int(s.Count), "tick"), s.Reason))
 			break
 		}
 	}

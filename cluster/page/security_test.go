@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/cluster/page/durablepage"
-	"github.com/tickslot/tickslot/cluster/page/internal/shared/sharedtest"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagetest"
 	"github.com/tickslot/tickslot/cluster/page/outboxpage"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
@@ -264,7 +264,7 @@ func TestStrictPolicy(t *testing.T) {
 	}
 }
 
-// Whatever is in the URL, the page answers, as HTML or JSON, with nothing of it alive, and never
+// Whatever is in the URL, the page answers, as HTML or JSON, with all of it escaped, and never
 // with a fault of its own.
 //
 // Fails when a view takes a value for a number, or an index, without a look.
@@ -347,7 +347,7 @@ func sections(t testing.TB) []page.Section {
 		t.Fatal(err)
 	}
 	if _, err := box.Append(t.Context(), outbox.SQLTx(tx), outbox.Message{ID: outbox.RandomID(), Topic: "mail",
-		Key: sharedtest.Hostile, Payload: payload}); err != nil {
+		Key: pagetest.HostileText, Payload: payload}); err != nil {
 		t.Fatal(err)
 	}
 	if err := tx.Commit(); err != nil {

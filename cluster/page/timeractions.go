@@ -55,7 +55,8 @@ func (p *Page) timerActions() map[string]Action {
 			Number: true, Help: "0 to 10000"}),
 		"unlimit": action("Reset the limit of", unlimitMeans, c.unlimit),
 		"trigger": action("Trigger", triggerMeans, c.trigger,
-			Field{Name: "payload", Label: "Payload", Multiline: true, Help: "Text that the handler gets; usually none."},
+			Field{Name: "payload", Label: "Payload", Multiline: true,
+				Help: "Text that the handler gets; usually none."},
 			Field{Name: "expires", Label: "Give up after", Value: "1h", Required: true, Help: "10s, 30m or 2h"}),
 		"cancelrun": end,
 	}

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/cluster/page/internal/shared"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
+	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -26,10 +27,10 @@ const (
 // timers reads what is known of timers, for all viewers together.
 type timers struct {
 	config   Config
-	runs     shared.Reads[[]cluster.HistoryRun]
-	states   shared.Reads[dlock.ControlState]
-	pauses   shared.Reads[pauses] // of all timers
-	triggers shared.Reads[[]timer.PendingTrigger]
+	runs     readcache.Cache[[]cluster.HistoryRun]
+	states   readcache.Cache[dlock.ControlState]
+	pauses   readcache.Cache[pauses] // of all timers
+	triggers readcache.Cache[[]timer.PendingTrigger]
 
 	mu     sync.Mutex // held while latest is made
 	latest []timerRow // of readAt; nobody changes it
@@ -125,7 +126,7 @@ type skipCount struct {
 func (t *timers) rows(s *cluster.Snapshot) []timerRow {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.latest == nil || !t.readAt.Equal(s.ReadAt) || time.Since(t.madeAt) >= shared.Age {
+	if t.latest == nil || !t.readAt.Equal(s.ReadAt) || time.Since(t.madeAt) >= readcache.TTL {
 		t.latest, t.readAt, t.madeAt = t.make(s), s.ReadAt, time.Now()
 	}
 	return t.latest
@@ -189,7 +190,7 @@ func (t *timers) readPauses(ctx context.Context, names []string) (pauses, error)
 		}
 	}
 	if unknown > 0 {
-		found.err = fmt.Errorf("the pauses of %s are not known: %w", shared.Count(unknown, "timer"), found.err)
+		found.err = fmt.Errorf("the pauses of %s are not known: %w", pagekit.Count(unknown, "timer"), found.err)
 	}
 	return found, nil
 }
@@ -397,7 +398,7 @@ func (r timerRow) BarsText() string {
 }
 
 // overrides are what the store keeps of a timer.
-func (t *timers) overrides(ctx context.Context, name string) shared.Result[dlock.ControlState] {
+func (t *timers) overrides(ctx context.Context, name string) readcache.Result[dlock.ControlState] {
 	return t.states.Get(ctx, name, func(ctx context.Context) (dlock.ControlState, error) {
 		return t.config.Control.Inspect(ctx, name)
 	})

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/cluster/page/internal/shared"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 )
 
 // seen says how old what is shown is.
@@ -41,14 +41,14 @@ func (p *Page) fleet() Section {
 			{"Leaders", "leaders"}},
 		Views: map[string]View{"": p.overview, "timers": p.listTimers, "timer": p.timer, "hosts": p.hosts,
 			"leases": p.leases, "leaders": p.leaders},
-		Templates: shared.Templates(templates), Actions: p.timerActions(),
+		Templates: pagekit.Templates(templates), Actions: p.timerActions(),
 	}
 }
 
 // history is what happened.
 func (p *Page) history() Section {
 	return Section{Links: []Link{{"Events", "events"}}, Views: map[string]View{"events": p.events},
-		Templates: shared.Templates(templates)}
+		Templates: pagekit.Templates(templates)}
 }
 
 type timersView struct {

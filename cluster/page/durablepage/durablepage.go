@@ -18,7 +18,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster/page"
-	"github.com/tickslot/tickslot/cluster/page/internal/shared"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
+	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/durable"
 )
 
@@ -36,7 +37,7 @@ func New(store *durable.Store) page.Section {
 	return page.Section{
 		Links:     []page.Link{{Title: "Durable", Name: "durable"}},
 		Views:     map[string]page.View{"durable": s.list, "durablerun": s.one},
-		Templates: shared.Templates(templates), Actions: s.actions(), Attention: s.attention,
+		Templates: pagekit.Templates(templates), Actions: s.actions(), Attention: s.attention,
 	}
 }
 
@@ -44,10 +45,10 @@ func New(store *durable.Store) page.Section {
 type section struct {
 	store     *durable.Store
 	control   *durable.Control
-	handlers  shared.Reads[[]durable.HandlerRecord]
-	schedules shared.Reads[[]durable.ScheduleRecord]
-	runs      shared.Reads[[]durable.RunRecord]
-	run       shared.Reads[durable.RunRecord]
+	handlers  readcache.Cache[[]durable.HandlerRecord]
+	schedules readcache.Cache[[]durable.ScheduleRecord]
+	runs      readcache.Cache[[]durable.RunRecord]
+	run       readcache.Cache[durable.RunRecord]
 }
 
 // forget has the next page show what was just changed.
@@ -58,11 +59,11 @@ func (s *section) forget() {
 	s.run.Forget()
 }
 
-func (s *section) readHandlers(ctx context.Context) shared.Result[[]durable.HandlerRecord] {
+func (s *section) readHandlers(ctx context.Context) readcache.Result[[]durable.HandlerRecord] {
 	return s.handlers.Get(ctx, "", s.store.Handlers)
 }
 
-func (s *section) readSchedules(ctx context.Context) shared.Result[[]durable.ScheduleRecord] {
+func (s *section) readSchedules(ctx context.Context) readcache.Result[[]durable.ScheduleRecord] {
 	return s.schedules.Get(ctx, "", s.store.Schedules)
 }
 
@@ -146,7 +147,7 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 		return page.Content{}, r.Err
 	}
 	v := runView{RunRecord: r.Value, Over: !r.Value.FinishedAt.IsZero()}
-	v.Text, v.Cut = shared.Payload(v.Payload)
+	v.Text, v.Cut = pagekit.Payload(v.Payload)
 	return page.Content{Title: fmt.Sprint("Run ", id), Data: v}, nil
 }
 
@@ -171,15 +172,15 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 		link := page.URL("durable", "handler", h.Name)
 		if h.Dead > 0 {
 			add(true, page.URL("durable", "handler", h.Name, "state", "dead"), "%s of %s.",
-				shared.Count(h.Dead, "dead letter"), h.Name)
+				pagekit.Count(h.Dead, "dead letter"), h.Name)
 		}
 		if h.Queued > 0 && !h.SeenAt.IsZero() && time.Since(h.SeenAt) > unseenAfter {
 			add(true, link, "%s of %s queued, and no worker has had it since %s.",
-				shared.Count(h.Queued, "run"), h.Name, h.SeenAt.UTC().Format(time.RFC3339))
+				pagekit.Count(h.Queued, "run"), h.Name, h.SeenAt.UTC().Format(time.RFC3339))
 		}
 		if h.Paused != nil {
 			add(false, link, "The handler %s is paused %s, with %s queued.", h.Name, h.Paused.Origin,
-				shared.Count(h.Queued, "run"))
+				pagekit.Count(h.Queued, "run"))
 		}
 	}
 	for _, c := range schedules.Value {

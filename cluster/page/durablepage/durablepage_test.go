@@ -14,7 +14,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/tickslot/tickslot/cluster/page/durablepage"
-	"github.com/tickslot/tickslot/cluster/page/internal/shared/sharedtest"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagetest"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -35,42 +35,42 @@ func TestDurableRunsAreShownAndChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	work(t, store)
-	ann := sharedtest.Visit(t, durablepage.New(store))
+	ann := pagetest.NewClient(t, durablepage.New(store))
 	runs, err := store.Runs(t.Context(), durable.RunFilter{}, 10)
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}
 	id := strconv.FormatInt(runs[0].ID, 10)
-	ann.Sees("", "1 dead letter of mail")
-	ann.Sees("durable", "mail", "dead", "&lt;script&gt;", "durable-requeueall")
-	ann.Sees("durable?state=dead&handler=mail", "durablerun?id="+id)
-	ann.Sees("durable?state=queued", "None.")
-	ann.Sees("durablerun?id="+id, "Attempts", "&lt;script&gt;", `\u202e`, "Queue again")
-	ann.Sees("confirm?action=durable-requeue&id="+id, "Queue again run "+id)
+	ann.WaitForTexts("", "1 dead letter of mail")
+	ann.WaitForTexts("durable", "mail", "dead", "&lt;script&gt;", "durable-requeueall")
+	ann.WaitForTexts("durable?state=dead&handler=mail", "durablerun?id="+id)
+	ann.WaitForTexts("durable?state=queued", "None.")
+	ann.WaitForTexts("durablerun?id="+id, "Attempts", "&lt;script&gt;", `\u202e`, "Queue again")
+	ann.WaitForTexts("confirm?action=durable-requeue&id="+id, "Queue again run "+id)
 
-	ann.Posts(303, "durable-requeue", "id", id, url.Values{"note": {"the server is back"}})
-	ann.Sees("durablerun?id="+id, "queued", "by ann: the server is back", "Cancel…")
-	ann.Posts(400, "durable-requeue", "id", id, nil)
-	ann.Posts(303, "durable-cancel", "id", id, nil)
-	ann.Sees("durablerun?id="+id, "canceled", "by ann")
-	ann.Posts(303, "durable-trigger", "handler", "mail", url.Values{"payload": {"hello"}})
-	ann.Sees("durable?handler=mail&state=queued", "queued")
-	ann.Posts(303, "durable-pause", "handler", "mail", url.Values{"for": {"1h"}, "note": {sharedtest.Hostile}})
-	ann.Sees("durable", "paused", "by ann: &lt;script&gt;", "durable-resume")
-	ann.Sees("", "The handler mail is paused by ann")
-	ann.FindsDescribed("/durable", "durable")
-	ann.FindsDescribed("/durablerun", "durablerun?id="+id)
-	ann.Posts(303, "durable-resume", "handler", "mail", nil)
-	ann.Posts(303, "durable-limit", "handler", "mail", url.Values{"n": {"3"}})
-	ann.Sees("durable", "3, set <bdi>by ann")
-	ann.Posts(303, "durable-unlimit", "handler", "mail", nil)
-	ann.Posts(303, "durable-pauseschedule", "schedule", "nightly", url.Values{"for": {"1h"}})
-	ann.Sees("durable", "nightly", "durable-resumeschedule")
-	ann.Posts(303, "durable-resumeschedule", "schedule", "nightly", nil)
-	ann.Posts(303, "durable-requeueall", "handler", "mail", nil)
-	ann.Posts(400, "durable-requeueall", "handler", "", nil)
-	ann.Posts(404, "durable-cancel", "id", "999", nil)
-	ann.Posts(404, "durable-cancel", "id", "x", nil)
+	ann.PostAction(303, "durable-requeue", "id", id, url.Values{"note": {"the server is back"}})
+	ann.WaitForTexts("durablerun?id="+id, "queued", "by ann: the server is back", "Cancel…")
+	ann.PostAction(400, "durable-requeue", "id", id, nil)
+	ann.PostAction(303, "durable-cancel", "id", id, nil)
+	ann.WaitForTexts("durablerun?id="+id, "canceled", "by ann")
+	ann.PostAction(303, "durable-trigger", "handler", "mail", url.Values{"payload": {"hello"}})
+	ann.WaitForTexts("durable?handler=mail&state=queued", "queued")
+	ann.PostAction(303, "durable-pause", "handler", "mail", url.Values{"for": {"1h"}, "note": {pagetest.HostileText}})
+	ann.WaitForTexts("durable", "paused", "by ann: &lt;script&gt;", "durable-resume")
+	ann.WaitForTexts("", "The handler mail is paused by ann")
+	ann.RequireInOpenAPI("/durable", "durable")
+	ann.RequireInOpenAPI("/durablerun", "durablerun?id="+id)
+	ann.PostAction(303, "durable-resume", "handler", "mail", nil)
+	ann.PostAction(303, "durable-limit", "handler", "mail", url.Values{"n": {"3"}})
+	ann.WaitForTexts("durable", "3, set <bdi>by ann")
+	ann.PostAction(303, "durable-unlimit", "handler", "mail", nil)
+	ann.PostAction(303, "durable-pauseschedule", "schedule", "nightly", url.Values{"for": {"1h"}})
+	ann.WaitForTexts("durable", "nightly", "durable-resumeschedule")
+	ann.PostAction(303, "durable-resumeschedule", "schedule", "nightly", nil)
+	ann.PostAction(303, "durable-requeueall", "handler", "mail", nil)
+	ann.PostAction(400, "durable-requeueall", "handler", "", nil)
+	ann.PostAction(404, "durable-cancel", "id", "999", nil)
+	ann.PostAction(404, "durable-cancel", "id", "x", nil)
 }
 
 // work has a run of mail become a dead letter.
@@ -80,9 +80,9 @@ func work(t *testing.T, store *durable.Store) {
 	defer stop()
 	worker := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
 	worker.Handle("mail", func(context.Context, *durable.Run) error {
-		return durable.Dead(errors.New("no " + sharedtest.Hostile))
+		return durable.Dead(errors.New("no " + pagetest.HostileText))
 	}, durable.HandlerOptions{})
-	payload := []byte("to: " + sharedtest.Hostile)
+	payload := []byte("to: " + pagetest.HostileText)
 	if _, err := store.Trigger(ctx, nil, "mail", payload, durable.TriggerOptions{}); err != nil {
 		t.Fatal(err)
 	}

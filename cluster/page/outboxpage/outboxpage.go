@@ -20,7 +20,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster/page"
-	"github.com/tickslot/tickslot/cluster/page/internal/shared"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
+	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/outbox"
 )
@@ -43,16 +44,16 @@ func New(box *outbox.Outbox) page.Section {
 	return page.Section{
 		Links:     []page.Link{{Title: "Outbox", Name: "outbox"}},
 		Views:     map[string]page.View{"outbox": s.list, "message": s.one},
-		Templates: shared.Templates(templates), Actions: s.actions(), Attention: s.attention,
+		Templates: pagekit.Templates(templates), Actions: s.actions(), Attention: s.attention,
 	}
 }
 
 // A section reads an outbox, for all viewers together.
 type section struct {
 	box      *outbox.Outbox
-	messages shared.Reads[[]outbox.Record]
-	message  shared.Reads[tried]
-	backlog  shared.Reads[outbox.Backlog]
+	messages readcache.Cache[[]outbox.Record]
+	message  readcache.Cache[tried]
+	backlog  readcache.Cache[outbox.Backlog]
 }
 
 // A message with its attempts.
@@ -67,13 +68,13 @@ func (s *section) forget() {
 	s.backlog.Forget()
 }
 
-func (s *section) read(ctx context.Context, which outbox.Filter, limit int) shared.Result[[]outbox.Record] {
+func (s *section) read(ctx context.Context, which outbox.Filter, limit int) readcache.Result[[]outbox.Record] {
 	return s.messages.Get(ctx, fmt.Sprintf("%+v %d", which, limit), func(ctx context.Context) ([]outbox.Record, error) {
 		return s.box.Messages(ctx, which, limit)
 	})
 }
 
-func (s *section) readBacklog(ctx context.Context) shared.Result[outbox.Backlog] {
+func (s *section) readBacklog(ctx context.Context) readcache.Result[outbox.Backlog] {
 	return s.backlog.Get(ctx, "", s.box.Backlog)
 }
 
@@ -211,7 +212,7 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 	for _, a := range read.Value.attempts {
 		v.Tries = append(v.Tries, tryView{a.Number, a.At.UTC(), a.Took.Seconds(), a.Node, a.Outcome, a.Error})
 	}
-	v.Text, v.Cut = shared.Payload(r.Payload)
+	v.Text, v.Cut = pagekit.Payload(r.Payload)
 	return page.Content{Title: "Message " + v.ID, Data: v}, nil
 }
 
@@ -236,7 +237,7 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 	if b.Dead >= outbox.MaxBacklog {
 		add("outbox?state=dead", "%d or more dead messages in the outbox.", b.Dead)
 	} else if b.Dead > 0 {
-		add("outbox?state=dead", "%s in the outbox.", shared.Count(b.Dead, "dead message"))
+		add("outbox?state=dead", "%s in the outbox.", pagekit.Count(b.Dead, "dead message"))
 	}
 	switch {
 	case b.DueAge > dueAlarm:

@@ -14,7 +14,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/tickslot/tickslot/cluster/page"
-	"github.com/tickslot/tickslot/cluster/page/internal/shared/sharedtest"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagetest"
 	"github.com/tickslot/tickslot/cluster/page/outboxpage"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
@@ -28,30 +28,30 @@ func TestMessagesAreShownAndChanged(t *testing.T) {
 	t.Parallel()
 	db, box := open(t)
 	id := outbox.RandomID()
-	deliver(t, db, box, outbox.Message{ID: id, Topic: "mail", Key: sharedtest.Hostile,
-		Payload: []byte("to: " + sharedtest.Hostile)})
-	ann := sharedtest.Visit(t, outboxpage.New(box))
+	deliver(t, db, box, outbox.Message{ID: id, Topic: "mail", Key: pagetest.HostileText,
+		Payload: []byte("to: " + pagetest.HostileText)})
+	ann := pagetest.NewClient(t, outboxpage.New(box))
 	note := url.Values{"note": {"why not"}}
 	own := page.URL("message", "id", id.String())
-	ann.Sees("", "1 dead message in the outbox")
-	ann.Sees("outbox?state=dead", own, "mail", "&lt;script&gt;")
-	ann.Sees("outbox?state=pending", "None.", "Oldest pending</dt><dd>none", `class="bad">1</a>`)
-	ann.Sees("outbox?topic=mail", "outbox-requeuetopic")
-	ann.Sees(own, "Deliver again…", "Delete…", `\u202e`, "rejected", "no &lt;script&gt;")
-	ann.Sees("confirm?action=outbox-delete&id="+id.String(), "The message is lost")
+	ann.WaitForTexts("", "1 dead message in the outbox")
+	ann.WaitForTexts("outbox?state=dead", own, "mail", "&lt;script&gt;")
+	ann.WaitForTexts("outbox?state=pending", "None.", "Oldest pending</dt><dd>none", `class="bad">1</a>`)
+	ann.WaitForTexts("outbox?topic=mail", "outbox-requeuetopic")
+	ann.WaitForTexts(own, "Deliver again…", "Delete…", `\u202e`, "rejected", "no &lt;script&gt;")
+	ann.WaitForTexts("confirm?action=outbox-delete&id="+id.String(), "The message is lost")
 
-	ann.FindsDescribed("/outbox", "outbox")
-	ann.FindsDescribed("/message", own)
-	ann.Posts(303, "outbox-requeue", "id", id.String(), note)
-	ann.Sees(own, "pending")
-	ann.Posts(400, "outbox-requeue", "id", id.String(), note)
-	ann.Posts(400, "outbox-delete", "id", id.String(), note)
-	ann.Posts(400, "outbox-requeuetopic", "topic", "", note)
-	ann.Posts(404, "outbox-delete", "id", "x", note)
+	ann.RequireInOpenAPI("/outbox", "outbox")
+	ann.RequireInOpenAPI("/message", own)
+	ann.PostAction(303, "outbox-requeue", "id", id.String(), note)
+	ann.WaitForTexts(own, "pending")
+	ann.PostAction(400, "outbox-requeue", "id", id.String(), note)
+	ann.PostAction(400, "outbox-delete", "id", id.String(), note)
+	ann.PostAction(400, "outbox-requeuetopic", "topic", "", note)
+	ann.PostAction(404, "outbox-delete", "id", "x", note)
 	deliver(t, db, box)
-	ann.Posts(303, "outbox-requeuetopic", "topic", "mail", note)
+	ann.PostAction(303, "outbox-requeuetopic", "topic", "mail", note)
 	deliver(t, db, box)
-	ann.Posts(303, "outbox-delete", "id", id.String(), note)
+	ann.PostAction(303, "outbox-delete", "id", id.String(), note)
 	w := ann.Get(own, "text/html")
 	if w.Code != http.StatusNotFound {
 		t.Errorf("deleted, and there: %d", w.Code)
@@ -64,17 +64,17 @@ func TestMessagesAreShownAndChanged(t *testing.T) {
 func TestMessagesThatWaitAreSeen(t *testing.T) {
 	t.Parallel()
 	db, box := open(t)
-	ann := sharedtest.Visit(t, outboxpage.New(box))
-	ann.Sees("", "Nothing.")
+	ann := pagetest.NewClient(t, outboxpage.New(box))
+	ann.WaitForTexts("", "Nothing.")
 	appendTo(t, db, box, outbox.Message{ID: outbox.RandomID(), Topic: "mail", Key: "a"})
-	ann.Sees("outbox", `<a href="outbox?state=pending">1</a>`)
+	ann.WaitForTexts("outbox", `<a href="outbox?state=pending">1</a>`)
 	set(t, db, "next_attempt_at", -90*time.Second)
 	set(t, db, "created_at", -2*time.Hour)
-	ann.Sees("", "A message of the outbox is due for 1m3", " and was not delivered")
-	ann.Sees("outbox", `<dd class="bad">1m3`)
+	ann.WaitForTexts("", "A message of the outbox is due for 1m3", " and was not delivered")
+	ann.WaitForTexts("outbox", `<dd class="bad">1m3`)
 	set(t, db, "next_attempt_at", time.Hour) // its deliveries fail
-	ann.Sees("", "A message of the outbox is pending for 2h0m")
-	ann.Sees("outbox", "Lag: oldest that is due</dt><dd>none", "Oldest pending</dt><dd>2h0m")
+	ann.WaitForTexts("", "A message of the outbox is pending for 2h0m")
+	ann.WaitForTexts("outbox", "Lag: oldest that is due</dt><dd>none", "Oldest pending</dt><dd>2h0m")
 }
 
 // open returns an outbox in a file of its own.
@@ -130,7 +130,7 @@ func deliver(t *testing.T, db *sql.DB, box *outbox.Outbox, messages ...outbox.Me
 	defer stop()
 	relay := outbox.NewRelay(box, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler),
 		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
-			return outbox.Reject(errors.New("no " + sharedtest.Hostile))
+			return outbox.Reject(errors.New("no " + pagetest.HostileText))
 		})})
 	ended := make(chan error)
 	go func() { ended <- relay.Run(ctx) }()

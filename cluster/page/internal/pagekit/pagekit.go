@@ -1,4 +1,5 @@
-package shared
+// Package pagekit has what the page and its sections use to show data.
+package pagekit
 
 import (
 	"fmt"

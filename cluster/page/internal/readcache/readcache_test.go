@@ -1,4 +1,4 @@
-package shared_test
+package readcache_test
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/cluster/page/internal/shared"
+	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 )
 
-// All who come while a read is under way, or within Age after it, share it. When one fails, or
+// All who come while a read is under way, or within TTL after it, share it. When one fails, or
 // panics, what was read before is still there, with the error. A caller whose context ends gets the
 // last value, and the read goes on for the others.
 //
@@ -19,7 +19,7 @@ import (
 // context of a caller ends the read, and when Forget has no effect.
 func TestReadsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var reads shared.Reads[int]
+		var cache readcache.Cache[int]
 		calls := 0
 		var fail error
 		load := func(ctx context.Context) (int, error) {
@@ -37,13 +37,13 @@ func TestReadsAreShared(t *testing.T) {
 		}
 		get := func(want int, failed bool) {
 			t.Helper()
-			if r := reads.Get(t.Context(), "key", load); r.Value != want || (r.Err != nil) != failed || r.At.IsZero() {
+			if r := cache.Get(t.Context(), "key", load); r.Value != want || (r.Err != nil) != failed || r.At.IsZero() {
 				t.Errorf("%+v, want %d, failed %v", r, want, failed)
 			}
 		}
 		hasty, stop := context.WithCancel(t.Context())
 		stop()
-		if r := reads.Get(hasty, "key", load); !errors.Is(r.Err, context.Canceled) || !r.At.IsZero() {
+		if r := cache.Get(hasty, "key", load); !errors.Is(r.Err, context.Canceled) || !r.At.IsZero() {
 			t.Errorf("%+v", r)
 		}
 		var all sync.WaitGroup
@@ -53,7 +53,7 @@ func TestReadsAreShared(t *testing.T) {
 		all.Wait()
 		time.Sleep(900 * time.Millisecond)
 		get(1, false)
-		reads.Forget()
+		cache.Forget()
 		get(2, false)
 		time.Sleep(time.Second)
 		fail = errors.New("down")
@@ -71,14 +71,14 @@ func TestReadsAreShared(t *testing.T) {
 // Fails when Get waits for such a read, or when its result takes the place of a newer one.
 func TestForgetWhileReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var reads shared.Reads[string]
+		var cache readcache.Cache[string]
 		old := make(chan struct{})
-		go reads.Get(t.Context(), "key", func(context.Context) (string, error) { <-old; return "old", nil })
+		go cache.Get(t.Context(), "key", func(context.Context) (string, error) { <-old; return "old", nil })
 		synctest.Wait()
-		reads.Forget()
+		cache.Forget()
 		fresh := func(context.Context) (string, error) { return "new", nil }
 		for range 2 {
-			if r := reads.Get(t.Context(), "key", fresh); r.Value != "new" || r.Err != nil {
+			if r := cache.Get(t.Context(), "key", fresh); r.Value != "new" || r.Err != nil {
 				t.Errorf("%+v", r)
 			}
 			if old != nil {
@@ -88,14 +88,4 @@ func TestForgetWhileReading(t *testing.T) {
 			}
 		}
 	})
-}
-
-// One is not told as many.
-//
-// Fails when Count forgets the singular.
-func TestCount(t *testing.T) {
-	t.Parallel()
-	if one, two := shared.Count(1, "run"), shared.Count(int64(2), "run"); one != "1 run" || two != "2 runs" {
-		t.Error(one, two)
-	}
 }

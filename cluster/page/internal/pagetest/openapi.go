@@ -1,5 +1,5 @@
-// Package sharedtest has what the tests of the page and of its sections share.
-package sharedtest
+// Package pagetest has helpers for the tests of the page and of its sections.
+package pagetest
 
 import (
 	"encoding/json"
@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// Undescribed returns the fields of an answer of a page, at any depth, that the description of the
-// JSON (openapi.json) does not have.
-func Undescribed(openAPI []byte, page string, answer []byte) ([]string, error) {
+// MissingInOpenAPI returns the fields of the JSON of a page, at any depth, that openapi.json does
+// not have.
+func MissingInOpenAPI(openAPI []byte, page string, answer []byte) ([]string, error) {
 	var doc struct {
 		Paths map[string]struct {
 			Get struct {
@@ -30,7 +30,7 @@ func Undescribed(openAPI []byte, page string, answer []byte) ([]string, error) {
 	}
 	described, ok := doc.Paths[page].Get.Responses["200"].Content["application/json"]
 	if !ok {
-		return nil, fmt.Errorf("%s is not described", page)
+		return nil, fmt.Errorf("openapi.json does not have %s", page)
 	}
 	var missing []string
 	var compare func(at string, s schema, v any)
