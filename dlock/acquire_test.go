@@ -16,7 +16,7 @@ import (
 // After a lost reply the request is sent again with the same token: one slot is taken, that lease
 // is returned, and it costs exactly one more call.
 //
-// Fails if the second request has a token of its own (two slots taken), or is left out.
+// Fails when the second request has a token of its own (two slots taken), or is left out.
 func TestLostReplyOfAcquire(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{
 		"lost": dlocktest.LostReply, "silent": dlocktest.SilentReply, "slow": dlocktest.Slow(2 * time.Second),
@@ -28,7 +28,7 @@ func TestLostReplyOfAcquire(t *testing.T) {
 				h := newHost(t, store, dlock.SessionOptions{})
 				h.faulty.InjectN(1, fault, dlocktest.OpAcquire)
 				var lease *dlock.Lease
-				within(t, timeout, "TryAcquire", func() { lease = h.take(t, "job", 3) })
+				wantAtMost(t, timeout, "TryAcquire", func() { lease = h.take(t, "job", 3) })
 				if n := h.faulty.Calls(dlocktest.OpAcquire); n != 2 {
 					t.Errorf("%d calls, want 2", n)
 				}
@@ -83,7 +83,7 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 // A reply lost twice is the store's failure; the slot that may have been taken is freed in
 // the background.
 //
-// Fails if acquire does not call releaseLater, or sends a third request.
+// Fails when acquire does not call releaseLater, or sends a third request.
 func TestReplyOfAcquireLostTwice(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"lost": dlocktest.LostReply, "silent": dlocktest.SilentReply} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestReplyOfAcquireLostTwice(t *testing.T) {
 				store := memlock.New()
 				h := newHost(t, store, dlock.SessionOptions{TTL: time.Minute, StoreTimeout: timeout})
 				h.faulty.Inject(fault, dlocktest.OpAcquire)
-				within(t, timeout, "TryAcquire", func() {
+				wantAtMost(t, timeout, "TryAcquire", func() {
 					_, err := h.Semaphore("job", 3).TryAcquire(bg)
 					wantStoreError(t, err, dlock.StoreOpAcquire)
 					if !errors.Is(err, dlocktest.ErrInjected) {
@@ -119,7 +119,7 @@ func TestReplyOfAcquireLostTwice(t *testing.T) {
 // A request that arrives after everything, even after its release, costs one slot for at
 // most one TTL.
 //
-// Fails if the second request has a token of its own (two slots), or if the session goes on
+// Fails when the second request has a token of its own (two slots), or when the session goes on
 // extending what it releases.
 func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 // Granted, not acquired and store error are never mixed, and a cancelled call is none of them. The
 // store is not asked on a context that has ended.
 //
-// Fails if acquire wraps every error in a StoreError, returns the NotAcquiredError of a failure, or
-// does not look at ctx first.
+// Fails when acquire wraps every error in a StoreError, returns the NotAcquiredError of a failure,
+// or does not look at ctx first.
 func TestThreeOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -198,7 +198,7 @@ func TestThreeOutcomes(t *testing.T) {
 
 // With ticks: the reasons reach the caller as the store gave them.
 //
-// Fails if acquire does not pass the tick on.
+// Fails when acquire does not pass the tick on.
 func TestTryAcquireTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -232,8 +232,8 @@ func TestTryAcquireTick(t *testing.T) {
 // A caller's context that ends is neither the store's failure nor its "no"; a grant that
 // was made all the same is given back.
 //
-// Fails if acquire returns the StoreError without looking at ctx, or does not call releaseLater for
-// a cancelled caller.
+// Fails when acquire returns the StoreError without looking at ctx, or does not call releaseLater
+// for a cancelled caller.
 func TestCallerGivesUp(t *testing.T) {
 	reason := errors.New("shutting down")
 	neither := func(t *testing.T, err error) {
@@ -264,7 +264,7 @@ func TestCallerGivesUp(t *testing.T) {
 			h.faulty.Inject(dlocktest.SilentReply, dlocktest.OpAcquire)
 			ctx, cancel := context.WithCancelCause(bg)
 			time.AfterFunc(100*time.Millisecond, func() { cancel(reason) })
-			within(t, 100*time.Millisecond, "TryAcquire", func() {
+			wantAtMost(t, 100*time.Millisecond, "TryAcquire", func() {
 				_, err := h.Semaphore("job", 1).TryAcquire(ctx)
 				neither(t, err)
 			})
@@ -285,7 +285,7 @@ func TestCallerGivesUp(t *testing.T) {
 // I7: an invalid answer of a store breaks nothing: a refusal without its type is still a refusal,
 // and a panic is a failure.
 //
-// Fails if acquire takes only a *NotAcquiredError for a "no" (it became a StoreError that matched
+// Fails when acquire takes only a *NotAcquiredError for a "no" (it became a StoreError that matched
 // ErrNotAcquired).
 func TestNonsenseFromAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -309,7 +309,7 @@ func TestNonsenseFromAcquire(t *testing.T) {
 
 // An invalid name or number is refused without a call to the store, and Acquire does not retry it.
 //
-// Fails if Semaphore turns 0 slots into a mutex, or acquire does not validate.
+// Fails when Semaphore turns 0 slots into a mutex, or acquire does not validate.
 func TestRefusedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -339,7 +339,7 @@ func TestRefusedRequests(t *testing.T) {
 
 // Acquire gets the slot soon after it is released, however long it has waited.
 //
-// Fails if the pause grows without bound (lastWait one minute).
+// Fails when the pause grows without bound (maxPause one minute).
 func TestAcquireWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -364,7 +364,7 @@ func TestAcquireWaits(t *testing.T) {
 
 // Acquire waits out a store that fails.
 //
-// Fails if wait returns a StoreError.
+// Fails when wait returns a StoreError.
 func TestAcquireWaitsOutAStoreFailure(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"fails": down, "hangs": dlocktest.Hang,
 		"panics": dlocktest.Panic, "loses replies": dlocktest.LostReply} {
@@ -375,7 +375,7 @@ func TestAcquireWaitsOutAStoreFailure(t *testing.T) {
 				h.faulty.Inject(fault)
 				time.AfterFunc(time.Minute, h.faulty.Heal)
 				var lease *dlock.Lease
-				within(t, time.Minute+1500*time.Millisecond+ttl, "Acquire", func() {
+				wantAtMost(t, time.Minute+1500*time.Millisecond+ttl, "Acquire", func() {
 					var err error
 					if lease, err = h.Mutex("job").Acquire(bg); err != nil {
 						t.Fatal(err)
@@ -390,7 +390,7 @@ func TestAcquireWaitsOutAStoreFailure(t *testing.T) {
 
 // Acquire ends with its context, exactly, and its error has the cause and the store's last answer.
 //
-// Fails if wait sleeps without looking at ctx, or returns only one of the two errors.
+// Fails when wait sleeps without looking at ctx, or returns only one of the two errors.
 func TestAcquireIsBoundedByItsContext(t *testing.T) {
 	cause := errors.New("no longer wanted")
 	for name, c := range map[string]struct {

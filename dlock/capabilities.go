@@ -132,7 +132,7 @@ type LeasePage struct {
 // A MultiLocker is a store that can take slots of several semaphores in one atomic step: see
 // Request.Also.
 type MultiLocker interface {
-	// CheckAlso returns why the store cannot take these names in one step, and how to mend that;
+	// CheckAlso returns why the store cannot take these names in one step, and how to fix that;
 	// nil: it can. On a Redis Cluster, for instance, their keys must be in one hash slot. It does
 	// not call the server. TryAcquire checks the same.
 	CheckAlso(name string, also ...string) error
@@ -140,7 +140,7 @@ type MultiLocker interface {
 
 // A Delayer is a store that keeps a fixed delay between leases of a name: see Tick.Delay.
 type Delayer interface {
-	// CheckDelay returns why the store cannot keep a delay, and how to mend that; nil: it can. A
+	// CheckDelay returns why the store cannot keep a delay, and how to fix that; nil: it can. A
 	// store cannot keep a delay if it may forget the end of a lease before the delay is over.
 	// CheckDelay does not call the server. TryAcquire checks the same.
 	CheckDelay(time.Duration) error

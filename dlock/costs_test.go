@@ -15,8 +15,8 @@ import (
 // The allocations of an attempt above the store: its token and its context if it is refused; also
 // the lease and the release if it is granted.
 //
-// Fails if the context of a call starts a timer, if a tick is allocated by itself, or if a lease
-// gets its context before it is needed.
+// Fails when the context of a call starts a timer, when a tick is allocated by itself, or when a
+// lease gets its context before it is needed.
 func TestAllocationsOfAnAttempt(t *testing.T) {
 	session, store := newInstant(t)
 	job, tick := session.Semaphore("process-the-orders-of-the-whole-day", 3), dlock.Tick{At: time.Now(), Max: 1}
@@ -41,7 +41,7 @@ func TestAllocationsOfAnAttempt(t *testing.T) {
 // A heartbeat costs per call, not per lease: the clocks are read before it and after, and what it
 // allocates does not depend on how many leases it renews. All windows are closed by one timer.
 //
-// Fails if renewed reads the clock itself, or if every lease has a timer of its own that looks
+// Fails when renewed reads the clock itself, or when every lease has a timer of its own that looks
 // whether its window has closed.
 func TestHeartbeatCostsPerCall(t *testing.T) {
 	var looks atomic.Int64

@@ -16,8 +16,8 @@ import (
 // The context of a call behaves like one of context.WithDeadline, whether it is waited for, read,
 // or used as a parent, before it ends or after.
 //
-// Fails if Err forgets one of the three ends, if it is not kept (the deadline comes after the
-// parent's end), if derived ignores ended, or if Value does not look at the inner context
+// Fails when Err forgets one of the three ends, when it is not kept (the deadline comes after the
+// parent's end), when derived ignores ended, or when Value does not look at the inner context
 // (context.Cause and children find the parent's end only; a child costs a goroutine).
 func TestContextOfACall(t *testing.T) {
 	type key struct{}
@@ -97,7 +97,7 @@ func TestContextOfACall(t *testing.T) {
 
 // The context of a call ends with the call, so that nothing in a driver goes on.
 //
-// Fails if ask or releaseNow does not end it.
+// Fails when ask or releaseNow does not end it.
 func TestContextOfACallEndsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

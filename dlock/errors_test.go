@@ -10,7 +10,7 @@ import (
 
 // Operators read the texts of the errors, and callers match them.
 //
-// Fails if an Is or Unwrap method is taken out, or a field does not reach the text.
+// Fails when an Is or Unwrap method is taken out, or a field does not reach the text.
 func TestErrors(t *testing.T) {
 	holder := dlock.Holder{Host: "h", PID: 7, ID: "x"}
 	for _, c := range []struct {

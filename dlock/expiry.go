@@ -36,7 +36,7 @@ func (s *Session) expireLeases() {
 	t := now()
 	s.expiryTimerAt = time.Time{}
 	for l := range s.expiryQueue.all {
-		left, doubt := l.check(t)
+		left, doubt := l.expireIfDue(t)
 		if left <= 0 {
 			s.forget(l)
 			closed = append(closed, l)

@@ -264,8 +264,8 @@ func wantStoreError(t *testing.T, err error, op dlock.StoreOp) {
 	}
 }
 
-// within reports a call that took longer than it may.
-func within(t *testing.T, limit time.Duration, what string, call func()) {
+// wantAtMost reports a call that took longer than it may.
+func wantAtMost(t *testing.T, limit time.Duration, what string, call func()) {
 	t.Helper()
 	start := time.Now()
 	call()

@@ -301,7 +301,7 @@ func (h *heartbeat) endBeat(pending []pendingRelease, exits bool) {
 	if exits {
 		h.note(errNoAnswer)
 		now := time.Now()
-		h.requeue(h.overdue(now), now.Add(s.retryWait()))
+		h.requeue(h.dueBy(now), now.Add(s.retryWait()))
 	}
 	if len(pending) > 0 {
 		h.releaseAt = time.Now().Add(s.retryWait())
@@ -319,8 +319,8 @@ func (h *heartbeat) endBeat(pending []pendingRelease, exits bool) {
 	h.schedule()
 }
 
-// overdue returns the leases that are due at t. Called with mu held.
-func (h *heartbeat) overdue(t time.Time) (due []*Lease) {
+// dueBy returns the leases that are due at t. Called with mu held.
+func (h *heartbeat) dueBy(t time.Time) (due []*Lease) {
 	for l := range h.renewQueue.all {
 		if l.due.After(t) {
 			break
@@ -385,7 +385,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 				s.expireAt(t.mono)
 			}
 		case r.Outcome == GrantLost:
-			if l.end(lost, &LostError{Name: at.Name, Slot: at.Slot, RevokedBy: r.RevokedBy}) {
+			if l.end(leaseLost, &LostError{Name: at.Name, Slot: at.Slot, RevokedBy: r.RevokedBy}) {
 				ended = append(ended, l)
 			}
 		case h.renewQueue.has(l): // not after StopRenewing: that it expires is not the store's failure
@@ -414,9 +414,9 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 		s.forget(l)
 	}
 	if err != nil {
-		// Leases of other batches that are due already may not be tried before their windows close,
-		// because the store hangs. They are lost to its silence, too.
-		for _, l := range h.overdue(t.mono) {
+		// The store may hang for so long that other batches that are due are not tried before their
+		// trust windows close. Their leases are then lost because the store is silent, too.
+		for _, l := range h.dueBy(t.mono) {
 			l.unanswered(err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // The budget of the heartbeat: one call per 500 leases and beat, a beat every third of the TTL. The
 // calls of one beat are spread over it.
 //
-// Fails if beatBatch is 300 or 600, or if the next call is counted from the end of a slow one.
+// Fails when beatBatch is 300 or 600, or when the next call is counted from the end of a slow one.
 func TestHeartbeatIsBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -59,8 +59,8 @@ func TestHeartbeatIsBatched(t *testing.T) {
 // beat is over, are not more than one per 500 leases and beat from then on, and renew every lease
 // within a third of the TTL.
 //
-// Fails if nextRenewal counts from the first due time alone (bursts: 20 calls at once), from the
-// last call alone (TTL/3 is exceeded), or if schedule is not called when a further call per cycle
+// Fails when nextRenewal counts from the first due time alone (bursts: 20 calls at once), from the
+// last call alone (TTL/3 is exceeded), or when schedule is not called when a further call per cycle
 // is needed (the same).
 func TestHeartbeatIsSpread(t *testing.T) {
 	const ttl, beat = 15 * time.Second, 5 * time.Second
@@ -119,7 +119,7 @@ func TestHeartbeatIsSpread(t *testing.T) {
 // There is one heartbeat at a time, however long its calls take and whatever else asks for one
 // meanwhile.
 //
-// Fails if schedule looks at s.closed only, not at s.beating, and beat likewise.
+// Fails when schedule looks at s.closed only, not at s.beating, and beat likewise.
 func TestOneHeartbeatAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -142,7 +142,7 @@ func TestOneHeartbeatAtATime(t *testing.T) {
 
 // Leases acquired in between are renewed with the next common beat: one call for all.
 //
-// Fails if schedule postpones a beat (drop the Before check), or every lease has its own.
+// Fails when schedule postpones a beat (drop the Before check), or every lease has its own.
 func TestNewLeaseJoinsTheNextBeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -162,7 +162,7 @@ func TestNewLeaseJoinsTheNextBeat(t *testing.T) {
 
 // No call is made while nothing is held.
 //
-// Fails if remove does not stop the timers when the last lease goes, or beat calls Extend with
+// Fails when remove does not stop the timers when the last lease goes, or beat calls Extend with
 // nothing to renew.
 func TestNoCallsWhileNothingIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestNoCallsWhileNothingIsHeld(t *testing.T) {
 
 // A heartbeat that hangs does not end the leases of another batch, nor does one that panics.
 //
-// Fails if leases whose renewal failed are due again at once, before the others.
+// Fails when leases whose renewal failed are due again at once, before the others.
 func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"hangs": dlocktest.Hang, "panics": dlocktest.Panic} {
 		t.Run(name, func(t *testing.T) {
@@ -231,8 +231,8 @@ func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 // Lost is final, for that lease alone; unknown is asked again. The others of the batch do
 // not notice.
 //
-// Fails if renew treats Lost of one as an answer for all, Unknown as Lost, or does not look at the
-// outcome.
+// Fails when renew treats Lost of one as an answer for all, Unknown as Lost, or does not look at
+// the outcome.
 func TestOneLostLeaseOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -263,7 +263,7 @@ func TestOneLostLeaseOfABatch(t *testing.T) {
 // An answer with too few or too many results counts for no lease: it is unknown which result
 // belongs to which.
 //
-// Fails if the call does not compare the lengths (too few: a panic; too many: accepted).
+// Fails when the call does not compare the lengths (too few: a panic; too many: accepted).
 func TestWrongNumberOfResults(t *testing.T) {
 	for name, lie := range map[string]func([]dlock.Result) []dlock.Result{
 		"too few":  func(r []dlock.Result) []dlock.Result { return r[:1] },
@@ -289,7 +289,7 @@ func TestWrongNumberOfResults(t *testing.T) {
 
 // Changes that another host made to the name arrive with the heartbeat.
 //
-// Fails if renewed does not keep the info, or newLease those of the grant.
+// Fails when renewed does not keep the info, or newLease those of the grant.
 func TestInfoArrivesWithTheHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -311,7 +311,7 @@ func TestInfoArrivesWithTheHeartbeat(t *testing.T) {
 
 // A heartbeat has a deadline, and it is StoreTimeout.
 //
-// Fails if extend has no time-out of its own.
+// Fails when extend has no time-out of its own.
 func TestCallsHaveDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -362,7 +362,7 @@ func (d *deadlines) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock
 // A lease whose acquire took long is renewed before one that was requested later and granted
 // sooner.
 //
-// Fails if add schedules only the first lease of an empty queue.
+// Fails when add schedules only the first lease of an empty queue.
 func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 3 * time.Second, StoreTimeout: time.Second})
@@ -382,7 +382,7 @@ func TestSlowAcquireHasItsTurnFirst(t *testing.T) {
 
 // A lease that is not to be renewed is not late; one that is not renewed in time is.
 //
-// Fails if RenewalLateness counts leases that are not renewed, or looks at the lease that was
+// Fails when RenewalLateness counts leases that are not renewed, or looks at the lease that was
 // renewed last.
 func TestRenewalLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

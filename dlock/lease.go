@@ -44,9 +44,9 @@ type Lease struct {
 type leaseState uint8
 
 const (
-	held leaseState = iota
-	lost
-	released
+	leaseHeld leaseState = iota
+	leaseLost
+	leaseReleased
 )
 
 // Name returns the name of the lock.
@@ -89,7 +89,7 @@ func (l *Lease) Context() context.Context {
 	defer l.mu.Unlock()
 	if l.ctx == nil {
 		l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(l.values))
-		if l.state != held {
+		if l.state != leaseHeld {
 			l.cancel(l.cause)
 		}
 	}
@@ -114,7 +114,7 @@ func (l *Lease) Valid() bool {
 	t := now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.state != held {
+	if l.state != leaseHeld {
 		return false
 	}
 	_, total := t.since(l.sent)
@@ -140,7 +140,7 @@ func (l *Lease) StopRenewing() {
 func (l *Lease) Release(ctx context.Context) error {
 	l.release.Do(func() {
 		began := time.Now()
-		ended := l.end(released, ErrReleased)
+		ended := l.end(leaseReleased, ErrReleased)
 		if ended {
 			l.cancelContext()
 			l.session.remove(l)
@@ -162,12 +162,12 @@ func newLease(ctx context.Context, s *Session, g Grant, sent, t instant) *Lease 
 	return &Lease{session: s, grant: g, acquiredAt: t.mono, values: ctx, sent: sent, due: due, info: g.Info}
 }
 
-// check ends the lease if its trust window has closed by t, and otherwise returns how long it has
-// left.
+// expireIfDue ends the lease if its trust window has closed by t, and otherwise returns how long it
+// has left.
 //
 // doubt: this platform cannot tell a suspended machine from a stepped wall clock. Valid is false
 // until the next heartbeat settles it, but the lease is not lost.
-func (l *Lease) check(t instant) (left time.Duration, doubt bool) {
+func (l *Lease) expireIfDue(t instant) (left time.Duration, doubt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	trust := l.session.trust
@@ -178,11 +178,11 @@ func (l *Lease) check(t instant) (left time.Duration, doubt bool) {
 	if !suspendIsExact && awake < trust {
 		return trust - awake, true
 	}
-	if l.state == held {
+	if l.state == leaseHeld {
 		// A window that closes on time after heartbeats that failed: the store is silent. One that
 		// is found closed too late: this process was paused, and another holder may be at work.
 		late := total-trust > margin(l.session.ttl)
-		l.state = lost
+		l.state = leaseLost
 		l.cause = &LostError{Name: l.grant.Name, Slot: l.grant.Slot, Silent: l.failure != nil && !late, Err: l.failure}
 		l.session.leaseEnded("Lost", l.session.hooks.Lost, l, t.mono, l.cause)
 	}
@@ -201,7 +201,7 @@ func (l *Lease) renewed(t, sent instant, info Info) bool {
 	trust := l.session.trust
 	awake, total := t.since(l.sent)
 	closed := total >= trust && (suspendIsExact || awake >= trust) // else the wall clock may have stepped
-	if l.state != held || closed {
+	if l.state != leaseHeld || closed {
 		return false
 	}
 	l.failure = nil
@@ -222,11 +222,11 @@ func (l *Lease) unanswered(err error) {
 func (l *Lease) end(state leaseState, cause error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.state != held {
+	if l.state != leaseHeld {
 		return false
 	}
 	l.state, l.cause = state, cause
-	if state == lost {
+	if state == leaseLost {
 		l.session.leaseEnded("Lost", l.session.hooks.Lost, l, time.Now(), cause)
 	}
 	return true

@@ -14,8 +14,8 @@ import (
 // and are bounded: a store that was down for long does not get a flood of old releases when it is
 // back.
 //
-// Fails if beat keeps those that have expired (all 120 are released), if releasePending sends all
-// at once, or if addPending has no bound.
+// Fails when beat keeps those that have expired (all 120 are released), when releasePending sends
+// all at once, or when addPending has no bound.
 func TestPendingReleasesAreBounded(t *testing.T) {
 	given := func(h host, since int) (n, largest int) {
 		for _, c := range h.spy.released()[since:] {
@@ -71,7 +71,7 @@ func TestPendingReleasesAreBounded(t *testing.T) {
 // When a grant is to be released because the store did not answer, leases are renewed as well,
 // early, which soon shows whether the store answers.
 //
-// Fails if beat only releases.
+// Fails when beat only releases.
 func TestGivingBackAlsoRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

@@ -16,7 +16,7 @@ import (
 // I5: a host that lost its slot neither extends nor releases the lease of the new holder, and gets
 // ErrLost.
 //
-// Fails if releaseNow answers nil for Lost; if the store released by name alone (memlock's find
+// Fails when releaseNow answers nil for Lost; when the store released by name alone (memlock's find
 // ignoring the token) the new holder would lose its slot.
 func TestI5_ReleaseAfterLossTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestI5_ReleaseAfterLossTakesNothing(t *testing.T) {
 
 // I5: what the session sends for one lease never names another.
 //
-// Fails if releaseNow sends the grants of all leases.
+// Fails when releaseNow sends the grants of all leases.
 func TestI5_ReleaseNamesOneLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -82,7 +82,7 @@ func TestI5_ReleaseNamesOneLease(t *testing.T) {
 // I2: when the release reaches the store, the lease has ended here: another holder may start at
 // that moment.
 //
-// Fails if Release calls end after releaseNow.
+// Fails when Release calls end after releaseNow.
 func TestI2_ReleaseEndsTheLeaseFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -107,7 +107,7 @@ func TestI2_ReleaseEndsTheLeaseFirst(t *testing.T) {
 // A second Release returns what the first did and frees nothing: the slot may have another holder
 // by then.
 //
-// Fails if Release calls releaseNow without the Once.
+// Fails when Release calls releaseNow without the Once.
 func TestI5_ReleaseTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -162,7 +162,7 @@ func TestI5_ReleaseAtTheSameTime(t *testing.T) {
 
 // A heartbeat whose answer comes after the release, whatever it says, changes nothing any more.
 //
-// Fails if end does not look at the state (the "lost" would become the cause of a released lease,
+// Fails when end does not look at the state (the "lost" would become the cause of a released lease,
 // or the other way round).
 func TestReleaseDuringAHeartbeat(t *testing.T) {
 	for _, outcome := range []dlock.GrantOutcome{dlock.GrantOK, dlock.GrantLost, dlock.GrantUnknown} {
@@ -194,7 +194,7 @@ func TestReleaseDuringAHeartbeat(t *testing.T) {
 // The release runs on a context of its own: the run's has usually ended by then. The values
 // stay (tracing).
 //
-// Fails if releaseNow derives its context from ctx without WithoutCancel, or from
+// Fails when releaseNow derives its context from ctx without WithoutCancel, or from
 // context.Background.
 func TestReleaseOnACancelledContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestReleaseOnACancelledContext(t *testing.T) {
 
 // The lease's context has the values, not the end, of the one that it was acquired with.
 //
-// Fails if Context derives the context without WithoutCancel, or from context.Background.
+// Fails when Context derives the context without WithoutCancel, or from context.Background.
 func TestContextOutlivesTheAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
@@ -250,7 +250,7 @@ func TestContextOutlivesTheAcquire(t *testing.T) {
 // by token, soon after the store is back, long before it would end by itself and without any call
 // of the user.
 //
-// Fails if releaseNow does not call releaseLater, or if beat does not call releasePending.
+// Fails when releaseNow does not call releaseLater, or when beat does not call releasePending.
 func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{
 		"hangs": dlocktest.Hang, "fails": down, "panics": dlocktest.Panic, "answers too short": dlocktest.Short,
@@ -263,7 +263,7 @@ func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {
 				lease := h.take(t, "job", 1)
 				advance(time.Second)
 				h.faulty.Inject(fault)
-				within(t, timeout, "Release", func() { wantStoreError(t, lease.Release(bg), dlock.StoreOpRelease) })
+				wantAtMost(t, timeout, "Release", func() { wantStoreError(t, lease.Release(bg), dlock.StoreOpRelease) })
 				if lease.Valid() || lease.Err() != dlock.ErrReleased {
 					t.Errorf("Valid %v, Err %v: released here whatever the store says", lease.Valid(), lease.Err())
 				}
@@ -283,7 +283,7 @@ func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {
 
 // A store that answers Unknown for one grant of a release has not released it.
 //
-// Fails if releaseNow looks only for Lost, or releasePending drops what is Unknown.
+// Fails when releaseNow looks only for Lost, or releasePending drops what is Unknown.
 func TestReleaseUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -316,7 +316,7 @@ func (u *unknownReleases) Release(ctx context.Context, grants ...dlock.Grant) ([
 
 // A context that is asked for after the lease has ended has ended too, with the cause.
 //
-// Fails if Context does not look at the state.
+// Fails when Context does not look at the state.
 func TestContextAskedForTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -338,7 +338,7 @@ func TestContextAskedForTooLate(t *testing.T) {
 
 // A context that was asked for in time ends with the release, before the store is told.
 //
-// Fails if Release does not call cancelContext.
+// Fails when Release does not call cancelContext.
 func TestI2_ContextEndsWithTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

@@ -11,7 +11,7 @@ import (
 // Names are bytes that a person can read; characters that a store has to escape are allowed; only
 // names that could address another name's slots, or cannot be shown, are refused.
 //
-// Fails if a case of CheckName is removed.
+// Fails when a case of CheckName is removed.
 func TestCheckName(t *testing.T) {
 	for _, name := range []string{
 		"x", "timer:process-orders", "a b", "{tag}", `"quoted'`, `back\slash`, "*?[a]", "émoji 🎉", "日本語", "a:slot",
@@ -44,7 +44,7 @@ func TestCheckName(t *testing.T) {
 
 // I11: a request's faults come back all at once.
 //
-// Fails if Validate returns at the first fault, or does not look at a field.
+// Fails when Validate returns at the first fault, or does not look at a field.
 func TestRequestValidate(t *testing.T) {
 	good := dlock.Request{Name: "job", Token: "t-_Z9", TTL: time.Millisecond}
 	tick := dlock.Tick{At: time.Unix(1, 0), Max: 1}
@@ -90,7 +90,7 @@ func TestRequestValidate(t *testing.T) {
 
 // The outcomes as they appear in logs.
 //
-// Fails if two have the same text.
+// Fails when two have the same text.
 func TestOutcomeString(t *testing.T) {
 	for o, want := range map[dlock.GrantOutcome]string{dlock.GrantOK: "ok", dlock.GrantLost: "lost",
 		dlock.GrantUnknown: "unknown", 99: "unknown"} {

@@ -13,8 +13,8 @@ import (
 // An unanswered heartbeat is repeated after TTL/10 to TTL/10 + TTL/20, until the window
 // closes; answered again, the beat falls back to TTL/3. One failure never ends it.
 //
-// Fails if beat does not shorten the wait after a failure, if retryWait is TTL/2 and, for "panics",
-// if the call does not recover.
+// Fails when beat does not shorten the wait after a failure, when retryWait is TTL/2 and, for
+// "panics", when the call does not recover.
 func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault dlocktest.Fault
@@ -65,7 +65,7 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 // window it is asked every half of StoreTimeout, each time for so long, and not more often, however
 // fast it fails.
 //
-// Fails if renew pauses as before, or waits for all of StoreTimeout.
+// Fails when renew pauses as before, or waits for all of StoreTimeout.
 func TestLastThirdOfTheWindow(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"fails": down, "hangs": dlocktest.Hang} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,8 @@ func TestLastThirdOfTheWindow(t *testing.T) {
 
 // What failed waits for its retry; it does not take the turns of those that are not due yet.
 //
-// Fails if nextRenewal does not look at failing (it is asked again after beat/2, before it may be).
+// Fails when nextRenewal does not look at failing (it is asked again after beat/2, before it may
+// be).
 func TestRetryIsNotHurried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

@@ -79,16 +79,16 @@ func (m Mutex) Acquire(ctx context.Context) (*Lease, error) {
 }
 
 const (
-	firstWait = 10 * time.Millisecond
-	lastWait  = time.Second
+	minPause = 10 * time.Millisecond
+	maxPause = time.Second
 )
 
 func wait(ctx context.Context, name string, try func(context.Context, time.Time) (*Lease, error)) (*Lease, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: acquire: %w", name, context.Cause(ctx))
 	}
-	began, pause := time.Now(), firstWait
-	timer := time.NewTimer(lastWait)
+	began, pause := time.Now(), minPause
+	timer := time.NewTimer(maxPause)
 	defer timer.Stop()
 	var last error
 	for {
@@ -103,7 +103,7 @@ func wait(ctx context.Context, name string, try func(context.Context, time.Time)
 			return nil, err
 		}
 		timer.Reset(pause/2 + rand.N(pause)) // waiters who started together drift apart
-		pause = min(2*pause, lastWait)
+		pause = min(2*pause, maxPause)
 		select {
 		case <-timer.C:
 			continue

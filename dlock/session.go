@@ -14,20 +14,21 @@ import (
 )
 
 const (
-	// DefaultTTL is the length of a lease: how long the slot of a dead host stays taken. It does
-	// not limit how long a run may take.
+	// DefaultTTL is the default of SessionOptions.TTL.
 	DefaultTTL = 15 * time.Second
-	// DefaultStoreTimeout bounds every call to the store.
+	// DefaultStoreTimeout is the default of SessionOptions.StoreTimeout.
 	DefaultStoreTimeout = time.Second
 )
 
 // SessionOptions are the settings of a Session. The zero value is fine.
 type SessionOptions struct {
-	// TTL is the length of the leases, which are renewed every third of it. At least three times
-	// StoreTimeout, at most MaxTTL. Default 15 s.
+	// TTL is the length of the leases, which are renewed every third of it. The slot of a host that
+	// died stays taken for as long, but a run may take longer. At least three times StoreTimeout,
+	// at most MaxTTL. Default 15 s.
 	TTL time.Duration
 	// StoreTimeout bounds each acquire, each heartbeat call and each release. An acquire sends its
-	// request again after half of it, so a store has to answer within that half. Default 1 s.
+	// request again after half of it, so a store has to answer within that half. 1 ms to a third of
+	// MaxTTL. Default 1 s.
 	StoreTimeout time.Duration
 	// Holder is shown to operators as the owner of the leases. Default NewHolder().
 	Holder Holder

@@ -25,7 +25,7 @@ func (c choosy) MaxTTL() time.Duration { return c.maxTTL }
 
 // I11: all faults come back at once, each with how to fix it, and the store is not called.
 //
-// Fails if NewSession returns at the first fault, or does not ask for Check or MaxTTL.
+// Fails when NewSession returns at the first fault, or does not ask for Check or MaxTTL.
 func TestNewSessionReportsAllFaults(t *testing.T) {
 	store := memlock.New()
 	for name, c := range map[string]struct {
@@ -80,7 +80,7 @@ func TestNewSessionReportsAllFaults(t *testing.T) {
 
 // The defaults are those that docs/configuration.md states.
 //
-// Fails if a default is another.
+// Fails when a default is another.
 func TestDefaults(t *testing.T) {
 	s, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
 	if err != nil {
@@ -98,7 +98,7 @@ func TestDefaults(t *testing.T) {
 // I6: the slot of a host that died (its calls no longer reach the store), or that closed without
 // releasing, can be granted one TTL after the last extend that the store got, and not before.
 //
-// Fails if Close leaves the heartbeat running, or if the TTL of a request is not the session's.
+// Fails when Close leaves the heartbeat running, or when the TTL of a request is not the session's.
 func TestI6_AbandonedSlot(t *testing.T) {
 	for name, abandon := range map[string]func(t *testing.T, h host){
 		"died":   func(t *testing.T, h host) { h.faulty.Inject(down) },
@@ -134,8 +134,8 @@ func TestI6_AbandonedSlot(t *testing.T) {
 // I7: no call takes longer than StoreTimeout, whatever the store does, and the session recovers
 // without a restart.
 //
-// Fails if ask, releaseNow or Close has no deadline, or if acquire gives its second request a whole
-// StoreTimeout.
+// Fails when ask, releaseNow or Close has no deadline, or when acquire gives its second request a
+// whole StoreTimeout.
 func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{
 		"hangs": dlocktest.Hang, "is slow": dlocktest.Slow(10 * time.Second),
@@ -149,15 +149,15 @@ func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 				released, running := h.take(t, "released", 1), h.take(t, "running", 1)
 				for round := range 3 {
 					h.faulty.Inject(fault)
-					within(t, timeout, "TryAcquire", func() {
+					wantAtMost(t, timeout, "TryAcquire", func() {
 						if _, err := h.Semaphore("job", 1).TryAcquire(bg); err == nil {
 							t.Error("acquired")
 						}
 					})
 					if round == 0 {
-						within(t, timeout, "Release", func() { released.Release(bg) })
+						wantAtMost(t, timeout, "Release", func() { released.Release(bg) })
 					}
-					within(t, 1300*time.Millisecond, "Acquire", func() {
+					wantAtMost(t, 1300*time.Millisecond, "Acquire", func() {
 						ctx, cancel := context.WithTimeout(bg, 1300*time.Millisecond)
 						defer cancel()
 						if _, err := h.Semaphore("job", 1).Acquire(ctx); err == nil {
@@ -178,7 +178,7 @@ func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 
 				h.faulty.Inject(fault)
 				h.Semaphore("job", 1).TryAcquire(bg) // leaves something for Close to give back
-				within(t, timeout, "Close", func() {
+				wantAtMost(t, timeout, "Close", func() {
 					if err := h.Close(bg); (err == nil) != (name == "is nearly in time") {
 						t.Errorf("Close: %v", err)
 					}
@@ -190,8 +190,8 @@ func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 
 // I7: Close does not wait for a heartbeat of many batches that hangs.
 //
-// Fails if Close does not end life (it took a second here), or if beat goes on with the next batch
-// after it.
+// Fails when Close does not end life (it took a second here), or when beat goes on with the next
+// batch after it.
 func TestI7_CloseDuringAHeartbeatThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
@@ -201,7 +201,7 @@ func TestI7_CloseDuringAHeartbeatThatHangs(t *testing.T) {
 		}
 		h.faulty.Inject(dlocktest.Hang)
 		advance(beat/3 + 100*time.Millisecond) // a third of them is being renewed
-		within(t, 0, "Close", func() {
+		wantAtMost(t, 0, "Close", func() {
 			if err := h.Close(bg); err != nil {
 				t.Error(err)
 			}
@@ -239,7 +239,7 @@ func TestWindowClosesDuringClose(t *testing.T) {
 // Close makes the pending releases, once and in batches, and ends the session. The end of the
 // bubble shows that no goroutine is left.
 //
-// Fails if Close does not call releasePending or stops with its caller's context, or if acquire
+// Fails when Close does not call releasePending or stops with its caller's context, or when acquire
 // does not look at closed.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -291,7 +291,7 @@ func TestClose(t *testing.T) {
 
 // Close returns an error if a release failed; the lease then expires by itself.
 //
-// Fails if Close ignores the error, or an Unknown.
+// Fails when Close ignores the error, or an Unknown.
 func TestCloseWhileTheStoreIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -319,7 +319,7 @@ func TestCloseWhileTheStoreIsDown(t *testing.T) {
 // A lease that is held when its session is closed is no longer renewed, expires on time, and can
 // still be released.
 //
-// Fails if Close ends the leases, or if beat runs after Close.
+// Fails when Close ends the leases, or when beat runs after Close.
 func TestCloseWhileHolding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -346,7 +346,7 @@ func TestCloseWhileHolding(t *testing.T) {
 // An acquire that is in flight when its session is closed returns ErrClosed and releases its grant
 // at once: a lease of a closed session would never be renewed.
 //
-// Fails if acquire does not release when add refuses: the slot then stays taken for a TTL.
+// Fails when acquire does not release when add refuses: the slot then stays taken for a TTL.
 func TestCloseDuringAnAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -365,7 +365,7 @@ func TestCloseDuringAnAcquire(t *testing.T) {
 		}
 	})
 	// Without an answer there is nothing to give back: what may have been granted ends by itself.
-	// (Fails if releaseLater does not look at closed.)
+	// (Fails when releaseLater does not look at closed.)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		h.faulty.Inject(dlocktest.Hang, dlocktest.OpAcquire)
@@ -381,7 +381,7 @@ func TestCloseDuringAnAcquire(t *testing.T) {
 
 // NewSession starts nothing and does not call the store.
 //
-// Fails if NewSession starts a timer or calls the store.
+// Fails when NewSession starts a timer or calls the store.
 func TestNewSessionStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})

@@ -16,7 +16,7 @@ import (
 // again. Another holder may be working by then, so it is not a silent loss, even if heartbeats had
 // failed before.
 //
-// Fails if since ignores slept (Valid), if watch does not start the sleep timer (context), if
+// Fails when since ignores slept (Valid), when watch does not start the sleep timer (context), when
 // `late` is taken out (Silent).
 func TestI2_MachineSlept(t *testing.T) {
 	for _, heartbeat := range []dlocktest.Fault{{}, down, dlocktest.Hang} {
@@ -46,8 +46,8 @@ func TestI2_MachineSlept(t *testing.T) {
 // Sleep shorter than what is left of the window: the lease lives on, is renewed at once, and its
 // window has become shorter by the sleep.
 //
-// Fails if checkSleep does not call renewNow (no early renewal) or expireLeases (the context ends 5
-// s late).
+// Fails when checkSleep does not call renewNow (no early renewal) or expireLeases (the context ends
+// 5 s late).
 func TestI2_MachineNapped(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestI2_MachineNapped(t *testing.T) {
 // Sleep is noticed within a second also if the context is created only afterwards, and after the
 // session was closed.
 //
-// Fails if watch does not call expireLeases, and if Close stops the sleep timer.
+// Fails when watch does not call expireLeases, and if Close stops the sleep timer.
 func TestI2_MachineSleptMeanwhile(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestI2_MachineSleptMeanwhile(t *testing.T) {
 // Where sleep can only be estimated from the wall clock, a step of it makes the lease doubtful, not
 // lost: Valid is false until the heartbeat, which goes out at once, has asked the store.
 //
-// Fails if check ignores suspendIsExact (context cancelled by the step), or if renewNow does
+// Fails when check ignores suspendIsExact (context cancelled by the step), or when renewNow does
 // nothing (expireLeases and checkSleep both call it).
 func TestI2_WallClockStepped(t *testing.T) {
 	const renewed = 700 * time.Millisecond // ago; the next beat is more than a second away
@@ -165,7 +165,7 @@ func TestI2_WallClockStepped(t *testing.T) {
 			wantLost(t, lease)
 		})
 	})
-	// Fails if since does not bound the sleep by 0.
+	// Fails when since does not bound the sleep by 0.
 	t.Run("backwards", func(t *testing.T) {
 		step := dlock.FakeSleep(t, false)
 		synctest.Test(t, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestI2_WallClockStepped(t *testing.T) {
 
 // A jitter of a millisecond is not sleep: it causes no heartbeats.
 //
-// Fails if sleepNoise is 0.
+// Fails when sleepNoise is 0.
 func TestClockNoiseIsNotSleep(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestPlatformMeasuresNoSleepWhileAwake(t *testing.T) {
 
 // A lease of which only Valid is called needs no check for sleep of the machine twice a second.
 //
-// Fails if add starts the sleep timer, or if remove does not stop it.
+// Fails when add starts the sleep timer, or when remove does not stop it.
 func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
 	var looks atomic.Int64
 	dlock.CountLooks(t, &looks)
@@ -251,7 +251,7 @@ func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
 // A machine that sleeps while a heartbeat is under way has its leases renewed once more, at once:
 // their windows began before the sleep.
 //
-// Fails if renew does not look at renewNowAt.
+// Fails when renew does not look at renewNowAt.
 func TestI2_MachineNappedDuringAHeartbeat(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {

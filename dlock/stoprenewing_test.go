@@ -12,7 +12,7 @@ import (
 // StopRenewing lets a lease end by itself: valid until its window closes, free within a TTL
 // of its last renewal. The others are renewed.
 //
-// Fails if StopRenewing does not remove the lease from renewQueue.
+// Fails when StopRenewing does not remove the lease from renewQueue.
 func TestStopRenewing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -40,8 +40,8 @@ func TestStopRenewing(t *testing.T) {
 // A lease whose renewing is stopped while it is being renewed is not renewed again, and does not
 // end by the store's silence.
 //
-// Fails if renew puts leases into renewQueue that StopRenewing has removed, or calls unanswered for
-// them.
+// Fails when renew puts leases into renewQueue that StopRenewing has removed, or calls unanswered
+// for them.
 func TestStopRenewingDuringAHeartbeat(t *testing.T) {
 	for name, fault := range map[string]error{"renewed": nil, "fails": errDown} {
 		t.Run(name, func(t *testing.T) {

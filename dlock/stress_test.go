@@ -19,8 +19,8 @@ import (
 // a store that fails at random. Never are two leases of one slot valid at once; afterwards nothing
 // is left running and every slot becomes free.
 //
-// Fails if Release ends the lease 2 ms after it told the store, if memlock grants a slot that is
-// held, and (race) if Valid reads the state without the lock.
+// Fails when Release ends the lease 2 ms after it told the store, when memlock grants a slot that
+// is held, and (race) if Valid reads the state without the lock.
 func TestStress(t *testing.T) {
 	leak := goleak.IgnoreCurrent()
 	const (

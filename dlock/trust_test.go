@@ -29,9 +29,9 @@ var deafHeartbeats = map[string]dlocktest.Fault{
 // I2: whatever the store does to the heartbeat, the lease is valid until its window closes, ends at
 // that instant, and has ended before the store can grant the slot to another.
 //
-// Fails if the window is the whole TTL (margin returns 0: ends too late), if the expiry timer is
-// never started, if an unanswered heartbeat moves the window (renewed called for Unknown) and, with
-// a crash, if the call does not recover.
+// Fails when the window is the whole TTL (margin returns 0: ends too late), when the expiry timer
+// is never started, when an unanswered heartbeat moves the window (renewed called for Unknown) and,
+// with a crash, when the call does not recover.
 func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 	for name, fault := range deafHeartbeats {
 		for _, renewals := range []int{0, 1, 3} {
@@ -63,7 +63,7 @@ func TestI2_LostBeforeTheStoreCanGrantAgain(t *testing.T) {
 // nothing. Here counting from the reply would keep the lease valid for 300 ms after the store may
 // grant it again.
 //
-// Fails if sent = now() is moved below the call in renew (heartbeat) or in ask (acquire).
+// Fails when sent = now() is moved below the call in renew (heartbeat) or in ask (acquire).
 func TestI2_SlowReplyProlongsNothing(t *testing.T) {
 	slow := dlocktest.Slow(900 * time.Millisecond)
 	t.Run("heartbeat", func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestI2_SlowReplyProlongsNothing(t *testing.T) {
 // A lease is trusted for exactly TTL − min(TTL/10, 1s) after the moment before the last
 // answered request.
 //
-// Fails if margin is TTL/10 without the bound, the bound without TTL/10, or 0.
+// Fails when margin is TTL/10 without the bound, the bound without TTL/10, or 0.
 func TestTrustWindow(t *testing.T) {
 	for _, c := range []struct{ ttl, want time.Duration }{
 		{30 * time.Millisecond, 27 * time.Millisecond},
@@ -143,7 +143,7 @@ func TestTrustWindow(t *testing.T) {
 // slept the slot may have had another holder, and a late copy of our acquire may have taken it for
 // us again.
 //
-// Fails if renewed does not look whether the window has closed.
+// Fails when renewed does not look whether the window has closed.
 func TestI2_ClosedIsFinal(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -166,8 +166,8 @@ func TestI2_ClosedIsFinal(t *testing.T) {
 // A request whose answer comes later than the lease can be trusted (here the machine slept in
 // between) gives an error, not a lease; the grant is given back.
 //
-// Fails if acquire does not look at the window (a dead lease is handed out), or if acquire does not
-// call releaseLater then.
+// Fails when acquire does not look at the window (a dead lease is handed out), or when acquire does
+// not call releaseLater then.
 func TestI2_AnswerLaterThanTrust(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestI2_AnswerLaterThanTrust(t *testing.T) {
 // LostError.Silent, by which a timer distinguishes "the store is down" from "another holder has
 // it": true only when the store did not answer and the window closed on time.
 //
-// Fails if renewed does not clear failure ("recovered"), Lost answers are Silent ("the store said
+// Fails when renewed does not clear failure ("recovered"), Lost answers are Silent ("the store said
 // so"), renew does not tell the later batches of a failure ("turn never came"), or unanswered takes
 // it for a lease that is not renewed (the same).
 func TestLostErrorSilent(t *testing.T) {
@@ -270,7 +270,7 @@ func TestLostErrorSilent(t *testing.T) {
 
 // A run calls Valid before each step, so it must not allocate.
 //
-// Fails if Valid formats or boxes anything; tried with fmt.Sprint(t) in it.
+// Fails when Valid formats or boxes anything; tried with fmt.Sprint(t) in it.
 func TestValidDoesNotAllocate(t *testing.T) {
 	h := newHost(t, memlock.New(), dlock.SessionOptions{})
 	lease := h.take(t, "job", 1)
@@ -288,8 +288,8 @@ func TestValidDoesNotAllocate(t *testing.T) {
 // sent first, though its answer came last, and the one that the store did not renew beside one that
 // it did.
 //
-// Fails if insert puts every lease at the end of the list (the first is found when the second
-// closes), or if expireAt ignores an earlier time.
+// Fails when insert puts every lease at the end of the list (the first is found when the second
+// closes), or when expireAt ignores an earlier time.
 func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 	t.Run("acquired", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 // A window that closed while a heartbeat was under way ends its lease when the answer comes, though
 // nobody waits for its end and the timer that would close it has slept as well.
 //
-// Fails if renew does not call expireAt.
+// Fails when renew does not call expireAt.
 func TestI2_ClosedIsFoundByTheHeartbeat(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {

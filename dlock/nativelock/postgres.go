@@ -108,8 +108,8 @@ func (postgresDialect) clear(session string, keys []string) []statement {
 // idle is part of the other statements.
 func (postgresDialect) idle(time.Duration) string { return "" }
 
-// bye is for stdlib.OpenDBFromPool: a pgxpool keeps what database/sql believes it has closed, with
-// its locks and settings, unless it is in a transaction.
+// beforeClose begins a transaction for the sake of stdlib.OpenDBFromPool: a pgxpool keeps what
+// database/sql believes it has closed, with its locks and settings, unless it is in a transaction.
 func (postgresDialect) beforeClose() string { return "BEGIN" }
 
 // milliseconds rounds up.

@@ -43,7 +43,7 @@ func (s *Store) Update(ctx context.Context, name string, update dlock.Update) er
 		k.other, s.form(), value, ifVersion).Result()
 	switch {
 	case err != nil:
-		return s.failed(ctx, err)
+		return s.classifyError(ctx, err)
 	case update.Value != nil && version == int64(0):
 		return dlock.ErrChanged
 	case number(version) <= 0:
@@ -74,7 +74,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 			list[i], err = parseControlState(names[i], c.answer)
 		}
 		if err != nil {
-			list[i] = dlock.ControlState{Name: names[i], Err: s.failed(ctx, err)}
+			list[i] = dlock.ControlState{Name: names[i], Err: s.classifyError(ctx, err)}
 			failures++
 		}
 	}
@@ -91,7 +91,7 @@ func (s *Store) Value(ctx context.Context, name string) (dlock.ValueState, error
 	}
 	answer, err := inspectScript.Run(ctx, s.client, []string{s.keys(name, false).state}, "value").Result()
 	if err != nil {
-		return dlock.ValueState{}, s.failed(ctx, err)
+		return dlock.ValueState{}, s.classifyError(ctx, err)
 	}
 	return parseValueState(answer)
 }
@@ -110,7 +110,7 @@ func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.F
 		originJSON(by)).Result()
 	switch {
 	case err != nil:
-		return s.failed(ctx, err)
+		return s.classifyError(ctx, err)
 	case done == int64(1):
 		return nil
 	case done == int64(0):

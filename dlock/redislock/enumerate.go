@@ -36,9 +36,9 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (dlock.L
 		return dlock.LeasePage{}, errScattered
 	}
 	answer, err := pageScript.Run(ctx, s.client, []string{s.sharedKeys() + "names"}, after, limit, pageKeys,
-		s.keepReleases()).Slice()
+		s.releaseRetentionMillis()).Slice()
 	if err != nil {
-		return dlock.LeasePage{}, s.failed(ctx, err)
+		return dlock.LeasePage{}, s.classifyError(ctx, err)
 	}
 	return s.parsePage(answer)
 }
@@ -46,8 +46,9 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (dlock.L
 var errScattered = fmt.Errorf("redislock: on a Cluster, leases can be listed only if all names are on one node: put "+
 	"braces into Options.Prefix, as in {shop}: (%w)", errors.ErrUnsupported)
 
-// keepReleases returns how long a release is kept, in ms; 0: nobody could read it.
-func (s *Store) keepReleases() int64 {
+// releaseRetentionMillis returns for how many milliseconds a release is kept; 0 where nobody could
+// read it.
+func (s *Store) releaseRetentionMillis() int64 {
 	if s.sharedKeys() == "" {
 		return 0
 	}

@@ -47,7 +47,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 
 // Release implements dlock.DistributedLock.
 func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	common := []any{rediskit.Millis(s.retention()), s.keepReleases()}
+	common := []any{rediskit.Millis(s.retention()), s.releaseRetentionMillis()}
 	batches, err := s.batches(grants, releaseScript, common, func(run []int) []any {
 		items := make([]any, 0, 3*len(run))
 		for _, i := range run {
@@ -171,7 +171,7 @@ func (s *Store) results(ctx context.Context, batches []*batch, grants int,
 			}
 			if results[i].Err != nil {
 				failures++
-				failure = s.failed(ctx, results[i].Err)
+				failure = s.classifyError(ctx, results[i].Err)
 				results[i].Err = failure
 			}
 		}

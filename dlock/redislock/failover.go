@@ -272,7 +272,7 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 	}
 	count := map[vote]int{}
 	var errs []error
-	unknown, refused, mend := 0, 0, ""
+	unknown, refused, fix := 0, 0, ""
 	for range m.sentinels {
 		select {
 		case v := <-votes:
@@ -286,7 +286,7 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 				unknown++
 			default:
 				if what := rediskit.Refuses(v.err); what != "" {
-					refused, mend = refused+1, what
+					refused, fix = refused+1, what
 				}
 			}
 			errs = append(errs, v.err)
@@ -306,7 +306,7 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 		most = max(most, n)
 	}
 	if refused > 0 && most+refused > len(m.sentinels)/2 { // without the refusals there might be a majority
-		return "", "", fmt.Errorf("redislock: %w: a sentinel: %s: %w", dlock.ErrSetup, mend, err)
+		return "", "", fmt.Errorf("redislock: %w: a sentinel: %s: %w", dlock.ErrSetup, fix, err)
 	}
 	return "", "", fmt.Errorf("redislock: %d of %d sentinels name the same master %q, a majority has to: %w", most,
 		len(m.sentinels), m.name, cmp.Or(err, errDisagree))

@@ -278,9 +278,9 @@ func TestConnectionResets(t *testing.T) {
 		if err := proxy.Mend(); err != nil {
 			t.Fatal(err)
 		}
-		mended := time.Now()
+		fixedAt := time.Now()
 		testkit.Eventually(t, 5*time.Second, "an answer", func() bool { return client.Ping(t.Context()).Err() == nil })
-		answered := time.Since(mended)
+		answered := time.Since(fixedAt)
 		c.Grants(1, 5*time.Second)
 		// A busy machine needs longer to connect and to make a call, between two cuts.
 		time.Sleep(ttl/15 + 2*answered)

@@ -40,7 +40,7 @@ type Options struct {
 	// Keys is the form of the keys. Default KeysAuto.
 	Keys KeyForm
 	// QuarantineTTL is the longest accepted TTL, and how long a server grants nothing after a
-	// restart. Default 30 s.
+	// restart. 1 ms to dlock.MaxTTL. Default 30 s.
 	QuarantineTTL time.Duration
 	// NoQuarantine is for services whose scripts may not call INFO (docs/redis.md lists them). A
 	// restart that loses data, and a failover that loses the last writes, are then not detected,
@@ -72,7 +72,7 @@ type Store struct {
 
 	noQuarantine bool // restarts are not detected
 	acquires     atomic.Pointer[acquireArgs]
-	reloaded     atomic.Int64     // when failed last reloaded the Cluster's map, ns
+	reloaded     atomic.Int64     // when classifyError last reloaded the Cluster's map, ns
 	hostClock    func() time.Time // nil: time.Now
 }
 
@@ -248,11 +248,11 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		c.items[1] = sizes
 	}
 	if err := s.batcher.do(ctx, c); err != nil {
-		return dlock.Grant{}, s.failed(ctx, err)
+		return dlock.Grant{}, s.classifyError(ctx, err)
 	}
 	grant, err := parseAcquire(req, number(c.head), c.answer[0])
 	if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
-		err = s.failed(ctx, err)
+		err = s.classifyError(ctx, err)
 	}
 	return grant, err
 }
@@ -268,7 +268,7 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	k := s.keys(name, slots == 0)
 	answer, err := listScript.Run(ctx, s.client, []string{cmp.Or(k.index, k.state)}, k.base, min(slots, 1)).Slice()
 	if err != nil {
-		return nil, s.failed(ctx, err)
+		return nil, s.classifyError(ctx, err)
 	}
 	return parseList(name, slots == 0, answer)
 }
@@ -297,9 +297,10 @@ func (s *Store) check(req dlock.Request) error {
 // fail: a large Cluster has many processes, and the answer is long.
 const reloadEvery = time.Second
 
-// failed classifies an error of the driver. On a Cluster it also reloads the map of the nodes,
-// because go-redis otherwise calls a dead master until its next periodic reload.
-func (s *Store) failed(ctx context.Context, err error) error {
+// classifyError returns an error of the driver as what dlock calls it. On the store's own client of
+// a Cluster it also reloads the map of the nodes, because go-redis otherwise calls a dead master
+// until its next periodic reload. A shared client is left alone, because it is the caller's.
+func (s *Store) classifyError(ctx context.Context, err error) error {
 	if c, ok := s.client.(*redis.ClusterClient); ok && s.own {
 		now, last := time.Now().UnixNano(), s.reloaded.Load()
 		if now-last >= int64(reloadEvery) && s.reloaded.CompareAndSwap(last, now) {

@@ -195,9 +195,9 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 // of the one whose lease ends first.
 func TestOverridesRefuseWithoutALockMySQL(t *testing.T) {
 	t.Parallel()
-	store, other, _ := sceneMySQL(t, oneTrip)
+	store, other, _ := newLockScene(t, oneTrip)
 	refusedByOverride(t, store, func() {
-		other.does("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE")
+		other.exec("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE")
 	})
 }
 
@@ -215,7 +215,7 @@ func TestOverridesRefuseWithoutALockSQLite(t *testing.T) {
 // Fails when the revocation is read from the snapshot of the transaction.
 func TestRevokedWhileExtendedMySQL(t *testing.T) {
 	t.Parallel()
-	store, other, server := sceneMySQL(t, oneTrip)
+	store, other, server := newLockScene(t, oneTrip)
 	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
 	var grants []dlock.Grant
 	for _, token := range []string{"t0", "t1"} {
@@ -228,7 +228,7 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 		grants = append(grants, g)
 	}
 	// The extension of slot 0 stops in its transaction while the other session has this lock.
-	other.does("DO GET_LOCK('"+database+"', 0)",
+	other.exec("DO GET_LOCK('"+database+"', 0)",
 		"CREATE TRIGGER gate BEFORE UPDATE ON distributed_locks FOR EACH ROW IF OLD.slot = 0 THEN "+
 			"DO GET_LOCK('"+database+"', 60), RELEASE_LOCK('"+database+"'); END IF")
 	type answer struct {
@@ -252,7 +252,7 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 		}
 		return waiting > 0
 	})
-	other.does(`UPDATE distributed_locks SET revoked = '{"by":"ann"}' WHERE resource_name = 'a:slot:' AND slot = 1`,
+	other.exec(`UPDATE distributed_locks SET revoked = '{"by":"ann"}' WHERE resource_name = 'a:slot:' AND slot = 1`,
 		"DO RELEASE_LOCK('"+database+"')")
 	got := <-done
 	if got.err != nil || got.results[0].Outcome != dlock.GrantOK || got.results[1].Outcome != dlock.GrantLost ||

@@ -241,9 +241,9 @@ func TestEnumerateWaitsForNoRow(t *testing.T) {
 		"serializable": "?" + settings(serializable, "autocommit=0")} {
 		t.Run("MySQL, "+way, func(t *testing.T) {
 			t.Parallel()
-			store, other, _ := sceneMySQL(t, params)
+			store, other, _ := newLockScene(t, params)
 			waitsForNoRow(t, store, func() {
-				other.does("START TRANSACTION", "UPDATE distributed_locks SET fence = fence + 1",
+				other.exec("START TRANSACTION", "UPDATE distributed_locks SET fence = fence + 1",
 					"INSERT INTO distributed_locks (resource_name, slot) VALUES ('held:slot:', 1)")
 			})
 		})

@@ -97,7 +97,7 @@ func TestLostRepliesMySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 		proxy.DropReplies(1)
-		if _, err := within(300*time.Millisecond, func(ctx context.Context) error {
+		if _, err := callWithTimeout(300*time.Millisecond, func(ctx context.Context) error {
 			_, err := lossy.TryAcquire(ctx, req)
 			return err
 		}); err == nil {
@@ -226,7 +226,7 @@ func TestDrainedPoolIsToldMySQL(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	took, err := within(200*time.Millisecond, func(ctx context.Context) error {
+	took, err := callWithTimeout(200*time.Millisecond, func(ctx context.Context) error {
 		_, err := store.TryAcquire(ctx, request("a", 0))
 		return err
 	})

@@ -104,7 +104,7 @@ func TestI7HalfAnAnswerMySQL(t *testing.T) {
 				stall.Store(true)
 				ended := make(chan error, 1)
 				go func() {
-					_, err := within(300*time.Millisecond, call)
+					_, err := callWithTimeout(300*time.Millisecond, call)
 					ended <- err
 				}()
 				select {

@@ -15,24 +15,24 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A stranger is another session that uses the table directly.
-type stranger struct {
+// A directSession is another session that uses the table directly.
+type directSession struct {
 	t    *testing.T
 	dsn  string
 	conn *sql.Conn
 }
 
-func newStranger(t *testing.T, dsn string) stranger {
+func newDirectSession(t *testing.T, dsn string) directSession {
 	t.Helper()
 	conn, err := openMySQL(t, dsn).Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return stranger{t, dsn, conn}
+	return directSession{t, dsn, conn}
 }
 
-func (s stranger) does(statements ...string) {
+func (s directSession) exec(statements ...string) {
 	s.t.Helper()
 	for _, statement := range statements {
 		if _, err := s.conn.ExecContext(s.t.Context(), statement); err != nil {
@@ -41,8 +41,8 @@ func (s stranger) does(statements ...string) {
 	}
 }
 
-// scene makes a table in a database of its own, and a stranger in it.
-func sceneMySQL(t *testing.T, params string) (*sqllock.Store, stranger, *sqltest.Server) {
+// newLockScene makes a table in a database of its own, and a session that uses it directly.
+func newLockScene(t *testing.T, params string) (*sqllock.Store, directSession, *sqltest.Server) {
 	t.Helper()
 	server := sqltest.SharedMariaDB(t)
 	dsn := server.DSN("", "", server.NewDatabase(t))
@@ -50,7 +50,7 @@ func sceneMySQL(t *testing.T, params string) (*sqllock.Store, stranger, *sqltest
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return store, newStranger(t, dsn), server
+	return store, newDirectSession(t, dsn), server
 }
 
 // request is one for a lock or slot, which is asked for with the name as token, too.
@@ -58,8 +58,8 @@ func request(name string, slots int) dlock.Request {
 	return dlock.Request{Name: name, Slots: slots, Token: strings.ReplaceAll(name, ":", ""), TTL: time.Minute}
 }
 
-// within calls with a deadline.
-func within(d time.Duration, call func(context.Context) error) (took time.Duration, err error) {
+// callWithTimeout calls with a deadline, and returns how long it took.
+func callWithTimeout(d time.Duration, call func(context.Context) error) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	began := time.Now()
@@ -84,7 +84,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, other, server := sceneMySQL(t, oneTrip)
+			store, other, server := newLockScene(t, oneTrip)
 			watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
 			held, err := store.TryAcquire(t.Context(), request("held", 2))
 			if err != nil {
@@ -100,7 +100,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			if err := store.Update(t.Context(), "free", dlock.Update{Trigger: &ann}); err != nil {
 				t.Fatal(err)
 			}
-			other.does(lock...)
+			other.exec(lock...)
 			calls := map[string]func(context.Context) error{
 				"acquire": func(ctx context.Context) error {
 					_, err := store.TryAcquire(ctx, request("free", 0))
@@ -139,7 +139,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				// a busy machine may not hear of the row in time
 				for tries := 0; tries == 0 || skips && !told && tries < 5; tries++ {
 					// the last tenth is for the server's answer to arrive
-					took, err := within(800*time.Millisecond, call)
+					took, err := callWithTimeout(800*time.Millisecond, call)
 					if err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 100*time.Millisecond ||
 						took > 5*time.Second {
 						t.Errorf("%s: %v after %v", what, err, took)
@@ -164,7 +164,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					_, _ = within(3*time.Second, calls["acquire"])
+					_, _ = callWithTimeout(3*time.Second, calls["acquire"])
 				}()
 				testkit.Eventually(t, testkit.Patience, "a call waits in the server",
 					func() bool { return waiting() > 0 })
@@ -176,12 +176,13 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				t.Errorf("threads of the server waited for %v more", left)
 			}
 			// One more, which gets the lock after its caller was cancelled.
-			if _, err := within(200*time.Millisecond, calls["acquire"]); !errors.Is(err, context.DeadlineExceeded) &&
+			if _, err := callWithTimeout(200*time.Millisecond, calls["acquire"]); !errors.Is(err,
+				context.DeadlineExceeded) &&
 				!errors.Is(err, dlock.ErrFault) {
 				t.Error(err)
 			}
 			time.Sleep(200 * time.Millisecond) // it still waits
-			other.does("ROLLBACK", "UNLOCK TABLES")
+			other.exec("ROLLBACK", "UNLOCK TABLES")
 			testkit.Eventually(t, testkit.Patience, "it ends by itself", func() bool { return waiting() == 0 })
 			late := request("free", 0)
 			late.Token = "another"
@@ -192,7 +193,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 	}
 }
 
-func (s stranger) database() (name string) {
+func (s directSession) database() (name string) {
 	s.t.Helper()
 	if err := s.conn.QueryRowContext(s.t.Context(), "SELECT DATABASE()").Scan(&name); err != nil {
 		s.t.Fatal(err)
@@ -206,12 +207,12 @@ func (s stranger) database() (name string) {
 func TestLockWaitTellsWhyMySQL(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
-	store, other, _ := sceneMySQL(t, oneTrip)
+	store, other, _ := newLockScene(t, oneTrip)
 	g, err := store.TryAcquire(t.Context(), request("a", 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.does("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE")
+	other.exec("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE")
 	began := time.Now()
 	err = store.Revoke(context.Background(), "a", g.Slot, g.Fence, ann)
 	if errors.Is(err, dlock.ErrNotHeld) { // it is a mutex
@@ -231,7 +232,7 @@ func TestLockWaitTellsWhyMySQL(t *testing.T) {
 // Fails when error 1213 is not caught.
 func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 	t.Parallel()
-	store, other, _ := sceneMySQL(t, oneTrip)
+	store, other, _ := newLockScene(t, oneTrip)
 	acquire := func(ctx context.Context, token string) (dlock.Grant, error) {
 		req := request("a", 2)
 		req.Token = token
@@ -245,20 +246,20 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The stranger has changed more, so the other one is the victim.
-	other.does("CREATE TABLE heavy (x INT) ENGINE=InnoDB",
+	// The direct session has changed more, so the other one is the victim.
+	other.exec("CREATE TABLE heavy (x INT) ENGINE=InnoDB",
 		"INSERT INTO heavy SELECT 1 FROM information_schema.collations")
 	deadlock := func(what, one, two string, call func(context.Context) error) {
 		t.Helper()
-		other.does("START TRANSACTION", "UPDATE heavy SET x = x + 1",
+		other.exec("START TRANSACTION", "UPDATE heavy SET x = x + 1",
 			"SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot "+one+" FOR UPDATE")
 		done := make(chan error)
 		go func() {
-			_, err := within(10*time.Second, call)
+			_, err := callWithTimeout(10*time.Second, call)
 			done <- err
 		}()
 		time.Sleep(300 * time.Millisecond) // until it has its first lock and waits for the second
-		other.does("SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot "+two+" FOR UPDATE",
+		other.exec("SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot "+two+" FOR UPDATE",
 			"COMMIT")
 		if err := <-done; err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -278,7 +279,7 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 		}
 		return err
 	})
-	other.does("DELETE FROM distributed_locks WHERE slot > 0")
+	other.exec("DELETE FROM distributed_locks WHERE slot > 0")
 	if _, err := acquire(t.Context(), "third"); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +297,7 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 }
 
 // deadlocks counts those of the server. Other tests may have some, too.
-func deadlocks(s stranger) (n int) {
+func deadlocks(s directSession) (n int) {
 	s.t.Helper()
 	if err := s.conn.QueryRowContext(s.t.Context(),
 		"SELECT COUNT FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'").Scan(&n); err != nil {
@@ -310,18 +311,19 @@ func deadlocks(s stranger) (n int) {
 // Fails when a loop has no end but success: threads of the server go on forever.
 func TestRepetitionsEndMySQL(t *testing.T) {
 	t.Parallel()
-	store, other, server := sceneMySQL(t, oneTrip)
+	store, other, server := newLockScene(t, oneTrip)
 	g, err := store.TryAcquire(t.Context(), request("a", 2))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.does("CREATE TRIGGER twice BEFORE INSERT ON distributed_locks FOR EACH ROW SIGNAL SQLSTATE '23000' SET "+
+	other.exec("CREATE TRIGGER twice BEFORE INSERT ON distributed_locks FOR EACH ROW SIGNAL SQLSTATE '23000' SET "+
 		"MYSQL_ERRNO = 1062",
 		"CREATE TRIGGER dead BEFORE UPDATE ON distributed_locks FOR EACH ROW SIGNAL SQLSTATE '40001' SET "+
 			"MYSQL_ERRNO = 1213")
 	repeats := func(what string, call func(context.Context) error) {
 		t.Helper()
-		if took, err := within(300*time.Millisecond, call); err == nil || errors.Is(err, dlock.ErrNotAcquired) ||
+		if took, err := callWithTimeout(300*time.Millisecond, call); err == nil || errors.Is(err,
+			dlock.ErrNotAcquired) ||
 			took < 250*time.Millisecond || took > 5*time.Second { // a busy machine is late
 			t.Errorf("%s: %v after %v", what, err, took)
 		}
@@ -334,7 +336,7 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 	} {
 		repeats(what, call)
 	}
-	other.does("DROP TRIGGER twice") // an update inserts the row only if it is missing
+	other.exec("DROP TRIGGER twice") // an update inserts the row only if it is missing
 	repeats("update", func(ctx context.Context) error { return store.Update(ctx, "a", dlock.Update{Trigger: &ann}) })
 	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
 	testkit.Eventually(t, 3*time.Second, "no thread of the server goes on", func() bool {
@@ -357,7 +359,7 @@ func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
 	for way, params := range map[string]string{"snapshot": oneTrip, "found rows": oneTrip + "&clientFoundRows=true"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			store, other, _ := sceneMySQL(t, params)
+			store, other, _ := newLockScene(t, params)
 			for _, slots := range []int{0, 1} {
 				req := request("a", slots)
 				g, err := store.TryAcquire(t.Context(), req)
@@ -366,7 +368,7 @@ func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
 				}
 				// and no other
 				row := fmt.Sprintf(" WHERE resource_name = '%s' AND slot = 0", []string{"a", "a:slot:"}[slots])
-				other.does("UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND"+row,
+				other.exec("UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND"+row,
 					"START TRANSACTION", "UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) + INTERVAL 1 "+
 						"MINUTE"+row)
 				done := make(chan error)
@@ -377,7 +379,7 @@ func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
 					done <- err
 				}()
 				time.Sleep(200 * time.Millisecond) // until it waits for the row
-				other.does("COMMIT")
+				other.exec("COMMIT")
 				if err := <-done; !errors.Is(err, dlock.ErrNotAcquired) {
 					t.Errorf("%v: must be refused", err)
 				}

@@ -65,18 +65,18 @@ func TestI1I4ClockStepsBackMySQL(t *testing.T) {
 // Fails when neither the procedure rolls back nor its connection is closed: the name stays locked.
 func TestInterruptedMySQL(t *testing.T) {
 	t.Parallel()
-	store, other, server := sceneMySQL(t, oneTrip)
+	store, other, server := newLockScene(t, oneTrip)
 	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
 	if _, err := store.TryAcquire(t.Context(), request("a", 0)); err != nil {
 		t.Fatal(err)
 	}
-	other.does("UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE slot = 0",
+	other.exec("UPDATE distributed_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE slot = 0",
 		"CREATE TRIGGER slow BEFORE UPDATE ON distributed_locks FOR EACH ROW DO SLEEP(5)")
 	next := request("a", 0)
 	next.Token = "next"
 	done := make(chan error)
 	go func() {
-		_, err := within(10*time.Second, func(ctx context.Context) error {
+		_, err := callWithTimeout(10*time.Second, func(ctx context.Context) error {
 			_, err := store.TryAcquire(ctx, next)
 			return err
 		})
@@ -93,15 +93,15 @@ func TestInterruptedMySQL(t *testing.T) {
 	if err := <-done; err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) {
 		t.Errorf("interrupted: %v", err)
 	}
-	other.does("START TRANSACTION")
-	if took, err := within(5*time.Second, func(ctx context.Context) error {
+	other.exec("START TRANSACTION")
+	if took, err := callWithTimeout(5*time.Second, func(ctx context.Context) error {
 		_, err := other.conn.ExecContext(ctx,
 			"SELECT * FROM distributed_locks WHERE resource_name = 'a' AND slot = -1 FOR UPDATE")
 		return err
 	}); err != nil {
 		t.Fatalf("the name is still locked after %v: %v", took, err)
 	}
-	other.does("ROLLBACK", "DROP TRIGGER slow")
+	other.exec("ROLLBACK", "DROP TRIGGER slow")
 	if _, err := store.TryAcquire(t.Context(), next); err != nil {
 		t.Error(err)
 	}
@@ -152,7 +152,7 @@ func TestTimeZonesMySQL(t *testing.T) {
 // Fails when error 1062 is not caught: two insert the same row.
 func TestFirstGrantsAtTheSameTimeMySQL(t *testing.T) {
 	t.Parallel()
-	store, _, _ := sceneMySQL(t, oneTrip)
+	store, _, _ := newLockScene(t, oneTrip)
 	hosts := []*sqllock.Store{store}
 	for i := range 40 {
 		granted := 0
@@ -187,7 +187,7 @@ func TestFirstGrantsAtTheSameTimeMySQL(t *testing.T) {
 // Fails when a slot without a row counts as held.
 func TestDeletedRowsMySQL(t *testing.T) {
 	t.Parallel()
-	store, other, _ := sceneMySQL(t, oneTrip)
+	store, other, _ := newLockScene(t, oneTrip)
 	for _, n := range []int{16, 100} {
 		acquire := func(token string) (dlock.Grant, error) {
 			req := request("n"+strconv.Itoa(n), n)
@@ -199,7 +199,7 @@ func TestDeletedRowsMySQL(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		other.does(fmt.Sprintf(
+		other.exec(fmt.Sprintf(
 			"DELETE FROM distributed_locks WHERE resource_name = 'n%d:slot:' AND slot IN (-1, 3, 11)", n))
 		found := map[int]bool{}
 		tries := 2

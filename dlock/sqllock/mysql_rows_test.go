@@ -18,7 +18,7 @@ func lockedByOthers(t *testing.T, what string, call func(context.Context) error)
 	t.Helper()
 	var errs []error
 	for patience := time.Second; patience <= 8*time.Second; patience *= 2 {
-		took, err := within(patience, call)
+		took, err := callWithTimeout(patience, call)
 		if errors.Is(err, dlock.ErrFault) && strings.Contains(err.Error(), "left open") {
 			return
 		}
@@ -38,7 +38,7 @@ func lockedByOthers(t *testing.T, what string, call func(context.Context) error)
 func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 	t.Parallel()
 	for _, ticks := range []bool{false, true} {
-		store, other, _ := sceneMySQL(t, oneTrip)
+		store, other, _ := newLockScene(t, oneTrip)
 		tick := int64(0)
 		acquire := func(token string) (g dlock.Grant, err error) {
 			req := dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Minute}
@@ -46,7 +46,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 				tick++
 				req.Tick = &dlock.Tick{At: time.Now().Add(-time.Hour + time.Duration(tick)*time.Second), Max: 3}
 			}
-			_, err = within(5*time.Second, func(ctx context.Context) error {
+			_, err = callWithTimeout(5*time.Second, func(ctx context.Context) error {
 				g, err = store.TryAcquire(ctx, req)
 				return err
 			})
@@ -64,7 +64,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, slot := range []string{"0", "1, 2"} { // the first choice, and the next one
-			other.does("START TRANSACTION",
+			other.exec("START TRANSACTION",
 				"SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot IN ("+slot+") FOR UPDATE")
 			var got []dlock.Grant
 			for i := range 3 - len(strings.Split(slot, ",")) {
@@ -80,7 +80,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 					TTL: time.Minute})
 				return err
 			})
-			other.does("ROLLBACK")
+			other.exec("ROLLBACK")
 			if g, err := acquire("after" + slot[:1]); err != nil {
 				t.Errorf("when nothing is locked any more: %v", err)
 			} else {
@@ -99,7 +99,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 // Fails when a call waits for a lock: all leases of the host are lost with the one that is locked.
 func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 	t.Parallel()
-	store, other, _ := sceneMySQL(t, oneTrip)
+	store, other, _ := newLockScene(t, oneTrip)
 	var grants []dlock.Grant
 	for i := range 10 {
 		g, err := store.TryAcquire(t.Context(), request(fmt.Sprint("a", i), 2))
@@ -111,7 +111,7 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 	}
 	const locked, name = 4, "a4" // whose success is to be noted
 	for what, row := range map[string]string{"slot": "slot = 0", "slot and name": "slot <= 0", "name": "slot = -1"} {
-		other.does("START TRANSACTION",
+		other.exec("START TRANSACTION",
 			"SELECT * FROM distributed_locks WHERE resource_name = '"+name+":slot:' AND "+row+" FOR UPDATE")
 		for op, call := range map[string]func(context.Context) ([]dlock.Result, error){
 			"extend": func(ctx context.Context) ([]dlock.Result, error) {
@@ -122,7 +122,7 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			},
 		} {
 			var results []dlock.Result
-			took, err := within(3*time.Second, func(ctx context.Context) (err error) {
+			took, err := callWithTimeout(3*time.Second, func(ctx context.Context) (err error) {
 				results, err = call(ctx)
 				return err
 			})
@@ -154,12 +154,12 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 				return err
 			})
 		}
-		other.does("ROLLBACK")
+		other.exec("ROLLBACK")
 		if r, err := store.Extend(t.Context(), time.Hour, grants...); err != nil || r[locked].Outcome != dlock.GrantOK {
 			t.Errorf("%s unlocked: %+v, %v", what, r[locked], err)
 		}
 	}
-	other.does("START TRANSACTION",
+	other.exec("START TRANSACTION",
 		"SELECT * FROM distributed_locks WHERE resource_name = '"+name+":slot:' AND slot = -1 FOR UPDATE")
 	r, err := store.Release(t.Context(), grants...)
 	if err != nil {
@@ -171,7 +171,7 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			t.Errorf("release %d: %+v: must be %v", i, r[i], want)
 		}
 	}
-	other.does("ROLLBACK")
+	other.exec("ROLLBACK")
 	if r, err := store.Release(t.Context(), grants[locked]); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("release when nothing is locked any more: %+v, %v", r, err)
 	}
@@ -191,7 +191,7 @@ func nobodys(grants []dlock.Grant) (list []dlock.Grant) {
 // Fails when it waits: with the rows of other names locked, or until its time is up.
 func TestCleanupSkipsWhatIsLockedMySQL(t *testing.T) {
 	t.Parallel()
-	store, other, _ := sceneMySQL(t, oneTrip)
+	store, other, _ := newLockScene(t, oneTrip)
 	for _, name := range []string{"a", "b", "c", "d"} {
 		g, err := store.TryAcquire(t.Context(), request(name, 2))
 		if err != nil {
@@ -201,7 +201,7 @@ func TestCleanupSkipsWhatIsLockedMySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other.does("UPDATE distributed_locks SET acquired_at = '1980-01-01', released_at = '1980-01-01', expires_at = "+
+	other.exec("UPDATE distributed_locks SET acquired_at = '1980-01-01', released_at = '1980-01-01', expires_at = "+
 		"'1980-01-01' WHERE slot >= 0",
 		"START TRANSACTION", "SELECT * FROM distributed_locks WHERE resource_name = 'b:slot:' AND slot = 0 OR "+
 			"resource_name = 'c:slot:' AND slot = -1 FOR UPDATE")
@@ -215,13 +215,13 @@ func TestCleanupSkipsWhatIsLockedMySQL(t *testing.T) {
 		}
 		return names
 	}
-	if took, err := within(5*time.Second, store.Cleanup); err != nil || took > 4*time.Second {
+	if took, err := callWithTimeout(5*time.Second, store.Cleanup); err != nil || took > 4*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
 	if names := left(); names != "b,c" {
 		t.Errorf("left are %q: must be those that are locked, b and c", names)
 	}
-	other.does("ROLLBACK")
+	other.exec("ROLLBACK")
 	if err := store.Cleanup(t.Context()); err != nil || left() != "" {
 		t.Errorf("when nothing is locked any more: %v, left are %q", err, left())
 	}
