@@ -29,7 +29,7 @@ const (
 type breaker struct {
 	called    bool
 	err       error // of the last call; nil: it was answered
-	setup     error // what is wrong with the store's set-up; nil: nothing, or it has granted or refused since
+	setupErr  error // what is wrong with the store's set-up; nil: nothing, or it has granted or refused since
 	open      bool
 	failures  int       // in a row
 	refuses   bool      // the last acquire failed
@@ -46,15 +46,15 @@ type breaker struct {
 // A result is what one call says about the store. The store's Shard and the methods of its errors
 // are foreign code, which may block or panic, so they are called before mu is locked.
 type result struct {
-	shard   string // the server that was called; "": the store is one server
-	alone   bool   // no name is known that lives on another server
-	failure error  // nil: it was answered
-	setup   bool   // the failure is that the store is not set up right
-	renewal bool
+	shard    string // the server that was called; "": the store is one server
+	alone    bool   // no name is known that lives on another server
+	failure  error  // nil: it was answered
+	notSetUp bool   // the failure is that the store is not set up right
+	renewal  bool
 }
 
 func (w *storeWatch) resultOf(name string, failure error, renewal bool) result {
-	r := result{shard: w.names.of(name), failure: failure, setup: matches(failure, dlock.ErrSetup), renewal: renewal}
+	r := result{shard: w.names.of(name), failure: failure, notSetUp: matches(failure, dlock.ErrSetup), renewal: renewal}
 	r.alone = failure != nil && r.shard != "" && w.names.elsewhere(r.shard, 0) == ""
 	return r
 }
@@ -64,17 +64,17 @@ type change struct {
 	answered  bool // for the first time, or again
 	opened    bool
 	closed    bool
-	setup     bool          // it reports for the first time that it is not set up right
+	notSetUp  bool          // it reports for the first time that it is not set up right
 	recovered bool          // it did not open, but runs started without the store
 	log       bool          // one of these is to be logged
 	lasted    time.Duration // how long it was open
 }
 
-// saw records the result of a call. setup: err is that the store is not set up right. A renewal
+// saw records the result of a call. notSetUp: err is that the store is not set up right. A renewal
 // that is answered does not show that the store grants: it makes up for failed renewals, not for
 // failed acquires.
-func (b *breaker) saw(err error, setup, renewal bool) (c change) {
-	if err == nil && renewal && (b.open || b.refuses || b.setup != nil) {
+func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
+	if err == nil && renewal && (b.open || b.refuses || b.setupErr != nil) {
 		return c
 	}
 	if !renewal {
@@ -88,8 +88,8 @@ func (b *breaker) saw(err error, setup, renewal bool) (c change) {
 		b.changedAt = now
 	}
 	b.called, b.err, b.heardAt = true, err, now
-	if setup {
-		c.setup, b.setup = b.setup == nil, err
+	if notSetUp {
+		c.notSetUp, b.setupErr = b.setupErr == nil, err
 	}
 	if err != nil {
 		b.failures++
@@ -102,7 +102,7 @@ func (b *breaker) saw(err error, setup, renewal bool) (c change) {
 		b.open, c.opened = true, true
 	}
 	switch {
-	case c.setup:
+	case c.notSetUp:
 		c.log = b.mayLog(&b.setupLoggedAt, now)
 	case c.opened:
 		c.log = !b.logging && b.mayLog(&b.loggedAt, now)
@@ -112,7 +112,7 @@ func (b *breaker) saw(err error, setup, renewal bool) (c change) {
 		b.changedAt = now
 	}
 	if err == nil && !b.open {
-		b.setup, b.logging = nil, false
+		b.setupErr, b.logging = nil, false
 	}
 	return c
 }
@@ -128,15 +128,15 @@ func (b *breaker) mayLog(loggedAt *time.Time, now time.Time) bool {
 
 // why returns what is wrong with the store; nil: nothing is known.
 func (b *breaker) why() error {
-	if b.setup != nil {
-		return b.setup
+	if b.setupErr != nil {
+		return b.setupErr
 	}
 	return b.err
 }
 
 // reason returns the reason for which ticks are skipped while the breaker is open.
 func (b *breaker) reason() Reason {
-	if b.setup != nil {
+	if b.setupErr != nil {
 		return ReasonStoreSetup
 	}
 	return ReasonStoreDown
@@ -147,7 +147,8 @@ func (b *breaker) well() bool { return b.called && b.err == nil && !b.open }
 
 // status calls a method of the store's error: it is called on a copy, without a mutex.
 func (b *breaker) status(label string) StoreStatus {
-	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.open, Setup: b.setup != nil, ChangedAt: b.changedAt}
+	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.open, NotSetUp: b.setupErr != nil,
+		ChangedAt: b.changedAt}
 	if why := b.why(); why != nil {
 		status.Err = fmt.Sprint(why) // which survives an error that panics
 	}

@@ -207,7 +207,7 @@ func (v *events) storeChanged(c change, store, server string, b *breaker) {
 	info := StoreInfo{Store: store, Server: server}
 	switch {
 	case c.opened && v.hooks.StoreDown != nil:
-		info.Setup, info.Err = b.setup != nil, b.err
+		info.NotSetUp, info.Err = b.setupErr != nil, b.err
 		send(v, "StoreDown", v.hooks.StoreDown, info)
 	case c.closed && v.hooks.StoreUp != nil:
 		info.DownFor = c.lasted

@@ -116,9 +116,9 @@ type LossInfo struct {
 
 // StoreInfo is the store, or one of its servers, that is down, or up again.
 type StoreInfo struct {
-	Store   string        // as in Status
-	Server  string        // of a store of several servers, such as a Redis Cluster; "": the store as a whole
-	Setup   bool          // down: it answers, but is not set up right (dlock.ErrSetup)
-	Err     error         // down: of the last call
-	DownFor time.Duration // up: how long it was down
+	Store    string        // as in Status
+	Server   string        // of a store of several servers, such as a Redis Cluster; "": the store as a whole
+	NotSetUp bool          // down: it answers, but is not set up right (dlock.ErrSetup)
+	Err      error         // down: of the last call
+	DownFor  time.Duration // up: how long it was down
 }

@@ -206,7 +206,7 @@ func TestHooksAreToldOfAnOutage(t *testing.T) {
 		h.Link.Heal()
 		time.Sleep(time.Minute)
 		x.mu.Lock()
-		if len(x.downs) != 1 || x.downs[0].Store != "memory" || x.downs[0].Server != "" || x.downs[0].Setup ||
+		if len(x.downs) != 1 || x.downs[0].Store != "memory" || x.downs[0].Server != "" || x.downs[0].NotSetUp ||
 			x.downs[0].Err == nil || x.downs[0].DownFor != 0 {
 			t.Errorf("down %+v", x.downs)
 		}
@@ -232,7 +232,7 @@ func TestHooksAreToldOfAnOutage(t *testing.T) {
 		time.Sleep(time.Minute)
 		h.Cancel()
 		_ = h.Wait()
-		if len(x.downs) != 2 || !x.downs[1].Setup || !errors.Is(x.downs[1].Err, dlock.ErrSetup) {
+		if len(x.downs) != 2 || !x.downs[1].NotSetUp || !errors.Is(x.downs[1].Err, dlock.ErrSetup) {
 			t.Errorf("down again %+v", x.downs)
 		}
 	})

@@ -186,7 +186,8 @@ func TestI11RightRevokedLater(t *testing.T) {
 			strings.Contains(err.Error(), "has not answered") {
 			t.Errorf("StoreReachable: %v", err)
 		}
-		if st.Store.Up || !st.Store.BreakerOpen || !st.Store.Setup || !strings.Contains(st.Store.Err, "call Migrate") {
+		if st.Store.Up || !st.Store.BreakerOpen || !st.Store.NotSetUp ||
+			!strings.Contains(st.Store.Err, "call Migrate") {
 			t.Errorf("%+v", st.Store)
 		}
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(`

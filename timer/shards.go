@@ -95,7 +95,7 @@ func (b *breakers) failing() []string {
 // server is back, and whether the call decides about the whole store, too. Called with mu held.
 func (w *storeWatch) recordServer(r result) (back, ofAll bool) {
 	b := w.breakers.at(r.shard)
-	c := b.saw(r.failure, r.setup, r.renewal)
+	c := b.saw(r.failure, r.notSetUp, r.renewal)
 	w.events.storeChanged(c, w.label, r.shard, b)
 	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
 		c.log = b.mayLog(&b.loggedAt, time.Now())
@@ -103,7 +103,7 @@ func (w *storeWatch) recordServer(r result) (back, ofAll bool) {
 	}
 	switch {
 	case !c.log:
-	case c.setup:
+	case c.notSetUp:
 		w.log.later(slog.LevelWarn,
 			"timer: a server of the store is not set up right: until it is fixed, timers that live on it "+
 				"skip their ticks, whatever their OnStoreDown",

@@ -54,7 +54,7 @@ type StoreStatus struct {
 	Up   bool   // it answered the last call; false also before the first
 	// It is not set up right (dlock.ErrSetup), and has granted nothing since it said so: ticks are
 	// skipped, whatever OnStoreDown says.
-	Setup       bool
+	NotSetUp    bool
 	BreakerOpen bool      // it failed three times in a row, so ticks do not call it: OnStoreDown decides
 	Err         string    // what is wrong with it; "": nothing
 	ChangedAt   time.Time // when Up last changed

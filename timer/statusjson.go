@@ -87,12 +87,12 @@ func (s StoreStatus) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Name        string    `json:"name"`
 		Up          bool      `json:"up"`
-		Setup       bool      `json:"not_set_up"`
+		NotSetUp    bool      `json:"not_set_up"`
 		BreakerOpen bool      `json:"breaker_open"`
 		Err         string    `json:"err,omitempty"`
 		ChangedAt   time.Time `json:"changed_at,omitzero"`
 		Down        []string  `json:"down,omitempty"`
-	}{s.Name, s.Up, s.Setup, s.BreakerOpen, s.Err, s.ChangedAt.UTC(), s.Down})
+	}{s.Name, s.Up, s.NotSetUp, s.BreakerOpen, s.Err, s.ChangedAt.UTC(), s.Down})
 }
 
 // MarshalJSON implements json.Marshaler, as Status does.

@@ -27,7 +27,7 @@ func statusForJSON() timer.Status {
 		Phase: "running", Holder: dlock.Holder{Host: "web-1", PID: 17, ID: "k3x9"}, Hosts: 3,
 		Limits:  []timer.LimitStatus{{Name: "smtp", Size: 3, SizeElsewhere: 4, Runs: 2}},
 		Waiting: 6, DroppedEvents: 5,
-		Store: timer.StoreStatus{Name: "redis", Up: true, Setup: true, BreakerOpen: true, Err: "it fails",
+		Store: timer.StoreStatus{Name: "redis", Up: true, NotSetUp: true, BreakerOpen: true, Err: "it fails",
 			ChangedAt: at(1), Down: []string{"10.0.0.1:6379"}},
 		Timers: []timer.TimerStatus{{
 			Name: "all", Schedule: "every 1h0m0s", Next: at(5), Ticks: 7, Started: 4,

@@ -142,15 +142,15 @@ func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) 
 
 // saw records what a call says about the store. It returns what is wrong with the set-up of the
 // server that was called; nil: nothing is known.
-func (w *storeWatch) saw(r result) (setup error) {
+func (w *storeWatch) saw(r result) (setupErr error) {
 	w.mu.Lock()
 	back := w.record(r)
-	setup = w.breakers.at(r.shard).setup
+	setupErr = w.breakers.at(r.shard).setupErr
 	w.mu.Unlock()
 	if back {
 		w.storeIsBack(r.shard)
 	}
-	return setup
+	return setupErr
 }
 
 // record reports whether the server that was called is back. Called with mu held.
@@ -163,7 +163,7 @@ func (w *storeWatch) record(r result) (back bool) {
 		return back
 	}
 	b := &w.breakers.whole
-	c := b.saw(r.failure, r.setup, r.renewal)
+	c := b.saw(r.failure, r.notSetUp, r.renewal)
 	w.events.storeChanged(c, w.label, "", b)
 	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
 		c.log = b.mayLog(&b.loggedAt, time.Now())
@@ -171,7 +171,7 @@ func (w *storeWatch) record(r result) (back bool) {
 	}
 	switch {
 	case !c.log:
-	case c.setup:
+	case c.notSetUp:
 		w.log.later(slog.LevelWarn,
 			"timer: the store is not set up right: until it is fixed, timers that share it skip their ticks, "+
 				"whatever their OnStoreDown",
@@ -214,9 +214,9 @@ func (w *storeWatch) recordAcquire(name string, err error) error {
 		w.saw(w.resultOf(name, nil, false))
 		return err
 	}
-	setup := w.saw(w.resultOf(name, failed.Err, false))
-	if setup != nil && why != ReasonStoreSetup {
-		return fmt.Errorf("%w; before it fell silent it said: %w", err, setup)
+	setupErr := w.saw(w.resultOf(name, failed.Err, false))
+	if setupErr != nil && why != ReasonStoreSetup {
+		return fmt.Errorf("%w; its last answer was: %w", err, setupErr)
 	}
 	return err
 }
@@ -276,7 +276,7 @@ func (w *storeWatch) notSetUp(e *entry) bool {
 	shard := w.names.of(e.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.breakers.at(shard).setup != nil
+	return w.breakers.at(shard).setupErr != nil
 }
 
 // isWell reports whether the last call to the store was answered and the breaker is closed.
@@ -465,8 +465,8 @@ func (w *storeWatch) reachable() error {
 	w.mu.Unlock()
 	since := b.changedAt.UTC().Format(time.RFC3339)
 	switch {
-	case b.open && b.setup != nil:
-		return fmt.Errorf("the store (%s) has been unable to serve timers since %s: %w", w.label, since, b.setup)
+	case b.open && b.setupErr != nil:
+		return fmt.Errorf("the store (%s) has been unable to serve timers since %s: %w", w.label, since, b.setupErr)
 	case fault != nil:
 		return fmt.Errorf("the store (%s) found something wrong with tickslot's own keys: %w", w.label, fault)
 	case b.open:

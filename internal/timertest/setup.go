@@ -66,7 +66,7 @@ func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, re
 	breakIt()
 	within(setUpTTL, "the host says so", func() bool {
 		st := s.Status().Store
-		return s.StoreReachable() != nil && st.Setup && st.BreakerOpen && !st.Up
+		return s.StoreReachable() != nil && st.NotSetUp && st.BreakerOpen && !st.Up
 	})
 	before := s.Status().Timers[0]
 	// On a busy machine some ticks are skipped because the one before them still waits for its
