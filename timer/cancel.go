@@ -13,7 +13,7 @@ import (
 // the handler returns. The slot is free when the handler has returned, never before. A handler that
 // ignores its context goes on. A run whose context has ended already is left alone.
 //
-// It returns ErrUnknown, or ErrNoRun if that run does not go on here. Control.CancelRun cancels
+// It returns ErrNoTimer, or ErrNoRun if that run does not go on here. Control.CancelRun cancels
 // runs on other hosts.
 func (s *Scheduler) CancelRun(timer, id string, by dlock.Origin) error {
 	if err := by.Validate(); err != nil {
@@ -21,7 +21,7 @@ func (s *Scheduler) CancelRun(timer, id string, by dlock.Origin) error {
 	}
 	e := s.registry.named(timer)
 	if e == nil {
-		return fmt.Errorf("%w: %q", ErrUnknown, timer)
+		return fmt.Errorf("%w: %q", ErrNoTimer, timer)
 	}
 	r := s.runner.find(e, id)
 	if r == nil {

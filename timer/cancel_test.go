@@ -102,8 +102,8 @@ func TestCancelRunHere(t *testing.T) {
 						t.Errorf("%s: %v, want ErrNoRun", what, err)
 					}
 				}
-				if err := h.CancelRun("b", other, ann); !errors.Is(err, timer.ErrUnknown) {
-					t.Errorf("of another timer: %v, want ErrUnknown", err)
+				if err := h.CancelRun("b", other, ann); !errors.Is(err, timer.ErrNoTimer) {
+					t.Errorf("of another timer: %v, want ErrNoTimer", err)
 				}
 				if err := h.CancelRun("a", other, dlock.Origin{}); err == nil ||
 					!strings.Contains(err.Error(), "say who") {

@@ -46,7 +46,7 @@ func TestTrigger(t *testing.T) {
 		if err := hosts[2].Trigger(t.Context(), "manual"); err != nil {
 			t.Error(err)
 		}
-		if err := hosts[2].Trigger(t.Context(), "nobody"); !errors.Is(err, timer.ErrUnknown) {
+		if err := hosts[2].Trigger(t.Context(), "nobody"); !errors.Is(err, timer.ErrNoTimer) {
 			t.Errorf("unknown name: %v", err)
 		}
 		f.Stop()
@@ -102,7 +102,7 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 		if err := h.Remove(ctx, "late"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Remove did not wait, or not under its context: %v", err)
 		}
-		if err := h.Remove(t.Context(), "late"); !errors.Is(err, timer.ErrUnknown) {
+		if err := h.Remove(t.Context(), "late"); !errors.Is(err, timer.ErrNoTimer) {
 			t.Errorf("removed twice: %v", err)
 		}
 		ran, _ := f.watch.ticks("late")

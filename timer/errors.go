@@ -19,8 +19,8 @@ var (
 	ErrNoRun = errors.New("timer: no such run goes on")
 	// ErrRefused is matched by every *RefusedError.
 	ErrRefused = errors.New("refused")
-	// ErrUnknown is returned for a name that is not registered on this host.
-	ErrUnknown = errors.New("timer: no timer of that name")
+	// ErrNoTimer is returned for a name that is not registered on this host.
+	ErrNoTimer = errors.New("timer: no timer of that name")
 
 	errShuttingDown = errors.New("timer: the scheduler is shutting down: nothing can be registered any more")
 

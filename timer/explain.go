@@ -180,13 +180,13 @@ func (x Explanation) String() string { return x.Text }
 
 // Explain tells why a tick of a timer ran or did not. It uses this host's memory of the last 16
 // ticks and, with one call, the store, which knows the overrides and which host claimed the latest
-// tick. The zero time means the latest tick on this host. It returns ErrUnknown for a timer that is
+// tick. The zero time means the latest tick on this host. It returns ErrNoTimer for a timer that is
 // not registered here. If the store does not answer, the explanation has less in it, but there is
 // no error.
 func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (Explanation, error) {
 	e := s.registry.get(timer)
 	if e == nil {
-		return Explanation{}, fmt.Errorf("%w: %q", ErrUnknown, timer)
+		return Explanation{}, fmt.Errorf("%w: %q", ErrNoTimer, timer)
 	}
 	x := Explanation{Timer: timer, Host: s.config.Holder, Slot: -1}
 	x.Tick = schedule.RoundUp(tick).UTC()

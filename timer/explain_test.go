@@ -203,7 +203,7 @@ func TestExplainMissedTicks(t *testing.T) {
 				t.Errorf("%s, %v: %v, %v\nwant %s", c.name, c.tick, x, err, c.says)
 			}
 		}
-		if _, err := h.Explain(t.Context(), "nobody", minute(1)); !errors.Is(err, timer.ErrUnknown) {
+		if _, err := h.Explain(t.Context(), "nobody", minute(1)); !errors.Is(err, timer.ErrNoTimer) {
 			t.Errorf("an unknown timer: %v", err)
 		}
 		if err := h.Register(timer.Timer{Name: "manual", Run: nop}, timer.Timer{Name: "spread", Schedule: minutely(),

@@ -90,8 +90,8 @@ func TestFinishedTimersLeave(t *testing.T) {
 		_, explained := h.Explain(t.Context(), "short", time.Time{})
 		for what, err := range map[string]error{"Trigger": h.Trigger(t.Context(), "short"),
 			"Remove": h.Remove(t.Context(), "short"), "Explain": explained} {
-			if !errors.Is(err, timer.ErrUnknown) {
-				t.Errorf("%s: %v, want ErrUnknown", what, err)
+			if !errors.Is(err, timer.ErrNoTimer) {
+				t.Errorf("%s: %v, want ErrNoTimer", what, err)
 			}
 		}
 		if err := h.Register(timer.Timer{Name: "short", Schedule: schedule.At(time.Now().Add(time.Minute)),

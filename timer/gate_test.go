@@ -270,7 +270,7 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 				h := f.start(timer.Config{},
 					timer.Timer{Name: "tick", Schedule: once(time.Now().Add(time.Second)), Run: run},
 					timer.Timer{Name: "manual", Run: run})
-				if err := h.Trigger(t.Context(), "nobody"); !errors.Is(err, timer.ErrUnknown) {
+				if err := h.Trigger(t.Context(), "nobody"); !errors.Is(err, timer.ErrNoTimer) {
 					t.Error(err)
 				}
 				h.Link.Inject(fault, dlocktest.OpAcquire)

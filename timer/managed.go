@@ -255,7 +255,7 @@ func (t *managed[Row]) take(s *Scheduler, name string) {
 	var err error
 	if next.isNew {
 		err = g.add([]*entry{next.entry}, []plan{next.first}, map[string]bool{name: true})
-	} else if err = g.put(next.entry, t.entry); err != nil && matches(err, ErrUnknown) {
+	} else if err = g.put(next.entry, t.entry); err != nil && matches(err, ErrNoTimer) {
 		return
 	}
 	if t.fault = err; err == nil {

@@ -168,7 +168,7 @@ func TestMaxRunsTrigger(t *testing.T) {
 		if err := h.Remove(t.Context(), "gone"); err != nil {
 			t.Error(err)
 		}
-		if err := <-got; !errors.Is(err, timer.ErrUnknown) {
+		if err := <-got; !errors.Is(err, timer.ErrNoTimer) {
 			t.Errorf("removed: %v", err)
 		}
 		for range 2 {

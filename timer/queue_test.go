@@ -160,7 +160,7 @@ func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 		if err := h.Remove(t.Context(), "1"); err != nil {
 			t.Error(err)
 		}
-		if d, err := second(); d != 100*time.Millisecond || !errors.Is(err, timer.ErrUnknown) {
+		if d, err := second(); d != 100*time.Millisecond || !errors.Is(err, timer.ErrNoTimer) {
 			t.Errorf("whose timer was removed: %v after %v", err, d)
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -67,7 +67,7 @@ func (g *registrar) add(entries []*entry, firsts []plan, names map[string]bool) 
 
 // Remove removes a timer: nothing of it starts any more. It then waits, until ctx ends, for the
 // timer's runs, whose contexts it does not end. A handler may remove its own timer: if it passes
-// its own context, Remove does not wait for its run. Remove returns ErrUnknown, or the cause of ctx
+// its own context, Remove does not wait for its run. Remove returns ErrNoTimer, or the cause of ctx
 // if runs are left; these go on, and show in Status until they end. The name is free at once: see
 // Register.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {

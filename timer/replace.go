@@ -19,7 +19,7 @@ func (e *entry) takeOver(g *registry, mine *entry) (old *entry, err error) {
 	}
 	old = g.entries[e.timer.Name]
 	if old == nil || mine != nil && mine.latest() != old {
-		return nil, fmt.Errorf("%w: %q", ErrUnknown, e.timer.Name)
+		return nil, fmt.Errorf("%w: %q", ErrNoTimer, e.timer.Name)
 	}
 	e.state, e.places = old.state, old.places
 	old.places = 0

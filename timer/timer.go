@@ -75,7 +75,7 @@ type Timer struct {
 	// second at least and a minute at most.
 	//
 	// A timer with an At, or an Except of one, is removed ten minutes after its last instant at the
-	// earliest, and when its runs have ended; Trigger, Remove and Explain return ErrUnknown then.
+	// earliest, and when its runs have ended; Trigger, Remove and Explain return ErrNoTimer then.
 	// Default nil.
 	Schedule schedule.Schedule
 

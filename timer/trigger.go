@@ -8,7 +8,7 @@ import (
 // Trigger starts a run on this host now, or refuses it. It never keeps a trigger for later;
 // Control.Trigger does that, for the fleet. It returns once the run has started and Status shows
 // it; TriggeredRun.Wait returns the result of the run. Otherwise it returns a *RefusedError with
-// the reason, ErrUnknown, ErrPayloadTooLong, or the cause of ctx.
+// the reason, ErrNoTimer, ErrPayloadTooLong, or the cause of ctx.
 //
 // Any registered timer may be triggered at any time between Running and the drain: its schedule,
 // blackouts and MaxPerTick do not matter. MaxConcurrency, MaxPerHost, Limits, MaxRuns and pauses
@@ -48,7 +48,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 	}
 	e := s.registry.get(name)
 	if e == nil {
-		return fmt.Errorf("%w: %q", ErrUnknown, name)
+		return fmt.Errorf("%w: %q", ErrNoTimer, name)
 	}
 	why, err := s.gate.why(e, false)
 	if why == "" {
@@ -93,7 +93,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 	case !ok && e.gone():
 		return s.tryTrigger(ctx, name, by)
 	case e.removed():
-		return fmt.Errorf("%w: %q", ErrUnknown, name)
+		return fmt.Errorf("%w: %q", ErrNoTimer, name)
 	case !s.registry.starting():
 		return refuse(ReasonDraining, nil)
 	case !ok:

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Update replaces the timer of that name, without waiting for its runs. It returns ErrUnknown if
+// Update replaces the timer of that name, without waiting for its runs. It returns ErrNoTimer if
 // none is registered, or every fault of the new timer; the old one goes on then.
 //
 // Runs that go on are left alone: they keep the handler, MaxRunTime and Retry that they began with,
@@ -81,7 +81,7 @@ func (g *registrar) replace(t Timer, mine *entry) (*entry, error) {
 	e, _, err := g.prepare(t, g.planner.now())
 	if err != nil {
 		if g.registry.get(t.Name) == nil && t.Name != "" {
-			err = errors.Join(fmt.Errorf("%w: %q", ErrUnknown, t.Name), err)
+			err = errors.Join(fmt.Errorf("%w: %q", ErrNoTimer, t.Name), err)
 		}
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (g *registrar) put(e, mine *entry) error {
 func (g *registrar) remove(name string, mine *entry) (*entry, error) {
 	e := g.registry.remove(name, mine)
 	if e == nil {
-		return nil, fmt.Errorf("%w: %q", ErrUnknown, name)
+		return nil, fmt.Errorf("%w: %q", ErrNoTimer, name)
 	}
 	g.planner.drop(e)
 	g.withdraw(e)

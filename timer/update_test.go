@@ -126,14 +126,14 @@ func TestUpdateRefusesFaults(t *testing.T) {
 				t.Errorf("%v: does not tell %s", err, fault)
 			}
 		}
-		if err := h.Update(timer.Timer{Name: "b", Run: f.handler(0)}); !errors.Is(err, timer.ErrUnknown) {
+		if err := h.Update(timer.Timer{Name: "b", Run: f.handler(0)}); !errors.Is(err, timer.ErrNoTimer) {
 			t.Error(err)
 		}
-		if err := h.Update(timer.Timer{Name: "b"}); !errors.Is(err, timer.ErrUnknown) ||
+		if err := h.Update(timer.Timer{Name: "b"}); !errors.Is(err, timer.ErrNoTimer) ||
 			!strings.Contains(err.Error(), "Run: it is nil") {
 			t.Error(err)
 		}
-		if err := h.Update(timer.Timer{}); err == nil || errors.Is(err, timer.ErrUnknown) {
+		if err := h.Update(timer.Timer{}); err == nil || errors.Is(err, timer.ErrNoTimer) {
 			t.Error(err)
 		}
 		fails := nextFunc(func(at time.Time) time.Time { panic("no calendar") })
@@ -429,7 +429,7 @@ func TestUpdateAnyTime(t *testing.T) {
 		time.Sleep(time.Minute)
 		asks := tm
 		asks.Schedule = nextFunc(func(at time.Time) time.Time {
-			if err := h.Update(timer.Timer{Name: "none", Run: f.handler(0)}); !errors.Is(err, timer.ErrUnknown) {
+			if err := h.Update(timer.Timer{Name: "none", Run: f.handler(0)}); !errors.Is(err, timer.ErrNoTimer) {
 				t.Error(err)
 			}
 			return ownMinutely(at)
