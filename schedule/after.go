@@ -11,8 +11,8 @@ import (
 func After(delay time.Duration) FixedDelay { return FixedDelay{delay} }
 
 const (
-	shortestDelay = time.Millisecond
-	longestDelay  = 30 * 24 * time.Hour
+	minDelay = time.Millisecond
+	maxDelay = 30 * 24 * time.Hour
 )
 
 // A FixedDelay is the schedule that After makes. It has no instants of its own: Next is the delay
@@ -32,8 +32,8 @@ func (f FixedDelay) Next(t time.Time) time.Time {
 
 // Check implements Checker.
 func (f FixedDelay) Check() error {
-	if f.delay < shortestDelay || f.delay > longestDelay {
-		return fmt.Errorf("After(%v): the delay must be %v to %v", f.delay, shortestDelay, longestDelay)
+	if f.delay < minDelay || f.delay > maxDelay {
+		return fmt.Errorf("After(%v): the delay must be %v to %v", f.delay, minDelay, maxDelay)
 	}
 	return nil
 }

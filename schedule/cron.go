@@ -14,7 +14,7 @@ import (
 // Cron is due when the clocks of the zone match the expression: Cron("0 2 * * *", "Europe/Berlin").
 // The empty zone is UTC; "Local" is the zone of this host, for a program that shares its ticks with
 // no other. All hosts need the same zone data. Check returns the faults of the expression and the
-// zone; ParseCron returns them at once.
+// zone; ParseCron returns them instead.
 //
 // The fields are minute, hour, day of month, month and day of week; an optional sixth field, in
 // front, is the second. A field is a list (1,15) of values, ranges (9-17, fri-mon) and steps (*/15,
@@ -46,8 +46,8 @@ func Cron(spec, zone string) Schedule {
 }
 
 // ParseCron is Cron for an expression that is not written in the program: one from a table, a file
-// or a form. It returns every fault at once, as Check does, each with its place in the text, and a
-// nil Schedule then.
+// or a form. If the expression or the zone has a fault, it returns a nil Schedule, and an error
+// with the first fault of the expression, which shows its place in the text, and that of the zone.
 func ParseCron(spec, zone string) (Schedule, error) {
 	s := Cron(spec, zone)
 	if faults := Check(s); len(faults) > 0 {
@@ -74,8 +74,8 @@ func (m wholeMinutes) Next(t time.Time) time.Time {
 }
 
 // By default the parser requires both the day of month and the day of week to match; DowOrDom makes
-// either one enough. It searches 5 years, but the next fifth Friday in a February may be 40 years
-// away.
+// either one enough. By default it searches 5 years, but the next fifth Friday in a February may be
+// 40 years away.
 var cronParser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow |
 	cron.Descriptor | cron.Extended | cron.DowOrDom).WithMaxSearchYears(50)
 

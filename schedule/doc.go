@@ -9,9 +9,9 @@
 //
 // A [Schedule] has one method, Next; the schedules of robfig/cron and River satisfy it as they are.
 // A [Blackout] has one method, Until. The constructors return no error. A schedule, zone or window
-// that is malformed keeps its faults, and [Check] returns all of them at once, each with its place
-// in the text and how to fix it. For a cron expression that a user has typed, [ParseCron] returns
-// them with the schedule.
+// that is malformed keeps its faults, which [Check] returns, each with its place in the text and
+// how to fix it. Of a cron expression it returns the first. For an expression that a user has
+// typed, [ParseCron] returns the schedule or its faults.
 //
 // # What is promised
 //
@@ -22,10 +22,10 @@
 //
 // # What is not promised
 //
-// Nothing here runs anything or waits. Only Check and CheckShared read the clock, to ask for the
-// next tick. User-defined Schedules and Blackouts are trusted: [CheckShared] finds most schedules
-// whose ticks differ between hosts, not all. Hosts with different zone data disagree about a zone
-// whose rules have changed.
+// Nothing here runs anything or waits. Only Check, CheckShared and CheckBlackout read the clock, to
+// ask what comes next. User-defined Schedules and Blackouts are trusted: [CheckShared] finds most
+// schedules whose ticks differ between hosts, not all. Hosts with different zone data disagree
+// about a zone whose rules have changed.
 //
 // # Running schedules
 //

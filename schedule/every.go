@@ -16,8 +16,8 @@ import (
 func Every(period time.Duration) Interval { return Interval{period: period} }
 
 const (
-	shortestPeriod = time.Millisecond
-	maxShift       = 100 * 366 * 24 * time.Hour
+	minPeriod = time.Millisecond
+	maxShift  = 100 * 366 * 24 * time.Hour
 )
 
 // An Interval is the schedule that Every makes.
@@ -56,8 +56,8 @@ func (iv Interval) Offset(d time.Duration) Interval {
 // Check implements Checker.
 func (iv Interval) Check() error {
 	var errs []error
-	if iv.period < shortestPeriod {
-		errs = append(errs, fmt.Errorf("Every(%v): the period must be at least %v", iv.period, shortestPeriod))
+	if iv.period < minPeriod {
+		errs = append(errs, fmt.Errorf("Every(%v): the period must be at least %v", iv.period, minPeriod))
 	}
 	if y := iv.begin().Year(); y < 1800 || y > 2200 {
 		errs = append(errs, fmt.Errorf("%v: the grid must begin between the years 1800 and 2200", iv))

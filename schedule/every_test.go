@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-const longest = time.Duration(math.MaxInt64) // 292 years
+const maxDuration = time.Duration(math.MaxInt64) // 292 years
 
 // For any anchor, offset and instant, Every is due where unbounded arithmetic says. What cannot be
 // represented is refused.
@@ -23,9 +23,9 @@ func TestEveryIsRightAtAnyDistance(t *testing.T) {
 	duration := func() time.Duration { return time.Duration(rand.Int64() >> rand.IntN(62)) }
 	checked := 0
 	for range 20_000 {
-		iv := Every(max(duration(), shortestPeriod))
+		iv := Every(max(duration(), minPeriod))
 		if rand.IntN(10) == 0 {
-			iv = Every(longest - time.Duration(rand.IntN(2e9)))
+			iv = Every(maxDuration - time.Duration(rand.IntN(2e9)))
 		}
 		if rand.IntN(2) == 0 {
 			iv = iv.From(time.Unix(rand.Int64N(14e9)-6e9, rand.Int64N(1e9)))
@@ -67,10 +67,10 @@ func TestEveryIsRightAtAnyDistance(t *testing.T) {
 	for _, iv := range []Interval{
 		Every(time.Hour).From(time.Unix(-1<<55, 0)), Every(time.Hour).From(time.Unix(1<<55, 0)),
 		Every(time.Hour).From(time.Time{}),
-		Every(time.Hour).Offset(longest), Every(time.Hour).Offset(-longest).Offset(-longest),
-		Every(time.Hour).Offset(longest).Offset(longest),
-		Every(time.Hour).From(time.Unix(0, 0)).Offset(longest),
-		Every(time.Hour).From(time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)).Offset(-longest),
+		Every(time.Hour).Offset(maxDuration), Every(time.Hour).Offset(-maxDuration).Offset(-maxDuration),
+		Every(time.Hour).Offset(maxDuration).Offset(maxDuration),
+		Every(time.Hour).From(time.Unix(0, 0)).Offset(maxDuration),
+		Every(time.Hour).From(time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)).Offset(-maxDuration),
 	} {
 		if iv.Check() == nil {
 			t.Errorf("%v is no fault", iv)

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-const (
-	// lastYear bounds the instants of schedules. A later instant counts as never: some schedules
-	// return the largest time there is to say so.
-	lastYear = 9999
-	// maxMissed bounds how many ticks of a schedule other than Every are counted one by one.
-	maxMissed = 100_000
-)
+// lastYear bounds the instants of schedules. A later instant counts as never: some schedules return
+// the largest time there is to say so.
+const lastYear = 9999
+
+// MaxMissed is how many ticks Advance counts at most, unless the schedule is an Every. If it
+// counted as many, it may have missed more, and the tick that it returns need not be the latest.
+const MaxMissed = 100_000
 
 // Next returns the first tick after an instant, or the zero time if there is none. It asks the
 // schedule in UTC: some schedules use the zone of the argument as their own, and their ticks would
@@ -40,16 +40,16 @@ func Next(s Schedule, after time.Time) (next time.Time, err error) {
 	return RoundUp(next.Round(0)), nil
 }
 
-// MostNextTicks is how many ticks NextTicks returns at most.
-const MostNextTicks = 10_000
+// MaxNextTicks is the largest n of NextTicks.
+const MaxNextTicks = 10_000
 
 // NextTicks returns the first n ticks after an instant, or fewer if there are no more. Every
 // program gets the same ticks. Those of Every depend on the timer's name: to get the ticks of a
 // timer, ask for NextTicks(ForName(s, name), now, 5). A nil schedule has none, nor has After, which
-// depends on when runs end. n is 0 to MostNextTicks. A schedule that fails is an error, as in Next.
+// depends on when runs end. n is 0 to MaxNextTicks. A schedule that fails is an error, as in Next.
 func NextTicks(s Schedule, after time.Time, n int) ([]time.Time, error) {
-	if n < 0 || n > MostNextTicks {
-		return nil, fmt.Errorf("%d ticks: use 0 to %d", n, MostNextTicks)
+	if n < 0 || n > MaxNextTicks {
+		return nil, fmt.Errorf("%d ticks: use 0 to %d", n, MaxNextTicks)
 	}
 	if _, fixed := s.(FixedDelay); fixed || s == nil {
 		return nil, nil
@@ -80,14 +80,14 @@ func RoundUp(t time.Time) time.Time {
 
 // Advance goes from a due tick to the latest one that is due by now. It returns that tick, the tick
 // after it (the zero time if there is none), and how many ticks were passed over, counting the
-// first one. For a schedule other than Every it counts at most 100,000 ticks and then continues
+// first one. For a schedule other than Every it counts at most MaxMissed ticks and then continues
 // from now.
 func Advance(s Schedule, tick, now time.Time) (last, next time.Time, missed uint64, err error) {
 	last = tick
 	if iv, ok := s.(Interval); ok {
 		last, missed = iv.skip(tick, now)
 	}
-	for range maxMissed {
+	for range MaxMissed {
 		next, err = Next(s, last)
 		if err != nil || next.IsZero() || next.After(now) {
 			return last, next, missed, err
@@ -100,11 +100,11 @@ func Advance(s Schedule, tick, now time.Time) (last, next time.Time, missed uint
 }
 
 // Latest returns the latest tick up to now that is no older than window, or the zero time if there
-// is none or the schedule fails.
+// is none. If the schedule fails, it returns the latest tick that was found before that.
 func Latest(s Schedule, now time.Time, window time.Duration) (last time.Time) {
 	for back := min(time.Second, window); ; {
 		next, err := Next(s, now.Add(-back).Add(-time.Microsecond))
-		for n := 0; err == nil && !next.IsZero() && !next.After(now) && n < maxMissed; n++ {
+		for n := 0; err == nil && !next.IsZero() && !next.After(now) && n < MaxMissed; n++ {
 			last = next
 			next, err = Next(s, last)
 		}

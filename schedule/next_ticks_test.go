@@ -24,7 +24,7 @@ func TestNextTicksRefuses(t *testing.T) {
 	}{
 		{schedule.Every(time.Hour), -1, "use 0 to 10000"},
 		{nil, -1, "use 0 to 10000"},
-		{schedule.Every(time.Hour), schedule.MostNextTicks + 1, "use 0 to 10000"},
+		{schedule.Every(time.Hour), schedule.MaxNextTicks + 1, "use 0 to 10000"},
 		{stuck{}, 2, "which is not later"},
 	} {
 		if ticks, err := schedule.NextTicks(c.s, from, c.n); ticks != nil || err == nil ||
@@ -32,8 +32,8 @@ func TestNextTicksRefuses(t *testing.T) {
 			t.Errorf("%v, %d: %v, %v; want %q", c.s, c.n, ticks, err, c.want)
 		}
 	}
-	if ticks, err := schedule.NextTicks(schedule.Every(time.Hour), from, schedule.MostNextTicks); err != nil ||
-		len(ticks) != schedule.MostNextTicks {
+	if ticks, err := schedule.NextTicks(schedule.Every(time.Hour), from, schedule.MaxNextTicks); err != nil ||
+		len(ticks) != schedule.MaxNextTicks {
 		t.Errorf("%d ticks, %v", len(ticks), err)
 	}
 	for _, s := range []schedule.Schedule{nil, schedule.At(from)} {

@@ -40,9 +40,9 @@ func legible(s string) []rune {
 
 // quote is %q, shortened to what fits in an error.
 func quote(s string) string {
-	const longest = 60
-	if utf8.RuneCountInString(s) <= longest {
+	const maxRunes = 60
+	if utf8.RuneCountInString(s) <= maxRunes {
 		return fmt.Sprintf("%q", s)
 	}
-	return fmt.Sprintf("%.*q…", longest, s)
+	return fmt.Sprintf("%.*q…", maxRunes, s)
 }

@@ -102,7 +102,7 @@ func TestAdvanceIsBounded(t *testing.T) {
 	grid := Interval{period: time.Millisecond}.of("x")
 	tick := RoundUp(grid.Next(time.Unix(1_700_000_000, 0)))
 	now := tick.Add(time.Hour)
-	if _, next, missed, err := Advance(generic{grid}, tick, now); err != nil || missed != maxMissed ||
+	if _, next, missed, err := Advance(generic{grid}, tick, now); err != nil || missed != MaxMissed ||
 		!next.After(now) {
 		t.Errorf("missed %d, next %v after now, %v", missed, next.Sub(now), err)
 	}

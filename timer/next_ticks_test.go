@@ -43,7 +43,7 @@ func TestNextTicks(t *testing.T) {
 			if none, err := st.NextTicks(0); err != nil || len(none) != 0 {
 				t.Errorf("%s: 0 ticks are %v, %v", name, none, err)
 			}
-			for _, n := range []int{-1, schedule.MostNextTicks + 1} {
+			for _, n := range []int{-1, schedule.MaxNextTicks + 1} {
 				if got, err := st.NextTicks(n); err == nil || got != nil {
 					t.Errorf("%s: %d ticks are %v, want an error", name, n, got)
 				}

@@ -123,8 +123,8 @@ type TimerStatus struct {
 
 // NextTicks returns the next n ticks, of which Next is the first, or fewer if there are no more.
 // They are those of the schedule: a tick may still be skipped. With schedule.After only Next is
-// known: when this host asks whether the delay is over. n is 0 to schedule.MostNextTicks.
-// Programs without this Status get the same ticks from schedule.NextTicks.
+// known: when this host asks whether the delay is over. n is 0 to schedule.MaxNextTicks. Programs
+// without this Status get the same ticks from schedule.NextTicks.
 func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
 	if t.Next.IsZero() || n <= 0 {
 		return schedule.NextTicks(nil, t.Next, n)
