@@ -203,7 +203,7 @@ func (t *managed[Row]) isNew() bool { return t.entry == nil || t.entry.removed()
 // apply changes the timers, and returns the faults.
 func (m *Manager[Row]) apply(a answer) error {
 	s, removed, updated := m.Scheduler, 0, 0
-	if phase := s.registry.current(); phase == draining || phase == stopped {
+	if phase := s.registry.current(); phase == PhaseDraining || phase == PhaseStopped {
 		return errShuttingDown
 	}
 	for name, t := range m.timers {

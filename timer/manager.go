@@ -16,7 +16,7 @@ import (
 const (
 	// DefaultSyncInterval is the default of Manager.SyncInterval.
 	DefaultSyncInterval = time.Minute
-	// DefaultSyncTimeout is the default of Manager.Timeout.
+	// DefaultSyncTimeout is the default of Manager.SyncTimeout.
 	DefaultSyncTimeout = 10 * time.Second
 
 	// manyFaults is how many faults Err names.
@@ -33,8 +33,8 @@ const (
 // checks of Register, the timer goes on as it was, or is not registered if it is new, and the row
 // is tried again in every round. If several rows have one name, one of them is used, and that there
 // are several is a fault. Sync and Err return the faults; each is logged once, until it changes.
-// Only a call that hangs, or ends with runtime.Goexit, stops all changes: see Timeout. The error
-// names the row whose timer was being made.
+// Only a call that hangs, or ends with runtime.Goexit, stops all changes: see SyncTimeout. The
+// error names the row whose timer was being made.
 //
 // If other code removes a timer of the Manager, the next round registers it again, unless its
 // schedule is an At of which no instant is left.
@@ -45,7 +45,7 @@ type Manager[Row comparable] struct {
 	// Scheduler runs the timers. Required.
 	Scheduler *Scheduler
 
-	// Rows returns the whole set. An error, a panic or a call that takes longer than Timeout
+	// Rows returns the whole set. An error, a panic or a call that takes longer than SyncTimeout
 	// changes nothing; an empty set without an error removes all timers of the Manager. Required.
 	Rows func(ctx context.Context) ([]Row, error)
 
@@ -64,10 +64,10 @@ type Manager[Row comparable] struct {
 	// comes ten times as soon. Default 1 min.
 	SyncInterval time.Duration
 
-	// Timeout bounds a round's calls of Rows, Name and Timer together, and those that make a timer
-	// of a row: of its Schedule, Config.Middleware and Config.TimerLabel. A round does not begin
-	// before those of the one before have returned. Default 10 s.
-	Timeout time.Duration
+	// SyncTimeout bounds a round's calls of Rows, Name and Timer together, and those that make a
+	// timer of a row: of its Schedule, Config.Middleware and Config.TimerLabel. A round does not
+	// begin before those of the one before have returned. Default 10 s.
+	SyncTimeout time.Duration
 
 	mu     sync.Mutex    // guards the next three
 	busy   chan struct{} // closed when the round under way has ended; nil: none is
@@ -84,7 +84,7 @@ type Manager[Row comparable] struct {
 
 // Run begins a round at once, and then one every SyncInterval, until ctx ends or the Scheduler
 // drains. The timers stay registered. It returns every fault of the Manager's settings, or an error
-// if a call that Timeout bounds did not return within CancelGrace of the end of ctx, so that a
+// if a call that SyncTimeout bounds did not return within CancelGrace of the end of ctx, so that a
 // goroutine is left; otherwise nil. It may run before, beside or without Scheduler.Run.
 func (m *Manager[Row]) Run(ctx context.Context) error {
 	if ctx == nil {
@@ -113,7 +113,7 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 		switch phase := m.Scheduler.registry.current(); {
 		case ctx.Err() != nil && failed && broken.goesOn(grace):
 			return broken
-		case ctx.Err() != nil || phase == draining || phase == stopped:
+		case ctx.Err() != nil || phase == PhaseDraining || phase == PhaseStopped:
 			return nil
 		}
 		pause := orDefault(m.SyncInterval, DefaultSyncInterval)
@@ -134,7 +134,7 @@ func (m *Manager[Row]) Sync(ctx context.Context) error {
 	if err := m.check(); err != nil {
 		return err
 	}
-	timeout := orDefault(m.Timeout, DefaultSyncTimeout)
+	timeout := orDefault(m.SyncTimeout, DefaultSyncTimeout)
 	bounded, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
 	err := m.sync(bounded)
@@ -186,7 +186,7 @@ func (m *Manager[Row]) check() error {
 	for _, d := range []struct {
 		field string
 		value time.Duration
-	}{{"SyncInterval", m.SyncInterval}, {"Timeout", m.Timeout}} {
+	}{{"SyncInterval", m.SyncInterval}, {"SyncTimeout", m.SyncTimeout}} {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("timer: Manager.%s: %v is negative: use a positive duration, or 0 for the "+
 				"default", d.field, d.value))

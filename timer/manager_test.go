@@ -220,7 +220,7 @@ func TestManagerKeepsWhatItCannotRead(t *testing.T) {
 		h := f.start(timer.Config{Logger: textLogger(&log)})
 		tb := &table{}
 		m := tb.manager(f, h)
-		m.Timeout = time.Second
+		m.SyncTimeout = time.Second
 		tb.set(tenantRow{"a", everyMinute, "one"})
 		tb.sync(t, m)
 		tb.set()
@@ -417,9 +417,9 @@ func TestManagerNamesACallThatHangs(t *testing.T) {
 // Fails when a field is not checked.
 func TestManagerChecksItsSettings(t *testing.T) {
 	t.Parallel()
-	bad := &timer.Manager[int]{SyncInterval: -1, Timeout: -1}
+	bad := &timer.Manager[int]{SyncInterval: -1, SyncTimeout: -1}
 	for _, err := range []error{bad.Run(t.Context()), bad.Sync(t.Context())} {
-		for _, field := range []string{"Scheduler", "Rows", "Name", "Timer", "SyncInterval", "Timeout"} {
+		for _, field := range []string{"Scheduler", "Rows", "Name", "Timer", "SyncInterval", "SyncTimeout"} {
 			if err == nil || !strings.Contains(err.Error(), "Manager."+field+": ") {
 				t.Errorf("%v: does not name %s", err, field)
 			}
