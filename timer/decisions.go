@@ -23,7 +23,7 @@ func (t TimerStatus) Decisions() []Explanation {
 			Slot: -1}
 		w.said, w.onStart = decidedAt(&d), d.cause == causeOnStart
 		if d.ran() {
-			x.Slot, x.Result = slots[i], d.result(errs[i])
+			x.Slot, x.Run = slots[i], d.endedRun(errs[i])
 		} else {
 			x.Reason, x.Err = d.verdict.reason(errs[i]), errs[i]
 		}

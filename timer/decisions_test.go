@@ -64,7 +64,7 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%q", x.Text)
 			}
 		}
-		if r := list[2].Result; r == nil || r.Took != 90*time.Second || r.Outcome != timer.OutcomeOK ||
+		if r := list[2].Run; r == nil || r.Took != 90*time.Second || r.Outcome != timer.OutcomeOK ||
 			list[2].Slot != 0 {
 			t.Errorf("%+v", list[2])
 		}

@@ -40,7 +40,7 @@ func ExampleScheduler_Explain() {
 				fmt.Println(err)
 				return
 			}
-			if why.Known && (why.Reason != "" || why.Result != nil) { // it has been decided
+			if why.Known && (why.Reason != "" || why.Run != nil) { // it has been decided
 				where[why.Reason == ""]++
 				break
 			}

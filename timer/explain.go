@@ -89,12 +89,12 @@ func (c *decision) through() int64 {
 	return c.tick + c.extent.Microseconds()
 }
 
-// result returns how the run ended; nil: it has not, or there was none.
-func (c *decision) result(err error) *RunResult {
+// endedRun returns how the run ended; nil: it has not, or there was none.
+func (c *decision) endedRun(err error) *EndedRun {
 	if !c.ran() || c.verdict == 0 {
 		return nil
 	}
-	r := &RunResult{StartedAt: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(verdicts[c.verdict]),
+	r := &EndedRun{StartedAt: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(verdicts[c.verdict]),
 		Attempts: int(c.attempts), Err: err, OnStart: c.cause == causeOnStart}
 	if c.tick != 0 {
 		r.Tick = time.UnixMicro(c.tick).UTC()
@@ -164,14 +164,14 @@ type Explanation struct {
 	Reason Reason // why it did not run here; "": it ran here
 	// The store's answer, if it decided: a *dlock.NotAcquiredError has the holder, the pause, and
 	// times.
-	Err    error
-	Slot   int        // of the run, if it ran here; else -1
-	Result *RunResult // of the run, if it ran here and has ended
+	Err  error
+	Slot int       // of the run, if it ran here; else -1
+	Run  *EndedRun // of the run, if it ran here and has ended
 
 	// From the store; zero if it was not called, does not know, or did not answer.
 	LastTick  time.Time    // the latest tick that any host claimed
 	ClaimedBy dlock.Holder // the host that claimed it last
-	Paused    *dlock.Pause // now
+	Pause     *dlock.Pause // now
 
 	Text string // all of the above in words
 }
@@ -206,7 +206,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	case !found.ran():
 		x.Known, x.Reason, x.Err = true, found.verdict.reason(why), why
 	default:
-		x.Known, x.Result, w.onStart = true, found.result(why), found.cause == causeOnStart
+		x.Known, x.Run, w.onStart = true, found.endedRun(why), found.cause == causeOnStart
 	}
 	several := found != nil && found.through() != found.tick
 	if !x.Tick.IsZero() && (found == nil || several) { // without a mutex, because it asks the schedule
@@ -259,7 +259,7 @@ func (x *Explanation) inspect(ctx context.Context, control *Control) {
 	if err != nil {
 		return
 	}
-	x.LastTick, x.ClaimedBy, x.Paused = o.LastTick, o.ClaimedBy, o.Pause
+	x.LastTick, x.ClaimedBy, x.Pause = o.LastTick, o.ClaimedBy, o.Pause
 	if !o.LastTick.IsZero() {
 		x.LastTick = o.LastTick.UTC()
 	}
@@ -309,8 +309,8 @@ func (x *Explanation) words(w wording) string {
 		text += fmt.Sprintf("; no host claimed it: the latest that was claimed is %s, by %s",
 			x.LastTick.Format(time.RFC3339Nano), x.ClaimedBy)
 	}
-	if x.Paused != nil && x.Reason != ReasonPaused {
-		text += fmt.Sprintf("; paused now %s, for another %v", x.Paused.Origin, x.Paused.For.Round(time.Second))
+	if x.Pause != nil && x.Reason != ReasonPaused {
+		text += fmt.Sprintf("; paused now %s, for another %v", x.Pause.Origin, x.Pause.For.Round(time.Second))
 	}
 	return text
 }
@@ -327,16 +327,16 @@ func (x *Explanation) here(w wording) string {
 	if w.onStart {
 		slot += ", because of RunOnStart"
 	}
-	if x.Result == nil {
+	if x.Run == nil {
 		return fmt.Sprintf("runs here, on %s, %s", x.Host, slot)
 	}
 	text := fmt.Sprintf("ran here, on %s, %s, from %s for %v: %s", x.Host, slot,
-		x.Result.StartedAt.UTC().Format(time.RFC3339Nano), x.Result.Took.Round(time.Millisecond), x.Result.Outcome)
-	if x.Result.Attempts > 1 {
-		text += fmt.Sprintf(" after %d attempts", x.Result.Attempts)
+		x.Run.StartedAt.UTC().Format(time.RFC3339Nano), x.Run.Took.Round(time.Millisecond), x.Run.Outcome)
+	if x.Run.Attempts > 1 {
+		text += fmt.Sprintf(" after %d attempts", x.Run.Attempts)
 	}
-	if x.Result.Err != nil {
-		text += fmt.Sprintf(": %v", x.Result.Err)
+	if x.Run.Err != nil {
+		text += fmt.Sprintf(": %v", x.Run.Err)
 	}
 	return text
 }

@@ -151,7 +151,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 					!x.Tick.Equal(tick) || x.String() != x.Text {
 					t.Errorf("%v\n%+v\nwant %s: %s", err, x, c.reason, c.says)
 				}
-				if x.Reason != "" && (x.Slot != -1 || x.Result != nil) {
+				if x.Reason != "" && (x.Slot != -1 || x.Run != nil) {
 					t.Errorf("it did not run: %+v", x)
 				}
 				h.Link.Heal()
@@ -242,7 +242,7 @@ func TestExplainRing(t *testing.T) {
 				tick := minute(n - back)
 				x, err := h.Explain(t.Context(), "a", tick)
 				if known := back < 16 && back < n; err != nil || x.Known != known || known &&
-					(x.Result == nil || !x.Result.Tick.Equal(tick)) {
+					(x.Run == nil || !x.Run.Tick.Equal(tick)) {
 					t.Fatalf("tick %d of %d: %+v, %v", n-back, n, x, err)
 				}
 			}

@@ -452,7 +452,7 @@ func TestFixedDelayInStatus(t *testing.T) {
 			!st.Next.Equal(s.last().end.Add(time.Hour)) {
 			t.Errorf("after it: %v, %v, %v: want one tick an hour after the end", st.Next, ticks, err)
 		}
-		if x, err := h.Explain(t.Context(), "job", time.Time{}); err != nil || !x.Known || x.Result == nil {
+		if x, err := h.Explain(t.Context(), "job", time.Time{}); err != nil || !x.Known || x.Run == nil {
 			t.Errorf("%v, %v: want the run", x, err)
 		}
 		if x, err := h.Explain(t.Context(), "job", st.Next); err != nil || !strings.Contains(x.Text, "not due yet") {

@@ -34,7 +34,7 @@ type gate struct {
 // granted a slot if the timer needs one.
 func (g *gate) why(e *entry, scheduled bool) (Reason, error) {
 	switch p := g.registry.current(); {
-	case p == created || p == stopped:
+	case p == PhaseCreated || p == PhaseStopped:
 		return ReasonNotRunning, nil
 	case !g.registry.mayStart(e):
 		return ReasonDraining, nil

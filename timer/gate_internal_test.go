@@ -51,7 +51,7 @@ func TestGateSaysWhy(t *testing.T) {
 	is("a run goes on without a slot", false, ReasonRejoining)
 	r.ctx.end()
 	is("that has ended", false, "")
-	g.registry.setPhase(draining)
+	g.registry.setPhase(PhaseDraining)
 	is("the host drains", false, ReasonDraining)
 }
 

@@ -225,7 +225,7 @@ func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 
 // During PreStopDelay the host is not ready, but ticks and triggers go on; after it nothing starts.
 //
-// Fails when leaving starts nothing, or when Run only waits.
+// Fails when nothing starts during PreStopDelay, or when Run only waits.
 func TestPreStopDelayGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -236,7 +236,7 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 		before := h.Status().Timers[0].Started
 		h.Cancel()
 		time.Sleep(time.Second)
-		if err := h.Ready(); err == nil || h.Status().Phase != "leaving" {
+		if err := h.Ready(); err == nil || h.Status().Phase != timer.PhasePreStop {
 			t.Errorf("ready: %v, phase %s", err, h.Status().Phase)
 		}
 		if err := h.Trigger(t.Context(), "manual"); err != nil {
@@ -316,7 +316,7 @@ func TestLiveWhileDrainingForLong(t *testing.T) {
 		time.Sleep(time.Second)
 		h.Cancel()
 		time.Sleep(40 * time.Minute)
-		if err := h.Live(); err != nil || h.Status().Phase != "draining" {
+		if err := h.Live(); err != nil || h.Status().Phase != timer.PhaseDraining {
 			t.Errorf("phase %s: %v", h.Status().Phase, err)
 		}
 		f.Stop()

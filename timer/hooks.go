@@ -86,7 +86,7 @@ type AttemptInfo struct {
 	RetryIn  time.Duration // the wait for the next attempt
 }
 
-// RunEndInfo is a run that has ended.
+// RunEndInfo is the end of a run as a hook sees it.
 type RunEndInfo struct {
 	RunInfo
 	Outcome Outcome

@@ -99,7 +99,7 @@ func TestBoundThatIsNotKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if st := never.Status(); st.Hosts != 0 || st.Timers[0].EffectiveLimit != 0 || !st.Timers[0].Degraded {
+		if st := never.Status(); st.Hosts != 0 || st.Timers[0].EffectiveLimit != 0 || !st.Timers[0].Fallback {
 			t.Errorf("%+v", st)
 		}
 		if n, bound := gauge(t, registry, "tickslot_hosts"), gauge(t, registry,

@@ -228,7 +228,7 @@ func (l *ledger) fill(r *record, t *TimerStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.Ticks, t.Started, t.Skipped = r.ticks, r.started, maps.Clone(r.skipped)
-	t.Last, t.TicksSinceSuccess = r.last.result(r.lastErr), int(r.deadman.ticks)
+	t.Last, t.TicksSinceSuccess = r.last.endedRun(r.lastErr), int(r.deadman.ticks)
 	t.LastSuccessAt = r.deadman.success
 	if r.ranAt != 0 {
 		t.LastRunAt = time.Unix(0, r.ranAt)

@@ -103,7 +103,7 @@ func TestReplan(t *testing.T) {
 	}
 	now := time.Now()
 	e := s.registry.get("a")
-	s.registry.setPhase(running)
+	s.registry.setPhase(PhaseRunning)
 	s.planner.started = true
 	e.clock.next = now.Add(time.Hour).UnixMicro()
 	s.planner.heap.push(item{when: e.clock.next, e: e})

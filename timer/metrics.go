@@ -254,7 +254,7 @@ func (m *metrics) look(e *entry, l *levels) (t *tally, ok bool) {
 	l.limit += min(e.limit(), dlock.MaxSlots)
 	l.bound += boundValue(s.bound(e))
 	l.elsewhere = max(l.elsewhere, st.LimitElsewhere)
-	l.fallback += intIf(st.Degraded)
+	l.fallback += intIf(st.Fallback)
 	l.scheduleFailed += intIf(e.clock.scheduleFault() != "")
 	l.paused += intIf(st.Paused != nil)
 	s.ledger.read(&d.record, func(r *record) {

@@ -18,7 +18,7 @@ func TestEarlierTickLeavesTheLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := s.registry
-	g.setPhase(running)
+	g.setPhase(PhaseRunning)
 	e := g.get("a")
 	if why := g.enter(g.get("b"), 1); why != "" {
 		t.Fatal(why)

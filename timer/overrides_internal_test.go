@@ -17,7 +17,7 @@ func overridden() (o *overrides, e *entry, woken *int) {
 	o = &overrides{log: newLineLog(slog.DiscardHandler), registry: newRegistry(), wake: func() { *woken++ }}
 	e = newEntry(Timer{Name: "a", Run: func(context.Context) error { return nil }}, true)
 	o.registry.add([]*entry{e}, nil)
-	o.registry.setPhase(running)
+	o.registry.setPhase(PhaseRunning)
 	return o, e, woken
 }
 

@@ -173,7 +173,7 @@ func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 		}
 		h.Link.Heal()
 		testkit.Eventually(t, 15*time.Second, "it has a slot", func() bool { return r.Valid() })
-		if st := h.Status().Timers[0]; r.Degraded() || r.Slot() != 0 || r.Fence() == 0 || st.Degraded ||
+		if st := h.Status().Timers[0]; r.Degraded() || r.Slot() != 0 || r.Fence() == 0 || st.Fallback ||
 			len(st.Running) != 1 || !st.Running[0].Valid {
 			t.Errorf("after the outage: degraded %v, slot %d, fence %d, %+v", r.Degraded(), r.Slot(), r.Fence(), st)
 		}

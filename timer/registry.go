@@ -16,9 +16,9 @@ import (
 // taken. An attempt to start a run takes a place, and the run keeps it; Run and Remove wait until
 // the places are free. All parts use the registry, and it uses none of them.
 type registry struct {
-	phase atomic.Int32  // a phase; written with mu held
-	since atomic.Int64  // when the phase began, in nanoseconds; 0: Run was not called. Likewise
-	ran   chan struct{} // closed when Run has begun
+	phase atomic.Pointer[Phase] // written with mu held
+	since atomic.Int64          // when the phase began, in nanoseconds; 0: Run was not called. Likewise
+	ran   chan struct{}         // closed when Run has begun
 
 	mu       sync.Mutex
 	entries  map[string]*entry
@@ -31,19 +31,16 @@ type registry struct {
 	idle     chan struct{} // closed when active is 0; nil if nobody waits
 }
 
-type phase int32
+// A Phase is what a Scheduler is doing.
+type Phase string
 
 const (
-	created phase = iota
-	running
-	leaving // runs still start, but Ready fails
-	draining
-	stopped
+	PhaseCreated  Phase = "created"  // Run was not called
+	PhaseRunning  Phase = "running"  // timers are due, and runs start
+	PhasePreStop  Phase = "pre_stop" // for PreStopDelay runs still start, but Ready fails
+	PhaseDraining Phase = "draining" // Run waits for the last runs
+	PhaseStopped  Phase = "stopped"  // Run has returned, or is about to
 )
-
-func (p phase) String() string {
-	return [...]string{"created", "running", "leaving", "draining", "stopped"}[p]
-}
 
 // A removal waits for the runs of a removed timer.
 type removal struct {
@@ -52,38 +49,40 @@ type removal struct {
 }
 
 func newRegistry() *registry {
-	return &registry{entries: make(map[string]*entry), parting: make(map[string]*entry),
+	g := &registry{entries: make(map[string]*entry), parting: make(map[string]*entry),
 		removals: make(map[*entry]*removal), ran: make(chan struct{})}
+	g.phase.Store(new(PhaseCreated))
+	return g
 }
 
-func (g *registry) current() phase { return phase(g.phase.Load()) }
+func (g *registry) current() Phase { return *g.phase.Load() }
 
 // starting reports whether runs may start.
 func (g *registry) starting() bool {
 	p := g.current()
-	return p == running || p == leaving
+	return p == PhaseRunning || p == PhasePreStop
 }
 
 // mayStart reports whether ticks and triggers of an entry may be tried.
 func (g *registry) mayStart(e *entry) bool { return g.starting() && !e.gone() }
 
-func (g *registry) setPhase(p phase) {
+func (g *registry) setPhase(p Phase) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.phase.Store(int32(p))
+	g.phase.Store(&p)
 	g.since.Store(time.Now().UnixNano())
 }
 
-// begin enters the phase running. It returns an error if Run was called before. prepare is called
-// before anything may start.
+// begin enters PhaseRunning. It returns an error if Run was called before. prepare is called before
+// anything may start.
 func (g *registry) begin(prepare func()) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.current() != created {
+	if g.current() != PhaseCreated {
 		return errors.New("timer: Run was called before: make another Scheduler")
 	}
 	prepare()
-	g.phase.Store(int32(running))
+	g.phase.Store(new(PhaseRunning))
 	g.since.Store(time.Now().UnixNano())
 	close(g.ran)
 	return nil
@@ -94,7 +93,7 @@ func (g *registry) begin(prepare func()) error {
 func (g *registry) add(entries []*entry, names map[string]bool) (heirs []*entry, errs []error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if p := g.current(); p == draining || p == stopped {
+	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
 		errs = append(errs, errShuttingDown)
 	}
 	for name := range names {

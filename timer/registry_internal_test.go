@@ -58,7 +58,7 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	if err := g.await(over, e, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("await returned %v while a place was taken", err)
 	}
-	g.setPhase(draining)
+	g.setPhase(PhaseDraining)
 	idle := g.whenIdle()
 	select {
 	case <-idle:

@@ -14,7 +14,7 @@ const planning = -1
 func (e *entry) takeOver(g *registry, mine *entry) (old *entry, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if p := g.current(); p == draining || p == stopped {
+	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
 		return nil, errShuttingDown
 	}
 	old = g.entries[e.timer.Name]

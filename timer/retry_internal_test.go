@@ -37,7 +37,7 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 			n, e := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler),
 				runHost: runHost{base: ctx}},
 				&entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
-			n.registry.setPhase(running)
+			n.registry.setPhase(PhaseRunning)
 			r := &Run{entry: e, host: &n.runHost, startedAt: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
 			r.ctx.run = r
 			r.lease.Store(lease)

@@ -51,7 +51,7 @@ func (a *attempts) calls() int {
 var errFlaky = errors.New("flaky")
 
 // last returns how the latest run of a timer ended; it fails the test if none has.
-func last(t *testing.T, h *host, name string) timer.RunResult {
+func last(t *testing.T, h *host, name string) timer.EndedRun {
 	t.Helper()
 	st, _ := h.Status().Timer(name)
 	if st.Last == nil {

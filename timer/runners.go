@@ -13,7 +13,7 @@ func (s *Scheduler) Runners(show func(kind, name, state string, changedAt time.T
 	if n := s.registry.since.Load(); n != 0 {
 		since = time.Unix(0, n)
 	}
-	show("scheduler", "", s.registry.current().String(), since, nil)
+	show("scheduler", "", string(s.registry.current()), since, nil)
 	if s.store == nil {
 		return
 	}

@@ -55,7 +55,7 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 		}
 		for _, h := range f.Hosts {
 			st := h.Status()
-			if st.Timers[0].Skipped[timer.ReasonStoreFault] != 30 || st.Timers[0].Degraded ||
+			if st.Timers[0].Skipped[timer.ReasonStoreFault] != 30 || st.Timers[0].Fallback ||
 				st.Timers[0].StoreFault == "" {
 				t.Errorf("%+v", st.Timers[0])
 			}
@@ -212,7 +212,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		st = h.Status()
-		if a := st.Timers[0]; a.Started != began || a.Degraded || a.EffectiveLimit != 1 ||
+		if a := st.Timers[0]; a.Started != began || a.Fallback || a.EffectiveLimit != 1 ||
 			a.Skipped[timer.ReasonStoreSetup] < 600 {
 			t.Errorf("%+v, want %d started", a, began)
 		}

@@ -100,12 +100,12 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 					if err := h.StoreReachable(); err != nil || !st.Store.Up || st.Store.BreakerOpen {
 						t.Errorf("one server of three hangs: %v, %+v", err, st.Store)
 					}
-					if fmt.Sprint(st.Store.Down) != "["+hung+"]" {
-						t.Errorf("servers %q are down, want %s", st.Store.Down, hung)
+					if fmt.Sprint(st.Store.ServersDown) != "["+hung+"]" {
+						t.Errorf("servers %q are down, want %s", st.Store.ServersDown, hung)
 					}
 					for _, ts := range st.Timers {
-						if on := ts.Name[:1]; ts.Degraded != (on == hung) {
-							t.Errorf("%s, server %s hangs: without the store: %t", ts.Name, hung, ts.Degraded)
+						if on := ts.Name[:1]; ts.Fallback != (on == hung) {
+							t.Errorf("%s, server %s hangs: without the store: %t", ts.Name, hung, ts.Fallback)
 						}
 					}
 				}
@@ -129,7 +129,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 				f.watch.forget()
 				time.Sleep(10 * time.Second)
 				for _, h := range f.Hosts {
-					if st := h.Status(); len(st.Store.Down) != 0 || !st.Store.Up {
+					if st := h.Status(); len(st.Store.ServersDown) != 0 || !st.Store.Up {
 						t.Errorf("all servers answer: %+v", st.Store)
 					}
 				}
@@ -172,7 +172,7 @@ func TestStoreOfSeveralServersIsDown(t *testing.T) {
 			func() bool { return h.StoreReachable() == nil })
 		store.server["b"].Heal()
 		testkit.Eventually(t, time.Minute, "all servers are found to answer",
-			func() bool { return len(h.Status().Store.Down) == 0 })
+			func() bool { return len(h.Status().Store.ServersDown) == 0 })
 		f.Stop()
 	})
 }
@@ -263,7 +263,7 @@ func TestServersSetUpWronglyAreRarelyAsked(t *testing.T) {
 		store.wrong.Store(false)
 		testkit.Eventually(t, time.Minute, "the store serves again", func() bool {
 			return h.StoreReachable() == nil &&
-				len(h.Status().Store.Down) == 0
+				len(h.Status().Store.ServersDown) == 0
 		})
 		f.Stop()
 	})

@@ -42,7 +42,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err == nil {
 		s.planner.loop(ctx.Done())
 		s.log.Info("timer: draining", "cause", context.Cause(ctx))
-		s.registry.setPhase(leaving)
+		s.registry.setPhase(PhasePreStop)
 		if s.config.PreStopDelay > 0 {
 			over, stop := context.WithTimeout(context.Background(), s.config.PreStopDelay)
 			s.planner.loop(over.Done())
@@ -58,7 +58,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if s.session != nil {
 		closeErr = s.session.Close(base)
 	}
-	s.registry.setPhase(stopped)
+	s.registry.setPhase(PhaseStopped)
 	if closeErr != nil && err == nil {
 		s.log.Warn("timer: what may still be held in the store is left to expire", "err", closeErr)
 	}
@@ -93,7 +93,7 @@ func (s *Scheduler) start(base context.Context) error {
 
 // drain ends all starts. It returns a channel that is closed when the last run has ended.
 func (s *Scheduler) drain() <-chan struct{} {
-	s.registry.setPhase(draining)
+	s.registry.setPhase(PhaseDraining)
 	s.acquirer.close()
 	for _, l := range append(s.registry.closeLine(), s.waits.close()...) {
 		s.ledger.skip(l.e, l.tick.at, ReasonDraining, nil)

@@ -16,7 +16,7 @@ import (
 // It can be marshaled as JSON: NoLimit is null, what is unknown or absent is left out, instants are
 // in UTC, durations are numbers of seconds, and errors are texts.
 type Status struct {
-	Phase  string // created, running, leaving, draining, stopped
+	Phase  Phase
 	Holder dlock.Holder
 	Store  StoreStatus
 	// How many hosts share the store, this one included, when last counted; 0: not known, because
@@ -60,7 +60,7 @@ type StoreStatus struct {
 	ChangedAt   time.Time // when Up last changed
 	// Of a store of several servers, such as a Redis Cluster, those that failed three times in a
 	// row: OnStoreDown decides for the timers on them.
-	Down []string
+	ServersDown []string
 }
 
 // TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + those being tried
@@ -73,8 +73,8 @@ type TimerStatus struct {
 	Started  uint64            // ticks that started a run
 	Skipped  map[Reason]uint64 // ticks that did not, by reason
 	Running  []RunStatus       // by start
-	Last     *RunResult        // the run that ended last; nil: none
-	Degraded bool              // it runs, or would run, without the store
+	Last     *EndedRun         // the run that ended last; nil: none
+	Fallback bool              // it runs, or would run, without the store
 	// The tick that waits for a run to end, see FullWait; zero: none.
 	WaitingTick time.Time
 
@@ -162,8 +162,8 @@ type RunStatus struct {
 	Overdue     bool // it is past MaxRunTime: its handler ignores its context
 }
 
-// RunResult is a run that has ended.
-type RunResult struct {
+// EndedRun is a run that has ended.
+type EndedRun struct {
 	Tick      time.Time
 	OnStart   bool // RunOnStart started it
 	StartedAt time.Time
@@ -175,7 +175,7 @@ type RunResult struct {
 
 // Status returns a snapshot. It is consistent for each timer, but not across timers.
 func (s *Scheduler) Status() Status {
-	st := Status{Phase: s.registry.current().String(), Holder: s.config.Holder, Hosts: 1,
+	st := Status{Phase: s.registry.current(), Holder: s.config.Holder, Hosts: 1,
 		DroppedEvents: s.events.queue.Dropped()}
 	if s.store != nil {
 		st.Store, st.Hosts = s.store.status(), s.store.hostsSeen()
@@ -266,14 +266,15 @@ func (s *Scheduler) Live() error {
 // Ready returns an error unless Run is running and its context has not ended. A store that is down
 // does not make a host unready, because all hosts would be unready at once.
 func (s *Scheduler) Ready() error {
-	switch p := s.registry.current(); p {
-	case running:
+	switch s.registry.current() {
+	case PhaseRunning:
 		return nil
-	case created:
+	case PhaseCreated:
 		return errors.New("the timers are not running yet")
+	case PhasePreStop, PhaseDraining:
+		return errors.New("the timers are draining")
 	default:
-		return fmt.Errorf("the timers are %s", map[phase]string{leaving: "draining", draining: "draining",
-			stopped: "stopped"}[p])
+		return errors.New("the timers are stopped")
 	}
 }
 
@@ -286,7 +287,7 @@ func (s *Scheduler) Running() <-chan struct{} { return s.registry.ran }
 // answered. A store that is down does not keep a host from starting.
 func (s *Scheduler) Started() error {
 	switch {
-	case s.registry.current() == created:
+	case s.registry.current() == PhaseCreated:
 		return errors.New("the timers are not running yet")
 	case s.store != nil && !s.store.calledOnce():
 		return errors.New("the store has not been called yet")

@@ -53,7 +53,7 @@ func originOf(o dlock.Origin) *dlock.Origin {
 // are in UTC, durations are numbers of seconds, and errors are texts.
 func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		Phase  string        `json:"phase"`
+		Phase  Phase         `json:"phase"`
 		Holder string        `json:"holder"`
 		Store  *StoreStatus  `json:"store,omitempty"`
 		Hosts  int           `json:"hosts,omitempty"`
@@ -91,8 +91,8 @@ func (s StoreStatus) MarshalJSON() ([]byte, error) {
 		BreakerOpen bool      `json:"breaker_open"`
 		Err         string    `json:"err,omitempty"`
 		ChangedAt   time.Time `json:"changed_at,omitzero"`
-		Down        []string  `json:"down,omitempty"`
-	}{s.Name, s.Up, s.NotSetUp, s.BreakerOpen, s.Err, s.ChangedAt.UTC(), s.Down})
+		ServersDown []string  `json:"servers_down,omitempty"`
+	}{s.Name, s.Up, s.NotSetUp, s.BreakerOpen, s.Err, s.ChangedAt.UTC(), s.ServersDown})
 }
 
 // MarshalJSON implements json.Marshaler, as Status does.
@@ -117,12 +117,12 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		Started           uint64            `json:"started"`
 		Skipped           map[Reason]uint64 `json:"skipped"`
 		Running           []RunStatus       `json:"running"`
-		Last              *RunResult        `json:"last,omitempty"`
+		Last              *EndedRun         `json:"last,omitempty"`
 		WaitingTick       time.Time         `json:"waiting_tick,omitzero"`
 		LastRunAt         time.Time         `json:"last_run_at,omitzero"`
 		LastSuccessAt     time.Time         `json:"last_success_at,omitzero"`
 		TicksSinceSuccess int               `json:"ticks_since_success"`
-		Degraded          bool              `json:"degraded"`
+		Fallback          bool              `json:"fallback"`
 		MaxConcurrency    jsonLimit         `json:"max_concurrency"`
 		MaxPerTick        jsonLimit         `json:"max_per_tick"`
 		MaxPerHost        jsonLimit         `json:"max_per_host"`
@@ -148,7 +148,7 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		Name: t.Name, Schedule: t.Schedule, Next: t.Next.UTC(), Ticks: t.Ticks, Started: t.Started, Skipped: skipped,
 		Running: some(t.Running), Last: t.Last, WaitingTick: t.WaitingTick.UTC(),
 		LastRunAt: t.LastRunAt.UTC(), LastSuccessAt: t.LastSuccessAt.UTC(),
-		TicksSinceSuccess: t.TicksSinceSuccess, Degraded: t.Degraded, MaxConcurrency: jsonLimit(t.MaxConcurrency),
+		TicksSinceSuccess: t.TicksSinceSuccess, Fallback: t.Fallback, MaxConcurrency: jsonLimit(t.MaxConcurrency),
 		MaxPerTick: jsonLimit(t.MaxPerTick), MaxPerHost: jsonLimit(t.MaxPerHost), Limits: t.Limits,
 		EffectiveLimit: effective, LimitElsewhere: t.LimitElsewhere, LimitOverride: t.LimitOverride,
 		MaxRunTime: jsonSeconds(t.MaxRunTime),
@@ -209,7 +209,7 @@ func (r RunStatus) MarshalJSON() ([]byte, error) {
 }
 
 // MarshalJSON implements json.Marshaler, as Status does.
-func (r RunResult) MarshalJSON() ([]byte, error) {
+func (r EndedRun) MarshalJSON() ([]byte, error) {
 	text := ""
 	if r.Err != nil {
 		text = fmt.Sprint(r.Err) // fmt survives an Error that panics

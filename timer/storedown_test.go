@@ -159,7 +159,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 				h.Link.Heal()
 				time.Sleep(80 * time.Second)
 				synctest.Wait()
-				if st := h.Status(); !st.Store.Up || st.Timers[0].Degraded || len(st.Timers[0].Running) != 1 ||
+				if st := h.Status(); !st.Store.Up || st.Timers[0].Fallback || len(st.Timers[0].Running) != 1 ||
 					!st.Timers[0].Running[0].Valid {
 					t.Errorf("after the store came back: %+v", st)
 				}
@@ -240,8 +240,8 @@ func TestFullIsNotDown(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		for _, h := range f.Hosts {
-			if st := h.Status().Timers[0]; st.Degraded || h.Degraded() != nil {
-				t.Errorf("fallback %v, degraded: %v", st.Degraded, h.Degraded())
+			if st := h.Status().Timers[0]; st.Fallback || h.Degraded() != nil {
+				t.Errorf("fallback %v, degraded: %v", st.Fallback, h.Degraded())
 			}
 		}
 		if f.watch.peak["a"] != 1 {

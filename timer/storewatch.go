@@ -451,7 +451,7 @@ func (w *storeWatch) status() StoreStatus {
 	b, down, fault := w.breakers.whole, w.breakers.down(), w.ownFault
 	w.mu.Unlock()
 	st := b.status(w.label)
-	st.Down = down
+	st.ServersDown = down
 	if fault != nil {
 		st.Up, st.Err = false, fmt.Sprint(fault)
 	}

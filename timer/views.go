@@ -150,7 +150,7 @@ func (v *views) fallback(e *entry) bool {
 
 // fill adds a timer's view to its status.
 func (v *views) fill(e *entry, t *TimerStatus) {
-	t.Degraded = v.fallback(e)
+	t.Fallback = v.fallback(e)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	w := &e.state.view

@@ -142,10 +142,10 @@ func (p *Page) addLocal(v *timerView) {
 	for _, x := range v.Local.Decisions() {
 		d := decisionView{Tick: x.Tick, Ran: x.Reason == "", Outcome: string(x.Reason), Text: x.Text}
 		switch {
-		case d.Ran && x.Result == nil:
+		case d.Ran && x.Run == nil:
 			d.Outcome = "running"
 		case d.Ran:
-			d.Outcome = string(x.Result.Outcome)
+			d.Outcome = string(x.Run.Outcome)
 		}
 		v.Decided = append(v.Decided, d)
 	}

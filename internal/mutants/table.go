@@ -163,7 +163,8 @@ var mutants = []mutant{
 		name: "a fault taken for an answer",
 		edits: []edit{{"timer/storewatch.go",
 			"\tc := b.saw(r.failure, r.notSetUp, r.renewal)\n",
-			"\tif r.notSetUp {\n\t\tr.failure, r.notSetUp = nil, false\n\t}\n\tc := b.saw(r.failure, r.notSetUp, r.renewal)\n"}},
+			"\tif r.notSetUp {\n\t\tr.failure, r.notSetUp = nil, false\n\t}\n" +
+				"\tc := b.saw(r.failure, r.notSetUp, r.renewal)\n"}},
 		layer: timers("^TestI11RightRevokedLater$"),
 		says:  "StoreReachable: <nil>",
 	},

@@ -69,7 +69,7 @@ func slotsAreFree(s *suite, t *testing.T) {
 	take("timer:finishes", 3, 3)
 	take("timer:must be told", 1, 1)
 	take("timer:starts", 2, 2)
-	if st := h.Status(); st.Phase != "stopped" || slices.ContainsFunc(st.Timers,
+	if st := h.Status(); st.Phase != timer.PhaseStopped || slices.ContainsFunc(st.Timers,
 		func(t timer.TimerStatus) bool { return len(t.Running) > 0 }) {
 		t.Errorf("after Run: %+v", st)
 	}

@@ -86,7 +86,7 @@ func SetUpWronglyForAWhile(t *testing.T, lock dlock.DistributedLock, breakIt, re
 		return runs.Load() > int64(before.Started)+3 &&
 			s.StoreReachable() == nil
 	})
-	if st := s.Status().Timers[0]; st.Degraded {
+	if st := s.Status().Timers[0]; st.Fallback {
 		t.Errorf("%+v", st)
 	}
 	stop()
