@@ -29,8 +29,8 @@ const carried = "a tick of a timer that was replaced meanwhile is tried for its 
 var tickBackwards = map[string]string{
 	"gate: planner.tryLater": "a host that ran one of the latest ticks waits a moment with this one, and the " +
 		"heap is where ticks wait",
-	"gate: planner.early": "with schedule.After a run here may have ended since the tick came due, and the heap is " +
-		"where the tick waits",
+	"gate: planner.deferEarly": "with schedule.After a run here may have ended since the tick came due, and the " +
+		"heap is where the tick waits",
 	"acquirer: planner.dueIn": "with schedule.After the store tells when the next tick is due",
 	"gate: planner.carry":     carried,
 	"acquirer: planner.carry": carried,

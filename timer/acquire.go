@@ -9,10 +9,10 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// maxAttempts is how many acquires a host has in flight at most; further ticks wait in the queue.
-const maxAttempts = 64
+// maxInFlight is how many acquires a host has in flight at most; further ticks wait in the queue.
+const maxInFlight = 64
 
-// An acquirer acquires slots and ticks from the store, up to maxAttempts at a time, and decides
+// An acquirer acquires slots and ticks from the store, up to maxInFlight at a time, and decides
 // what happens with the answers. The caller has taken a place for each tick it submits.
 type acquirer struct {
 	log      *lineLog
@@ -27,7 +27,7 @@ type acquirer struct {
 
 	// mu guards the rest. docs/architecture.md has the order of mutexes.
 	mu       sync.Mutex
-	attempts int   // under way
+	inFlight int   // under way
 	queue    queue // ticks and triggers that wait for one to end
 	closed   bool  // the host drains
 }
@@ -50,7 +50,7 @@ func (a *acquirer) overtake(e *entry, t dueTick) bool {
 // submit calls the store for a tick, now or when it is the tick's turn. If the breaker is open, it
 // applies OnStoreDown at once.
 func (a *acquirer) submit(e *entry, t dueTick) {
-	if open, why, degraded := a.store.without(e); open {
+	if open, why, degraded := a.store.bypass(e); open {
 		a.withoutStore(e, t, why, degraded)
 		return
 	}
@@ -66,8 +66,8 @@ func (a *acquirer) submit(e *entry, t dueTick) {
 		}
 		a.mu.Unlock()
 		a.drop(e, earlier, ReasonStoreBusy)
-	case a.attempts < maxAttempts:
-		a.attempts++
+	case a.inFlight < maxInFlight:
+		a.inFlight++
 		a.mu.Unlock()
 		go a.attempt(e, t)
 	default:
@@ -80,7 +80,7 @@ func (a *acquirer) submit(e *entry, t dueTick) {
 func (a *acquirer) attempt(e *entry, t dueTick) {
 	lease, err := a.acquire(a.runner.base, e, t)
 	a.next()
-	x := a.settle(e, t, lease, err, a.store.answer(e, t, lease, err))
+	x := a.settle(e, t, lease, err, a.store.recordAnswer(e, t, lease, err))
 	if x.start {
 		r := a.runner.startRun(e, t, nil, lease, x.degraded)
 		a.log.flush()
@@ -119,7 +119,7 @@ func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lea
 		lease, err = sem.TryAcquire(ctx)
 	}
 	a.store.metrics.acquired(ctx, lease, err, time.Since(started))
-	a.limits.heard(e, lease, err)
+	a.limits.applyAnswer(e, lease, err)
 	return lease, a.store.recordAcquire(e.lockName, err)
 }
 
@@ -132,7 +132,7 @@ func (a *acquirer) trigger(ctx context.Context, e *entry, by *triggering) (x set
 	}
 	lease, err := a.acquire(ctx, e, dueTick{})
 	a.next()
-	x = a.settle(e, dueTick{}, lease, err, a.store.answer(e, dueTick{}, lease, err))
+	x = a.settle(e, dueTick{}, lease, err, a.store.recordAnswer(e, dueTick{}, lease, err))
 	if x.start {
 		r := a.runner.startRun(e, dueTick{}, by, lease, x.degraded)
 		a.log.flush()
@@ -144,7 +144,7 @@ func (a *acquirer) trigger(ctx context.Context, e *entry, by *triggering) (x set
 	return x, true
 }
 
-// awaitTurn waits until fewer than maxAttempts acquires are in flight, and counts one more, which
+// awaitTurn waits until fewer than maxInFlight acquires are in flight, and counts one more, which
 // next ends. It reports false when ctx has ended, the timer was removed, or the host drains.
 func (a *acquirer) awaitTurn(ctx context.Context, e *entry) bool {
 	a.mu.Lock()
@@ -152,8 +152,8 @@ func (a *acquirer) awaitTurn(ctx context.Context, e *entry) bool {
 	case a.closed || !a.registry.mayStart(e):
 		a.mu.Unlock()
 		return false
-	case a.attempts < maxAttempts:
-		a.attempts++
+	case a.inFlight < maxInFlight:
+		a.inFlight++
 		a.mu.Unlock()
 		return true
 	}
@@ -166,10 +166,10 @@ func (a *acquirer) awaitTurn(ctx context.Context, e *entry) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !w.turn {
+	if !w.hasTurn {
 		a.queue.triggers = slices.DeleteFunc(a.queue.triggers, func(other *waitingTrigger) bool { return other == w })
 	}
-	return w.turn
+	return w.hasTurn
 }
 
 // next ends an attempt and starts the next one in the queue. Queued ticks for which the breaker has
@@ -183,7 +183,7 @@ func (a *acquirer) next() {
 		if e == nil {
 			return
 		}
-		open, why, degraded := a.store.without(e) // one of several servers
+		open, why, degraded := a.store.bypass(e) // one of several servers
 		if !open {
 			go a.attempt(e, t)
 			return
@@ -222,7 +222,7 @@ func (a *acquirer) takeNext() (*entry, dueTick) {
 	case trigger:
 		return nil, dueTick{}
 	case e == nil:
-		a.attempts--
+		a.inFlight--
 	}
 	return e, t
 }

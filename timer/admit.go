@@ -11,7 +11,7 @@ import (
 // admit tries a tick whose turn has come, for which a place is reserved. It runs in a goroutine of
 // its own.
 func (g *gate) admit(e *entry, t dueTick) {
-	why, err := g.stillMay(e, t)
+	why, err := g.recheck(e, t)
 	if why == "" {
 		why, err = g.why(e, true)
 	}
@@ -47,7 +47,7 @@ func (g *gate) proceed(e *entry, t dueTick) {
 func (g *gate) tryWaiting(w *fullWait) {
 	e, t := w.e, w.tick
 	defer g.log.flush()
-	if _, due := e.clock.read(); due != t.at || time.Since(t.waitsSince) >= g.waits.most {
+	if _, due := e.ticks.read(); due != t.at || time.Since(t.waitsSince) >= g.waits.maxWait {
 		g.ledger.skip(e, t.at, w.why, w.err)
 		return
 	}
@@ -58,7 +58,7 @@ func (g *gate) tryWaiting(w *fullWait) {
 		}
 	}
 	g.ledger.triedAgain(&e.state.record)
-	why, err := g.stillMay(e, t)
+	why, err := g.recheck(e, t)
 	if why == "" {
 		why, err = g.why(e, true)
 	}
@@ -84,8 +84,9 @@ func (g *gate) enterOrWait(e *entry, t dueTick) (why Reason, waits bool) {
 	return why, waits
 }
 
-// stillMay returns why a tick that has waited may not start any more; "": it may.
-func (g *gate) stillMay(e *entry, t dueTick) (Reason, error) {
+// recheck asks again whether a tick that has waited may start: its catch-up window may be over, or
+// a blackout may have begun. It returns why it may not; "": it may.
+func (g *gate) recheck(e *entry, t dueTick) (Reason, error) {
 	now := time.Now()
 	if t.missedAt != 0 && now.Sub(time.UnixMicro(t.missedAt)) > e.catchUpWindow() {
 		return ReasonMissed, nil
@@ -95,7 +96,7 @@ func (g *gate) stillMay(e *entry, t dueTick) (Reason, error) {
 		return "", nil
 	}
 	if _, broken := blackout.(*brokenBlackout); broken {
-		g.log.laterFew(&g.blackoutFaults, slog.LevelError,
+		g.log.laterLimited(&g.blackoutFaults, slog.LevelError,
 			"timer: a blackout failed: a tick that waited does not start", "timer", e.timer.Name, "err", blackout)
 	} else {
 		g.ledger.discount(&e.state.record)

@@ -40,8 +40,8 @@ func dueAgainWith(
 	}
 	until, e := make(chan struct{}), s.registry.get("a")
 	tick = func() {
-		e.clock.next = time.Now().UnixMicro()
-		s.planner.heap[0].when = e.clock.next
+		e.ticks.next = time.Now().UnixMicro()
+		s.planner.heap[0].when = e.ticks.next
 		s.planner.runDue(until)
 		for busy := true; busy; runtime.Gosched() { // until what it has started has ended
 			busy = s.registry.busy()
@@ -64,7 +64,7 @@ func TestNothingDueAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A run without a store allocates its Run, the clock of its MaxRunTime and a goroutine (what it
+// A run without a store allocates its Run, the timer of its MaxRunTime and a goroutine (what it
 // calls, and the list of runs that it begins), also with metrics.
 //
 // Fails when a run's context is created although it is not used, and when runStarted or logEnd

@@ -80,7 +80,8 @@ func (n *runner) attach(e *entry, r *Run, lease *dlock.Lease) {
 	r.degraded.Store(false) // after the lease is stored: Valid checks this first
 	n.store.views.upAgain(e)
 	n.store.views.endDegraded(e)
-	n.log.laterFew(&n.adoptions, slog.LevelInfo, "timer: a run that went on without the store has a slot again",
+	n.log.laterLimited(&n.reacquisitions, slog.LevelInfo,
+		"timer: a run that went on without the store has a slot again",
 		n.events.runInfo(r).line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
 }
 

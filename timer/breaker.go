@@ -12,10 +12,10 @@ const (
 	openAfter = 3
 	// It closes after closeAfter answers in a row.
 	closeAfter = 3
-	// quiet is the time between two outages that are logged: a store with one bad replica fails now
-	// and then. It is also how long the store must answer before the pauses between probes start at
-	// their shortest again.
-	quiet = time.Minute
+	// logInterval is the time between two outages that are logged: a store with one bad replica
+	// fails now and then. It is also how long the store must answer before the pauses between
+	// probes start at their shortest again.
+	logInterval = time.Minute
 )
 
 // A breaker keeps ticks from calling a store that does not answer: each would wait for
@@ -34,7 +34,7 @@ type breaker struct {
 	failures  int       // in a row
 	refuses   bool      // the last acquire failed
 	answers   int       // in a row
-	changedAt time.Time // when err last became nil or not nil
+	changedAt time.Time // when what well reports last changed
 	loggedAt  time.Time // when an outage was last logged
 	logging   bool      // this outage was logged
 
@@ -103,9 +103,9 @@ func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
 	}
 	switch {
 	case c.notSetUp:
-		c.log = b.mayLog(&b.setupLoggedAt, now)
+		c.log = b.startLogging(&b.setupLoggedAt, now)
 	case c.opened:
-		c.log = !b.logging && b.mayLog(&b.loggedAt, now)
+		c.log = !b.logging && b.startLogging(&b.loggedAt, now)
 	case b.open && b.answers >= closeAfter:
 		b.open, c.closed, c.lasted, c.log = false, true, down, b.logging
 		b.logging = false
@@ -117,9 +117,10 @@ func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
 	return c
 }
 
-// mayLog reports whether an outage may be logged, and records that it is.
-func (b *breaker) mayLog(loggedAt *time.Time, now time.Time) bool {
-	if !loggedAt.IsZero() && now.Sub(*loggedAt) < quiet {
+// startLogging logs an outage, unless one was logged a moment ago: it reports which, and records
+// that one is logged.
+func (b *breaker) startLogging(loggedAt *time.Time, now time.Time) bool {
+	if !loggedAt.IsZero() && now.Sub(*loggedAt) < logInterval {
 		return false
 	}
 	*loggedAt, b.logging = now, true

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// DefaultDrainTimeout is how long Run waits for handlers to finish after its context has ended.
+	// DefaultDrainTimeout is the default of Config.DrainTimeout.
 	DefaultDrainTimeout = 30 * time.Second
-	// CancelGrace is how long Run then waits for handlers whose context it has ended.
+	// CancelGrace is how long Run waits after DrainTimeout for handlers whose context it has ended.
 	CancelGrace = 5 * time.Second
 )
 

@@ -65,8 +65,9 @@ func (d *deadman) putOff() {
 	d.discount()
 }
 
-// heard records the age of the latest success, from an answer of the store; 0: the answer has none.
-func (d *deadman) heard(age, interval time.Duration) {
+// noteSuccessAge records the age of the latest success, from an answer of the store; 0: the answer
+// has none.
+func (d *deadman) noteSuccessAge(age, interval time.Duration) {
 	// The age is a little off, because the answer took time to arrive: a success that seems
 	// slightly later than the known one is the same.
 	if age == 0 || !d.success.IsZero() && time.Since(d.success)-age <= min(interval/2, time.Second) {
@@ -147,7 +148,7 @@ func (s *Scheduler) TimersSucceed() error {
 			}
 			continue
 		}
-		if fault := e.clock.scheduleFault(); fault != "" {
+		if fault := e.ticks.scheduleFault(); fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q is not due: its schedule failed: %s", e.timer.Name, fault))
 		}
 		var holder dlock.Holder

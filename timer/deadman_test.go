@@ -193,3 +193,55 @@ func TestOverlongHoldsAreReported(t *testing.T) {
 		f.Stop()
 	})
 }
+
+// Runs that take many intervals, but less than MaxRunTime, raise no alarm on any host; runs that
+// fail count once each.
+//
+// Fails when a tick counts that found its slots held by runs within their MaxRunTime, or when one
+// counts whose run goes on.
+func TestLongRunsRaiseNoAlarm(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit, perHost int
+		local, fails   bool
+	}{
+		"one": {limit: 1}, "three": {limit: 3}, "ten on one host": {limit: 10, perHost: 10, local: true},
+		"local":   {limit: 1, local: true},
+		"failing": {limit: 1, fails: true}, "failing locally": {limit: 10, perHost: 10, local: true, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				run := func(ctx context.Context) error {
+					err := sleep(ctx, 20*time.Second)
+					if c.fails {
+						err = errors.New("no")
+					}
+					return err
+				}
+				work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: c.limit,
+					MaxPerTick: 1, MaxPerHost: c.perHost, LocalOnly: c.local, Run: run}
+				for range 2 {
+					f.start(timer.Config{}, work)
+				}
+				degraded := 0
+				for range 600 {
+					time.Sleep(time.Second)
+					for _, h := range f.Hosts {
+						if h.TimersSucceed() != nil {
+							degraded++
+						}
+					}
+				}
+				if c.fails {
+					if degraded < 500 {
+						t.Errorf("told in %d of 1,200 probes of runs that all fail", degraded)
+					}
+				} else if degraded > 0 {
+					t.Errorf("degraded in %d of 1,200 probes, though every run succeeds: %v, %v", degraded,
+						f.Hosts[0].TimersSucceed(), f.Hosts[1].TimersSucceed())
+				}
+				f.Stop()
+			})
+		})
+	}
+}

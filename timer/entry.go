@@ -11,7 +11,7 @@ import (
 type entry struct {
 	timer    Timer
 	lockName string
-	clock    clock
+	ticks    tickTimes
 	places   int   // taken by this timer; the registry's, like state.places
 	id       int64 // of the schedule
 	state    *state
@@ -93,9 +93,9 @@ func (e *entry) heir() *entry {
 // the caller got it from the registry.
 func (e *entry) isOver() bool { return e.removed() && e.placesTaken() == 0 }
 
-// A clock has the latest and the next tick of a timer. The planner sets it, and every part may read
-// it.
-type clock struct {
+// tickTimes are the latest and the next tick of a timer. The planner sets them, and every part may
+// read them.
+type tickTimes struct {
 	mu    sync.Mutex
 	next  int64   // µs; 0: no further tick
 	due   int64   // µs, the latest tick that came due; 0: none
@@ -103,14 +103,14 @@ type clock struct {
 }
 
 // read returns the next tick and the latest that came due, in µs; 0: there is none.
-func (c *clock) read() (next, due int64) {
+func (c *tickTimes) read() (next, due int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.next, c.due
 }
 
 // interval returns the time between the latest tick and the next.
-func (c *clock) interval() time.Duration {
+func (c *tickTimes) interval() time.Duration {
 	next, due := c.read()
 	if next == 0 || due == 0 {
 		return math.MaxInt64
@@ -123,7 +123,7 @@ func (c *clock) interval() time.Duration {
 // time: none. If the wall clock was set back since by less than an interval, that is still so: a
 // nightly run must not be repeated because of a second. Otherwise there is none: ticks that are in
 // the future again do come due again, and the store refuses those that were claimed.
-func (c *clock) tried(now time.Time) time.Time {
+func (c *tickTimes) tried(now time.Time) time.Time {
 	_, due := c.read()
 	if at := time.UnixMicro(due); due != 0 && at.Sub(now) < c.interval() {
 		return at
@@ -131,7 +131,7 @@ func (c *clock) tried(now time.Time) time.Time {
 	return time.Time{}
 }
 
-func (c *clock) scheduleFault() string {
+func (c *tickTimes) scheduleFault() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fault == nil {
@@ -141,7 +141,7 @@ func (c *clock) scheduleFault() string {
 }
 
 // set sets the next tick and, if due is not 0, the latest that came due.
-func (c *clock) set(due int64, next time.Time) {
+func (c *tickTimes) set(due int64, next time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.next = 0
@@ -153,7 +153,7 @@ func (c *clock) set(due int64, next time.Time) {
 	}
 }
 
-func (c *clock) setFault(fault string) {
+func (c *tickTimes) setFault(fault string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fault = nil

@@ -19,7 +19,7 @@ type events struct {
 	holder dlock.Holder
 	queue  notify.Queue
 
-	losses, endings few
+	losses, endings rateLimit
 
 	createdAt  time.Time
 	toldOfDrop atomic.Int64 // when dropped events were last logged, since createdAt; 0: never
@@ -28,9 +28,9 @@ type events struct {
 
 func newEvents(config Config, log *lineLog) *events {
 	v := &events{log: log, hooks: config.Hooks, holder: config.Holder, createdAt: time.Now()}
-	panics := new(few)
+	panics := new(rateLimit)
 	v.queue.Panicked = func(hook string, value any, stack []byte) {
-		log.laterFew(panics, slog.LevelError, "timer: a hook panicked", "hook", hook, "panic", value,
+		log.laterLimited(panics, slog.LevelError, "timer: a hook panicked", "hook", hook, "panic", value,
 			"stack", string(stack))
 		log.flush()
 	}
@@ -43,7 +43,7 @@ func send[T any](v *events, name string, hook func(T), info T) {
 		return
 	}
 	last, now := v.toldOfDrop.Load(), int64(time.Since(v.createdAt))
-	if (last == 0 || now-last >= int64(quiet)) && v.toldOfDrop.CompareAndSwap(last, now) {
+	if (last == 0 || now-last >= int64(logInterval)) && v.toldOfDrop.CompareAndSwap(last, now) {
 		v.tellOfDrop()
 	}
 }
@@ -142,7 +142,7 @@ func (v *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) 
 	case OutcomeOK:
 		v.log.Debug("timer: run ended", args...)
 	case OutcomeLeaseLost: // logged when the lease was lost, unless too many were
-		v.log.laterFew(&v.endings, slog.LevelInfo, "timer: run ended", args...)
+		v.log.laterLimited(&v.endings, slog.LevelInfo, "timer: run ended", args...)
 		v.log.flush()
 	case OutcomeTimedOut, OutcomeCanceled, OutcomeDraining: // logged when the context ended
 		v.log.Info("timer: run ended", args...)
@@ -194,11 +194,11 @@ func (v *events) leaseLost(r *Run, lease *dlock.Lease, at time.Time, goesOn bool
 	if v.hooks.LeaseLost != nil && !r.over {
 		send(v, "LeaseLost", v.hooks.LeaseLost, info)
 	}
-	tell := &few{} // a lease that the store says is lost is always logged
+	tell := &rateLimit{} // a lease that the store says is lost is always logged
 	if lost.Silent {
 		tell = &v.losses
 	}
-	v.log.laterFew(tell, slog.LevelWarn, "timer: lease lost", info.line("goes_on", goesOn, "err", lost)...)
+	v.log.laterLimited(tell, slog.LevelWarn, "timer: lease lost", info.line("goes_on", goesOn, "err", lost)...)
 }
 
 // storeChanged tells that the breaker of the store, or of one of its servers, has opened or closed.

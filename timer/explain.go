@@ -190,7 +190,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	}
 	x := Explanation{Timer: timer, Host: s.config.Holder, Slot: -1}
 	x.Tick = schedule.RoundUp(tick).UTC()
-	next, due := e.clock.read()
+	next, due := e.ticks.read()
 	if tick.IsZero() && due != 0 {
 		x.Tick = time.UnixMicro(due).UTC()
 	}
@@ -378,7 +378,7 @@ func (x *Explanation) why(w wording) string {
 	case ReasonStoreBusy:
 		return fmt.Sprintf("%d calls to the store were under way on this host until the next tick came due: it "+
 			"answered slowly, or too much was due at once",
-			maxAttempts)
+			maxInFlight)
 	case ReasonQuarantine:
 		return "the store had restarted and granted nothing yet, and the next tick was due, or the host was " +
 			"shutting down"

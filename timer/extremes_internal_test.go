@@ -91,16 +91,16 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 
 // Two ticks may be thousands of years apart.
 //
-// Fails when clock.interval multiplies microseconds without a bound.
+// Fails when tickTimes.interval multiplies microseconds without a bound.
 func TestTicksThatAreFarApart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	e := &entry{clock: clock{due: now.UnixMicro(), next: time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()}}
-	if got := e.clock.interval(); got != longest {
+	e := &entry{ticks: tickTimes{due: now.UnixMicro(), next: time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()}}
+	if got := e.ticks.interval(); got != longest {
 		t.Errorf("interval %v", got)
 	}
-	e.clock.next = now.Add(time.Minute).UnixMicro()
-	if got := e.clock.interval(); got != time.Minute {
+	e.ticks.next = now.Add(time.Minute).UnixMicro()
+	if got := e.ticks.interval(); got != time.Minute {
 		t.Errorf("interval %v", got)
 	}
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.At(now.Add(-time.Minute),

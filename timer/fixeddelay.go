@@ -17,8 +17,8 @@ import (
 const (
 	// A tick that starts nothing is followed by the next after the delay, within these bounds,
 	// unless the store tells when.
-	soonestRetry = time.Second
-	latestRetry  = time.Minute
+	minRetryIn = time.Second
+	maxRetryIn = time.Minute
 )
 
 // programStart is what the ends of runs are counted from, by a clock that nobody sets.
@@ -43,7 +43,7 @@ func (e *entry) delay() (d time.Duration, ok bool) {
 }
 
 // retryIn returns how long after a tick that started nothing the next comes.
-func retryIn(delay time.Duration) time.Duration { return min(max(delay, soonestRetry), latestRetry) }
+func retryIn(delay time.Duration) time.Duration { return min(max(delay, minRetryIn), maxRetryIn) }
 
 // planned records that the heap has an item of a timer, if it has a fixed delay.
 func (f fixedDelays) planned(e *entry, when int64) {
@@ -66,9 +66,9 @@ func (f fixedDelays) forget(e *entry) {
 	}
 }
 
-// retried reports whether a tick comes sooner than the delay after one that counts towards
-// AlarmAfter, so that it does not count.
-func (f fixedDelays) retried(e *entry, tick int64) bool {
+// isRetry reports whether a tick comes sooner than the delay after the latest that counts towards
+// AlarmAfter. Then it does not count; otherwise it is the latest that does.
+func (f fixedDelays) isRetry(e *entry, tick int64) bool {
 	d := f[e.state]
 	if d == nil {
 		return false
@@ -91,10 +91,10 @@ func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
 	if d == nil || d.item != it.when || d.e != it.e { // another item counts
 		return false
 	}
-	next, _ := it.e.clock.read()
+	next, _ := it.e.ticks.read()
 	if next <= it.when && it.e.placesTaken() > 0 && !it.e.state.overdue() {
 		again := schedule.RoundUp(now.Add(retryIn(d.wait)))
-		it.e.clock.set(0, again)
+		it.e.ticks.set(0, again)
 		next = again.UnixMicro()
 	}
 	if next <= it.when {
@@ -123,10 +123,10 @@ func (f fixedDelays) replaced(p *planner, e *entry) {
 	}
 }
 
-// early returns how much of the delay since the last run here is left, and moves the next tick to
-// its end; 0: it is over, or the timer has none. The store checks the delay, too, but does not know
-// of runs that went on without it.
-func (p *planner) early(e *entry) (left time.Duration) {
+// deferEarly moves the next tick of a timer to the end of the delay since the last run here, and
+// returns how much of that is left; 0: it is over, or the timer has none. The store checks the
+// delay, too, but does not know of runs that went on without it.
+func (p *planner) deferEarly(e *entry) (left time.Duration) {
 	if _, fixed := e.delay(); !fixed {
 		return 0
 	}
@@ -165,7 +165,7 @@ func (d *fixedDelay) move(p *planner, wait time.Duration) {
 		return
 	}
 	when := schedule.RoundUp(p.now().Add(max(wait, d.left(), time.Millisecond)))
-	d.e.clock.set(0, when)
+	d.e.ticks.set(0, when)
 	if when.UnixMicro() < d.item { // else the item of the heap moves when it comes up
 		d.item = when.UnixMicro()
 		p.heap.push(item{when: d.item, e: d.e})
@@ -179,7 +179,7 @@ func (tt *timetable) comeDueAfter(e *entry, tick, now time.Time, delay time.Dura
 	c.first, c.last, c.due = tick, tick, tick
 	again := now.Add(retryIn(delay))
 	if c.blackout = tt.blackout(e, now); c.blackout != nil {
-		again = later(now.Add(soonestRetry), tt.blackoutEnds(e, now, again))
+		again = later(now.Add(minRetryIn), tt.blackoutEnds(e, now, again))
 	}
 	again = schedule.RoundUp(again)
 	c.next = plan{tick: again, due: again}

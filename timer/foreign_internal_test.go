@@ -88,7 +88,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 		w := s.store
 		f.mutexes = map[string]*sync.Mutex{"storeWatch.mu": &w.mu, "views.mu": &w.views.mu, "state.mu": &e.state.mu,
 			"overrides.mu": &w.overrides.mu, "acquirer.mu": &s.acquirer.mu, "registry.mu": &s.registry.mu,
-			"record.mu": &e.state.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &e.clock.mu}
+			"record.mu": &e.state.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &e.ticks.mu}
 		lease, err := s.session.Mutex("timer:a").TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 				if _, failed := errors.AsType[*dlock.StoreError](err); !failed {
 					t.Fatal(err)
 				}
-				w.answer(e, dueTick{}, nil, err)
+				w.recordAnswer(e, dueTick{}, nil, err)
 				w.called(dlock.StoreCall{Op: dlock.StoreOpExtend, Name: e.lockName, Err: f})
 			}
 			newProber(w, s.session).notSetUpAtFirst(&dlock.StoreError{Op: dlock.StoreOpAcquire, Name: hostsLock,
@@ -110,13 +110,13 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 			w.isOpen(e)
 			w.serves(e)
 			w.notSetUp(e)
-			w.without(e)
+			w.bypass(e)
 			w.status()
 			_ = w.reachable()
 		}
 		w.breakers.whole = breaker{} // only its server is down
 		s.acquirer.queue.enqueue(e, dueTick{at: 1})
-		s.acquirer.attempts = maxAttempts
+		s.acquirer.inFlight = maxInFlight
 		s.registry.enter(e, 1)
 		s.acquirer.next()
 		for range closeAfter {

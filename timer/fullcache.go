@@ -6,11 +6,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A "full" of the store is remembered for at most fullFor, for timers that are due more often
-// than every highFrequency: calls that are almost certainly refused would only load the store.
+// A "full" of the store is remembered for at most fullFor, for timers that are due more often than
+// every shortInterval: calls that are almost certainly refused would only load the store.
 const (
 	fullFor       = time.Second
-	highFrequency = 10 * time.Second
+	shortInterval = 10 * time.Second
 )
 
 // A fullAnswer is a refusal because all slots are held, and how long it is remembered; the zero
@@ -25,7 +25,7 @@ type fullAnswer struct {
 // probably not ended by the next tick. If it has, that tick is skipped although a slot is free; the
 // cache never starts one too many. Called with mu held.
 func (v *views) remember(e *entry, no *dlock.NotAcquiredError) {
-	if interval := e.clock.interval(); no.Reason == dlock.ReasonFull && interval < highFrequency &&
+	if interval := e.ticks.interval(); no.Reason == dlock.ReasonFull && interval < shortInterval &&
 		no.HeldFor >= interval {
 		e.state.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, fullFor)), e.limit()}
 	}

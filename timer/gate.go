@@ -27,7 +27,7 @@ type gate struct {
 	starts   []start     // of the current batch
 	// For ticks that have waited for a place.
 	timetable      *timetable
-	blackoutFaults few
+	blackoutFaults rateLimit
 }
 
 // why returns the reason why nothing of a timer may start here; "": it may, once the store has
@@ -50,7 +50,7 @@ func (g *gate) why(e *entry, scheduled bool) (Reason, error) {
 	case !scheduled:
 		return "", nil
 	}
-	if left := g.planner.early(e); left > 0 {
+	if left := g.planner.deferEarly(e); left > 0 {
 		return ReasonTickEarly, &earlyError{left}
 	}
 	if g.store == nil {
@@ -82,8 +82,8 @@ func (g *gate) arriveOne(a *arrival) {
 	}
 	switch {
 	case a.later:
-	case a.early:
-		g.ledger.cameLate(&e.state.record)
+	case a.noAlarm:
+		g.ledger.cameDueNoAlarm(&e.state.record)
 	default:
 		g.ledger.cameDue(&e.state.record)
 	}

@@ -64,7 +64,7 @@ func TestClosedAcquirerKeepsNoTick(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := g.acquirer
-	a.attempts = maxAttempts
+	a.inFlight = maxInFlight
 	g.try(e, dueTick{at: 1})
 	g.try(e, dueTick{at: 2}) // overtakes it
 	a.close()

@@ -101,7 +101,7 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 		for started() < uint64(c.runs) {
 			now := time.Now().UnixMicro()
 			for i := range s.planner.heap {
-				s.planner.heap[i].when, s.planner.heap[i].e.clock.next = now, now
+				s.planner.heap[i].when, s.planner.heap[i].e.ticks.next = now, now
 			}
 			s.planner.runDue(until)
 			for busy := true; busy; runtime.Gosched() {

@@ -75,7 +75,7 @@ func TestMaxRunsOneShotWaitsInLine(t *testing.T) {
 
 // A missed tick that waits in line until it is older than CatchUp.Window does not run any more.
 //
-// Fails when stillMay does not look at the window.
+// Fails when recheck does not look at the window.
 func TestMaxRunsWindowEndsInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

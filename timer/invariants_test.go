@@ -292,7 +292,7 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 // A burst of more due timers than attempts are allowed at once waits in the queue and loses
 // nothing.
 //
-// Fails when takeNext starts nothing, and when submit does not look at maxAttempts.
+// Fails when takeNext starts nothing, and when submit does not look at maxInFlight.
 func TestAttemptsInFlightAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

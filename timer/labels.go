@@ -15,14 +15,14 @@ const OtherLabel = "other"
 type labeler struct {
 	log    *lineLog
 	of     func(timer string) string
-	faults few
+	faults rateLimit
 }
 
 // label calls user code.
 func (l *labeler) label(timer string) string {
 	label, err := callLabel(l.of, timer)
 	if err != nil {
-		l.log.laterFew(&l.faults, slog.LevelWarn,
+		l.log.laterLimited(&l.faults, slog.LevelWarn,
 			"timer: Config.TimerLabel failed: the timer has the label "+OtherLabel, "timer", timer, "err", err)
 		l.log.flush()
 		return OtherLabel

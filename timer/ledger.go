@@ -94,9 +94,9 @@ func (l *ledger) triedAgain(r *record) {
 	r.deadman.due()
 }
 
-// cameLate counts a tick that came due before this host started. It does not count towards
-// AlarmAfter.
-func (l *ledger) cameLate(r *record) {
+// cameDueNoAlarm counts a tick that does not count towards AlarmAfter: it came due before this host
+// started, or only asks again about a timer with a fixed delay.
+func (l *ledger) cameDueNoAlarm(r *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ticks++
@@ -140,19 +140,19 @@ func (l *ledger) putOff(r *record) {
 	r.deadman.putOff()
 }
 
-// overdue counts the tick of a run that has reached its MaxRunTime towards AlarmAfter.
-func (l *ledger) overdue(r *record) {
+// countOverdue counts the tick of a run that has reached its MaxRunTime towards AlarmAfter.
+func (l *ledger) countOverdue(r *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deadman.count()
 }
 
-// heardOfSuccess records the age of the latest success on any host, from an answer of the store; 0:
+// noteSuccessAge records the age of the latest success on any host, from an answer of the store; 0:
 // the answer has none.
-func (l *ledger) heardOfSuccess(r *record, age, interval time.Duration) {
+func (l *ledger) noteSuccessAge(r *record, age, interval time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.deadman.heard(age, interval)
+	r.deadman.noteSuccessAge(age, interval)
 }
 
 // sinceRun returns how many ticks have come due since this host last ran one. ok is false if it
@@ -216,8 +216,8 @@ func (l *ledger) triggered(e *entry, err error) {
 	l.count(&e.state.record, func(t *tally) { t.triggers.add(result, 1) })
 }
 
-// startOver resets the dead-man's check, for a timer that continues the record of a removed one.
-func (l *ledger) startOver(r *record) {
+// resetDeadman resets the dead-man's check, for a timer that continues the record of a removed one.
+func (l *ledger) resetDeadman(r *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deadman = deadman{success: r.deadman.success}

@@ -48,11 +48,11 @@ func (l *lineLog) later(level slog.Level, text string, args ...any) {
 	l.waiting.Store(true)
 }
 
-// laterFew is later, but at Debug if there were more than a few lines of the kind within a minute.
-func (l *lineLog) laterFew(f *few, level slog.Level, text string, args ...any) {
+// laterLimited is later, but at Debug if the limit of lines of the kind is exceeded.
+func (l *lineLog) laterLimited(f *rateLimit, level slog.Level, text string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if f.more() {
+	if f.exceeded() {
 		level = slog.LevelDebug
 	}
 	l.lines = append(l.lines, logLine{level, text, args})
@@ -74,22 +74,23 @@ func (l *lineLog) flush() {
 	}
 }
 
-// few limits the lines of a kind: a thousand timers may have the same fault at once. It is guarded
-// by the mutex of the log.
-type few struct {
+// A rateLimit limits the lines of a kind: a thousand timers may have the same fault at once. It is
+// guarded by the mutex of the log.
+type rateLimit struct {
 	since time.Time
 	n     int
 }
 
-// fewLines is the limit per minute.
-const fewLines = 10
+// linesPerMinute is how many lines of a kind are logged in a logInterval, which is a minute.
+const linesPerMinute = 10
 
-func (f *few) more() bool {
-	if now := time.Now(); f.since.IsZero() || now.Sub(f.since) >= quiet {
-		*f = few{since: now}
+// exceeded counts a line, and reports whether it is one too many.
+func (f *rateLimit) exceeded() bool {
+	if now := time.Now(); f.since.IsZero() || now.Sub(f.since) >= logInterval {
+		*f = rateLimit{since: now}
 	}
 	f.n++
-	return f.n > fewLines
+	return f.n > linesPerMinute
 }
 
 // A guarded handler recovers panics of the user's handler, so that they cost a line and not the

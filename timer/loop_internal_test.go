@@ -67,7 +67,8 @@ func TestLoopNeverSleepsForLong(t *testing.T) {
 	if d := s.planner.runDue(nil); d != maxSleep { // nor for less: it would be busy with waiting
 		t.Errorf("it sleeps for %v", d)
 	}
-	if err := s.Remove(t.Context(), "a"); err != nil || len(s.planner.heap) != 0 || len(s.registry.parting) != 0 {
+	if err := s.Remove(t.Context(), "a"); err != nil || len(s.planner.heap) != 0 ||
+		len(s.registry.removedRunning) != 0 {
 		t.Errorf("%v, %d items left", err, len(s.planner.heap))
 	}
 	if d := s.planner.runDue(nil); d != maxSleep {
@@ -105,8 +106,8 @@ func TestReplan(t *testing.T) {
 	e := s.registry.get("a")
 	s.registry.setPhase(PhaseRunning)
 	s.planner.started = true
-	e.clock.next = now.Add(time.Hour).UnixMicro()
-	s.planner.heap.push(item{when: e.clock.next, e: e})
+	e.ticks.next = now.Add(time.Hour).UnixMicro()
+	s.planner.heap.push(item{when: e.ticks.next, e: e})
 	s.planner.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &dueTick{at: 1}, e: e})
 	s.planner.replan(now)
 	if len(s.planner.heap) != 2 || time.UnixMicro(s.planner.heap[1].when).Sub(now) > time.Minute ||

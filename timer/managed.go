@@ -282,11 +282,11 @@ func (m *Manager[Row]) logFaults(nameless []namelessRow) {
 		case now == t.told:
 			continue
 		case now == "":
-			m.Scheduler.log.laterFew(&m.few, slog.LevelInfo, "timer: the row of a timer has no fault any more",
-				"timer", name)
+			m.Scheduler.log.laterLimited(&m.faultLines, slog.LevelInfo,
+				"timer: the row of a timer has no fault any more", "timer", name)
 		default:
-			m.Scheduler.log.laterFew(&m.few, slog.LevelWarn, "timer: the row of a timer has a fault; the timer stays "+
-				"as it is", "timer", name, "err", now)
+			m.Scheduler.log.laterLimited(&m.faultLines, slog.LevelWarn,
+				"timer: the row of a timer has a fault; the timer stays as it is", "timer", name, "err", now)
 		}
 		t.told = now
 	}

@@ -20,7 +20,7 @@ const (
 	DefaultSyncTimeout = 10 * time.Second
 
 	// manyFaults is how many faults Err names.
-	manyFaults = 20
+	maxNamedFaults = 20
 )
 
 // A Manager keeps the timers of a Scheduler in step with a set that changes at run time, such as a
@@ -75,11 +75,11 @@ type Manager[Row comparable] struct {
 	failed bool          // it was logged that the rows cannot be read
 
 	// The rest belongs to the round under way.
-	timers   map[string]*managed[Row] // by name
-	round    uint64
-	nameless string // how many rows were left out, and why the first was
-	few      few
-	making   atomic.Pointer[string] // the name of the timer that is being made of a row; nil: none is
+	timers     map[string]*managed[Row] // by name
+	round      uint64
+	nameless   string // how many rows were left out, and why the first was
+	faultLines rateLimit
+	making     atomic.Pointer[string] // the name of the timer that is being made of a row; nil: none is
 }
 
 // Run begins a round at once, and then one every SyncInterval, until ctx ends or the Scheduler
@@ -306,10 +306,10 @@ func (m *Manager[Row]) faults(nameless []namelessRow) error {
 			errs = append(errs, fault)
 		}
 	}
-	if len(errs) > manyFaults {
+	if len(errs) > maxNamedFaults {
 		slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		left := len(errs) - manyFaults
-		errs = append(errs[:manyFaults:manyFaults], fmt.Errorf("timer: %d more rows have a fault", left))
+		left := len(errs) - maxNamedFaults
+		errs = append(errs[:maxNamedFaults:maxNamedFaults], fmt.Errorf("timer: %d more rows have a fault", left))
 		return errors.Join(errs...)
 	}
 	return sorted(errs)

@@ -128,7 +128,7 @@ func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 			live++
 		}
 	}
-	next, _ := s.registry.get("a").clock.read()
+	next, _ := s.registry.get("a").ticks.read()
 	if wait := time.UnixMicro(next).Sub(s.planner.now()); live != 1 || wait > time.Minute || wait < 0 {
 		t.Errorf("%d items in the heap, the next tick in %v", live, wait)
 	}

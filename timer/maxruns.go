@@ -36,11 +36,11 @@ func (p MaxRunsPolicy) String() string {
 // A line has the ticks and the callers of Trigger that wait because MaxRuns places are taken. The
 // registry's mutex guards it.
 type line struct {
-	most  int           // places that may be taken at once; 0: any number
-	wait  time.Duration // how long something waits; 0: nothing waits
-	queue queue
-	timer *time.Timer // ends waits that have lasted too long; nil: nothing has waited yet
-	ends  time.Time   // when it does; zero: nothing waits
+	maxPlaces int           // places that may be taken at once; 0: any number
+	wait      time.Duration // how long something waits; 0: nothing waits
+	queue     queue
+	timer     *time.Timer // ends waits that have lasted too long; nil: nothing has waited yet
+	endsAt    time.Time   // when it does; zero: nothing waits
 	// How many places are reserved for ticks and triggers of a timer whose turn has come.
 	reserved map[*entry]int
 
@@ -52,9 +52,9 @@ type line struct {
 }
 
 func newLine(config Config) line {
-	l := line{most: config.MaxRuns}
-	if l.most == NoLimit {
-		l.most = 0
+	l := line{maxPlaces: config.MaxRuns}
+	if l.maxPlaces == NoLimit {
+		l.maxPlaces = 0
 	}
 	if config.OnMaxRuns == MaxRunsWait {
 		l.wait = config.MaxWait
@@ -63,7 +63,9 @@ func newLine(config Config) line {
 }
 
 // isFull reports whether nothing may enter, because MaxRuns places are taken or others wait.
-func (l *line) isFull(places int) bool { return l.most > 0 && (places >= l.most || l.len() > 0) }
+func (l *line) isFull(places int) bool {
+	return l.maxPlaces > 0 && (places >= l.maxPlaces || l.len() > 0)
+}
 
 // len returns how many ticks and callers of Trigger wait.
 func (l *line) len() int { return len(l.queue.ticks) + len(l.queue.triggers) }
@@ -126,12 +128,12 @@ func (l *line) watch(until time.Time, endWaits func()) {
 	switch {
 	case l.timer == nil:
 		l.timer = time.AfterFunc(time.Until(until), endWaits)
-	case l.ends.IsZero() || until.Before(l.ends):
+	case l.endsAt.IsZero() || until.Before(l.endsAt):
 		l.timer.Reset(time.Until(until))
 	default:
 		return
 	}
-	l.ends = until
+	l.endsAt = until
 }
 
 // endWaits takes ticks out of the line that have waited for too long.
@@ -148,7 +150,7 @@ func (g *registry) endWaits() {
 			next = w.until
 		}
 	}
-	if g.line.ends = next; !next.IsZero() {
+	if g.line.endsAt = next; !next.IsZero() {
 		g.line.timer.Reset(next.Sub(now))
 	}
 	g.mu.Unlock()
@@ -195,11 +197,11 @@ func (g *registry) awaitPlace(ctx context.Context, e *entry) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !w.turn {
+	if !w.hasTurn {
 		g.line.queue.triggers = slices.DeleteFunc(g.line.queue.triggers,
 			func(other *waitingTrigger) bool { return other == w })
 	}
-	return w.turn
+	return w.hasTurn
 }
 
 // enterReserved is enter for a tick or a Trigger that has a place reserved. Otherwise the caller
@@ -231,7 +233,7 @@ func (g *registry) giveUp(e *entry) {
 
 // serveLine gives free places to those that wait. Called with mu held.
 func (g *registry) serveLine() {
-	for g.line.most > 0 && g.places < g.line.most && g.starting() {
+	for g.line.maxPlaces > 0 && g.places < g.line.maxPlaces && g.starting() {
 		e, t, trigger := g.line.queue.serve()
 		if e == nil {
 			return

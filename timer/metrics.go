@@ -255,7 +255,7 @@ func (m *metrics) look(e *entry, l *levels) (t *tally, ok bool) {
 	l.bound += boundValue(s.bound(e))
 	l.elsewhere = max(l.elsewhere, st.LimitElsewhere)
 	l.fallback += intIf(st.Fallback)
-	l.scheduleFailed += intIf(e.clock.scheduleFault() != "")
+	l.scheduleFailed += intIf(e.ticks.scheduleFault() != "")
 	l.paused += intIf(st.Paused != nil)
 	s.ledger.read(&d.record, func(r *record) {
 		t = r.tally

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -264,5 +265,39 @@ func TestARunOnStartHasNoLag(t *testing.T) {
 			t.Errorf("%v have a lag, want that of midnight", n)
 		}
 		f.Stop()
+	})
+}
+
+// A Registerer can be used again after Run has ended, and a New that fails registers nothing with
+// it.
+//
+// Fails when Run does not unregister, or New registers before all else is well.
+func TestRegistererCanBeUsedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := newRegistry()
+		config := timer.Config{Registerer: reg, Lock: memlock.New()}
+		if _, err := timer.New(config, timer.Timer{Name: ""}); err == nil {
+			t.Error("no fault found")
+		}
+		for range 3 {
+			s, err := timer.New(config, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: nop})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := timer.New(config, timer.Timer{Name: "a", Run: nop}); err == nil {
+				t.Error("two at once with one registry")
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+			if err := s.Run(ctx); err != nil {
+				t.Error(err)
+			}
+			stop()
+			if err := s.Run(t.Context()); err == nil {
+				t.Error("it ran twice")
+			}
+			for series := range values(t, reg) {
+				t.Errorf("%s is left", series)
+			}
+		}
 	})
 }

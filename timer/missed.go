@@ -10,7 +10,7 @@ const (
 	// lateGrace is how late a host may be before a tick counts as missed. A step of the wall clock
 	// or a suspend of the machine makes it late by up to maxSleep.
 	lateGrace = maxSleep + time.Second
-	// DefaultCatchUpWindow is how old a missed tick may be that CatchUpOnce still runs.
+	// DefaultCatchUpWindow is the default of CatchUp.Window.
 	DefaultCatchUpWindow = time.Hour
 )
 

@@ -46,9 +46,9 @@ func (p FullPolicy) String() string {
 
 // fullWaits has the ticks that wait for a run to end (FullWait), at most one of each timer.
 type fullWaits struct {
-	registry          *registry
-	most              time.Duration // how long a tick may wait
-	shortest, longest time.Duration // pauses between two tries
+	registry           *registry
+	maxWait            time.Duration // how long a tick may wait
+	minPause, maxPause time.Duration // pauses between two tries
 
 	// The gate's, set when the parts are connected: tries a tick that was taken out, in a goroutine
 	// of its own.
@@ -71,14 +71,14 @@ type fullWait struct {
 }
 
 func newFullWaits(config Config, g *registry) *fullWaits {
-	return &fullWaits{registry: g, most: config.MaxWait, shortest: config.StoreTimeout / 4, longest: config.TTL / 3,
+	return &fullWaits{registry: g, maxWait: config.MaxWait, minPause: config.StoreTimeout / 4, maxPause: config.TTL / 3,
 		ticks: make(map[*entry]*fullWait)}
 }
 
 // pause returns how long to wait for the next try of a tick that has waited for so long.
 func (f *fullWaits) pause(waited time.Duration) time.Duration {
-	pause := min(max(waited/2, f.shortest), f.longest)
-	return min(pause-rand.N(pause/2+1), f.most-waited)
+	pause := min(max(waited/2, f.minPause), f.maxPause)
+	return min(pause-rand.N(pause/2+1), f.maxWait-waited)
 }
 
 // waitsFor reports whether a tick that is refused for a reason waits until a run ends. With
@@ -108,7 +108,7 @@ func (f *fullWaits) enter(e *entry, t dueTick, why Reason, err error) bool {
 	}
 	waited := now.Sub(t.waitsSince)
 	// Remove and drain take out what waits after they have made mayStart false.
-	if _, due := e.clock.read(); !f.registry.mayStart(e) || due != t.at || waited >= f.most {
+	if _, due := e.ticks.read(); !f.registry.mayStart(e) || due != t.at || waited >= f.maxWait {
 		return false
 	}
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again

@@ -60,14 +60,15 @@ func (o *override) inForce() bool {
 	return o.paused && (o.until.IsZero() || time.Now().Before(o.until))
 }
 
-// outdated reports whether a later version was seen before: answers overtake each other. Version 0,
-// of a store that has no overrides or has lost them, is always accepted.
-func (o *override) outdated(version int64) bool {
+// advanceTo records the version of a report. It reports false if a later one was recorded before,
+// because answers overtake each other. Version 0, of a store that has no overrides or has lost
+// them, is always recorded.
+func (o *override) advanceTo(version int64) bool {
 	if version != 0 && version < o.version {
-		return true
+		return false
 	}
 	o.version = version
-	return false
+	return true
 }
 
 // paused returns the refusal of a timer that is paused, as far as this host knows; nil: it is not.
@@ -82,11 +83,12 @@ func (o *overrides) paused(e *entry) error {
 	return nil
 }
 
-// answered updates a timer's override from an answer of the store. no is nil if a slot was granted.
-func (o *overrides) answered(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
+// applyAnswer updates a timer's override from an answer of the store. no is nil if a slot was
+// granted.
+func (o *overrides) applyAnswer(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if e.state.override.outdated(info.Version) {
+	if !e.state.override.advanceTo(info.Version) {
 		return
 	}
 	if no != nil && no.Reason == dlock.ReasonPaused {
@@ -161,9 +163,9 @@ func (o *overrides) setLimit(e *entry, limit int) {
 	x.limit.Store(int32(limit))
 }
 
-// heard records the version of the overrides that the store reported, and wakes the prober if it is
-// new.
-func (o *overrides) heard(version int64) {
+// noteVersion records the version of the overrides that the store reported, and wakes the prober if
+// it is new.
+func (o *overrides) noteVersion(version int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if version > o.heardVersion {
@@ -172,8 +174,9 @@ func (o *overrides) heard(version int64) {
 	}
 }
 
-// unread returns the version that the prober has yet to read. ok is false if there is none.
-func (o *overrides) unread() (version int64, ok bool) {
+// takeUnread returns the version that the prober is to read now, which is all of them if readAgain
+// was called. ok is false if there is none.
+func (o *overrides) takeUnread() (version int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.readAll {
@@ -203,7 +206,7 @@ func (o *overrides) update(e *entry, now dlock.ControlState) (triggered bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	x := &e.state.override
-	if e.removed() || x.outdated(now.Version) {
+	if e.removed() || !x.advanceTo(now.Version) {
 		return false
 	}
 	limit := 0
@@ -245,7 +248,7 @@ func (o *overrides) fill(e *entry, t *TimerStatus) {
 // until is closed.
 func (p *prober) readOverrides(until <-chan struct{}) {
 	w := p.watch
-	version, ok := w.overrides.unread()
+	version, ok := w.overrides.takeUnread()
 	if w.caps.Controller == nil || !ok {
 		return
 	}

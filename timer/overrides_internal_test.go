@@ -24,7 +24,7 @@ func overridden() (o *overrides, e *entry, woken *int) {
 // Answers overtake each other: what was read before an update must not undo what was heard after
 // it. A store that has lost its data is believed.
 //
-// Fails when outdated compares nothing, and when it believes no store without overrides.
+// Fails when advanceTo compares nothing, and when it believes no store without overrides.
 func TestOlderAnswersUndoNoOverride(t *testing.T) {
 	o, e, _ := overridden()
 	is := func(what string, paused bool, limit int) {
@@ -39,37 +39,37 @@ func TestOlderAnswersUndoNoOverride(t *testing.T) {
 	o.update(e, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour},
 		Limit: &dlock.LimitOverride{Origin: ann, Slots: 7}})
 	is("read", true, 7)
-	o.answered(e, dlock.Info{Version: 4, SlotLimit: 3}, nil)
+	o.applyAnswer(e, dlock.Info{Version: 4, SlotLimit: 3}, nil)
 	is("an answer from before the update", true, 7)
 	o.update(e, dlock.ControlState{Version: 3})
 	is("overrides from before the update", true, 7)
-	o.answered(e, dlock.Info{Version: 6, SlotLimit: 2}, nil)
+	o.applyAnswer(e, dlock.Info{Version: 6, SlotLimit: 2}, nil)
 	is("a later answer", false, 2)
-	o.answered(e, dlock.Info{}, nil)
+	o.applyAnswer(e, dlock.Info{}, nil)
 	is("a store that lost its data", false, 0)
 }
 
 // The prober is woken for a version that is new, and reads it once.
 //
-// Fails when heard wakes it for every version, or unread does not look at what was read.
+// Fails when noteVersion wakes it for every version, or takeUnread does not look at what was read.
 func TestOverridesAreReadOnce(t *testing.T) {
 	o, _, woken := overridden()
 	is := func(what string, version int64, unread bool, times int) {
 		t.Helper()
-		if v, ok := o.unread(); v != version || ok != unread || *woken != times {
+		if v, ok := o.takeUnread(); v != version || ok != unread || *woken != times {
 			t.Errorf("%s: version %d, unread %v, woken %d times; want %d, %v and %d", what, v, ok, *woken, version,
 				unread, times)
 		}
 	}
 	is("nothing was heard", 0, false, 0)
-	o.heard(3)
+	o.noteVersion(3)
 	is("heard", 3, true, 1)
-	o.heard(3)
-	o.heard(2)
+	o.noteVersion(3)
+	o.noteVersion(2)
 	is("heard again, and of an older one", 3, true, 1)
 	o.markRead(3)
 	is("read", 3, false, 1)
-	o.heard(4)
+	o.noteVersion(4)
 	is("a later one", 4, true, 2)
 	o.readAgain() // a timer was registered while it was being read
 	o.markRead(4)
@@ -107,13 +107,13 @@ func TestTriggerIsLookedForOnce(t *testing.T) {
 func TestOverriddenLimitIsNotFull(t *testing.T) {
 	o, e, _ := overridden()
 	v := &views{log: o.log, ledger: new(ledger)}
-	e.clock.set(time.Now().UnixMicro(), time.Now().Add(time.Second))
+	e.ticks.set(time.Now().UnixMicro(), time.Now().Add(time.Second))
 	v.refused(e, dueTick{},
 		&dlock.NotAcquiredError{Reason: dlock.ReasonFull, HeldFor: time.Minute, ExpiresIn: time.Hour})
 	if v.stillFull(e) == nil {
 		t.Fatal("the answer was not remembered")
 	}
-	o.answered(e, dlock.Info{Version: 1, SlotLimit: 2}, nil)
+	o.applyAnswer(e, dlock.Info{Version: 1, SlotLimit: 2}, nil)
 	if no := v.stillFull(e); no != nil {
 		t.Errorf("the limit is 2, and still: %v", no)
 	}

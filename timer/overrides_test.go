@@ -26,7 +26,7 @@ const beat = dlock.DefaultTTL/3 + time.Second
 // and Explain say who paused the timer and why.
 //
 // Fails when Control does not update hostsLock (Status of a timer that is not due), when update
-// forgets a pause, or when answered ignores a refusal.
+// forgets a pause, or when applyAnswer ignores a refusal.
 func TestPauseReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -14,8 +14,8 @@ const (
 	// maxSleep bounds the sleep of the scheduling goroutine, and so how late a tick can be after a
 	// step of the wall clock or a suspend of the machine.
 	maxSleep = 10 * time.Second
-	// stalled is how late the scheduling goroutine may wake up before Live returns an error.
-	stalled = 10 * time.Second
+	// stallThreshold is how late the scheduling goroutine may wake up before Live returns an error.
+	stallThreshold = 10 * time.Second
 	// dueBatch is how many items are taken from the heap at once.
 	dueBatch = 64
 )
@@ -64,14 +64,14 @@ type dueItem struct {
 
 // An arrival is a tick that has come due, or is tried again.
 type arrival struct {
-	e      *entry
-	tick   dueTick
-	later  bool      // it is tried again, and was counted when it came due
-	early  bool      // it does not count towards AlarmAfter: see fixedDelays.retried
-	missed uint64    // how many ticks before it this host missed,
-	first  time.Time // the first of which was this one
-	skip   Reason    // why it is not tried; "": it is
-	err    error     // the blackout it falls into, or nil
+	e       *entry
+	tick    dueTick
+	later   bool      // it is tried again, and was counted when it came due
+	noAlarm bool      // it does not count towards AlarmAfter: see fixedDelays.isRetry
+	missed  uint64    // how many ticks before it this host missed,
+	first   time.Time // the first of which was this one
+	skip    Reason    // why it is not tried; "": it is
+	err     error     // the blackout it falls into, or nil
 }
 
 func newPlanner(config Config, log *lineLog, g *registry, f *fullWaits, l *ledger) *planner {
@@ -208,7 +208,7 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 		case !p.fixed.comesUp(d.item, &p.heap, now):
 			continue
 		}
-		next, due := d.e.clock.read()
+		next, due := d.e.ticks.read()
 		switch {
 		case next != 0:
 			d.tick = time.UnixMicro(next)
@@ -267,7 +267,7 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 			e = h
 		}
 		a = arrival{e: e, tick: *d.again, later: true, err: d.err}
-		if _, due := e.clock.read(); e.gone() || due != a.tick.at {
+		if _, due := e.ticks.read(); e.gone() || due != a.tick.at {
 			a.skip, a.err = a.tick.overtaken(), nil
 		} else if a.err != nil {
 			a.skip = ReasonBlackout
@@ -281,7 +281,7 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 	}
 	c := &d.came
 	a = arrival{e: e, tick: dueTick{at: c.last.UnixMicro()}, missed: c.missed, first: c.first, err: c.blackout}
-	a.early = p.fixed.retried(e, a.tick.at)
+	a.noAlarm = p.fixed.isRetry(e, a.tick.at)
 	p.setNext(e, a.tick.at, c.next, c.err)
 	switch {
 	case c.blackout != nil:
@@ -313,7 +313,7 @@ func (p *planner) replan(now time.Time) {
 		if e.askPause == planning {
 			continue // proceed is about to plan it, by the new time; planned twice, it would run early
 		}
-		after[e] = e.clock.tried(now)
+		after[e] = e.ticks.tried(now)
 	}
 	p.mu.Unlock()
 	for e, done := range after {
@@ -368,20 +368,20 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 		next = plan{}
 	}
 	if next.atOnce.at != 0 && p.started && !p.stopped && due == 0 {
-		if _, before := e.clock.read(); before == 0 { // nothing came due before, not even this
+		if _, before := e.ticks.read(); before == 0 { // nothing came due before, not even this
 			due = next.atOnce.at
-			p.ledger.cameLate(&e.state.record)
+			p.ledger.cameDueNoAlarm(&e.state.record)
 			p.push(p.now(), e, next.atOnce)
 		}
 	}
-	e.clock.set(due, next.tick)
+	e.ticks.set(due, next.tick)
 	switch {
 	case err != nil:
 		p.scheduleFailed(e, err)
 		return
 	case e.askPause != 0:
 		e.askPause = 0
-		e.clock.setFault("")
+		e.ticks.setFault("")
 		p.log.later(slog.LevelInfo, "timer: the schedule works again", "timer", e.timer.Name)
 	}
 	e.begun = p.started
@@ -396,10 +396,10 @@ func (p *planner) setNext(e *entry, due int64, next plan, err error) {
 }
 
 const (
-	// A schedule that failed is asked again after firstAskAgain, and then after pauses that double,
-	// up to lastAskAgain.
-	firstAskAgain = time.Minute
-	lastAskAgain  = time.Hour
+	// A schedule that failed is asked again after minAskPause, and then after pauses that double,
+	// up to maxAskPause.
+	minAskPause = time.Minute
+	maxAskPause = time.Hour
 )
 
 // scheduleFailed plans to ask a schedule again. Called with mu held.
@@ -408,8 +408,8 @@ func (p *planner) scheduleFailed(e *entry, err error) {
 		p.log.later(slog.LevelError, "timer: its schedule failed, so the timer is not due until that works again",
 			"timer", e.timer.Name, "err", err)
 	}
-	e.clock.setFault(err.Error())
-	e.askPause = min(max(2*e.askPause, firstAskAgain), lastAskAgain)
+	e.ticks.setFault(err.Error())
+	e.askPause = min(max(2*e.askPause, minAskPause), maxAskPause)
 	p.heap.push(item{when: p.now().Add(e.askPause).UnixMicro(), e: e})
 }
 
@@ -441,7 +441,7 @@ func (p *planner) postpone(wait time.Duration, e *entry, t dueTick) bool {
 		return false
 	}
 	when := p.now().Add(wait).Add(time.Millisecond)
-	next, due := e.clock.read()
+	next, due := e.ticks.read()
 	if due != t.at || next != 0 && next <= when.UnixMicro() {
 		return false
 	}
@@ -456,7 +456,7 @@ func (p *planner) drop(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fixed.forget(e)
-	e.clock.set(0, time.Time{})
+	e.ticks.set(0, time.Time{})
 	p.forget(e)
 }
 

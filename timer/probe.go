@@ -181,7 +181,7 @@ func (p *prober) acquire() (name string, err error) {
 			return hostsLock, err
 		}
 		p.host = host
-		p.watch.overrides.heard(host.Info().Version)
+		p.watch.overrides.noteVersion(host.Info().Version)
 		return hostsLock, nil
 	}
 	name = fmt.Sprintf(probeLock, p.host.Slot())
@@ -234,7 +234,7 @@ func (p *prober) wait() time.Duration {
 		// as a heartbeat.
 		return w.ttl/3 - rand.N(w.ttl/12)
 	default:
-		if time.Since(b.changedAt) >= quiet { // if the store comes and goes, the pauses go on growing
+		if time.Since(b.changedAt) >= logInterval { // if the store comes and goes, the pauses go on growing
 			p.pause.Reset()
 		}
 		return w.ttl - rand.N(w.ttl/4)

@@ -20,8 +20,8 @@ import (
 // before its end is skipped; one that has none is tried as soon as it ends; one that still waits
 // when Run drains, or is refused after that, is skipped.
 //
-// Fails when quarantined does not log, or logs each time; when postpone ignores the next tick, does
-// not wake the loop, or postpones while draining; when drain forgets what is postponed.
+// Fails when beginQuarantine does not log, or logs each time; when postpone ignores the next tick,
+// does not wake the loop, or postpones while draining; when drain forgets what is postponed.
 func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -78,8 +78,8 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 // Another MaxConcurrency elsewhere is noticed from a grant and from a refusal, and forgotten when
 // it is gone.
 //
-// Fails when views do not look at the Info of a grant, or of a refusal, or when declared does not
-// forget.
+// Fails when views do not look at the Info of a grant, or of a refusal, or when compareSlots does
+// not forget.
 func TestDisagreementEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// A queue has the ticks and the callers of Trigger that wait while maxAttempts acquires are in
-// flight. Half of the turns go to the tick whose timer is due again first, so that a peak of a
-// thousand daily timers costs no tick of one that is due every second. A quarter goes to the tick
-// that has waited longest, and a quarter to the Trigger that has, so that timers which are due
-// often cannot take all turns. acquirer.mu guards the acquirer's, and registry.mu that of a line.
+// A queue has the ticks and the callers of Trigger that wait for a turn: the acquirer's, while
+// maxInFlight acquires are in flight, and a line's, while MaxRuns places are taken. Half of the
+// turns go to the tick whose timer is due again first, so that a peak of a thousand daily timers
+// costs no tick of one that is due every second. A quarter goes to the tick that has waited
+// longest, and a quarter to the Trigger that has, so that timers which are due often cannot take
+// all turns. acquirer.mu guards the acquirer's, and registry.mu that of a line.
 type queue struct {
 	byNext   tickHeap // by when the timer is due again; may have timers whose tick no longer waits
 	byAge    []*entry // the same
 	ticks    map[*entry]waitingTick
 	triggers []*waitingTrigger
-	turn     uint
+	turns    uint
 }
 
 // A waitingTick is the tick of a timer that waits.
@@ -27,9 +28,9 @@ type waitingTick struct {
 
 // A waitingTrigger is a caller of Trigger who waits.
 type waitingTrigger struct {
-	e     *entry
-	ready chan struct{} // closed when the wait is over
-	turn  bool          // its turn has come
+	e       *entry
+	ready   chan struct{} // closed when the wait is over
+	hasTurn bool          // its turn has come
 }
 
 // enqueue adds a tick. No other tick of its timer may be in the queue.
@@ -40,7 +41,7 @@ func (q *queue) enqueue(e *entry, t dueTick) {
 	q.ticks[e] = waitingTick{dueTick: t}
 	q.byNext.push(nextDue(e))
 	q.byAge = append(q.byAge, e)
-	if len(q.byAge) > 2*len(q.ticks)+maxAttempts || len(q.byNext) > 2*len(q.ticks)+maxAttempts {
+	if len(q.byAge) > 2*len(q.ticks)+maxInFlight || len(q.byNext) > 2*len(q.ticks)+maxInFlight {
 		q.tidy()
 	}
 }
@@ -65,7 +66,7 @@ func (q *queue) tidy() {
 
 // nextDue returns a timer's item in byNext.
 func nextDue(e *entry) item {
-	next, _ := e.clock.read()
+	next, _ := e.ticks.read()
 	if next == 0 { // never
 		next = math.MaxInt64
 	}
@@ -115,15 +116,15 @@ func (q *queue) soonest() (e *entry, t dueTick) {
 
 // serve gives the next turn to a Trigger, which it wakes, or to a tick; nil: nothing waits.
 func (q *queue) serve() (e *entry, t dueTick, trigger bool) {
-	q.turn++
-	if len(q.triggers) > 0 && (q.turn%4 == 0 || len(q.ticks) == 0) {
+	q.turns++
+	if len(q.triggers) > 0 && (q.turns%4 == 0 || len(q.ticks) == 0) {
 		w := q.triggers[0]
 		q.triggers = q.triggers[1:]
-		w.turn = true
+		w.hasTurn = true
 		close(w.ready)
 		return w.e, dueTick{}, true
 	}
-	if q.turn%4 == 2 {
+	if q.turns%4 == 2 {
 		e, t = q.oldest()
 	} else {
 		e, t = q.soonest()

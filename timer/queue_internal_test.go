@@ -8,9 +8,9 @@ import "testing"
 // Fails when a timer that is served from one of the two lists stays in the other.
 func TestQueueForgetsWhoWasServed(t *testing.T) {
 	var l queue
-	first := &entry{clock: clock{next: 1 << 40}, state: &state{}}
+	first := &entry{ticks: tickTimes{next: 1 << 40}, state: &state{}}
 	l.enqueue(first, dueTick{at: 1})
-	often := &entry{clock: clock{next: 1}, state: &state{}}
+	often := &entry{ticks: tickTimes{next: 1}, state: &state{}}
 	for tick := range int64(10_000) {
 		l.enqueue(often, dueTick{at: tick + 1})
 		if e, served := l.soonest(); e != often || served.at != tick+1 {

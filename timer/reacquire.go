@@ -15,7 +15,7 @@ func (a *acquirer) reacquire(until <-chan struct{}) {
 			}
 			lease, err := a.acquire(a.runner.base, e, dueTick{})
 			if lease != nil || refusal(err) != nil {
-				a.store.answer(e, dueTick{}, lease, err)
+				a.store.recordAnswer(e, dueTick{}, lease, err)
 			}
 			given := a.runner.handOver(e, lease)
 			a.log.flush()

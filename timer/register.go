@@ -48,14 +48,14 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 func (g *registrar) add(entries []*entry, firsts []plan, names map[string]bool) error {
 	g.registering.Lock()
 	defer g.registering.Unlock()
-	heirs, errs := g.registry.add(entries, names)
+	continuing, errs := g.registry.add(entries, names)
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	for _, e := range heirs {
-		g.ledger.startOver(&e.state.record)
+	for _, e := range continuing {
+		g.ledger.resetDeadman(&e.state.record)
 		if g.store != nil {
-			g.store.views.startOver(e)
+			g.store.views.reset(e)
 		}
 	}
 	g.planner.add(entries, firsts)

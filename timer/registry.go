@@ -20,15 +20,15 @@ type registry struct {
 	since atomic.Int64          // when the phase began, in nanoseconds; 0: Run was not called. Likewise
 	ran   chan struct{}         // closed when Run has begun
 
-	mu       sync.Mutex
-	entries  map[string]*entry
-	parting  map[string]*entry   // removed timers whose runs go on
-	removals map[*entry]*removal // callers of Remove that wait for their runs
-	labels   labels
-	places   int           // taken by all timers, or reserved
-	line     line          // ticks and triggers that wait for a place
-	active   int           // places and background calls, which Run waits for
-	idle     chan struct{} // closed when active is 0; nil if nobody waits
+	mu             sync.Mutex
+	entries        map[string]*entry
+	removedRunning map[string]*entry   // removed timers whose runs go on
+	removals       map[*entry]*removal // callers of Remove that wait for their runs
+	labels         labels
+	places         int           // taken by all timers, or reserved
+	line           line          // ticks and triggers that wait for a place
+	active         int           // places and background calls, which Run waits for
+	idle           chan struct{} // closed when active is 0; nil if nobody waits
 }
 
 // A Phase is what a Scheduler is doing.
@@ -49,7 +49,7 @@ type removal struct {
 }
 
 func newRegistry() *registry {
-	g := &registry{entries: make(map[string]*entry), parting: make(map[string]*entry),
+	g := &registry{entries: make(map[string]*entry), removedRunning: make(map[string]*entry),
 		removals: make(map[*entry]*removal), ran: make(chan struct{})}
 	g.phase.Store(new(PhaseCreated))
 	return g
@@ -89,8 +89,8 @@ func (g *registry) begin(prepare func()) error {
 }
 
 // add adds timers: all or, if a name is taken, none. A timer that takes the name of a removed one
-// whose runs go on takes over its state, and is one of heirs.
-func (g *registry) add(entries []*entry, names map[string]bool) (heirs []*entry, errs []error) {
+// whose runs go on takes over its state, and is one of continuing.
+func (g *registry) add(entries []*entry, names map[string]bool) (continuing []*entry, errs []error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
@@ -107,16 +107,16 @@ func (g *registry) add(entries []*entry, names map[string]bool) (heirs []*entry,
 		return nil, errs
 	}
 	for _, e := range entries {
-		if old := g.parting[e.timer.Name]; old != nil {
-			delete(g.parting, e.timer.Name)
+		if old := g.removedRunning[e.timer.Name]; old != nil {
+			delete(g.removedRunning, e.timer.Name)
 			e.state = old.state
-			heirs = append(heirs, e)
+			continuing = append(continuing, e)
 		} else {
 			g.labels.join(&e.state.record)
 		}
 		g.entries[e.timer.Name] = e
 	}
-	return heirs, nil
+	return continuing, nil
 }
 
 // get returns the timer of that name; nil: there is none.
@@ -131,7 +131,7 @@ func (g *registry) get(name string) *entry {
 func (g *registry) named(name string) *entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return cmp.Or(g.entries[name], g.parting[name])
+	return cmp.Or(g.entries[name], g.removedRunning[name])
 }
 
 // registered returns the timers of this host.
@@ -145,9 +145,9 @@ func (g *registry) registered() []*entry {
 func (g *registry) all() []*entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	list := make([]*entry, 0, len(g.entries)+len(g.parting))
+	list := make([]*entry, 0, len(g.entries)+len(g.removedRunning))
 	list = slices.AppendSeq(list, maps.Values(g.entries))
-	return slices.AppendSeq(list, maps.Values(g.parting))
+	return slices.AppendSeq(list, maps.Values(g.removedRunning))
 }
 
 // remove removes a timer, of which nothing starts any more; nil: there is none of that name. If
@@ -162,7 +162,7 @@ func (g *registry) remove(name string, mine *entry) *entry {
 	delete(g.entries, name)
 	e.successor.Store(e)
 	if e.state.places.Load() > 0 {
-		g.parting[name] = e
+		g.removedRunning[name] = e
 	} else {
 		g.labels.part(&e.state.record)
 	}
@@ -236,9 +236,9 @@ func (g *registry) leave(e *entry) {
 	e = e.latest() // to which replace has moved the places
 	e.places--
 	g.places--
-	if left := e.state.places.Add(-1); left == 0 && len(g.parting) > 0 {
-		if p := g.parting[e.timer.Name]; p != nil && p.state == e.state {
-			delete(g.parting, e.timer.Name)
+	if left := e.state.places.Add(-1); left == 0 && len(g.removedRunning) > 0 {
+		if p := g.removedRunning[e.timer.Name]; p != nil && p.state == e.state {
+			delete(g.removedRunning, e.timer.Name)
 			g.labels.part(&p.state.record)
 		}
 	}

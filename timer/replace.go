@@ -37,7 +37,7 @@ func (p *planner) replace(mine, e *entry) (old *entry, err error) {
 	if old, err = e.takeOver(p.registry, mine); err != nil {
 		return nil, err
 	}
-	e.clock.takeOver(&old.clock, e.id == old.id)
+	e.ticks.takeOver(&old.ticks, e.id == old.id)
 	if _, fixed := e.delay(); !fixed {
 		delete(p.fixed, e.state)
 	}
@@ -60,9 +60,9 @@ func (p *planner) replace(mine, e *entry) (old *entry, err error) {
 	return old, nil
 }
 
-// takeOver sets the clock of a timer that replaces another: the latest tick that came due, which
+// takeOver sets the ticks of a timer that replaces another: the latest tick that came due, which
 // must not be tried twice, and the next one if the schedule is the same.
-func (c *clock) takeOver(old *clock, sameSchedule bool) {
+func (c *tickTimes) takeOver(old *tickTimes, sameSchedule bool) {
 	next, due := old.read()
 	if !sameSchedule {
 		next = 0
@@ -100,7 +100,7 @@ func (tt *timetable) replaced(old, e *entry, now time.Time, begun bool) (plan, e
 		first.atOnce = tt.atOnce(e, now)
 		return first, err
 	}
-	next, _ := e.clock.read()
+	next, _ := e.ticks.read()
 	if tick := time.UnixMicro(next); next != 0 && !tick.After(now) {
 		// It has come due, and its delay is not over, or this host has not come to it yet.
 		when := tt.startsAt(e, tick)
@@ -112,7 +112,7 @@ func (tt *timetable) replaced(old, e *entry, now time.Time, begun bool) (plan, e
 	if _, fixed := e.delay(); fixed && next != 0 && tt.blackout(old, now) == nil {
 		return tt.planned(e, time.UnixMicro(next)), nil // the store told when, or a run that ended here
 	}
-	first, err := tt.first(e, now, old.clock.tried(now)) // by the old interval
+	first, err := tt.first(e, now, old.ticks.tried(now)) // by the old interval
 	if err == nil && e.id == old.id {
 		first.atOnce = tt.lastMissed(e, now)
 	}

@@ -31,12 +31,12 @@ type Run struct {
 	onStart   bool  // RunOnStart started it
 
 	// Guarded by state.mu.
-	over     bool        // the handler has returned
-	late     bool        // it was not over at MaxRunTime
-	holding  bool        // it counts as holding a slot
-	unwatch  func() bool // stops watching the lease
-	clock    *time.Timer // fires at MaxRunTime and at 1.5 × MaxRunTime
-	retrying *retrying   // nil before the first retry
+	over        bool        // the handler has returned
+	late        bool        // it was not over at MaxRunTime
+	holding     bool        // it counts as holding a slot
+	unwatch     func() bool // stops watching the lease
+	maxRunTimer *time.Timer // fires at MaxRunTime and at 1.5 × MaxRunTime
+	retrying    *retrying   // nil before the first retry
 }
 
 // RunFromContext returns the run that a handler was called for. Outside a run it returns nil, whose
@@ -90,7 +90,7 @@ func (r *Run) Tick() (tick time.Time) {
 	return tick
 }
 
-// ends returns when the run reaches MaxRunTime.
+// endsAt returns when the run reaches MaxRunTime.
 func (r *Run) endsAt() time.Time { return r.startedAt.Add(r.entry.timer.MaxRunTime) }
 
 // now returns the present by the clock that the run began with: if the host's is set meanwhile, an

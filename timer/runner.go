@@ -27,7 +27,7 @@ type runner struct {
 	ended    func(*state) // tells that a run has ended, of a timer that may have a fixed delay
 	runHost
 
-	adoptions few
+	reacquisitions rateLimit
 
 	gaveUp atomic.Bool // Run no longer waits for the runs that are left
 }
@@ -114,7 +114,7 @@ func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
 	defer d.mu.Unlock()
 	d.place(r)
 	n.number(r, lease)
-	r.clock = time.AfterFunc(time.Until(r.endsAt()), func() { n.outOfTime(e, r) })
+	r.maxRunTimer = time.AfterFunc(time.Until(r.endsAt()), func() { n.outOfTime(e, r) })
 	switch {
 	case lease != nil:
 		n.hold(e, r, lease)
@@ -150,7 +150,7 @@ func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
 	if r.unwatch != nil {
 		r.unwatch()
 	}
-	r.clock.Stop()
+	r.maxRunTimer.Stop()
 	if r.Degraded() {
 		n.store.views.endDegraded(e)
 	}
@@ -250,9 +250,9 @@ func (n *runner) outOfTime(e *entry, r *Run) {
 		n.events.runInfo(r).line("max_run_time", e.timer.MaxRunTime)...)
 	r.late = true
 	if r.tick != 0 {
-		n.ledger.overdue(&e.state.record)
+		n.ledger.countOverdue(&e.state.record)
 	}
-	r.clock.Reset(e.timer.MaxRunTime / 2)
+	r.maxRunTimer.Reset(e.timer.MaxRunTime / 2)
 }
 
 // overlong is called with state.mu held.

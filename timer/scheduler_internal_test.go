@@ -30,8 +30,8 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range s.registry.registered() {
-		e.clock.due = 1
-		s.planner.heap.push(tryLater(s.planner.now(), e, dueTick{at: e.clock.due, missedAt: 1}))
+		e.ticks.due = 1
+		s.planner.heap.push(tryLater(s.planner.now(), e, dueTick{at: e.ticks.due, missedAt: 1}))
 	}
 	asked, end = 0, sync.OnceFunc(func() { close(until) })
 	s.planner.runDue(until)
@@ -81,7 +81,7 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 	s.planner.mu.Lock()
 	now := time.Now().UnixMicro()
 	for i := range s.planner.heap {
-		s.planner.heap[i].when, s.planner.heap[i].e.clock.next = now, now // all are due
+		s.planner.heap[i].when, s.planner.heap[i].e.ticks.next = now, now // all are due
 	}
 	s.planner.mu.Unlock()
 	until := make(chan struct{})

@@ -68,7 +68,7 @@ func (a *acquirer) afterRefusal(e *entry, err error) {
 	case no.Reason == dlock.ReasonTickEarly:
 		a.planner.dueIn(e, min(no.ExpiresIn, delay))
 	case no.Reason == dlock.ReasonFull: // a run goes on, so nothing is due before the delay has passed
-		a.planner.dueIn(e, max(delay, soonestRetry))
+		a.planner.dueIn(e, max(delay, minRetryIn))
 	}
 }
 

@@ -98,7 +98,7 @@ func (w *storeWatch) recordServer(r result) (back, ofAll bool) {
 	c := b.saw(r.failure, r.notSetUp, r.renewal)
 	w.events.storeChanged(c, w.label, r.shard, b)
 	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
-		c.log = b.mayLog(&b.loggedAt, time.Now())
+		c.log = b.startLogging(&b.loggedAt, time.Now())
 		b.logging = false
 	}
 	switch {

@@ -199,8 +199,8 @@ func (e *limitFullError) Error() string {
 		e.limit)
 }
 
-// heard compares the sizes that an answer of the store reports with ours.
-func (l *limits) heard(e *entry, lease *dlock.Lease, err error) {
+// applyAnswer compares the sizes that an answer of the store reports with ours.
+func (l *limits) applyAnswer(e *entry, lease *dlock.Lease, err error) {
 	if len(e.limits()) == 0 {
 		return
 	}
@@ -209,21 +209,21 @@ func (l *limits) heard(e *entry, lease *dlock.Lease, err error) {
 	defer l.mu.Unlock()
 	if lease != nil {
 		for i, g := range lease.Also() {
-			l.declared(e.limits()[i], g.Info.DeclaredSlots)
+			l.compareSize(e.limits()[i], g.Info.DeclaredSlots)
 		}
 	}
 	for _, s := range e.limits() {
 		if no != nil && no.Also.Name == s.lockName() {
-			l.declared(s, no.AlsoInfo.DeclaredSlots)
+			l.compareSize(s, no.AlsoInfo.DeclaredSlots)
 		}
 	}
 }
 
-// declared is called with mu held.
-func (l *limits) declared(s *sharedLimit, size int) {
+// compareSize is called with mu held.
+func (l *limits) compareSize(s *sharedLimit, size int) {
 	now := time.Now()
 	switch agrees := size == 0 || size == s.Size; {
-	case agrees && (s.elsewhere == 0 || now.Sub(s.heardOf) < disagreement):
+	case agrees && (s.elsewhere == 0 || now.Sub(s.heardOf) < disagreementWindow):
 	case agrees:
 		s.elsewhere = 0
 	default:
@@ -247,8 +247,8 @@ func (l *limits) status() (list []LimitStatus) {
 	return list
 }
 
-// agree returns the limits of which other hosts have another size.
-func (l *limits) agree() (errs []error) {
+// disagreements returns the limits of which other hosts have another size.
+func (l *limits) disagreements() (errs []error) {
 	for _, s := range l.status() {
 		if s.SizeElsewhere != 0 {
 			errs = append(errs, fmt.Errorf("limit %q has Size %d here and %d on other hosts", s.Name, s.Size,

@@ -109,21 +109,21 @@ func (s *Scheduler) drain() <-chan struct{} {
 // wait waits for the runs to end, and after DrainTimeout ends their contexts. It returns the timers
 // of the runs that are left after CancelGrace.
 func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) []string {
-	patience := time.NewTimer(s.config.DrainTimeout)
-	defer patience.Stop()
+	timeout := time.NewTimer(s.config.DrainTimeout)
+	defer timeout.Stop()
 	select {
 	case <-idle:
 		return nil
-	case <-patience.C:
+	case <-timeout.C:
 	}
 	s.log.Warn("timer: handlers did not finish within DrainTimeout; ending their contexts",
 		"drain_timeout", s.config.DrainTimeout)
 	cancel(ErrDraining)
-	patience.Reset(CancelGrace)
+	timeout.Reset(CancelGrace)
 	select {
 	case <-idle:
 		return nil
-	case <-patience.C:
+	case <-timeout.C:
 	}
 	return s.runner.giveUp()
 }

@@ -213,12 +213,12 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		MaxAttempts: e.timer.Retry.MaxAttempts, AlarmAfter: shown(e.timer.AlarmAfter),
 	}
 	_, fixed := e.delay()
-	if next, _ := e.clock.read(); next != 0 && !(fixed && e.placesTaken() > 0) {
+	if next, _ := e.ticks.read(); next != 0 && !(fixed && e.placesTaken() > 0) {
 		t.Next = time.UnixMicro(next)
 	}
 	s.ledger.fill(&e.state.record, &t)
 	t.EffectiveLimit = shown(s.bound(e))
-	t.ScheduleError = e.clock.scheduleFault()
+	t.ScheduleError = e.ticks.scheduleFault()
 	if s.store != nil {
 		s.store.views.fill(e, &t)
 		s.store.overrides.fill(e, &t)
@@ -257,7 +257,7 @@ func (s *Scheduler) bound(e *entry) int {
 // Live returns an error if the scheduling goroutine has stalled: only a restart of the process
 // helps. It does not depend on the store.
 func (s *Scheduler) Live() error {
-	if late := s.planner.wakesAt.lateness(); late > stalled {
+	if late := s.planner.wakesAt.lateness(); late > stallThreshold {
 		return fmt.Errorf("the scheduler has stalled for %v", late.Round(time.Second))
 	}
 	return nil
@@ -333,7 +333,7 @@ func (s *Scheduler) LimitsAgree() error {
 				e.timer.slots(), declared))
 		}
 	}
-	return sorted(append(errs, s.limits.agree()...))
+	return sorted(append(errs, s.limits.disagreements()...))
 }
 
 // Checks returns checks by name. A host with a failing check is degraded, but can serve. Package
@@ -364,7 +364,7 @@ func checkStore(w *storeWatch) error {
 		if w.views.fallback(e) {
 			errs = append(errs, fmt.Errorf("timer %q runs without the store", name))
 		}
-		if fault := w.views.fault(e); fault != "" {
+		if fault := w.views.faultOf(e); fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q does not run: %s", name, fault))
 		}
 	}

@@ -35,16 +35,16 @@ type storeWatch struct {
 	metrics *storeMetrics // nil: there are none
 
 	// mu guards the rest. docs/architecture.md has the order of mutexes.
-	mu            sync.Mutex
-	breakers      breakers
-	quarantine    time.Time // until when the store grants nothing; zero: it grants
-	ownFault      error     // the fault that the store finds in hostsLock or a probe's lock; nil: none
-	auditing      bool
-	warned        map[string]time.Time // when each warning of an audit was last logged
-	awaitingFirst bool                 // Run is waiting for the store's first answer
-	wasCalled     bool                 // the prober has called the store, whatever it answered
-	hosts         int                  // that share the store, this one included, when last counted; 0: not known
-	ranWithout    int                  // runs that started without the store since it last answered
+	mu               sync.Mutex
+	breakers         breakers
+	quarantinedUntil time.Time // until when the store grants nothing; zero: it grants
+	ownFault         error     // the fault that the store finds in hostsLock or a probe's lock; nil: none
+	auditing         bool
+	warned           map[string]time.Time // when each warning of an audit was last logged
+	awaitingFirst    bool                 // Run is waiting for the store's first answer
+	wasCalled        bool                 // the prober has called the store, whatever it answered
+	hosts            int                  // that share the store, this one included, when last counted; 0: not known
+	ranWithout       int                  // runs that started without the store since it last answered
 }
 
 func newStoreWatch(config Config, log *lineLog, v *events, g *registry, l *ledger) *storeWatch {
@@ -109,7 +109,7 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 			outcome = c.Results[i].Outcome
 		}
 		if outcome == dlock.GrantOK && g.Name == hostsLock {
-			w.overrides.heard(c.Results[i].Info.Version)
+			w.overrides.noteVersion(c.Results[i].Info.Version)
 		}
 		if strings.HasPrefix(g.Name, "timer:") {
 			w.metrics.renewed(outcome)
@@ -117,24 +117,24 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 	}
 }
 
-// answer records what the store answered to an acquire of a timer's slot, and reports whether the
-// timer goes on without the store.
-func (w *storeWatch) answer(e *entry, t dueTick, lease *dlock.Lease, err error) (degraded bool) {
+// recordAnswer records what the store answered to an acquire of a timer's slot, and reports whether
+// the timer goes on without the store.
+func (w *storeWatch) recordAnswer(e *entry, t dueTick, lease *dlock.Lease, err error) (degraded bool) {
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch no := refusal(err); {
 	case failed:
-		return w.views.down(e, reasonOf(err), err)
+		return w.views.recordDown(e, reasonOf(err), err)
 	case lease != nil:
-		w.overrides.answered(e, lease.Info(), nil)
+		w.overrides.applyAnswer(e, lease.Info(), nil)
 		w.views.granted(e, lease.Info())
-		w.grants()
+		w.endQuarantine()
 	case no != nil:
 		if t.missedAt == 0 { // a missed tick may be refused because of a pause that has ended
-			w.overrides.answered(e, no.Info, no)
+			w.overrides.applyAnswer(e, no.Info, no)
 		}
 		w.views.refused(e, t, no)
 		if no.Reason == dlock.ReasonQuarantine {
-			w.quarantined(no.ExpiresIn)
+			w.beginQuarantine(no.ExpiresIn)
 		}
 	}
 	return false
@@ -166,7 +166,7 @@ func (w *storeWatch) record(r result) (back bool) {
 	c := b.saw(r.failure, r.notSetUp, r.renewal)
 	w.events.storeChanged(c, w.label, "", b)
 	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
-		c.log = b.mayLog(&b.loggedAt, time.Now())
+		c.log = b.startLogging(&b.loggedAt, time.Now())
 		b.logging = false
 	}
 	switch {
@@ -235,9 +235,10 @@ func (w *storeWatch) policies() (local, skip int) {
 	return local, skip
 }
 
-// without reports whether the breaker is open for a timer, what is wrong with the store (nil: it
-// has just answered again), and whether the timer goes on without it.
-func (w *storeWatch) without(e *entry) (open bool, why error, degraded bool) {
+// bypass reports whether the breaker is open for a timer, so that the store is not to be called.
+// Then it returns what is wrong with the store (nil: it has just answered again), and records and
+// reports whether the timer goes on without it.
+func (w *storeWatch) bypass(e *entry) (open bool, why error, degraded bool) {
 	shard := w.names.of(e.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -245,7 +246,7 @@ func (w *storeWatch) without(e *entry) (open bool, why error, degraded bool) {
 	if !b.open {
 		return false, nil, false
 	}
-	return true, b.why(), w.views.down(e, b.reason(), b.why())
+	return true, b.why(), w.views.recordDown(e, b.reason(), b.why())
 }
 
 // isOpen reports whether the breaker is open for a timer.
@@ -305,29 +306,29 @@ func (w *storeWatch) hostsSeen() int {
 // ends.
 const unknownQuarantine = time.Second
 
-// quarantined records for how long a store that restarted grants nothing, and logs it once.
-func (w *storeWatch) quarantined(ends time.Duration) {
+// beginQuarantine records for how long a store that restarted grants nothing, and logs it once.
+func (w *storeWatch) beginQuarantine(endsIn time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	ends = max(ends, unknownQuarantine)
-	if !now.Before(w.quarantine) {
+	endsIn = max(endsIn, unknownQuarantine)
+	if !now.Before(w.quarantinedUntil) {
 		w.log.later(slog.LevelWarn,
 			"timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must "+
 				"have ended",
-			"store", w.label, "for", ends)
+			"store", w.label, "for", endsIn)
 	}
-	if until := now.Add(ends); until.After(w.quarantine) {
-		w.quarantine = until
+	if until := now.Add(endsIn); until.After(w.quarantinedUntil) {
+		w.quarantinedUntil = until
 	}
 }
 
-// grants records that the store grants, and logs it once after a quarantine.
-func (w *storeWatch) grants() {
+// endQuarantine records that the store grants, and logs it once after a quarantine.
+func (w *storeWatch) endQuarantine() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.quarantine.IsZero() && !time.Now().Before(w.quarantine) {
-		w.quarantine = time.Time{}
+	if !w.quarantinedUntil.IsZero() && !time.Now().Before(w.quarantinedUntil) {
+		w.quarantinedUntil = time.Time{}
 		w.log.later(slog.LevelInfo, "timer: the store grants again", "store", w.label)
 	}
 }
@@ -461,7 +462,7 @@ func (w *storeWatch) status() StoreStatus {
 // reachable returns what keeps the store from serving, or nil.
 func (w *storeWatch) reachable() error {
 	w.mu.Lock()
-	b, fault, quarantine := w.breakers.whole, w.ownFault, w.quarantine
+	b, fault, quarantine := w.breakers.whole, w.ownFault, w.quarantinedUntil
 	w.mu.Unlock()
 	since := b.changedAt.UTC().Format(time.RFC3339)
 	switch {

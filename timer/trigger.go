@@ -97,7 +97,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 	case !s.registry.starting():
 		return refuse(ReasonDraining, nil)
 	case !ok:
-		return fmt.Errorf("timer %q: not triggered, %d calls to the store were under way: %w", name, maxAttempts,
+		return fmt.Errorf("timer %q: not triggered, %d calls to the store were under way: %w", name, maxInFlight,
 			context.Cause(ctx))
 	case x.why != ReasonPaused && ctx.Err() != nil:
 		return x.err

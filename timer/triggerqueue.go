@@ -27,8 +27,8 @@ const (
 
 	// A trigger for which the store had no slot is tried again after half the time that it has
 	// waited, within these bounds. Each try costs four calls, and each waiting host one to read it.
-	shortestRetry = 5 * time.Second
-	longestRetry  = time.Minute
+	minTriggerRetry = 5 * time.Second
+	maxTriggerRetry = time.Minute
 )
 
 // ErrTooManyTriggers is returned by Control.Trigger if MaxPendingTriggers triggers of the timer
@@ -109,18 +109,18 @@ func (q *triggerQueue) takeOut(gone func(*queuedTrigger) bool) (out []queuedTrig
 }
 
 // retryIn returns for how long no host is to take a trigger. A time that is further ahead than
-// longestRetry was written before the store's clock was set back, and does not count.
+// maxTriggerRetry was written before the store's clock was set back, and does not count.
 func (q *triggerQueue) retryIn(now int64) time.Duration {
-	if left := time.Duration(q.Retry-now) * time.Microsecond; left <= longestRetry {
+	if left := time.Duration(q.Retry-now) * time.Microsecond; left <= maxTriggerRetry {
 		return left
 	}
 	return 0
 }
 
-// full has all hosts wait before they try a trigger again.
-func (q *triggerQueue) full(t *queuedTrigger, now int64) {
+// deferRetry has all hosts wait before they try a trigger again.
+func (q *triggerQueue) deferRetry(t *queuedTrigger, now int64) {
 	waited := time.Duration(now-t.At) * time.Microsecond
-	q.Retry = now + min(max(waited/2, shortestRetry), longestRetry).Microseconds()
+	q.Retry = now + min(max(waited/2, minTriggerRetry), maxTriggerRetry).Microseconds()
 }
 
 // next returns the oldest trigger that this taker may start: nobody has taken it, or this taker has

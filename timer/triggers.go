@@ -112,7 +112,7 @@ func (q *triggers) carryOut() {
 // work starts what may start of one queue.
 func (q *triggers) work(w *waitingTriggers) {
 	e := q.registry.get(w.timer)
-	if !q.idle(e, w) {
+	if !q.canSkip(e, w) {
 		for range 4 * MaxPendingTriggers { // so that hosts which are always faster do not keep it forever
 			if !q.step(e, w) {
 				break
@@ -127,10 +127,10 @@ func (q *triggers) work(w *waitingTriggers) {
 	}
 }
 
-// idle reports whether nothing may start here, none of the triggers has expired, and nobody has
-// changed them. Then they need not be read, with their payloads.
-func (q *triggers) idle(e *entry, w *waitingTriggers) bool {
-	if e == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || q.mayTake(e, w) == "" {
+// canSkip reports whether the triggers need not be read, with their payloads: nothing may start
+// here, none of them has expired, and nobody has changed them.
+func (q *triggers) canSkip(e *entry, w *waitingTriggers) bool {
+	if e == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || q.whyNot(e, w) == "" {
 		return false
 	}
 	for _, t := range w.list {
@@ -144,8 +144,9 @@ func (q *triggers) idle(e *entry, w *waitingTriggers) bool {
 	return err != nil || state[0].Err == nil && state[0].Version == w.version
 }
 
-// mayTake returns why this host takes no trigger now; "": it may.
-func (q *triggers) mayTake(e *entry, w *waitingTriggers) Reason {
+// whyNot returns why this host takes no trigger now; "": it may. It notes whether room may have
+// been freed since this host last tried.
+func (q *triggers) whyNot(e *entry, w *waitingTriggers) Reason {
 	why, places := q.why(e), e.placesTaken()
 	w.freed = w.freed || why != "" || places < w.places
 	w.places = places
@@ -196,7 +197,7 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 	}
 	why := ReasonDraining // the timer was removed
 	if e != nil {
-		why = q.mayTake(e, w)
+		why = q.whyNot(e, w)
 	}
 	if why != "" {
 		if e != nil && !e.gone() { // the next look is at what has replaced it
@@ -253,7 +254,7 @@ func (q *triggers) giveBack(w *waitingTriggers, why Reason) {
 			}
 			t.Taker, t.Host, done = "", dlock.Holder{}, false
 			if why == ReasonFull || why == ReasonLimitFull {
-				queue.full(t, now)
+				queue.deferRetry(t, now)
 			}
 		}
 		return done, nil

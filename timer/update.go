@@ -98,7 +98,7 @@ func (g *registrar) put(e, mine *entry) error {
 	}
 	g.withdraw(old)
 	if g.store != nil {
-		g.store.views.startOver(e) // what it says of limits was about the old ones
+		g.store.views.reset(e) // what it says of limits was about the old ones
 		if old.timer.LocalOnly && !e.timer.LocalOnly {
 			g.store.overrides.readAgain()
 		}

@@ -14,9 +14,9 @@ import (
 // overrides: the limits of other hosts, that all slots are full, faults, and whether the store
 // answers.
 type views struct {
-	log    *lineLog
-	ledger *ledger
-	faults few
+	log        *lineLog
+	ledger     *ledger
+	faultLines rateLimit
 
 	degraded atomic.Int32 // runs that go on without the store
 
@@ -37,8 +37,9 @@ type view struct {
 	degraded int32  // runs that go on without the store
 }
 
-// startOver drops what may be wrong for a timer that has taken the name of a removed one.
-func (v *views) startOver(e *entry) {
+// reset drops what may be wrong for a timer that has taken the name of a removed one, or that
+// Update has put in the place of another.
+func (v *views) reset(e *entry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	e.state.view.full, e.state.view.declared = fullAnswer{}, 0
@@ -50,8 +51,8 @@ func (v *views) granted(e *entry, info dlock.Info) {
 	defer v.mu.Unlock()
 	w := &e.state.view
 	w.down, w.fault, w.full = false, "", fullAnswer{}
-	v.declared(e, info.DeclaredSlots)
-	v.ledger.heardOfSuccess(&e.state.record, info.SuccessAge, e.clock.interval())
+	v.compareSlots(e, info.DeclaredSlots)
+	v.ledger.noteSuccessAge(&e.state.record, info.SuccessAge, e.ticks.interval())
 }
 
 // refused updates a view from a refusal.
@@ -60,8 +61,8 @@ func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
 	defer v.mu.Unlock()
 	w := &e.state.view
 	w.down, w.fault = false, ""
-	v.declared(e, no.Info.DeclaredSlots)
-	v.ledger.heardOfSuccess(&e.state.record, no.Info.SuccessAge, e.clock.interval())
+	v.compareSlots(e, no.Info.DeclaredSlots)
+	v.ledger.noteSuccessAge(&e.state.record, no.Info.SuccessAge, e.ticks.interval())
 	if no.Info.SuccessAge == 0 || t.at != 0 && e.mayEndInTime(no) {
 		v.ledger.discount(&e.state.record)
 	}
@@ -72,10 +73,10 @@ func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
 	v.warnHeldLong(e, no)
 }
 
-// down records that the store did not serve a timer, and reports whether the timer goes on without
-// it. It does so only if the store does not answer. A store that reports a fault reports it to
-// every host, and all of them would run the tick. why is the reason of the error.
-func (v *views) down(e *entry, why Reason, err error) (degraded bool) {
+// recordDown records that the store did not serve a timer, and reports whether the timer goes on
+// without it. It does so only if the store does not answer. A store that reports a fault reports it
+// to every host, and all of them would run the tick. why is the reason of the error.
+func (v *views) recordDown(e *entry, why Reason, err error) (degraded bool) {
 	fault := ""
 	if why == ReasonStoreFault {
 		fault = fmt.Sprint(err) // before the mutex is locked: Error is the store's code
@@ -90,8 +91,8 @@ func (v *views) down(e *entry, why Reason, err error) (degraded bool) {
 	case ReasonStoreFault:
 		w.down = false
 		if w.fault == "" {
-			v.log.laterFew(&v.faults, slog.LevelWarn, "timer: does not run, because the store found something wrong",
-				"timer", e.timer.Name, "err", err)
+			v.log.laterLimited(&v.faultLines, slog.LevelWarn,
+				"timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
 		}
 		w.fault = fault
 		return false
@@ -157,8 +158,8 @@ func (v *views) fill(e *entry, t *TimerStatus) {
 	t.LimitElsewhere, t.StoreFault = w.declared, w.fault
 }
 
-// fault returns what the store last found wrong with a timer; "": nothing.
-func (v *views) fault(e *entry) string {
+// faultOf returns what the store last found wrong with a timer; "": nothing.
+func (v *views) faultOf(e *entry) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return e.state.view.fault
@@ -193,15 +194,15 @@ func (v *views) warnHeldLong(e *entry, no *dlock.NotAcquiredError) {
 	v.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
 
-// disagreement is how long hosts are said to disagree after the last answer that showed it: an
-// answer has the number of the latest grant, which may be our own.
-const disagreement = time.Minute
+// disagreementWindow is how long hosts are said to disagree after the last answer that showed it:
+// an answer has the number of the latest grant, which may be our own.
+const disagreementWindow = time.Minute
 
-// declared compares the number of slots that an answer reports with ours. Called with mu held.
-func (v *views) declared(e *entry, slots int) {
+// compareSlots compares the number of slots that an answer reports with ours. Called with mu held.
+func (v *views) compareSlots(e *entry, slots int) {
 	w, now := &e.state.view, time.Now()
 	switch agrees := slots == 0 || slots == e.timer.slots(); {
-	case agrees && (w.declared == 0 || now.Sub(w.heardOf) < disagreement):
+	case agrees && (w.declared == 0 || now.Sub(w.heardOf) < disagreementWindow):
 		return
 	case agrees:
 		w.declared = 0

@@ -23,7 +23,7 @@ func (g *gate) yield(e *entry, t dueTick) bool {
 	if rank <= 0 {
 		return false
 	}
-	step := min(yieldStep, min(maxYield, e.clock.interval()/4)/time.Duration(hosts))
+	step := min(yieldStep, min(maxYield, e.ticks.interval()/4)/time.Duration(hosts))
 	t.yielded = true
 	return g.planner.tryLater(time.Duration(rank)*step, e, t)
 }

@@ -1,51 +1,15 @@
 package timer_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
-
-// A Registerer can be used again after Run has ended, and a New that fails registers nothing with
-// it.
-//
-// Fails when Run does not unregister, or New registers before all else is well.
-func TestRegistererCanBeUsedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		reg := newRegistry()
-		config := timer.Config{Registerer: reg, Lock: memlock.New()}
-		if _, err := timer.New(config, timer.Timer{Name: ""}); err == nil {
-			t.Error("no fault found")
-		}
-		for range 3 {
-			s, err := timer.New(config, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: nop})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := timer.New(config, timer.Timer{Name: "a", Run: nop}); err == nil {
-				t.Error("two at once with one registry")
-			}
-			ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
-			if err := s.Run(ctx); err != nil {
-				t.Error(err)
-			}
-			stop()
-			if err := s.Run(t.Context()); err == nil {
-				t.Error("it ran twice")
-			}
-			for series := range values(t, reg) {
-				t.Errorf("%s is left", series)
-			}
-		}
-	})
-}
 
 // A schedule that failed is asked again after a minute, then two, four and so on, up to an hour;
 // meanwhile Status, metrics and health show the error. When it works again its ticks come due, and
@@ -121,56 +85,4 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 			t.Errorf("asked %d times", len(asked))
 		}
 	})
-}
-
-// Runs that take many intervals, but less than MaxRunTime, raise no alarm on any host; runs that
-// fail count once each.
-//
-// Fails when a tick counts that found its slots held by runs within their MaxRunTime, or when one
-// counts whose run goes on.
-func TestLongRunsRaiseNoAlarm(t *testing.T) {
-	for name, c := range map[string]struct {
-		limit, perHost int
-		local, fails   bool
-	}{
-		"one": {limit: 1}, "three": {limit: 3}, "ten on one host": {limit: 10, perHost: 10, local: true},
-		"local":   {limit: 1, local: true},
-		"failing": {limit: 1, fails: true}, "failing locally": {limit: 10, perHost: 10, local: true, fails: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				f := newFleet(t)
-				run := func(ctx context.Context) error {
-					err := sleep(ctx, 20*time.Second)
-					if c.fails {
-						err = errors.New("no")
-					}
-					return err
-				}
-				work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: c.limit,
-					MaxPerTick: 1, MaxPerHost: c.perHost, LocalOnly: c.local, Run: run}
-				for range 2 {
-					f.start(timer.Config{}, work)
-				}
-				degraded := 0
-				for range 600 {
-					time.Sleep(time.Second)
-					for _, h := range f.Hosts {
-						if h.TimersSucceed() != nil {
-							degraded++
-						}
-					}
-				}
-				if c.fails {
-					if degraded < 500 {
-						t.Errorf("told in %d of 1,200 probes of runs that all fail", degraded)
-					}
-				} else if degraded > 0 {
-					t.Errorf("degraded in %d of 1,200 probes, though every run succeeds: %v, %v", degraded,
-						f.Hosts[0].TimersSucceed(), f.Hosts[1].TimersSucceed())
-				}
-				f.Stop()
-			})
-		})
-	}
 }
