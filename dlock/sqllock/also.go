@@ -24,7 +24,7 @@ func (s *Store) CheckAlso(name string, also ...string) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	if !s.db.TakesSeveral() {
+	if !s.db.TakesAlso() {
 		return errOneOnly
 	}
 	for _, n := range append([]string{name}, also...) {
@@ -41,7 +41,7 @@ func (s *Store) CheckDelay(delay time.Duration) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	if !s.db.TakesSeveral() {
+	if !s.db.KeepsDelay() {
 		return errNoDelay
 	}
 	if delay >= s.retention {
@@ -52,8 +52,8 @@ func (s *Store) CheckDelay(delay time.Duration) error {
 }
 
 // alsoOf returns the further semaphores of a request as a database takes them.
-func (s *Store) alsoOf(req dlock.Request) (list []dialect.Lock, err error) {
-	if len(req.Also) > 0 && !s.db.TakesSeveral() {
+func (s *Store) alsoOf(req dlock.Request) (list []dialect.SemaphoreSpec, err error) {
+	if len(req.Also) > 0 && !s.db.TakesAlso() {
 		return nil, errOneOnly
 	}
 	for _, l := range req.Also {
@@ -61,7 +61,7 @@ func (s *Store) alsoOf(req dlock.Request) (list []dialect.Lock, err error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, dialect.Lock{Resource: resource, Slots: l.Slots})
+		list = append(list, dialect.SemaphoreSpec{Resource: resource, Slots: l.Slots})
 	}
 	return list, nil
 }

@@ -48,19 +48,19 @@ func (s *Store) Update(ctx context.Context, name string, c dlock.Update) error {
 	switch {
 	case c.Pause != nil:
 		left := micros(c.Pause.For)
-		row.Pause, row.Paused = &left, originText(c.Pause.Origin)
+		row.Pause, row.PauseOrigin = &left, originText(c.Pause.Origin)
 	case c.Resume != nil:
-		row.Pause, row.Paused = new(int64), originText(*c.Resume)
+		row.Pause, row.PauseOrigin = new(int64), originText(*c.Resume)
 	}
 	switch {
 	case c.Limit != nil:
-		row.Limit, row.Limited = &c.Limit.Slots, originText(c.Limit.Origin)
+		row.Limit, row.LimitOrigin = &c.Limit.Slots, originText(c.Limit.Origin)
 	case c.ResetLimit != nil:
 		asDeclared := -1
-		row.Limit, row.Limited = &asDeclared, originText(*c.ResetLimit)
+		row.Limit, row.LimitOrigin = &asDeclared, originText(*c.ResetLimit)
 	}
 	if c.Trigger != nil {
-		row.Trigger = originText(*c.Trigger)
+		row.TriggerOrigin = originText(*c.Trigger)
 	}
 	if v := c.Value; v != nil {
 		row.Value, row.IfVersion = v.Text, &v.Version
@@ -156,13 +156,14 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 func stateOf(r dialect.Control, name string) dlock.ControlState {
 	o := dlock.ControlState{Name: name, Version: r.Version}
 	if r.PauseLeft > 0 {
-		o.Pause = &dlock.Pause{Origin: readOrigin(r.Paused), For: duration(r.PauseLeft)}
+		o.Pause = &dlock.Pause{Origin: readOrigin(r.PauseOrigin), For: duration(r.PauseLeft)}
 	}
 	if r.Limit != nil {
-		o.Limit = &dlock.LimitOverride{Origin: readOrigin(r.Limited), Slots: *r.Limit}
+		o.Limit = &dlock.LimitOverride{Origin: readOrigin(r.LimitOrigin), Slots: *r.Limit}
 	}
-	if r.At != nil {
-		o.Trigger = &dlock.Trigger{Origin: readOrigin(r.Trigger), At: time.UnixMicro(*r.At), Age: duration(r.Age)}
+	if r.TriggeredAt != nil {
+		o.Trigger = &dlock.Trigger{Origin: readOrigin(r.TriggerOrigin), At: time.UnixMicro(*r.TriggeredAt),
+			Age: duration(r.TriggerAge)}
 	}
 	if r.Tick != nil {
 		o.LastTick, o.ClaimedBy = time.UnixMicro(*r.Tick), dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID}

@@ -23,7 +23,7 @@ func KindOf(path, mounts string) string {
 }
 
 // SetOldTransaction makes Audit warn of transactions that are older than d.
-func (s *Store) SetOldTransaction(d time.Duration) { s.db.(*postgres.DB).Old = d }
+func (s *Store) SetOldTransaction(d time.Duration) { s.db.(*postgres.DB).OldTransactionAge = d }
 
 // EnumerateRows returns how many rows of a page the database looked at, and the resources of the
 // leases that it returned.

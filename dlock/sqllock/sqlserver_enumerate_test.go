@@ -15,8 +15,8 @@ import (
 func TestSQLServerEnumerate(t *testing.T) {
 	t.Parallel()
 	s := (&scripted{}).
-		will(`[{"n":"73686F703A61","slot":0,"host":"h","pid":7,"id":"i","fence":9,"since":3000000,"renewed":2000000,"ends":1000000},`+
-			`{"n":"73686F703A623A736C6F743A","slot":4,"host":"h","pid":8,"id":"j","fence":10,"since":3000000,"ends":-9,"released":0},`+
+		will(`[{"n":"73686F703A61","slot":0,"host":"h","pid":7,"id":"i","fence":9,"held_for":3000000,"renewed_ago":2000000,"expires_in":1000000},`+
+			`{"n":"73686F703A623A736C6F743A","slot":4,"host":"h","pid":8,"id":"j","fence":10,"held_for":3000000,"expires_in":-9,"released_ago":0},`+
 			`{"n":"6F74686572","slot":0,"fence":11},{"n":"73686F703A","slot":0,"fence":12}]`,
 			int64(4), []byte("shop:b:slot:"), int64(4)).
 		will(`[]`, int64(4), []byte("z"), int64(0)).

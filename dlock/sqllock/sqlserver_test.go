@@ -205,10 +205,10 @@ func TestSQLServerStatements(t *testing.T) {
 	t.Run("overrides", func(t *testing.T) {
 		s := (&scripted{}).will(int64(1)).will(int64(1)).will(int64(1)).will(int64(0)).
 			will(`[{"n":"73686F703A613A736C6F743A","version":8,"clock":9,"value":"kept"}]`).
-			will(`[{"n":"73686F703A613A736C6F743A","version":3,"left":2000000,"paused":"{\"by\":\"ann\"}","limited":"","at":42,` +
-				`"ago":1000,"trigger":"me","tick":7,"host":"h","pid":1,"id":"i"},` +
-				`{"n":"73686F703A623A736C6F743A","version":4,"left":0,"paused":"","limit":0,"limited":"{\"by\":\"bob\"}",` +
-				`"ago":0,"trigger":"","host":"","pid":0,"id":""}]`).
+			will(`[{"n":"73686F703A613A736C6F743A","version":3,"pause_left":2000000,"pause_origin":"{\"by\":\"ann\"}","limit_origin":"","triggered_at":42,` +
+				`"trigger_age":1000,"trigger_origin":"me","tick":7,"host":"h","pid":1,"id":"i"},` +
+				`{"n":"73686F703A623A736C6F743A","version":4,"pause_left":0,"pause_origin":"","limit":0,"limit_origin":"{\"by\":\"bob\"}",` +
+				`"trigger_age":0,"trigger_origin":"","host":"","pid":0,"id":""}]`).
 			will(`[{"n":"no hex"}]`).will(int64(1)).will(int64(0))
 		store := s.store(t, sqllock.Options{Prefix: "shop:"})
 		sent := func(what string, want ...string) {
@@ -278,7 +278,7 @@ func TestSQLServerStatements(t *testing.T) {
 	})
 	t.Run("the others", func(t *testing.T) {
 		s := (&scripted{}).
-			will(`[{"slot":1,"host":"h","pid":7,"id":"i","fence":9,"since":1000,"renewed":500,"ends":2000}]`).
+			will(`[{"slot":1,"host":"h","pid":7,"id":"i","fence":9,"held_for":1000,"renewed_ago":500,"expires_in":2000}]`).
 			will(int64(3), int64(1), []byte("x"), int64(0)).
 			will(`[]`, "", int64(0)).
 			will(`[]`). // the format

@@ -154,14 +154,15 @@ func (s *socket) Close() error {
 	return s.Conn.Close()
 }
 
-// discreet is a tracer that does not pass on the arguments of statements.
-type discreet struct{ tracer pgx.QueryTracer }
+// redactingTracer is a tracer that does not pass on the arguments of statements.
+type redactingTracer struct{ tracer pgx.QueryTracer }
 
-func (d discreet) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+func (r redactingTracer) TraceQueryStart(ctx context.Context, conn *pgx.Conn,
+	data pgx.TraceQueryStartData) context.Context {
 	data.Args = nil
-	return d.tracer.TraceQueryStart(ctx, conn, data)
+	return r.tracer.TraceQueryStart(ctx, conn, data)
 }
 
-func (d discreet) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryEndData) {
-	d.tracer.TraceQueryEnd(ctx, conn, data)
+func (r redactingTracer) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryEndData) {
+	r.tracer.TraceQueryEnd(ctx, conn, data)
 }

@@ -57,7 +57,7 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	if t := config.ConnConfig.Tracer; t != nil {
-		config.ConnConfig.Tracer = discreet{t}
+		config.ConnConfig.Tracer = redactingTracer{t}
 	}
 	d := newDriver()
 	config.ConnConfig.DialFunc = d.dialer(config.ConnConfig.DialFunc)

@@ -16,11 +16,13 @@ import (
 type Database interface {
 	// String is "postgres", "mysql" …
 	String() string
-	// Acquire takes a slot, a start of a tick if there is one, and a slot of each of params.Also if
-	// TakesSeveral, in one transaction.
+	// Acquire takes a slot, a start of a tick if there is one, and a slot of each of params.Also,
+	// in one transaction.
 	Acquire(ctx context.Context, params AcquireParams) (AcquireResult, error)
-	// TakesSeveral reports whether Acquire takes slots of further semaphores, and keeps a Delay.
-	TakesSeveral() bool
+	// TakesAlso reports whether params.Also may have semaphores.
+	TakesAlso() bool
+	// KeepsDelay reports whether Acquire keeps params.Delay.
+	KeepsDelay() bool
 	// Extend and Release take a JSON list of Grant and return a JSON list of Answer.
 	Extend(ctx context.Context, ttl int64, grants string) (answers string, err error)
 	Release(ctx context.Context, grants string) (answers string, err error)
@@ -68,11 +70,11 @@ type AcquireParams struct {
 	Delay    int64  // since the last lease ended: see dlock.Tick.Delay. Tick is nil then; 0: none
 	Holder   dlock.Holder
 	Wait     int64 // milliseconds: the longest wait for a lock in the database, see LockWait
-	Also     []Lock
+	Also     []SemaphoreSpec
 }
 
-// Lock is a further semaphore of an acquire.
-type Lock struct {
+// SemaphoreSpec is a further semaphore of an acquire.
+type SemaphoreSpec struct {
 	Resource string
 	Slots    int
 }
@@ -129,7 +131,7 @@ func (v *AcquireResult) Part() Part {
 	return p
 }
 
-// ColumnsOfAll returns where to scan the columns of a database that TakesSeveral.
+// ColumnsOfAll returns where to scan the columns of a database that TakesAlso.
 func (v *AcquireResult) ColumnsOfAll() []any { return append(v.Columns(), &v.Also) }
 
 // Columns returns where to scan the fourteen columns of the result.
@@ -176,10 +178,10 @@ type Lease struct {
 	PID         int    `json:"pid"`
 	ID          string `json:"id"`
 	Fence       int64  `json:"fence"`
-	HeldFor     int64  `json:"since"`
-	RenewedAgo  *int64 `json:"renewed"` // null: it is not known
-	ExpiresIn   int64  `json:"ends"`
-	ReleasedAgo *int64 `json:"released"` // null: it is held
+	HeldFor     int64  `json:"held_for"`
+	RenewedAgo  *int64 `json:"renewed_ago"` // null: it is not known
+	ExpiresIn   int64  `json:"expires_in"`
+	ReleasedAgo *int64 `json:"released_ago"` // null: it is held
 }
 
 // Leases reads a JSON list of Lease.
@@ -209,10 +211,10 @@ type LeasePage struct {
 type Update struct {
 	Resource string
 	Pause    *int64 // µs from now; 0: resume; nil: as it is
-	Paused   string // who did it, and why, as JSON
 	Limit    *int   // slots; -1: as requests declare; nil: as it is
-	Limited  string
-	Trigger  string // ask for a run; "": do not
+	// Who changed the pause and the limit, and why, as JSON.
+	PauseOrigin, LimitOrigin string
+	TriggerOrigin            string // who asks for a run, and why; "": nobody does
 	// The value, which is set if IfVersion is the version of the name; nil: it stays.
 	Value     string
 	IfVersion *int64
@@ -221,20 +223,21 @@ type Update struct {
 // Control is what a database knows of a name. Times are in microseconds.
 type Control struct {
 	Resource  string `json:"n"`
-	Version   int64  `json:"version"` // 0: nothing was ever overridden
-	PauseLeft int64  `json:"left"`    // 0 or less: not paused
-	Paused    string `json:"paused"`  // who did it, and why, as JSON
-	Limit     *int   `json:"limit"`   // null: as requests declare
-	Limited   string `json:"limited"`
-	At        *int64 `json:"at"`  // of the trigger, since 1970; null: there was none
-	Age       int64  `json:"ago"` // how long ago that was
-	Trigger   string `json:"trigger"`
-	Tick      *int64 `json:"tick"` // the latest one claimed, since 1970; null: none
-	Host      string `json:"host"` // who claimed it last
-	PID       int    `json:"pid"`
-	ID        string `json:"id"`
-	Clock     int64  `json:"clock"` // the server's, since 1970
-	Value     string `json:"value"` // "" if Inspect was not asked for values
+	Version   int64  `json:"version"`    // 0: nothing was ever overridden
+	PauseLeft int64  `json:"pause_left"` // 0 or less: not paused
+	Limit     *int   `json:"limit"`      // null: as requests declare
+	// Who paused the name, limited it and triggered a run, and why, as JSON.
+	PauseOrigin   string `json:"pause_origin"`
+	LimitOrigin   string `json:"limit_origin"`
+	TriggerOrigin string `json:"trigger_origin"`
+	TriggeredAt   *int64 `json:"triggered_at"` // since 1970; null: never
+	TriggerAge    int64  `json:"trigger_age"`  // how long ago that was
+	Tick          *int64 `json:"tick"`         // the latest one claimed, since 1970; null: none
+	Host          string `json:"host"`         // who claimed it last
+	PID           int    `json:"pid"`
+	ID            string `json:"id"`
+	Clock         int64  `json:"clock"` // the server's, since 1970
+	Value         string `json:"value"` // "" if Inspect was not asked for values
 }
 
 // Row is the primary key of a row. The zero Row is before all others, because resource_name is

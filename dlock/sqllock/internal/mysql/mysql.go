@@ -39,7 +39,7 @@ const version = "_v1"
 // DB implements dialect.Database.
 type DB struct {
 	dialect.Pool
-	of      dialect.Table
+	table   dialect.Table
 	names   map[string]string
 	queries queries
 }
@@ -58,7 +58,7 @@ func New(d dialect.Pool, t dialect.Table) *DB {
 	in := func(suffix string) string {
 		return sqlmigrate.DialectMySQL.Qualified(t.Schema, t.Name+suffix)
 	}
-	m := &DB{Pool: d, of: t, names: map[string]string{"table": in("")}}
+	m := &DB{Pool: d, table: t, names: map[string]string{"table": in("")}}
 	for _, routine := range routines {
 		m.names[routine] = in("_" + routine + version)
 	}
@@ -112,7 +112,7 @@ func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.Ac
 }
 
 // alsoJSON returns the further semaphores as [[name in hex, slots], …], or nil if there are none.
-func alsoJSON(also []dialect.Lock) *string {
+func alsoJSON(also []dialect.SemaphoreSpec) *string {
 	if len(also) == 0 {
 		return nil
 	}
@@ -124,8 +124,11 @@ func alsoJSON(also []dialect.Lock) *string {
 	return &text
 }
 
-// TakesSeveral implements dialect.Database.
-func (m *DB) TakesSeveral() bool { return true }
+// TakesAlso implements dialect.Database.
+func (m *DB) TakesAlso() bool { return true }
+
+// KeepsDelay implements dialect.Database.
+func (m *DB) KeepsDelay() bool { return true }
 
 // cut shortens text to the 255 characters of a column.
 func cut(text string) []byte {
@@ -233,8 +236,8 @@ func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.R
 // Update implements dialect.Database.
 func (m *DB) Update(ctx context.Context, c dialect.Update) (done bool, err error) {
 	err = m.call(ctx, m.queries.update, []any{
-		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited),
-		dialect.OrNull(c.Trigger), []byte(c.Value), c.IfVersion, min(dialect.LockWait(ctx), dialect.LongestWait),
+		[]byte(c.Resource), c.Pause, dialect.OrNull(c.PauseOrigin), c.Limit, dialect.OrNull(c.LimitOrigin),
+		dialect.OrNull(c.TriggerOrigin), []byte(c.Value), c.IfVersion, min(dialect.LockWait(ctx), dialect.LongestWait),
 	}, &done)
 	return done, err
 }
@@ -248,8 +251,8 @@ func (m *DB) Inspect(ctx context.Context, resources string, values bool) (string
 	known := []dialect.Control{}
 	err = m.read(ctx, m.queries.inspect, []any{values, names}, func(rows *sql.Rows) error {
 		var o dialect.Control
-		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.Paused, &o.Limit, &o.Limited, &o.At, &o.Age,
-			&o.Trigger, &o.Tick, &o.Host, &o.PID, &o.ID, &o.Clock, &o.Value)
+		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.PauseOrigin, &o.Limit, &o.LimitOrigin,
+			&o.TriggeredAt, &o.TriggerAge, &o.TriggerOrigin, &o.Tick, &o.Host, &o.PID, &o.ID, &o.Clock, &o.Value)
 		known = append(known, o)
 		return err
 	})
@@ -278,8 +281,8 @@ func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 // schema returns the table, and the procedures, which are created besides. (Not every MySQL 8.0
 // supports IF NOT EXISTS for procedures.)
 func (m *DB) schema() sqlmigrate.Schema {
-	s := sqlmigrate.Schema{Dialect: sqlmigrate.DialectMySQL, Schema: m.of.Schema, Name: m.of.Name, Table: m.of.Name,
-		Migrations: [][]string{{m.file("schema")}}}
+	s := sqlmigrate.Schema{Dialect: sqlmigrate.DialectMySQL, Schema: m.table.Schema, Name: m.table.Name,
+		Table: m.table.Name, Migrations: [][]string{{m.file("schema")}}}
 	for _, routine := range routines {
 		s.Repeat = append(s.Repeat, m.file(routine))
 	}
@@ -307,7 +310,7 @@ var indexes = []sqlkit.Index{
 
 // Verify implements dialect.Database.
 func (m *DB) Verify(ctx context.Context) error {
-	table, err := sqlkit.ReadMySQLTable(ctx, m.of.Schema, m.of.Name, sqlkit.TextWithCharset, m.read)
+	table, err := sqlkit.ReadMySQLTable(ctx, m.table.Schema, m.table.Name, sqlkit.TextWithCharset, m.read)
 	if err != nil {
 		return err
 	}
@@ -317,9 +320,9 @@ func (m *DB) Verify(ctx context.Context) error {
 	errs := table.Faults(m.names["table"], wantedColumns, indexes)
 	var found int
 	var latest int64
-	args, exact := []any{dialect.OrNull(m.of.Schema)}, []any{}
+	args, exact := []any{dialect.OrNull(m.table.Schema)}, []any{}
 	for _, routine := range routines {
-		name := m.of.Name + "_" + routine + version
+		name := m.table.Name + "_" + routine + version
 		args, exact = append(args, name), append(exact, []byte(name))
 	}
 	err = m.read(ctx, m.queries.routines, append(args, exact...), func(rows *sql.Rows) error {

@@ -24,10 +24,10 @@ BEGIN
 	SELECT coalesce((SELECT json_agg(json_build_object(
 			'n', live.resource_name, 'slot', live.slot, 'host', coalesce(live.host_name, ''),
 			'pid', coalesce(live.process_id, 0), 'id', coalesce(live.process_tag, ''), 'fence', live.fence,
-			'since', (extract(epoch FROM live.clock - live.acquired_at) * 1000000)::bigint,
-			'renewed', (extract(epoch FROM live.clock - live.renewed_at) * 1000000)::bigint,
-			'ends', (extract(epoch FROM live.expires_at - live.clock) * 1000000)::bigint,
-			'released', CASE WHEN live.expires_at = 'epoch'
+			'held_for', (extract(epoch FROM live.clock - live.acquired_at) * 1000000)::bigint,
+			'renewed_ago', (extract(epoch FROM live.clock - live.renewed_at) * 1000000)::bigint,
+			'expires_in', (extract(epoch FROM live.expires_at - live.clock) * 1000000)::bigint,
+			'released_ago', CASE WHEN live.expires_at = 'epoch'
 				THEN (extract(epoch FROM live.clock - live.released_at) * 1000000)::bigint END
 		)) FROM live), '[]')::text,
 		(SELECT count(*) FROM page), coalesce(last.resource_name, ''), coalesce(last.slot, 0)

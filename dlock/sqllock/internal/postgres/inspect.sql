@@ -8,12 +8,12 @@ BEGIN
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	SELECT coalesce(json_agg(json_build_object(
 		'n', h.resource_name, 'version', coalesce(h.overrides_version, 0),
-		'left', coalesce((extract(epoch FROM h.paused_until - clock_timestamp()) * 1000000)::bigint, 0),
-		'paused', coalesce(h.pause_origin, ''),
-		'limit', h.slot_limit, 'limited', coalesce(h.limit_origin, ''),
-		'at', h.triggered_at,
-		'ago', coalesce((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - h.triggered_at, 0),
-		'trigger', coalesce(h.trigger_origin, ''),
+		'pause_left', coalesce((extract(epoch FROM h.paused_until - clock_timestamp()) * 1000000)::bigint, 0),
+		'pause_origin', coalesce(h.pause_origin, ''),
+		'limit', h.slot_limit, 'limit_origin', coalesce(h.limit_origin, ''),
+		'triggered_at', h.triggered_at,
+		'trigger_age', coalesce((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - h.triggered_at, 0),
+		'trigger_origin', coalesce(h.trigger_origin, ''),
 		'tick', h.tick, 'host', coalesce(h.host_name, ''), 'pid', coalesce(h.process_id, 0),
 		'id', coalesce(h.process_tag, ''),
 		'clock', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,

@@ -9,9 +9,9 @@ BEGIN
 	SELECT coalesce(json_agg(json_build_object(
 		'slot', h.slot, 'host', coalesce(h.host_name, ''), 'pid', coalesce(h.process_id, 0),
 		'id', coalesce(h.process_tag, ''), 'fence', h.fence,
-		'since', (extract(epoch FROM h.clock - h.acquired_at) * 1000000)::bigint,
-		'renewed', (extract(epoch FROM h.clock - h.renewed_at) * 1000000)::bigint,
-		'ends', (extract(epoch FROM h.expires_at - h.clock) * 1000000)::bigint
+		'held_for', (extract(epoch FROM h.clock - h.acquired_at) * 1000000)::bigint,
+		'renewed_ago', (extract(epoch FROM h.clock - h.renewed_at) * 1000000)::bigint,
+		'expires_in', (extract(epoch FROM h.expires_at - h.clock) * 1000000)::bigint
 	) ORDER BY h.slot), '[]')::text
 	INTO o_held FROM (
 		SELECT l.slot, l.host_name, l.process_id, l.process_tag, l.fence, l.acquired_at, l.renewed_at, l.expires_at,

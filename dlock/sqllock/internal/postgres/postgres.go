@@ -46,10 +46,10 @@ const (
 // DB implements dialect.Database.
 type DB struct {
 	dialect.Driver
-	names   map[string]string
-	Old     time.Duration // see oldTransaction
-	queries queries
-	schema  sqlmigrate.Schema
+	names             map[string]string
+	OldTransactionAge time.Duration // see oldTransaction
+	queries           queries
+	schema            sqlmigrate.Schema
 }
 
 // queries are the statements that a DB executes: the first nine call a function.
@@ -63,7 +63,7 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 	quoted := sqlmigrate.DialectPostgres.Quote
 	schema := cmp.Or(t.Schema, defaultSchema)
 	in := func(suffix string) string { return sqlmigrate.DialectPostgres.Qualified(schema, t.Name+suffix) }
-	p := &DB{Driver: d, Old: oldTransaction, names: map[string]string{
+	p := &DB{Driver: d, OldTransactionAge: oldTransaction, names: map[string]string{
 		"table": in(""), "ends": quoted(t.Name + "_ends"), "holders": quoted(t.Name + "_holders"),
 		"ends_in": in("_ends"), "holders_in": in("_holders"),
 	}}
@@ -121,7 +121,7 @@ func (p *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.Ac
 }
 
 // alsoJSON returns the further semaphores as [[resource, slots], …], or nil if there are none.
-func alsoJSON(also []dialect.Lock) *string {
+func alsoJSON(also []dialect.SemaphoreSpec) *string {
 	if len(also) == 0 {
 		return nil
 	}
@@ -133,8 +133,11 @@ func alsoJSON(also []dialect.Lock) *string {
 	return &text
 }
 
-// TakesSeveral implements dialect.Database.
-func (p *DB) TakesSeveral() bool { return true }
+// TakesAlso implements dialect.Database.
+func (p *DB) TakesAlso() bool { return true }
+
+// KeepsDelay implements dialect.Database.
+func (p *DB) KeepsDelay() bool { return true }
 
 // Extend implements dialect.Database.
 func (p *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
@@ -170,8 +173,8 @@ func (p *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (pg diale
 func (p *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
 	var version int64
 	err := p.QueryRow(ctx, p.queries.update, []any{
-		c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger),
-		c.Value, c.IfVersion, dialect.LockWait(ctx),
+		c.Resource, c.Pause, dialect.OrNull(c.PauseOrigin), c.Limit, dialect.OrNull(c.LimitOrigin),
+		dialect.OrNull(c.TriggerOrigin), c.Value, c.IfVersion, dialect.LockWait(ctx),
 	}, &version)
 	return version != 0, err
 }
@@ -319,7 +322,7 @@ func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 func (p *DB) vacuum(ctx context.Context) (warnings []string, err error) {
 	var old string
 	var dead, live int64
-	err = p.QueryRow(ctx, p.queries.vacuum, []any{p.names["table"], p.Old.Seconds()}, &old, &dead, &live)
+	err = p.QueryRow(ctx, p.queries.vacuum, []any{p.names["table"], p.OldTransactionAge.Seconds()}, &old, &dead, &live)
 	if sqlkit.State(err) == insufficientPrivilege { // rights tells
 		return nil, nil
 	}

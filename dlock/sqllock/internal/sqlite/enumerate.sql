@@ -8,8 +8,9 @@ WITH page AS MATERIALIZED (
 )
 SELECT (SELECT json_group_array(json_object('n', resource_name, 'slot', slot, 'host', coalesce(host_name, ''),
 		'pid', coalesce(process_id, 0), 'id', coalesce(process_tag, ''), 'fence', fence,
-		'since', coalesce(now - acquired_at, 0), 'renewed', now - renewed_at, 'ends', coalesce(expires_at - now, 0),
-		'released', CASE WHEN expires_at = 0 THEN now - released_at END))
+		'held_for', coalesce(now - acquired_at, 0), 'renewed_ago', now - renewed_at,
+		'expires_in', coalesce(expires_at - now, 0),
+		'released_ago', CASE WHEN expires_at = 0 THEN now - released_at END))
 	FROM page WHERE slot >= 0 AND substr(resource_name, 1, length(?1)) = ?1
 		AND (expires_at >= now OR expires_at = 0 AND abs(now - released_at) < ?5)),
 	(SELECT count(*) FROM page),

@@ -21,21 +21,21 @@ type snapshot struct {
 	success  sql.Null[int64] // when a grant was last released as succeeded
 	claimer  dlock.Holder    // of the tick, the last
 
-	version    int64         // of the overrides
-	paused     int64         // until when; it stays when that is over
-	pauseOrder string        // who did it, and why
-	limit      sql.Null[int] // the limit of slots
-	limitOrder string
+	version     int64         // of the overrides
+	pausedUntil int64         // it stays when that is over
+	pauseOrigin string        // who did it, and why, as JSON
+	limit       sql.Null[int] // the limit of slots
+	limitOrigin string
 
-	first   sql.Null[int] // the slot whose lease ends, or ended, before all others
-	ends    int64         // when that is
-	left    int64         // when the first lease ends of those that are held
-	since   int64         // when that one began
-	holder  dlock.Holder  // who has it
-	held    int           // leases of all slots, if there is a limit override or a delay
-	last    sql.Null[int] // the highest slot that has a row
-	present int           // rows in the window
-	again   bool          // the token has a slot
+	first           sql.Null[int] // the slot whose lease ends, or ended, before all others
+	ends            int64         // when that is
+	firstEndAt      int64         // when the first lease ends of those that are held
+	firstAcquiredAt int64         // when that lease was acquired
+	holder          dlock.Holder  // who has it
+	held            int           // leases of all slots, if there is a limit override or a delay
+	last            sql.Null[int] // the highest slot that has a row
+	present         int           // rows in the window
+	again           bool          // the token has a slot
 
 	format   int64 // of the table: see tableFormat
 	lastHeld int64 // until when a lease was held, or is, if it was asked for
@@ -44,8 +44,9 @@ type snapshot struct {
 func (l *snapshot) dest() []any {
 	return []any{
 		&l.now, &l.tick, &l.starts, &l.schedule, &l.slots, &l.success, &l.claimer.Host, &l.claimer.PID, &l.claimer.ID,
-		&l.version, &l.paused, &l.pauseOrder, &l.limit, &l.limitOrder,
-		&l.first, &l.ends, &l.left, &l.since, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held, &l.last, &l.present,
+		&l.version, &l.pausedUntil, &l.pauseOrigin, &l.limit, &l.limitOrigin,
+		&l.first, &l.ends, &l.firstEndAt, &l.firstAcquiredAt, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held,
+		&l.last, &l.present,
 		&l.lastHeld, &l.again, &l.format,
 	}
 }
@@ -76,12 +77,12 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 	before, last := window.of(l.n(c))
 	switch {
 	case l.again: // the same attempt, asked again because its reply was lost
-	case l.paused >= l.now:
-		v.Reason, v.ExpiresIn, v.Origin = string(dlock.ReasonPaused), max(1, l.paused-l.now), l.pauseOrder
+	case l.pausedUntil >= l.now:
+		v.Reason, v.ExpiresIn, v.Origin = string(dlock.ReasonPaused), max(1, l.pausedUntil-l.now), l.pauseOrigin
 	case l.limit.Valid && l.limit.V == 0:
-		v.Reason, v.Origin = string(dlock.ReasonPaused), l.limitOrder
-	case c.MissedAt != nil && *c.MissedAt < l.paused:
-		v.Reason, v.Origin = string(dlock.ReasonPaused), l.pauseOrder
+		v.Reason, v.Origin = string(dlock.ReasonPaused), l.limitOrigin
+	case c.MissedAt != nil && *c.MissedAt < l.pausedUntil:
+		v.Reason, v.Origin = string(dlock.ReasonPaused), l.pauseOrigin
 	case c.Tick != nil && *c.Tick > l.now+dlock.MaxTickAhead.Microseconds():
 		v.Reason = string(dlock.ReasonTickAhead)
 	case c.Tick != nil && l.tick.Valid && *c.Tick < l.tick.V:
@@ -94,7 +95,8 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 		v.Reason = string(dlock.ReasonTickHeld)
 	case l.limit.V > 0 && l.held >= l.limit.V, // of all slots: after the limit was lowered there may be more
 		c.Delay > 0 && l.held > 0:
-		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
+		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.firstAcquiredAt,
+			l.firstEndAt-l.now
 	case c.Delay > 0 && l.now <= l.lastHeld+c.Delay: // the clock is coarse
 		v.Reason, v.ExpiresIn = string(dlock.ReasonTickEarly), l.lastHeld+c.Delay+1-l.now
 	case !l.first.Valid: // no slot was ever granted
@@ -105,7 +107,8 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 	case l.present < last-before:
 		free = gap
 	default:
-		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.since, l.left-l.now
+		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.firstAcquiredAt,
+			l.firstEndAt-l.now
 	}
 	return v, free
 }
@@ -246,8 +249,11 @@ func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c dialect.AcquireParams, 
 	return v, nil
 }
 
-// TakesSeveral implements dialect.Database.
-func (s *DB) TakesSeveral() bool { return true }
+// TakesAlso implements dialect.Database.
+func (s *DB) TakesAlso() bool { return true }
+
+// KeepsDelay implements dialect.Database.
+func (s *DB) KeepsDelay() bool { return true }
 
 // grant gives a free slot to the token, or extends the lease that the token has. The caller has the
 // write lock.

@@ -185,8 +185,8 @@ func (s *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
 		left := roundTTL(*c.Pause)
 		c.Pause = &left
 	}
-	rows, err := s.change(ctx, s.queries.update, c.Resource, c.Pause, dialect.OrNull(c.Paused), c.Limit,
-		dialect.OrNull(c.Limited), dialect.OrNull(c.Trigger), c.Value, c.IfVersion)
+	rows, err := s.change(ctx, s.queries.update, c.Resource, c.Pause, dialect.OrNull(c.PauseOrigin), c.Limit,
+		dialect.OrNull(c.LimitOrigin), dialect.OrNull(c.TriggerOrigin), c.Value, c.IfVersion)
 	return rows > 0, err
 }
 

@@ -16,10 +16,10 @@ WHERE resource_name >= @after AND (resource_name > @after OR slot > @slot) ORDER
 DECLARE @leases nvarchar(max) = (
 	SELECT CONVERT(varchar(1088), resource_name, 2) AS n, slot, COALESCE(host_name, N'') AS host,
 		COALESCE(process_id, 0) AS pid, COALESCE(process_tag, N'') AS id, fence,
-		COALESCE(DATEDIFF_BIG(MICROSECOND, acquired_at, @clock), 0) AS since,
-		DATEDIFF_BIG(MICROSECOND, renewed_at, @clock) AS renewed,
-		DATEDIFF_BIG(MICROSECOND, @clock, expires_at) AS ends,
-		CASE WHEN expires_at = '1970-01-01' THEN DATEDIFF_BIG(MICROSECOND, released_at, @clock) END AS released
+		COALESCE(DATEDIFF_BIG(MICROSECOND, acquired_at, @clock), 0) AS held_for,
+		DATEDIFF_BIG(MICROSECOND, renewed_at, @clock) AS renewed_ago,
+		DATEDIFF_BIG(MICROSECOND, @clock, expires_at) AS expires_in,
+		CASE WHEN expires_at = '1970-01-01' THEN DATEDIFF_BIG(MICROSECOND, released_at, @clock) END AS released_ago
 	FROM @page
 	WHERE slot >= 0 AND SUBSTRING(resource_name, 1, DATALENGTH(@prefix)) = @prefix AND (expires_at > @clock
 		OR expires_at = '1970-01-01' AND ABS(DATEDIFF_BIG(MICROSECOND, released_at, @clock)) < @released)

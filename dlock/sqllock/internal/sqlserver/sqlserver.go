@@ -25,14 +25,14 @@ var files embed.FS
 // DB is a dialect.Database.
 type DB struct {
 	dialect.Pool
-	of    dialect.Table
+	table dialect.Table
 	names map[string]string
 }
 
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Pool, t dialect.Table) *DB {
 	table := sqlmigrate.DialectSQLServer.Qualified(t.Schema, t.Name)
-	return &DB{Pool: d, of: t, names: map[string]string{"table": table, "table_text": "N" + sqlmigrate.Text(table)}}
+	return &DB{Pool: d, table: t, names: map[string]string{"table": table, "table_text": "N" + sqlmigrate.Text(table)}}
 }
 
 // file returns the text of a statement. LOCK_TIMEOUT takes no parameter: it is part of the text.
@@ -65,9 +65,12 @@ func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers stri
 	return answers, err
 }
 
-// TakesSeveral implements dialect.Database. No code for it is added here while this store cannot be
+// TakesAlso implements dialect.Database. No code for it is added here while this store cannot be
 // run against a server.
-func (m *DB) TakesSeveral() bool { return false }
+func (m *DB) TakesAlso() bool { return false }
+
+// KeepsDelay implements dialect.Database: see TakesAlso.
+func (m *DB) KeepsDelay() bool { return false }
 
 // Release implements dialect.Database.
 func (m *DB) Release(ctx context.Context, grants string) (answers string, err error) {
@@ -132,8 +135,8 @@ func nameOf(text string) (string, error) {
 func (m *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
 	wait, rows := dialect.LockWait(ctx), 0
 	err := m.QueryRow(ctx, m.file("update", wait), []any{
-		[]byte(c.Resource), c.Pause, dialect.OrNull(c.Paused), c.Limit, dialect.OrNull(c.Limited),
-		dialect.OrNull(c.Trigger), wait, c.Value, c.IfVersion,
+		[]byte(c.Resource), c.Pause, dialect.OrNull(c.PauseOrigin), c.Limit, dialect.OrNull(c.LimitOrigin),
+		dialect.OrNull(c.TriggerOrigin), wait, c.Value, c.IfVersion,
 	}, &rows)
 	return rows > 0, err
 }
@@ -178,8 +181,8 @@ func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 
 // schema returns the table, with its indexes.
 func (m *DB) schema() sqlmigrate.Schema {
-	return sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLServer, Schema: m.of.Schema, Name: m.of.Name,
-		Table: m.of.Name, Migrations: [][]string{{m.file("schema", 0)}}}
+	return sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLServer, Schema: m.table.Schema, Name: m.table.Name,
+		Table: m.table.Name, Migrations: [][]string{{m.file("schema", 0)}}}
 }
 
 // Schema implements dialect.Database.
