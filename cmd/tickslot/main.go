@@ -1,4 +1,4 @@
-// Command tickslot shows a fleet of timers to its operators, and lets them steer it, through the
+// Command tickslot shows a fleet of timers to its operators, and lets them control it, through the
 // store that its hosts share:
 //
 //	export TICKSLOT_STORE=redis://localhost:6379/0

@@ -90,8 +90,8 @@ func (a *app) note(format string, args ...any) {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tickslot",
-		Short: "See and steer a fleet of timers",
-		Long: `tickslot shows what a fleet of timers does, and steers it, through the store
+		Short: "Show and control a fleet of timers",
+		Long: `tickslot shows what a fleet of timers does, and controls it, through the store
 that its hosts share. It needs no host to be reachable.
 
 The store is named by one URL, in TICKSLOT_STORE or --store. Prefer TICKSLOT_STORE
@@ -109,7 +109,7 @@ user of their own take &sentinel_username=…&sentinel_password=….
 
 Prefix, schema and names of tables have to be those that the hosts use.
 
-The exit code is 0 if all is well, 1 if the command failed or found something that
+The exit code is 0 if the command succeeded, 1 if the command failed or found something that
 needs attention, 2 if there is no such command or flag.`,
 		Example: `  export TICKSLOT_STORE=redis://localhost:6379/0
   tickslot timers ls
@@ -135,13 +135,13 @@ needs attention, 2 if there is no such command or flag.`,
 	f.StringVar(&a.options.DurableTable, "durable-table", "", "tables of durable runs")
 	f.StringVar(&a.options.OutboxTable, "outbox-table", "", "tables of the outbox")
 
-	root.AddGroup(&cobra.Group{ID: groupSee, Title: "See:"}, &cobra.Group{ID: groupSteer, Title: "Steer:"},
-		&cobra.Group{ID: groupCare, Title: "Care:"})
+	root.AddGroup(&cobra.Group{ID: groupView, Title: "View:"}, &cobra.Group{ID: groupControl, Title: "Control:"},
+		&cobra.Group{ID: groupMaintain, Title: "Maintain:"})
 	a.addLists(root)
 	root.AddCommand(a.top(), a.explain(), a.pause(), a.resume(), a.limit(), a.trigger(), a.cancel(), a.requeue(),
 		a.migrate(), a.doctor(), healthcheck(), man())
-	root.SetCompletionCommandGroupID(groupCare)
-	root.SetHelpCommandGroupID(groupCare)
+	root.SetCompletionCommandGroupID(groupMaintain)
+	root.SetHelpCommandGroupID(groupMaintain)
 	a.noteStart(root)
 	return root
 }
@@ -161,9 +161,9 @@ func (a *app) noteStart(c *cobra.Command) {
 
 // Groups of commands in the help.
 const (
-	groupSee   = "see"
-	groupSteer = "steer"
-	groupCare  = "care"
+	groupView     = "view"
+	groupControl  = "control"
+	groupMaintain = "maintain"
 )
 
 // open opens the store.

@@ -14,13 +14,12 @@ import (
 
 func (a *app) doctor() *cobra.Command {
 	calls := 0
-	c := &cobra.Command{Use: "doctor", Short: "Look for what endangers the fleet", GroupID: groupCare,
+	c := &cobra.Command{Use: "doctor", Short: "Look for what endangers the fleet", GroupID: groupMaintain,
 		Args: cobra.NoArgs,
-		Long: "Measures round trips, and looks at the clocks, at eviction, persistence and replicas (Redis), at " +
-			"tables,\n" +
-			"grants and a pooler (databases), and at hosts that differ in version, environment or limits. Each " +
-			"finding\n" +
-			"says how to mend it. It changes nothing. The exit code is 1 if there is one.",
+		Long: "Measures round trips, and checks the clocks; eviction, persistence and replicas (Redis);\n" +
+			"tables, grants and a pooler (databases); and whether hosts differ in version,\n" +
+			"environment or limits. Each check that fails says how to fix it. It changes nothing.\n" +
+			"The exit code is 1 if a check fails.",
 		Example: "  tickslot doctor\n  tickslot doctor -o json --calls 100",
 	}
 	c.RunE = a.withStore(func(ctx context.Context, _ []string) error {
@@ -31,31 +30,31 @@ func (a *app) doctor() *cobra.Command {
 		if calls < 1 || calls > 1000 {
 			return fmt.Errorf("--calls %d: use 1 to 1000", calls)
 		}
-		findings := doctor.Examine(ctx, doctor.Patient{Store: a.store, Snapshot: a.snapshot, Calls: calls})
-		sick := false
-		for i := range findings {
-			f := &findings[i]
-			f.Text, f.Mend = a.store.Hide(f.Text), a.store.Hide(f.Mend)
-			sick = sick || !f.Well
+		results := doctor.Check(ctx, doctor.Target{Store: a.store, Snapshot: a.snapshot, Calls: calls})
+		failed := false
+		for i := range results {
+			r := &results[i]
+			r.Text, r.Fix = a.store.Hide(r.Text), a.store.Hide(r.Fix)
+			failed = failed || !r.OK
 		}
 		switch format {
 		case show.FormatJSON, show.FormatYAML:
-			if err := (&show.Table{Data: findings}).Print(a.Out, format, 0); err != nil {
+			if err := (&show.Table{Data: results}).Print(a.Out, format, 0); err != nil {
 				return err
 			}
 		default:
-			for _, f := range findings {
+			for _, r := range results {
 				mark := "ok  "
-				if !f.Well {
-					mark = "MEND"
+				if !r.OK {
+					mark = "FAIL"
 				}
-				fmt.Fprintln(a.Out, strings.TrimRight(mark+" "+inert.Line(f.About+": "+f.Text), " "))
-				if f.Mend != "" {
-					fmt.Fprintln(a.Out, "     "+inert.Line(f.Mend))
+				fmt.Fprintln(a.Out, strings.TrimRight(mark+" "+inert.Line(r.About+": "+r.Text), " "))
+				if r.Fix != "" {
+					fmt.Fprintln(a.Out, "     "+inert.Line(r.Fix))
 				}
 			}
 		}
-		if sick {
+		if failed {
 			return errFound
 		}
 		return nil

@@ -19,63 +19,61 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A finding is what the doctor says.
-type finding struct {
-	About, Text, Mend string
-	OK                bool
+// A result is that of one check of the doctor.
+type result struct {
+	About, Text, Fix string
+	OK               bool
 }
 
-// A fault is what is planted, and what the doctor has to say of it.
+// A fault is what a test sets up, and what the doctor has to say about it.
 type fault struct {
 	name  string
-	plant func(t *testing.T) (url string)
+	setUp func(t *testing.T) (url string)
 	flags string
-	finds []string // parts of the findings, of which there are so many; nil: of any number
-	mends string   // part of what one of them says that has to be done; "": there is no finding
+	fails []string // for each check that has to fail, a part of its text; nil: any number has to
+	fix   string   // a part of what one of them says how to fix it; "": all checks have to pass
 }
 
-// examine runs the doctor, and checks that its exit code and its findings agree.
-func examine(t *testing.T, url, flags string) (ill []finding) {
+// runDoctor runs the doctor, and checks that its exit code and its results agree.
+func runDoctor(t *testing.T, url, flags string) (failed []result) {
 	t.Helper()
 	a := tickslot(t, url, append(strings.Fields(flags), "doctor", "-o", "json", "--calls", "3")...)
-	var all []finding
+	var all []result
 	if err := json.Unmarshal([]byte(a.out), &all); err != nil {
 		t.Fatal(err, a)
 	}
 	for _, f := range all {
-		if f.OK != (f.Mend == "") {
-			t.Errorf("a finding without a cure, or a cure without a finding: %+v", f)
+		if f.OK != (f.Fix == "") {
+			t.Errorf("a check that fails without a fix, or passes with one: %+v", f)
 		}
 		if !f.OK {
-			ill = append(ill, f)
+			failed = append(failed, f)
 		}
 	}
-	if (a.code == 1) != (len(ill) > 0) || a.code > 1 {
-		t.Errorf("exit code %d with %d findings: %s", a.code, len(ill), a)
+	if (a.code == 1) != (len(failed) > 0) || a.code > 1 {
+		t.Errorf("exit code %d, although %d checks failed: %s", a.code, len(failed), a)
 	}
-	return ill
+	return failed
 }
 
-func diagnose(t *testing.T, faults []fault) {
+func checkFaults(t *testing.T, faults []fault) {
 	t.Helper()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			ill := examine(t, f.plant(t), f.flags)
-			all, mends := "", ""
-			for _, i := range ill {
-				all += fmt.Sprintf("\n%s: %s\n\t%s", i.About, i.Text, i.Mend)
-				mends += i.Mend + "\n"
+			failed := runDoctor(t, f.setUp(t), f.flags)
+			all, fixes := "", ""
+			for _, r := range failed {
+				all += fmt.Sprintf("\n%s: %s\n\t%s", r.About, r.Text, r.Fix)
+				fixes += r.Fix + "\n"
 			}
-			if len(ill) != len(f.finds) && (f.finds != nil || f.mends == "") || !strings.Contains(mends, f.mends) {
-				t.Errorf("%d findings, not %d, or %q is not what to do: %s", len(ill), len(f.finds), f.mends, all)
+			if len(failed) != len(f.fails) && (f.fails != nil || f.fix == "") || !strings.Contains(fixes, f.fix) {
+				t.Errorf("%d checks failed, not %d, or %q is not the fix: %s", len(failed), len(f.fails), f.fix, all)
 			}
-			for _, text := range f.finds {
-				said := false
-				for _, i := range ill {
-					said = said || strings.Contains(i.About+": "+i.Text, text)
-				}
-				if !said {
+			for _, text := range f.fails {
+				if !slices.ContainsFunc(failed, func(r result) bool {
+					return strings.Contains(r.About+": "+r.Text, text)
+				}) {
 					t.Errorf("not found: %q in %s", text, all)
 				}
 			}
@@ -117,11 +115,11 @@ func as(t *testing.T, server *redistest.Server, without ...string) string {
 
 // The doctor finds what is wrong with a Redis, one thing at a time, and nothing else.
 //
-// Fails when a fault is not found, has no cure, or leaves the exit code at 0.
+// Fails when a fault is not found, has no fix, or leaves the exit code at 0.
 func TestDoctorOnRedis(t *testing.T) {
 	t.Parallel()
-	diagnose(t, []fault{
-		{name: "healthy", plant: func(t *testing.T) string { return healthy(t).URL() }},
+	checkFaults(t, []fault{
+		{name: "healthy", setUp: func(t *testing.T) string { return healthy(t).URL() }},
 		{"least privilege", func(t *testing.T) string { return as(t, healthy(t)) }, "--prefix shop:", nil, ""},
 		{"eviction", func(t *testing.T) string {
 			return healthy(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru").URL()
@@ -226,7 +224,7 @@ func execute(t *testing.T, server *sqltest.Server, database, statements string) 
 
 // The doctor finds what is wrong with a Postgres, one thing at a time, and nothing else.
 //
-// Fails when a fault is not found, has no cure, or leaves the exit code at 0.
+// Fails when a fault is not found, has no fix, or leaves the exit code at 0.
 func TestDoctorOnPostgres(t *testing.T) {
 	t.Parallel()
 	sqltest.RequirePgBouncer(t)
@@ -243,7 +241,7 @@ func TestDoctorOnPostgres(t *testing.T) {
 		}
 	}
 	faults := []fault{
-		{name: "healthy", plant: app()},
+		{name: "healthy", setUp: app()},
 		{"a pooler that gives each transaction another connection", func(t *testing.T) string {
 			return sqltest.PgBouncer(t, server, "transaction").DSN("app", "", copied(t))
 		}, "", []string{"pooler: a pooler gives each transaction another connection"}, "pool_mode = session"},
@@ -277,20 +275,20 @@ func TestDoctorOnPostgres(t *testing.T) {
 		"tickslot_outbox": "SELECT UPDATE DELETE", "tickslot_outbox_attempts": "INSERT",
 		"tickslot_outbox_inbox": "DELETE", "tickslot_outbox_layout": "UPDATE"} {
 		for right := range strings.FieldsSeq(rights) {
-			finds := []string{`this user lacks ` + right + ` on "public"."` + table + `"`}
+			fails := []string{`this user lacks ` + right + ` on "public"."` + table + `"`}
 			if table == "tickslot_registry" && right == "SELECT" {
-				finds = append(finds, "hosts: the registry cannot be read")
+				fails = append(fails, "hosts: the registry cannot be read")
 			}
 			faults = append(faults, fault{"no " + right + " on " + table,
-				app("REVOKE " + right + " ON " + table + " FROM app"), "", finds, fmt.Sprintf(`GRANT %s ON "public".%q TO "app"`, right, table)})
+				app("REVOKE " + right + " ON " + table + " FROM app"), "", fails, fmt.Sprintf(`GRANT %s ON "public".%q TO "app"`, right, table)})
 		}
 	}
-	diagnose(t, faults)
+	checkFaults(t, faults)
 }
 
 // The doctor finds what is wrong with a MariaDB.
 //
-// Fails when a fault is not found, has no cure, or leaves the exit code at 0.
+// Fails when a fault is not found, has no fix, or leaves the exit code at 0.
 func TestDoctorOnMariaDB(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -309,7 +307,7 @@ func TestDoctorOnMariaDB(t *testing.T) {
 		}
 	}
 	faults := []fault{
-		{name: "healthy", plant: plant(server, "")},
+		{name: "healthy", setUp: plant(server, "")},
 		{"an older registry", plant(server, "ALTER TABLE tickslot_registry DROP COLUMN renewed_at"), "",
 			[]string{"tables of registry", "hosts: the registry cannot be read"}, "migrate up --only registry"},
 		{"what a crash forgets", func(t *testing.T) string {
@@ -328,12 +326,12 @@ func TestDoctorOnMariaDB(t *testing.T) {
 				" FROM app"), "", []string{"this user lacks " + right + " on `"}, "GRANT " + right + " ON `"})
 		}
 	}
-	diagnose(t, faults)
+	checkFaults(t, faults)
 }
 
 // The doctor finds what hosts say of themselves, and what they differ in.
 //
-// Fails when a fault is not found, has no cure, or leaves the exit code at 0.
+// Fails when a fault is not found, has no fix, or leaves the exit code at 0.
 func TestDoctorOnHosts(t *testing.T) {
 	t.Parallel()
 	other := dlock.Holder{Host: "web-2", PID: 8, ID: "def"}
@@ -356,8 +354,8 @@ func TestDoctorOnHosts(t *testing.T) {
 		change(r)
 		return r
 	}
-	diagnose(t, []fault{
-		{name: "healthy", plant: beside(hostRow(other, "1.2", "production", 1))},
+	checkFaults(t, []fault{
+		{name: "healthy", setUp: beside(hostRow(other, "1.2", "production", 1))},
 		{"limits", beside(hostRow(other, "1.2", "production", 2)), "",
 			[]string{"limits: hosts differ for timer report: 1 × 1, 1 × 2"}, "the same MaxConcurrency"},
 		{"versions of the program", beside(hostRow(other, "1.3", "production", 1)), "",

@@ -20,7 +20,7 @@ const emptyScreen = "\x1b[H\x1b[2J"
 // addLists adds the commands that list: "tickslot timers ls" and so on.
 func (a *app) addLists(root *cobra.Command) {
 	list := func(noun, short, long string, do lister, flags ...func(*cobra.Command)) *cobra.Command {
-		parent := &cobra.Command{Use: noun, Short: short, Long: long, GroupID: groupSee, Args: cobra.NoArgs,
+		parent := &cobra.Command{Use: noun, Short: short, Long: long, GroupID: groupView, Args: cobra.NoArgs,
 			RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 		parent.AddCommand(a.lister(noun, "ls", "List "+noun, long, do, flags...))
 		root.AddCommand(parent)

@@ -237,16 +237,16 @@ func (a *app) durableControl() (*durable.Control, error) {
 }
 
 func (a *app) requeue() *cobra.Command {
-	parent := &cobra.Command{Use: "requeue", Short: "Try dead letters again", GroupID: groupSteer, Args: cobra.NoArgs,
+	parent := &cobra.Command{Use: "requeue", Short: "Try dead letters again", GroupID: groupControl, Args: cobra.NoArgs,
 		Long: "Durable runs and messages that have exhausted their attempts are due again at once.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	handler, topic, force := "", "", false
 	runs := a.originFlags(&cobra.Command{
-		Use: "durable [ID...]", Short: "Queue dead durable runs again", GroupID: groupSteer,
+		Use: "durable [ID...]", Short: "Queue dead durable runs again", GroupID: groupControl,
 		Long: "They are due at once, with as many attempts as their handler allows. Named by ID, canceled runs are\n" +
 			"queued again, too.",
 		Example: "  tickslot requeue durable 4711 4712\n  tickslot requeue durable --handler invoice",
-		RunE: a.steer(nil, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(nil, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 			control, err := a.durableControl()
 			if err != nil {
 				return "", err
@@ -269,12 +269,12 @@ func (a *app) requeue() *cobra.Command {
 	})
 	runs.Flags().StringVar(&handler, "handler", "", "all dead letters of this handler")
 	messages := a.originFlags(&cobra.Command{
-		Use: "outbox [ID...]", Short: "Deliver dead messages again", GroupID: groupSteer,
+		Use: "outbox [ID...]", Short: "Deliver dead messages again", GroupID: groupControl,
 		Long: "They are delivered again. What is older than receivers are expected to remember is left out, unless\n" +
 			"--force says that an effect may happen twice.",
 		Example: "  tickslot requeue outbox 0190f5d4-7e1c-7c3a-9b1e-0f6f3f8e2a11\n  tickslot requeue outbox --topic " +
 			"orders",
-		RunE: a.steer(nil, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(nil, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 			if a.store.Outbox == nil {
 				return "", errNoOutbox
 			}
@@ -295,7 +295,7 @@ func (a *app) requeue() *cobra.Command {
 	})
 	messages.Flags().StringVar(&topic, "topic", "", "all dead messages of this topic")
 	messages.Flags().BoolVar(&force, "force", false, "also those that receivers may have forgotten")
-	parent.AddGroup(&cobra.Group{ID: groupSteer, Title: "Steer:"})
+	parent.AddGroup(&cobra.Group{ID: groupControl, Title: "Control:"})
 	parent.AddCommand(runs, messages)
 	return parent
 }

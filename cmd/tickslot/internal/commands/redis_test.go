@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// steered makes a change, sees it again and looks for faults.
-func steered(t *testing.T, url string) {
+// controlled makes a change, sees it again and looks for faults.
+func controlled(t *testing.T, url string) {
 	t.Helper()
 	has(t, url, "pause report --for 2h --by ann --prefix shop:", "paused until")
 	has(t, url, "explain report --prefix shop:", "report: paused", "by ann")
@@ -25,14 +25,14 @@ func TestSentinel(t *testing.T) {
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
 	hosts := "127.0.0.1:1," + strings.Join(s.SentinelAddrs(), ",") // a majority is there
 	url := "redis-sentinel://:" + servertest.Canary + "@" + hosts + "/0?master=" + s.MasterName()
-	steered(t, url)
-	for _, f := range examine(t, url, "") {
+	controlled(t, url)
+	for _, f := range runDoctor(t, url, "") {
 		if f.About != "settings for leases" { // there is a replica, and no persistence
 			t.Errorf("%+v", f)
 		}
 	}
 	a := tickslot(t, strings.Replace(url, s.MasterName(), "nobody", 1), "doctor", "--calls", "1")
-	if a.code != 1 || !strings.Contains(a.out, "MEND connection") {
+	if a.code != 1 || !strings.Contains(a.out, "FAIL connection") {
 		t.Errorf("no such master: exit code %d: %s", a.code, a)
 	}
 	if err := s.Master.Kill(); err != nil {
@@ -41,7 +41,7 @@ func TestSentinel(t *testing.T) {
 	if err := s.FailedOver(s.Replica); err != nil {
 		t.Fatal(err)
 	}
-	steered(t, url)
+	controlled(t, url)
 }
 
 // The commands reach all nodes of a Cluster, whichever hosts the URL names.
@@ -56,16 +56,16 @@ func TestCluster(t *testing.T) {
 			has(t, url, "limit "+timer+" 2 --by ann --prefix shop:", "limited to 2")
 			has(t, url, "explain "+timer+" --prefix shop:", "its limit was set to 2 by ann")
 		}
-		steered(t, url)
-		if ill := examine(t, url, "--prefix shop:"); len(ill) > 0 {
-			t.Errorf("%+v", ill)
+		controlled(t, url)
+		if failed := runDoctor(t, url, "--prefix shop:"); len(failed) > 0 {
+			t.Errorf("%+v", failed)
 		}
 	}
 	if err := c.Nodes[2].Pause(); err != nil {
 		t.Fatal(err)
 	}
 	a := tickslot(t, "redis-cluster://:"+servertest.Canary+"@"+c.Addrs()[0], "doctor", "--calls", "1")
-	if a.code != 1 || !strings.Contains(a.out, "MEND connection") {
+	if a.code != 1 || !strings.Contains(a.out, "FAIL connection") {
 		t.Errorf("a node stands still: exit code %d: %s", a.code, a)
 	}
 }

@@ -1,9 +1,9 @@
 // Package doctor looks for what endangers a fleet: in its store, and in what its hosts say of
 // themselves.
 //
-// Every finding says how to mend it. It is not promised that a fleet without findings is well. The
-// doctor looks once, from where it runs: round trips and the clock are those of this machine, and
-// what the user of the URL may not see is not seen.
+// Every check that fails says how to fix what is wrong. It is not promised that a fleet is healthy
+// if all checks pass. They look once, from where they run: round trips and the clock are those of
+// this machine, and they do not see what the user of the URL may not see.
 package doctor
 
 import (
@@ -27,89 +27,88 @@ const slowTrip = dlock.DefaultStoreTimeout / 5
 // poolerTries is how often two clients ask for the connection that serves them.
 const poolerTries = 5
 
-// A Patient is what is examined.
-type Patient struct {
+// A Target is what is checked.
+type Target struct {
 	Store    *stores.Store
 	Snapshot func(ctx context.Context) (*cluster.Snapshot, error)
 	Calls    int // round trips that are measured
 }
 
-// A Finding is what was found.
-type Finding struct {
+// A Result is what one check has found.
+type Result struct {
 	About string `json:"about"`
-	Well  bool   `json:"ok"`
+	OK    bool   `json:"ok"`
 	Text  string `json:"text"`
-	Mend  string `json:"mend,omitempty"` // how; "" if it is well
+	Fix   string `json:"fix,omitempty"` // what to do; "" if OK
 }
 
-// An exam collects findings.
-type exam struct {
-	Patient
-	snapshot *cluster.Snapshot // never nil
-	unread   error             // why it was not read
-	findings []Finding
+// A report collects the results of checks.
+type report struct {
+	Target
+	snapshot    *cluster.Snapshot // never nil
+	snapshotErr error             // why it was not read
+	results     []Result
 
 	noRegistry bool // it has no tables
 }
 
-func (e *exam) well(about, format string, args ...any) {
-	e.findings = append(e.findings, Finding{About: about, Well: true, Text: fmt.Sprintf(format, args...)})
+func (r *report) pass(about, format string, args ...any) {
+	r.results = append(r.results, Result{About: about, OK: true, Text: fmt.Sprintf(format, args...)})
 }
 
-func (e *exam) ill(about, mend, format string, args ...any) {
-	e.findings = append(e.findings, Finding{About: about, Text: fmt.Sprintf(format, args...), Mend: mend})
+func (r *report) fail(about, fix, format string, args ...any) {
+	r.results = append(r.results, Result{About: about, Text: fmt.Sprintf(format, args...), Fix: fix})
 }
 
-// Examine looks at a store and its fleet. It changes nothing.
-func Examine(ctx context.Context, p Patient) []Finding {
-	e := &exam{Patient: p, snapshot: &cluster.Snapshot{}}
-	if e.roundTrips(ctx) {
-		if s, err := p.Snapshot(ctx); err == nil {
-			e.snapshot = s
+// Check checks a store and its fleet. It changes nothing.
+func Check(ctx context.Context, t Target) []Result {
+	r := &report{Target: t, snapshot: &cluster.Snapshot{}}
+	if r.roundTrips(ctx) {
+		if s, err := t.Snapshot(ctx); err == nil {
+			r.snapshot = s
 		} else {
-			e.unread = err
+			r.snapshotErr = err
 		}
-		e.tables(ctx)
-		e.audit(ctx)
-		if p.Store.Pool != nil {
-			e.pooler(ctx)
+		r.tables(ctx)
+		r.audit(ctx)
+		if t.Store.Pool != nil {
+			r.pooler(ctx)
 		}
-		e.fleet()
+		r.fleet()
 	}
-	for i := range e.findings { // drivers have errors of several lines
-		e.findings[i].Text = strings.Join(strings.Fields(e.findings[i].Text), " ")
+	for i := range r.results { // drivers have errors of several lines
+		r.results[i].Text = strings.Join(strings.Fields(r.results[i].Text), " ")
 	}
-	return e.findings
+	return r.results
 }
 
 // roundTrips measures calls, and reports whether the store answers.
-func (e *exam) roundTrips(ctx context.Context) bool {
+func (r *report) roundTrips(ctx context.Context) bool {
 	const about = "round trips"
-	took := make([]time.Duration, 0, e.Calls)
-	if err := e.Store.Ping(ctx); err != nil { // the first call also connects
-		e.ill("connection", "See that it runs, that this machine reaches it, and that user, password and database "+
+	took := make([]time.Duration, 0, r.Calls)
+	if err := r.Store.Ping(ctx); err != nil { // the first call also connects
+		r.fail("connection", "See that it runs, that this machine reaches it, and that user, password and database "+
 			"are right.",
 			"the store does not answer: %v", err)
 		return false
 	}
-	for range e.Calls {
+	for range r.Calls {
 		began := time.Now()
-		if err := e.Store.Ping(ctx); err != nil {
-			e.ill(about, "Look at the network, and at what the server does beside.", "after %d calls the store did "+
-				"not "+
-				"answer: %v", len(took), err)
+		if err := r.Store.Ping(ctx); err != nil {
+			r.fail(about, "Look at the network, and at what else the server does.",
+				"after %d calls the store did not answer: %v", len(took), err)
 			return false
 		}
 		took = append(took, time.Since(began))
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
 	if p99 > slowTrip {
-		e.ill(about, "Bring hosts and store nearer to each other, or look at what the server does beside; else raise "+
+		r.fail(about, "Bring hosts and store nearer to each other, or look at what else the server does; else raise "+
 			"StoreTimeout and TTL.", "p50 %v, p99 %v of %d: leases are renewed too late when it gets worse", p50, p99,
 			len(took))
 		return true
 	}
-	e.well(about, "p50 %v, p99 %v of %d", p50, p99, len(took))
+	r.pass(about, "p50 %v, p99 %v of %d", p50, p99, len(took))
 	return true
 }
 
@@ -122,30 +121,30 @@ func quantile(took []time.Duration, q float64) time.Duration {
 
 // audit asks the store of locks for settings that endanger leases: clocks, eviction, persistence,
 // replicas; of databases also tables and rights.
-func (e *exam) audit(ctx context.Context) {
+func (r *report) audit(ctx context.Context) {
 	const about = "settings for leases"
-	warnings, err := dlock.CapabilitiesOf(e.Store.Locks).Auditor.Audit(ctx)
-	warnings = slices.DeleteFunc(warnings, e.hasSaid)
+	warnings, err := dlock.CapabilitiesOf(r.Store.Locks).Auditor.Audit(ctx)
+	warnings = slices.DeleteFunc(warnings, r.reported)
 	for _, w := range warnings {
-		text, mend := cure(w)
-		e.ill(about, mend, "%s", text)
+		text, fix := splitWarning(w)
+		r.fail(about, fix, "%s", text)
 	}
 	switch {
 	case err != nil:
-		e.ill(about, "\"tickslot migrate validate\" says whether the tables are there.",
+		r.fail(about, "\"tickslot migrate validate\" says whether the tables are there.",
 			"they cannot be checked: %v", err)
 	case len(warnings) == 0:
-		e.well(about, "clock, persistence, replicas and rights are as leases need them")
+		r.pass(about, "clock, persistence, replicas and rights are as leases need them")
 	}
 }
 
-// hasSaid reports whether a warning is about tables, which are a finding already.
-func (e *exam) hasSaid(warning string) bool {
-	return slices.ContainsFunc(e.findings, func(f Finding) bool { return !f.Well && f.Text == warning })
+// reported reports whether a check of tables has failed with the same text.
+func (r *report) reported(warning string) bool {
+	return slices.ContainsFunc(r.results, func(res Result) bool { return !res.OK && res.Text == warning })
 }
 
-// cure divides a warning into what is wrong and how to mend it, which the stores say last.
-func cure(warning string) (text, mend string) {
+// splitWarning divides a warning into what is wrong and how to fix it, which the stores say last.
+func splitWarning(warning string) (text, fix string) {
 	for _, between := range []string{"; ", ": "} {
 		if i := strings.LastIndex(warning, between); i > 0 {
 			return warning[:i], warning[i+len(between):]
@@ -156,19 +155,19 @@ func cure(warning string) (text, mend string) {
 
 // pooler finds out whether a pooler gives each transaction another connection: two clients that are
 // connected at the same time are then served by one connection of the server.
-func (e *exam) pooler(ctx context.Context) {
+func (r *report) pooler(ctx context.Context) {
 	const about = "pooler"
-	shared, err := sharedConnection(ctx, e.Store)
+	shared, err := sharedConnection(ctx, r.Store)
 	switch {
 	case err != nil:
-		e.ill(about, "See that the user may open two connections.", "it cannot be found out whether there is one: "+
+		r.fail(about, "See that the user may open two connections.", "it cannot be found out whether there is one: "+
 			"%v", err)
 	case shared:
-		e.ill(about, "Locks, registry and durable runs work through it. Give nativelock, and what waits for LISTEN, a "+
-			"URL that leads to the server itself, or let the pooler keep sessions (pool_mode = session).",
+		r.fail(about, "Locks, registry and durable runs work through it. Give nativelock, and what waits for LISTEN, "+
+			"a URL that leads to the server itself, or let the pooler keep sessions (pool_mode = session).",
 			"a pooler gives each transaction another connection: session locks and LISTEN do not work")
 	default:
-		e.well(about, "each client has a connection of its own, as far as can be seen")
+		r.pass(about, "each client has a connection of its own, as far as can be seen")
 	}
 }
 

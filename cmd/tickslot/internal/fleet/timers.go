@@ -19,8 +19,8 @@ import (
 const TimerPrefix = "timer:"
 
 const (
-	failedAlarm = 3   // runs in a row that have to fail until a timer is failing
-	inspectAt   = 500 // timers whose overrides are read in one call
+	failedAlarm  = 3   // runs in a row that have to fail until a timer is failing
+	inspectBatch = 500 // timers whose overrides are read in one call
 )
 
 // A Timer is a timer as the store knows it.
@@ -141,7 +141,7 @@ func Inspect(ctx context.Context, locks dlock.DistributedLock, list []*Timer, te
 		}
 		proper = append(proper, r)
 	}
-	for part := range slices.Chunk(proper, inspectAt) {
+	for part := range slices.Chunk(proper, inspectBatch) {
 		names := make([]string, len(part))
 		for i, r := range part {
 			names[i] = TimerPrefix + r.Name

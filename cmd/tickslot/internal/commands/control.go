@@ -22,16 +22,16 @@ import (
 func (a *app) originFlags(c *cobra.Command) *cobra.Command {
 	c.Flags().StringVar(&a.origin.By, "by", "", "who makes the change; default the user of this machine, user@host")
 	c.Flags().StringVar(&a.origin.Note, "note", "", "why, for those who find it later")
-	c.GroupID = groupSteer
+	c.GroupID = groupControl
 	return c
 }
 
 // A change changes something, and says what it has done.
 type change func(ctx context.Context, args []string, by dlock.Origin) (done string, err error)
 
-// steer is a command that changes something. The events of the registry tell who has done what to
-// the lock that about names; nil: the change is about none.
-func (a *app) steer(about func(args []string) string, do change) func(*cobra.Command, []string) error {
+// control returns the RunE of a command that changes something. The events of the registry tell who
+// has done what to the lock that about names; nil: the change is about none.
+func (a *app) control(about func(args []string) string, do change) func(*cobra.Command, []string) error {
 	return a.withStore(func(ctx context.Context, args []string) error {
 		if a.origin.By == "" {
 			a.origin.By = defaultBy()
@@ -80,7 +80,7 @@ func (a *app) checkEnvironment(ctx context.Context) error {
 
 func ofTimer(args []string) string { return fleet.TimerPrefix + args[0] }
 
-// A controller steers timers, or handlers of durable runs.
+// A controller controls timers, or handlers of durable runs.
 type controller interface {
 	Pause(ctx context.Context, name string, until time.Time, by dlock.Origin) error
 	Resume(ctx context.Context, name string, by dlock.Origin) error
@@ -88,7 +88,7 @@ type controller interface {
 	ResetMaxConcurrency(ctx context.Context, name string, by dlock.Origin) error
 }
 
-// A target is what a command steers: a timer, or with --durable the runs of a handler.
+// A target is what a command controls: a timer, or with --durable the runs of a handler.
 type target struct {
 	*app
 	durable bool
@@ -129,7 +129,7 @@ func (a *app) pause() *cobra.Command {
 		Long: "No host starts the timer until the pause ends. Runs that go on are not ended, and ticks that come\n" +
 			"due are skipped, not caught up. A second pause replaces the first. Durable runs of a handler wait.",
 		Example: "  tickslot pause report --for 2h --note \"the warehouse moves\"\n  tickslot pause invoice --durable",
-		RunE: a.steer(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 			until := time.Now().Add(span)
 			return t.do(args[0], func(c controller) (string, error) {
 				return "paused until " + instant(until), c.Pause(ctx, args[0], until, by)
@@ -146,7 +146,7 @@ func (a *app) resume() *cobra.Command {
 		Use: "resume NAME", Short: "End a pause", Args: cobra.ExactArgs(1),
 		Long:    "The pause ends: hosts start the timer from its next tick on. Durable runs that waited are started.",
 		Example: "  tickslot resume report",
-		RunE: a.steer(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 			return t.do(args[0], func(c controller) (string, error) { return "resumed", c.Resume(ctx, args[0], by) })
 		}),
 	})
@@ -160,7 +160,7 @@ func (a *app) limit() *cobra.Command {
 			"go\n" +
 			"on are not ended. With 0 nothing starts. With reset the code is in force again.",
 		Example: "  tickslot limit report 1\n  tickslot limit report reset",
-		RunE: a.steer(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 			if args[1] == "reset" {
 				return t.do(args[0], func(c controller) (string, error) {
 					return "limit reset", c.ResetMaxConcurrency(ctx, args[0], by)
@@ -189,7 +189,7 @@ func (a *app) trigger() *cobra.Command {
 			"a run of the handler is queued, which is tried until it has ended.",
 		Example: "  tickslot trigger report\n  tickslot trigger report --payload '{\"day\":\"2026-02-28\"}' " +
 			"--expires 10m\n  tickslot trigger invoice --durable --payload 4711",
-		RunE: a.steer(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 			return t.do(args[0], func(c controller) (string, error) {
 				if control, ok := c.(*durable.Control); ok {
 					id, err := control.Trigger(ctx, args[0], []byte(payload), durable.TriggerOptions{By: by})
@@ -223,7 +223,7 @@ func (a *app) cancel() *cobra.Command {
 		}
 		return ofTimer(args)
 	}
-	c.RunE = a.steer(about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+	c.RunE = a.control(about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 		switch {
 		case durableID != 0 && len(args) == 0:
 			control, err := a.durableControl()
