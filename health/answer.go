@@ -45,7 +45,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	status, state := http.StatusOK, a.state()
-	if state == unhealthy {
+	if state == stateUnhealthy {
 		status = http.StatusServiceUnavailable
 	}
 	header.Set("X-Health", state.String())
@@ -108,9 +108,9 @@ func (a *answer) exclude(checks []*check, names []string) (left []*check) {
 type state int
 
 const (
-	healthy state = iota
-	degraded
-	unhealthy
+	stateOK state = iota
+	stateDegraded
+	stateUnhealthy
 )
 
 func (s state) String() string { return [...]string{"ok", "degraded", "unhealthy"}[s] }
@@ -121,11 +121,11 @@ func (s state) draft() string { return [...]string{"pass", "warn", "fail"}[s] }
 func (v verdict) state() state {
 	switch {
 	case !v.failed:
-		return healthy
+		return stateOK
 	case v.required:
-		return unhealthy
+		return stateUnhealthy
 	default:
-		return degraded
+		return stateDegraded
 	}
 }
 
@@ -140,7 +140,7 @@ func (a *answer) state() (worst state) {
 // format of Kubernetes.
 func (a *answer) text(verbose bool) []byte {
 	var b strings.Builder
-	if a.state() == unhealthy {
+	if a.state() == stateUnhealthy {
 		b.WriteString("unhealthy\n")
 	} else {
 		b.WriteString("ok\n")

@@ -144,8 +144,9 @@ func (a *acquirer) trigger(ctx context.Context, e *entry, by *triggering) (x set
 	return x, true
 }
 
-// awaitTurn waits until fewer than maxInFlight acquires are in flight, and counts one more, which
-// next ends. It reports false when ctx has ended, the timer was removed, or the host drains.
+// awaitTurn waits until fewer than maxInFlight acquires are in flight. It counts one more, which is
+// in flight until next is called. It reports false when ctx has ended, the timer was removed, or
+// the host drains.
 func (a *acquirer) awaitTurn(ctx context.Context, e *entry) bool {
 	a.mu.Lock()
 	switch {

@@ -155,8 +155,8 @@ func TestProbeFindsOut(t *testing.T) {
 	})
 }
 
-// A host knows how many hosts share the store, and so how many runs may go on at once without it in
-// the worst case.
+// A host knows how many hosts share the store, and so how many runs may be in progress at once
+// without it in the worst case.
 //
 // Fails when the prober does not count again, or when a host does not keep its slot of
 // tickslot:hosts.

@@ -60,11 +60,12 @@ type Config struct {
 	// Limits are limits that several timers share: see Timer.Limits. Default none.
 	Limits []Limit
 
-	// MaxRuns is how many runs of all timers may go on at once on this host. A run that is about to
-	// start counts, too, while the store is asked for its slot. Default 0: no limit.
+	// MaxRuns is how many runs of all timers may be in progress at once on this host. A run that is
+	// about to start counts, too, while the store is asked for its slot. Default 0: no limit;
+	// NoLimit says the same.
 	MaxRuns int
 
-	// OnMaxRuns decides about ticks and Triggers that find MaxRuns runs going on. Default
+	// OnMaxRuns decides about ticks and Triggers that find MaxRuns runs in progress. Default
 	// MaxRunsWait.
 	OnMaxRuns MaxRunsPolicy
 

@@ -144,7 +144,7 @@ func TestDebugLinesOfWhatIsRare(t *testing.T) {
 		const run = "timer by note payload_bytes slot fence holder attempt "
 		for text, c := range map[string]struct{ level, keys string }{
 			"timer: run started":                        {"DEBUG", run},
-			"timer: an attempt failed, another follows": {"INFO", run + "of wait err"},
+			"timer: an attempt failed, another follows": {"INFO", run + "of retry_in err"},
 			"timer: lease lost":                         {"WARN", run + "goes_on err"},
 			"timer: run ended":                          {"INFO", run + "outcome took"},
 		} {

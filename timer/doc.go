@@ -79,9 +79,9 @@
 // # When the store fails
 //
 // Timer.OnStoreDown decides. StoreDownRunLocal, the default, goes on without the store: up to hosts
-// × MaxPerHost runs may go on at once then, none of them Valid. StoreDownSkip starts nothing, and
-// ends a run when its lease can no longer be trusted: the limit holds through any outage. A refusal
-// by the store is never taken for a failure.
+// × MaxPerHost runs may be in progress at once then, none of them Valid. StoreDownSkip starts
+// nothing, and ends a run when its lease can no longer be trusted: the limit holds through any
+// outage. A refusal by the store is never taken for a failure.
 //
 // If the store answers that it is not set up right (dlock.ErrSetup), or that a key of a timer has a
 // fault (dlock.ErrFault), ticks are skipped, whatever OnStoreDown says. If the store's first answer

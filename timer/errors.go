@@ -15,8 +15,8 @@ var (
 	ErrDraining = errors.New("timer: the host is shutting down")
 	// ErrCanceled is matched by every *CanceledError: somebody canceled the run.
 	ErrCanceled = errors.New("timer: the run was canceled")
-	// ErrNoRun is returned by CancelRun and CancelSlot if the run that is meant does not go on.
-	ErrNoRun = errors.New("timer: no such run goes on")
+	// ErrNoRun is returned by CancelRun and CancelSlot if no such run is in progress.
+	ErrNoRun = errors.New("timer: no such run is in progress")
 	// ErrRefused is matched by every *RefusedError.
 	ErrRefused = errors.New("refused")
 	// ErrNoTimer is returned for a name that is not registered on this host.
@@ -62,8 +62,8 @@ func (e *CanceledError) Unwrap() error { return e.Err }
 
 // A PanicError is the error of a handler that panicked.
 type PanicError struct {
-	Value any
-	Stack []byte
+	Value any    // what the handler called panic with
+	Stack []byte // of the handler's goroutine, as debug.Stack returns it
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }

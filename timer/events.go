@@ -115,7 +115,7 @@ func (v *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err err
 		send(v, "AttemptFailed", v.hooks.AttemptFailed,
 			AttemptInfo{RunInfo: v.runInfo(r), FailedAt: at, Err: unmarked(err), RetryIn: wait})
 	}
-	args := v.runInfo(r).line("of", r.entry.timer.Retry.MaxAttempts, "wait", wait, "err", err)
+	args := v.runInfo(r).line("of", r.entry.timer.Retry.MaxAttempts, "retry_in", wait, "err", err)
 	if p, ok := err.(*PanicError); ok {
 		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's
 	}

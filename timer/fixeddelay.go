@@ -213,7 +213,8 @@ func (t Timer) checkDelay(store dlock.DistributedLock) (errs []error) {
 	fault := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("timer %.60q: %s: "+format, append([]any{t.Name, field}, args...)...))
 	}
-	const one = "%d: After counts from the end of the only run, so one may go on at a time: use 1, or another schedule"
+	const one = "%d: After counts from the end of the only run, so one may be in progress at a time: use 1, or " +
+		"another schedule"
 	if t.MaxConcurrency != 0 && t.MaxConcurrency != 1 {
 		fault("MaxConcurrency", one, t.MaxConcurrency)
 	}

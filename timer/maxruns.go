@@ -9,7 +9,8 @@ import (
 // DefaultMaxWait is the default of Config.MaxWait.
 const DefaultMaxWait = time.Hour
 
-// A MaxRunsPolicy is what happens to a tick, or a Trigger, that finds Config.MaxRuns runs going on.
+// A MaxRunsPolicy is what happens to a tick, or a Trigger, that finds Config.MaxRuns runs in
+// progress.
 type MaxRunsPolicy uint8
 
 const (

@@ -63,8 +63,8 @@ func newMetrics(s *Scheduler) *metrics {
 	m.slotsElsewhere = desc("slots_limit_elsewhere",
 		"Slots that other hosts think the timer has. There only while they disagree.", "timer")
 	m.bound = desc("effective_limit_bound",
-		"How many runs may go on at once in the fleet at worst, without the store hosts × MaxPerHost; +Inf: not "+
-			"known. There only while it is not slots_limit.",
+		"How many runs may be in progress at once in the fleet at worst, without the store hosts × MaxPerHost; +Inf: "+
+			"not known. There only while it is not slots_limit.",
 		"timer")
 	m.fallbackActive = desc("fallback_active",
 		"1 while the timer runs, or would run, without the store. Not there otherwise.", "timer")

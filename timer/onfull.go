@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A FullPolicy is what happens to a tick that finds as many runs going on as its timer may have.
+// A FullPolicy is what happens to a tick that finds as many runs in progress as its timer may have.
 type FullPolicy uint8
 
 const (

@@ -115,7 +115,7 @@ func (w *storeWatch) recordServer(r result) (back, ofAll bool) {
 			"store", w.label, "server", r.shard, "err", r.failure)
 	case c.closed:
 		w.log.later(slog.LevelInfo, "timer: a server of the store answers again",
-			"store", w.label, "server", r.shard, "after", c.lasted.Round(time.Millisecond), "runs_without_it",
+			"store", w.label, "server", r.shard, "down_for", c.lasted.Round(time.Millisecond), "runs_without_it",
 			w.ranWithout)
 	case c.recovered:
 		w.log.later(slog.LevelWarn,

@@ -12,15 +12,15 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A Limit bounds how many runs of several timers may go on at once in the fleet: of all timers that
-// name it in Timer.Limits. It is a semaphore of the store, limit:<name>, of which a run holds a
-// slot beside that of its timer. Without a store, it holds for this Scheduler.
+// A Limit bounds how many runs of several timers may be in progress at once in the fleet: of all
+// timers that name it in Timer.Limits. It is a semaphore of the store, limit:<name>, of which a run
+// holds a slot beside that of its timer. Without a store, it holds for this Scheduler.
 type Limit struct {
 	// Name identifies the limit in the fleet. The rules are those of Timer.Name.
 	Name string
 
-	// Size is how many runs may go on at once. Hosts with different sizes, as in a rolling deploy,
-	// together never exceed the largest. 1 to 10,000.
+	// Size is how many runs may be in progress at once. Hosts with different sizes, as in a rolling
+	// deploy, together never exceed the largest. 1 to 10,000.
 	Size int
 }
 

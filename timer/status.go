@@ -24,7 +24,8 @@ type Status struct {
 	Hosts  int
 	Timers []TimerStatus // by name
 	Limits []LimitStatus // that timers share, by name
-	// How many ticks and callers of Trigger wait in line, because Config.MaxRuns runs go on.
+	// How many ticks and callers of Trigger wait in line, because Config.MaxRuns runs are in
+	// progress.
 	Waiting int
 	// How many events of Config.Hooks were dropped, because hooks could not keep up.
 	DroppedEvents uint64
@@ -35,7 +36,7 @@ type LimitStatus struct {
 	Name          string
 	Size          int // on this host
 	SizeElsewhere int // on other hosts, if it differs; else 0
-	Runs          int // that go on here and hold it, or would if the store answered
+	Runs          int // in progress here that hold it, or would if the store answered
 }
 
 // Timer returns the status of one timer. ok is false if there is none of that name.
@@ -98,8 +99,9 @@ type TimerStatus struct {
 	MaxAttempts int // of Retry
 	AlarmAfter  int
 
-	// How many runs may go on at once in the fleet in the worst case: MaxConcurrency, or hosts ×
-	// MaxPerHost while the timer runs without the store; 0: not known, because Hosts is not.
+	// How many runs may be in progress at once in the fleet in the worst case: MaxConcurrency, or
+	// hosts × MaxPerHost while the timer runs without the store; 0: not known, because Hosts is
+	// not.
 	EffectiveLimit    int
 	TicksSinceSuccess int          // ticks without a successful run on any host, as far as this one knows
 	LimitElsewhere    int          // MaxConcurrency of other hosts if it differs, else 0
@@ -145,7 +147,7 @@ type PauseStatus struct {
 	Until time.Time // zero: until MaxConcurrency, which was set to 0, is changed
 }
 
-// RunStatus is a run that goes on.
+// RunStatus is a run that is in progress.
 type RunStatus struct {
 	ID          string       // what CancelRun takes
 	Tick        time.Time    // zero: triggered
@@ -164,8 +166,8 @@ type RunStatus struct {
 
 // EndedRun is a run that has ended.
 type EndedRun struct {
-	Tick      time.Time
-	OnStart   bool // RunOnStart started it
+	Tick      time.Time // zero: triggered
+	OnStart   bool      // RunOnStart started it
 	StartedAt time.Time
 	Took      time.Duration // waits between attempts included
 	Outcome   Outcome
@@ -240,8 +242,8 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 	return t, true
 }
 
-// bound returns how many runs may go on at once in the fleet in the worst case; 0: not known.
-// Without the store, MaxPerHost is the only limit.
+// bound returns how many runs may be in progress at once in the fleet in the worst case; 0: not
+// known. Without the store, MaxPerHost is the only limit.
 func (s *Scheduler) bound(e *entry) int {
 	limit := e.hostLimit()
 	switch {

@@ -183,7 +183,7 @@ func (w *storeWatch) record(r result) (back bool) {
 			"timers_run_local", local, "timers_skip", skip, "err", r.failure)
 	case c.closed:
 		w.log.later(slog.LevelInfo, "timer: the store answers again",
-			"store", w.label, "after", c.lasted.Round(time.Millisecond), "runs_without_it", w.ranWithout)
+			"store", w.label, "down_for", c.lasted.Round(time.Millisecond), "runs_without_it", w.ranWithout)
 	case c.recovered:
 		w.log.later(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it",
 			"store", w.label, "runs_without_it", w.ranWithout)

@@ -79,9 +79,9 @@ type Timer struct {
 	// Default nil.
 	Schedule schedule.Schedule
 
-	// MaxConcurrency is how many runs may go on at once in the fleet. Hosts with different numbers,
-	// as in a rolling deploy, together never exceed the largest. 1 to 10,000, or NoLimit, for which
-	// the store allows 10,000. Default 1.
+	// MaxConcurrency is how many runs may be in progress at once in the fleet. Hosts with different
+	// numbers, as in a rolling deploy, together never exceed the largest. 1 to 10,000, or NoLimit,
+	// for which the store allows 10,000. Default 1.
 	MaxConcurrency int
 
 	// MaxPerTick is how many runs one tick may start in the fleet. 1 to 10,000, or NoLimit: one per
@@ -90,8 +90,8 @@ type Timer struct {
 	// run per tick.
 	MaxPerTick int
 
-	// MaxPerHost is how many runs may go on at once on this host. 1 to MaxConcurrency, or NoLimit:
-	// the same as MaxConcurrency. Default MaxConcurrency.
+	// MaxPerHost is how many runs may be in progress at once on this host. 1 to MaxConcurrency, or
+	// NoLimit: the same as MaxConcurrency. Default MaxConcurrency.
 	MaxPerHost int
 
 	// Limits are the names of limits of Config.Limits that the timer shares with others. A run
@@ -193,10 +193,10 @@ type StoreDownPolicy uint8
 const (
 	// StoreDownRunLocal goes on without the store: ticks start up to MaxPerHost runs on each host,
 	// and a run whose lease can no longer be trusted because the store does not answer goes on.
-	// Such runs are degraded and not Valid. At most hosts × MaxPerHost runs go on at once. A store
-	// that restarted and is in quarantine does answer, so that is not an outage. Nor is a store
-	// that reports a fault: it reports it to every host, and all of them would run every tick until
-	// somebody fixes it.
+	// Such runs are degraded and not Valid. At most hosts × MaxPerHost runs are in progress at
+	// once. A store that restarted and is in quarantine does answer, so that is not an outage. Nor
+	// is a store that reports a fault: it reports it to every host, and all of them would run every
+	// tick until somebody fixes it.
 	StoreDownRunLocal StoreDownPolicy = iota
 	// StoreDownSkip starts nothing, and ends a run when its lease can no longer be trusted. The
 	// limit holds.

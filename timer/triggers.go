@@ -65,7 +65,7 @@ type waitingTriggers struct {
 	faulty  bool      // that was logged
 }
 
-// look has the queue of a timer looked at.
+// look makes a worker look at the queue of a timer with the next call of carryOut.
 func (q *triggers) look(e *entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -189,7 +189,7 @@ func (v *views) warnHeldLong(e *entry, no *dlock.NotAcquiredError) {
 	w.overlong = no.Holder
 	v.log.later(slog.LevelWarn,
 		"timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
-		"timer", e.timer.Name, "holder", no.Holder.String(), "since", no.HeldFor.Round(time.Millisecond),
+		"timer", e.timer.Name, "holder", no.Holder.String(), "held_for", no.HeldFor.Round(time.Millisecond),
 		"max_run_time", e.timer.MaxRunTime)
 	v.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
 }
