@@ -192,7 +192,7 @@ func (m *Manager[Row]) prepare(name string, t *managed[Row]) {
 	made.Name = name
 	next.entry, next.first, next.err = g.prepare(made, g.now())
 	if next.err == nil && t.isNew() {
-		next.entry.state.record.tally = g.metrics.newTally(name)
+		next.entry.state.record.tally = m.Scheduler.metrics.newTally(name)
 		next.isNew = true
 	}
 }

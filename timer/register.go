@@ -46,21 +46,21 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 
 // add adds timers that were prepared, and calls no user code.
 func (g *registrar) add(entries []*entry, firsts []plan, names map[string]bool) error {
-	g.registering.Lock()
-	defer g.registering.Unlock()
-	continuing, errs := g.registry.add(entries, names)
+	g.host.registering.Lock()
+	defer g.host.registering.Unlock()
+	continuing, errs := g.host.registry.add(entries, names)
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
 	for _, e := range continuing {
-		g.ledger.resetDeadman(&e.state.record)
-		if g.store != nil {
-			g.store.views.reset(e)
+		g.host.ledger.resetDeadman(&e.state.record)
+		if g.host.store != nil {
+			g.host.store.views.reset(e)
 		}
 	}
-	g.planner.add(entries, firsts)
-	if g.store != nil {
-		g.store.overrides.readAgain()
+	g.host.planner.add(entries, firsts)
+	if g.host.store != nil {
+		g.host.store.overrides.readAgain()
 	}
 	return nil
 }

@@ -43,20 +43,20 @@ func (s *Scheduler) Update(timer Timer) error {
 // A registrar adds, replaces and removes the timers of a Scheduler. One serves one call: the
 // fault of a middleware is reported once.
 type registrar struct {
-	*Scheduler
-	middleware []Middleware
+	host       *Scheduler
+	middleware []Middleware // of host; set to nil when its fault was reported
 }
 
 func newRegistrar(s *Scheduler) *registrar { return &registrar{s, s.config.Middleware} }
 
 // now is by the clock that ticks are planned by.
-func (g *registrar) now() time.Time { return g.planner.now() }
+func (g *registrar) now() time.Time { return g.host.planner.now() }
 
 // prepare returns the entry of a timer, with its first tick, or every fault of the timer.
 func (g *registrar) prepare(t Timer, now time.Time) (e *entry, first plan, err error) {
-	limits, faults := g.limits.of(t)
-	if err := errors.Join(t.check(g.config.Lock != nil), errors.Join(faults...),
-		errors.Join(t.checkDelay(g.config.Lock)...)); err != nil {
+	limits, faults := g.host.limits.of(t)
+	if err := errors.Join(t.check(g.host.config.Lock != nil), errors.Join(faults...),
+		errors.Join(t.checkDelay(g.host.config.Lock)...)); err != nil {
 		return nil, first, err
 	}
 	run, err := wrap(t.Run, g.middleware)
@@ -65,10 +65,10 @@ func (g *registrar) prepare(t Timer, now time.Time) (e *entry, first plan, err e
 		return nil, first, fmt.Errorf("timer %.60q: %w", t.Name, err)
 	}
 	t.Run = run
-	e = newEntry(t, g.config.Lock != nil)
+	e = newEntry(t, g.host.config.Lock != nil)
 	e.shares = newShares(limits)
-	first, err = g.planner.timetable.first(e, now, time.Time{})
-	first.atOnce = g.planner.timetable.atOnce(e, now)
+	first, err = g.host.planner.timetable.first(e, now, time.Time{})
+	first.atOnce = g.host.planner.timetable.atOnce(e, now)
 	if err != nil {
 		return nil, first, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err)
 	}
@@ -78,9 +78,9 @@ func (g *registrar) prepare(t Timer, now time.Time) (e *entry, first plan, err e
 // replace puts a timer in the place of the one of its name. If mine is not nil, that one has to be
 // mine, or an entry that has replaced mine.
 func (g *registrar) replace(t Timer, mine *entry) (*entry, error) {
-	e, _, err := g.prepare(t, g.planner.now())
+	e, _, err := g.prepare(t, g.host.planner.now())
 	if err != nil {
-		if g.registry.get(t.Name) == nil && t.Name != "" {
+		if g.host.registry.get(t.Name) == nil && t.Name != "" {
 			err = errors.Join(fmt.Errorf("%w: %q", ErrNoTimer, t.Name), err)
 		}
 		return nil, err
@@ -90,45 +90,45 @@ func (g *registrar) replace(t Timer, mine *entry) (*entry, error) {
 
 // put puts an entry that was prepared in the place of the timer of its name: see replace.
 func (g *registrar) put(e, mine *entry) error {
-	g.registering.Lock()
-	old, err := g.planner.replace(mine, e)
-	g.registering.Unlock()
+	g.host.registering.Lock()
+	old, err := g.host.planner.replace(mine, e)
+	g.host.registering.Unlock()
 	if err != nil {
 		return err
 	}
 	g.withdraw(old)
-	if g.store != nil {
-		g.store.views.reset(e) // what it says of limits was about the old ones
+	if g.host.store != nil {
+		g.host.store.views.reset(e) // what it says of limits was about the old ones
 		if old.timer.LocalOnly && !e.timer.LocalOnly {
-			g.store.overrides.readAgain()
+			g.host.store.overrides.readAgain()
 		}
 	}
-	g.planner.proceed(old, e)
-	g.log.flush()
+	g.host.planner.proceed(old, e)
+	g.host.log.flush()
 	return nil
 }
 
 // remove removes a timer. If mine is not nil, the timer has to be mine, or an entry that has
 // replaced mine.
 func (g *registrar) remove(name string, mine *entry) (*entry, error) {
-	e := g.registry.remove(name, mine)
+	e := g.host.registry.remove(name, mine)
 	if e == nil {
 		return nil, fmt.Errorf("%w: %q", ErrNoTimer, name)
 	}
-	g.planner.drop(e)
+	g.host.planner.drop(e)
 	g.withdraw(e)
-	g.runner.endWaits(e)
-	g.log.flush()
+	g.host.runner.endWaits(e)
+	g.host.log.flush()
 	return e, nil
 }
 
 // withdraw ends the waits of a timer that was removed or replaced; a successor tries its ticks.
 func (g *registrar) withdraw(e *entry) {
-	g.acquirer.withdraw(e)
-	if t, waited := g.registry.withdraw(e); waited && !g.planner.carry(e, t) {
-		g.ledger.skip(e, t.at, ReasonDraining, nil)
+	g.host.acquirer.withdraw(e)
+	if t, waited := g.host.registry.withdraw(e); waited && !g.host.planner.carry(e, t) {
+		g.host.ledger.skip(e, t.at, ReasonDraining, nil)
 	}
-	if w := g.waits.withdraw(e); w != nil && !g.planner.carry(e, w.tick) {
-		g.ledger.skip(e, w.tick.at, ReasonDraining, nil)
+	if w := g.host.waits.withdraw(e); w != nil && !g.host.planner.carry(e, w.tick) {
+		g.host.ledger.skip(e, w.tick.at, ReasonDraining, nil)
 	}
 }
