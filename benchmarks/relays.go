@@ -72,7 +72,7 @@ func (f *outboxFleet) fill(s outboxSide, workers, places int, work func(due time
 		config.DefaultSink = outbox.SinkFunc(func(_ context.Context, d outbox.Delivery) error {
 			var j job
 			if err := json.Unmarshal(d.Payload, &j); err != nil {
-				return outbox.Reject(err)
+				return outbox.Permanent(err)
 			}
 			f.order.had(d)
 			work(j.at())
@@ -99,7 +99,7 @@ func (f *outboxFleet) finished(n int) error {
 		FROM generate_series(1, $3::bigint) AS i`, relayTopic, max(1, f.side.keys), 2*n)
 	if err == nil {
 		_, err = f.admin.Exec(ctx, `INSERT INTO tickslot_outbox_attempts (message, attempt, at, took, node, outcome, error)
-			SELECT seq, 1, finished_at, 1, 'node', CASE state WHEN 'dead' THEN 'rejected' ELSE 'success' END, last_error
+			SELECT seq, 1, finished_at, 1, 'node', CASE state WHEN 'dead' THEN 'permanent' ELSE 'ok' END, last_error
 			FROM tickslot_outbox`)
 	}
 	return err
@@ -162,7 +162,7 @@ func (f *outboxFleet) done() (int, error) {
 		return 0, err
 	}
 	n, err := f.count("SELECT count(*) FROM tickslot_outbox AS m JOIN tickslot_outbox_attempts AS a " +
-		"ON a.message = m.seq WHERE m.state = 'dispatched' AND a.outcome = 'success'")
+		"ON a.message = m.seq WHERE m.state = 'dispatched' AND a.outcome = 'ok'")
 	return n - f.side.history, err
 }
 

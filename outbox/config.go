@@ -16,39 +16,39 @@ const NoLimit = -1
 
 // Defaults of a RelayConfig.
 const (
-	DefaultShards         = 1
-	DefaultTTL            = dlock.DefaultTTL
-	DefaultRetryInterval  = time.Second
-	DefaultMaxAttempts    = 10
-	DefaultFirstWait      = time.Second
-	DefaultMaxWait        = 5 * time.Minute
-	DefaultBatchSize      = 32
-	DefaultMaxDeliveries  = 8
-	DefaultDeliverTimeout = 30 * time.Second
-	DefaultIdleDelay      = 30 * time.Second
-	DefaultPollInterval   = time.Second
-	DefaultCallTimeout    = 5 * time.Second
-	DefaultDrainTimeout   = 30 * time.Second
-	DefaultSweepInterval  = time.Minute
-	DefaultDispatched     = 30 * day
-	DefaultInboxRetention = 60 * day
+	DefaultShards              = 1
+	DefaultTTL                 = dlock.DefaultTTL
+	DefaultRetryInterval       = time.Second
+	DefaultMaxAttempts         = 10
+	DefaultFirstWait           = time.Second
+	DefaultMaxWait             = 5 * time.Minute
+	DefaultBatchSize           = 32
+	DefaultMaxDeliveries       = 8
+	DefaultDeliverTimeout      = 30 * time.Second
+	DefaultIdleDelay           = 30 * time.Second
+	DefaultPollInterval        = time.Second
+	DefaultCallTimeout         = 5 * time.Second
+	DefaultDrainTimeout        = 30 * time.Second
+	DefaultSweepInterval       = time.Minute
+	DefaultDispatchedRetention = 30 * day
+	DefaultInboxRetention      = 60 * day
 )
 
 const (
-	day         = 24 * time.Hour
-	longestWait = 24 * time.Hour
+	day     = 24 * time.Hour
+	maxWait = 24 * time.Hour
 
-	mostShards     = 64
-	mostAttempts   = 1_000
-	mostBatch      = 1_000
-	mostDeliveries = 1_000
-	shortestPoll   = 10 * time.Millisecond
+	maxShards       = 64
+	maxAttempts     = 1_000
+	maxBatchSize    = 1_000
+	maxDeliveries   = 1_000
+	minPollInterval = 10 * time.Millisecond
 
 	// A lease is renewed every third of it, and a call to its store may take so long.
-	shortestTTL = 3 * dlock.DefaultStoreTimeout
+	minTTL = 3 * dlock.DefaultStoreTimeout
 	// Those of package leader.
-	shortestRetry = 10 * time.Millisecond
-	longestRetry  = time.Hour
+	minRetryInterval = 10 * time.Millisecond
+	maxRetryInterval = time.Hour
 )
 
 // RelayConfig is what a relay does. The zero value delivers nothing: it has no sink.
@@ -65,8 +65,8 @@ type RelayConfig struct {
 	// DefaultSink gets the messages of all other topics. Default nil.
 	DefaultSink Sink
 
-	// UnknownTopic says what becomes of a message without a sink. Default TopicWait.
-	UnknownTopic UnknownTopic
+	// UnknownTopic says what becomes of a message without a sink. Default UnknownTopicWait.
+	UnknownTopic UnknownTopicPolicy
 
 	// Shards is the number of parts into which messages are divided, by their key. Each shard has
 	// one relay at a time. The relay that starts last sets the number for all relays; a key is
@@ -87,7 +87,7 @@ type RelayConfig struct {
 
 	// OnDead says what becomes of the later messages of a key when one is dead. Default
 	// DeadContinue.
-	OnDead OnDead
+	OnDead DeadPolicy
 
 	// BatchSize is how many messages one call of the database returns at most. Default 32.
 	BatchSize int
@@ -182,22 +182,23 @@ type Thresholds struct {
 	Dead int64
 }
 
-// UnknownTopic says what becomes of a message whose topic has no sink.
-type UnknownTopic uint8
+// UnknownTopicPolicy says what becomes of a message whose topic has no sink.
+type UnknownTopicPolicy uint8
 
 const (
-	// TopicWait: it waits. In a rolling deploy the hosts that have the sink may only be starting.
-	TopicWait UnknownTopic = iota
-	// TopicDead: it is dead at once, with the outcome poison.
-	TopicDead
+	// UnknownTopicWait: it waits. In a rolling deploy the hosts that have the sink may only be
+	// starting.
+	UnknownTopicWait UnknownTopicPolicy = iota
+	// UnknownTopicDead: it is dead at once, with the outcome poison.
+	UnknownTopicDead
 )
 
-// OnDead says what becomes of the later messages of a key when one is dead.
-type OnDead uint8
+// DeadPolicy says what becomes of the later messages of a key when one is dead.
+type DeadPolicy uint8
 
 const (
 	// DeadContinue: they are delivered without it.
-	DeadContinue OnDead = iota
+	DeadContinue DeadPolicy = iota
 	// DeadStop: they wait until somebody requeues it, or deletes it.
 	DeadStop
 )
@@ -219,7 +220,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	orDefault(&c.DeliverTimeout, DefaultDeliverTimeout)
 	orDefault(&c.IdleDelay, DefaultIdleDelay)
 	orDefault(&c.PollInterval, min(DefaultPollInterval, c.IdleDelay))
-	orDefault(&c.Retention.Dispatched, DefaultDispatched)
+	orDefault(&c.Retention.Dispatched, DefaultDispatchedRetention)
 	orDefault(&c.InboxRetention, DefaultInboxRetention)
 	orDefault(&c.SweepInterval, DefaultSweepInterval)
 	orDefault(&c.CallTimeout, DefaultCallTimeout)
@@ -267,27 +268,27 @@ func (c RelayConfig) check() error {
 			fault("Sinks", "the sink of topic %.60q is nil", topic)
 		}
 	}
-	between("Shards", c.Shards, 0, mostShards)
-	between("Retry.MaxAttempts", c.Retry.MaxAttempts, 1, mostAttempts)
-	between("BatchSize", c.BatchSize, 1, mostBatch)
-	between("MaxDeliveries", c.MaxDeliveries, 1, mostDeliveries)
-	if w := c.Retry; w.FirstWait <= 0 || w.MaxWait < w.FirstWait || w.MaxWait > longestWait {
+	between("Shards", c.Shards, 0, maxShards)
+	between("Retry.MaxAttempts", c.Retry.MaxAttempts, 1, maxAttempts)
+	between("BatchSize", c.BatchSize, 1, maxBatchSize)
+	between("MaxDeliveries", c.MaxDeliveries, 1, maxDeliveries)
+	if w := c.Retry; w.FirstWait <= 0 || w.MaxWait < w.FirstWait || w.MaxWait > maxWait {
 		fault("Retry", "FirstWait %v, MaxWait %v: use 0 < FirstWait <= MaxWait <= %v", w.FirstWait, w.MaxWait,
-			longestWait)
+			maxWait)
 	}
 	within := func(field string, d, least, most time.Duration) {
 		if d < least || d > most {
 			fault(field, "%v: use %v to %v", d, least, most)
 		}
 	}
-	within("TTL", c.TTL, shortestTTL, dlock.MaxTTL)
-	within("RetryInterval", c.RetryInterval, shortestRetry, longestRetry)
+	within("TTL", c.TTL, minTTL, dlock.MaxTTL)
+	within("RetryInterval", c.RetryInterval, minRetryInterval, maxRetryInterval)
 	positive("DeliverTimeout", c.DeliverTimeout)
 	positive("CallTimeout", c.CallTimeout)
 	positive("SweepInterval", c.SweepInterval)
 	positive("InboxRetention", c.InboxRetention)
-	if c.PollInterval < shortestPoll || c.PollInterval > c.IdleDelay {
-		fault("PollInterval", "%v: use %v to IdleDelay, which is %v", c.PollInterval, shortestPoll, c.IdleDelay)
+	if c.PollInterval < minPollInterval || c.PollInterval > c.IdleDelay {
+		fault("PollInterval", "%v: use %v to IdleDelay, which is %v", c.PollInterval, minPollInterval, c.IdleDelay)
 	}
 	if c.DrainTimeout < 0 {
 		fault("DrainTimeout", "%v is negative", c.DrainTimeout)
@@ -296,8 +297,8 @@ func (c RelayConfig) check() error {
 		fault("InboxRetention", "%v: a message can be retried for %v, and a receiver that has forgotten it by then "+
 			"would have its effect twice: keep records for longer, or retry for less", c.InboxRetention, span)
 	}
-	if c.UnknownTopic > TopicDead {
-		fault("UnknownTopic", "%d: use TopicWait or TopicDead", c.UnknownTopic)
+	if c.UnknownTopic > UnknownTopicDead {
+		fault("UnknownTopic", "%d: use UnknownTopicWait or UnknownTopicDead", c.UnknownTopic)
 	}
 	if c.OnDead > DeadStop {
 		fault("OnDead", "%d: use DeadContinue or DeadStop", c.OnDead)
@@ -305,10 +306,10 @@ func (c RelayConfig) check() error {
 	return errors.Join(errs...)
 }
 
-// longestRetryAfter is how long RetryAfter may have a message wait each time, so that its last
+// maxRetryAfter is how long RetryAfter may have a message wait each time, so that its last
 // attempt comes before the receiver has forgotten the first one.
-func (c RelayConfig) longestRetryAfter() time.Duration {
-	return min(longestWait, (c.InboxRetention-c.retrySpan())/time.Duration(c.Retry.MaxAttempts))
+func (c RelayConfig) maxRetryAfter() time.Duration {
+	return min(maxWait, (c.InboxRetention-c.retrySpan())/time.Duration(c.Retry.MaxAttempts))
 }
 
 // retrySpan is how long after its first attempt a message can have its last one, if it is not held

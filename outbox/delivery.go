@@ -48,9 +48,9 @@ func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt
 			done(r.attempt(m, time.Since(began), err, context.Cause(ctx), base.Err() != nil))
 			r.events.log(slog.LevelError, "outbox: a sink ignores that its context has ended: it keeps its place "+
 				"until it returns", "topic", m.Topic, "message", ID(m.ID).String())
-			r.stuck(m.Topic, 1)
+			r.countStuck(m.Topic, 1)
 			<-result
-			r.stuck(m.Topic, -1)
+			r.countStuck(m.Topic, -1)
 			returned()
 			return
 		}
@@ -59,8 +59,8 @@ func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt
 	returned()
 }
 
-// stuck counts the sinks of a topic that ignore their contexts.
-func (r *Relay) stuck(topic string, n int) {
+// countStuck counts the sinks of a topic that ignore their contexts.
+func (r *Relay) countStuck(topic string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stuckIn[topic] += n; r.stuckIn[topic] == 0 {
@@ -90,11 +90,11 @@ var errNoSink = errors.New("outbox: no sink has this topic")
 func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, stopping bool) attempt {
 	a := attempt{message: m, err: err, result: store.Result{Seq: m.Seq, Attempts: m.Attempts, Took: took}}
 	if err == nil {
-		a.result.Outcome = store.OutcomeSuccess
+		a.result.Outcome = store.OutcomeOK
 		return a
 	}
-	rejected, wait, waits := marksOf(err)
-	if stopping && !rejected {
+	permanent, wait, waits := marksOf(err)
+	if stopping && !permanent {
 		a.abandoned = true
 		return a
 	}
@@ -103,28 +103,28 @@ func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, s
 		a.result.Error = textOf(fmt.Errorf("%w (%v): %s", errTimeout, r.config.DeliverTimeout, a.result.Error))
 	}
 	switch {
-	case rejected:
-		a.result.Outcome = store.OutcomeRejected
+	case permanent:
+		a.result.Outcome = store.OutcomePermanent
 	case err == errNoSink, m.Attempts+1-m.Budget >= r.config.Retry.MaxAttempts:
 		a.result.Outcome = store.OutcomePoison
 	default:
 		a.result.Outcome = store.OutcomeTransient
 		a.result.RetryIn = r.config.Retry.wait(m.Attempts + 1 - m.Budget)
 		if waits {
-			a.result.RetryIn = min(wait, max(a.result.RetryIn, r.config.longestRetryAfter()))
+			a.result.RetryIn = min(wait, max(a.result.RetryIn, r.config.maxRetryAfter()))
 		}
 	}
 	return a
 }
 
-// marksOf returns what Reject and RetryAfter have added to an error, whose methods may panic.
-func marksOf(err error) (rejected bool, wait time.Duration, waits bool) {
+// marksOf returns what Permanent and RetryAfter have added to an error, whose methods may panic.
+func marksOf(err error) (permanent bool, wait time.Duration, waits bool) {
 	defer func() { _ = recover() }()
-	rejected = errors.Is(err, ErrRejected)
+	permanent = errors.Is(err, ErrPermanent)
 	if after, ok := errors.AsType[*RetryAfterError](err); ok {
-		wait, waits = min(max(after.Wait, 0), longestWait), true // it may be handmade
+		wait, waits = min(max(after.Wait, 0), maxWait), true // it may be handmade
 	}
-	return rejected, wait, waits
+	return permanent, wait, waits
 }
 
 // wait returns how long to wait after an attempt: between half and all of what doubles with each.
@@ -173,7 +173,7 @@ func (r *Relay) told(a attempt, counts bool) {
 	r.counts.ended(outcome, a.result.Took)
 	r.metrics.observe(a.result.Took)
 	switch outcome {
-	case OutcomeSuccess:
+	case OutcomeOK:
 		r.events.log(slog.LevelDebug, "outbox: message delivered", line()...)
 	case OutcomeTransient:
 		r.events.log(slog.LevelDebug, "outbox: an attempt has failed, another follows", line("retry_in",

@@ -53,13 +53,13 @@ func (r *Relay) electAll(ctx context.Context, session *dlock.Session) error {
 // elect takes part in the elections of the shards of a layout, until ctx ends or the layout is
 // another one.
 func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.Layout) error {
-	term, end := context.WithCancel(ctx)
+	electionCtx, end := context.WithCancel(ctx)
 	defer end()
 	errs := make([]error, layout.Shards)
 	var electors sync.WaitGroup
 	for i := range layout.Shards {
 		electors.Go(func() {
-			errs[i] = leader.Run(term, session, leader.Role{
+			errs[i] = leader.Run(electionCtx, session, leader.Role{
 				Name: roleOf(layout.Epoch), Max: layout.Shards, RetryInterval: r.config.RetryInterval,
 				StopTimeout: r.config.DrainTimeout + 2*returnGrace, Logger: r.events.logger,
 				Run: func(ctx context.Context, t *leader.Term) error {
@@ -76,7 +76,7 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 		})
 	}
 	electors.Go(func() {
-		for r.currentLayout() == layout && sleep(term, loop.Jittered(layoutInterval, idleJitter)) {
+		for r.currentLayout() == layout && sleep(electionCtx, loop.Jittered(layoutInterval, idleJitter)) {
 			_ = r.readLayout(0) // a call that fails is counted, and the next one comes
 		}
 		end()
@@ -90,7 +90,7 @@ func roleOf(epoch int64) string { return fmt.Sprintf("%s:%d", roleName, epoch) }
 
 // lead delivers the messages of a shard for one term.
 func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term) error {
-	if !r.othersHaveStopped(ctx, layout) {
+	if !r.waitForOldLayouts(ctx, layout) {
 		return nil
 	}
 	s := newShard(r, layout, term)
@@ -111,11 +111,11 @@ func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term
 	return nil
 }
 
-// othersHaveStopped waits until no relay has a shard of another layout, so that a key is delivered
+// waitForOldLayouts waits until no relay has a shard of another layout, so that a key is delivered
 // by one at a time. It reports false if ctx has ended first, or the layout is another one. Nobody
 // can start to deliver under an old layout meanwhile, because Due answers only under the current
 // one.
-func (r *Relay) othersHaveStopped(ctx context.Context, layout store.Layout) bool {
+func (r *Relay) waitForOldLayouts(ctx context.Context, layout store.Layout) bool {
 	prefix, own := "leader:"+roleName+":", "leader:"+roleOf(layout.Epoch)
 	for {
 		held, err := call(r.calls, opLocks, func(ctx context.Context) (bool, error) {

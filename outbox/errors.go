@@ -17,8 +17,8 @@ var (
 	// ErrTooOld is matched by the error of Requeue for messages that a receiver may have had and
 	// forgotten.
 	ErrTooOld = errors.New("outbox: a receiver may have forgotten that it has had them")
-	// ErrRejected is matched by what Reject returns.
-	ErrRejected = errors.New("outbox: rejected")
+	// ErrPermanent is matched by what Permanent returns.
+	ErrPermanent = errors.New("outbox: permanent")
 	// ErrNoMessage is matched by the error for a message that does not exist, or does not any more.
 	ErrNoMessage = errors.New("outbox: there is no such message")
 
@@ -30,20 +30,20 @@ var (
 	errGoexit = errors.New("the sink called runtime.Goexit")
 )
 
-// Reject marks an error that another attempt would not mend: the message is dead at once. It
-// matches ErrRejected, and errors.Is and errors.As see through it. Reject(nil) is nil.
-func Reject(err error) error {
+// Permanent marks an error that another attempt would not fix: the message is dead at once. It
+// matches ErrPermanent, and errors.Is and errors.As see through it. Permanent(nil) is nil.
+func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return rejectedError{err}
+	return permanentError{err}
 }
 
-type rejectedError struct{ err error }
+type permanentError struct{ err error }
 
-func (e rejectedError) Error() string        { return e.err.Error() }
-func (e rejectedError) Unwrap() error        { return e.err }
-func (e rejectedError) Is(target error) bool { return target == ErrRejected }
+func (e permanentError) Error() string        { return e.err.Error() }
+func (e permanentError) Unwrap() error        { return e.err }
+func (e permanentError) Is(target error) bool { return target == ErrPermanent }
 
 // RetryAfter marks an error after which the message is tried again in d, and not when
 // RelayConfig.Retry says; 0 to 24 h, and less if the receiver might forget the message in between
@@ -53,7 +53,7 @@ func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &RetryAfterError{Wait: min(max(d, 0), longestWait), Err: err}
+	return &RetryAfterError{Wait: min(max(d, 0), maxWait), Err: err}
 }
 
 // A RetryAfterError is what RetryAfter returns.

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// stalled is for how long a step of a loop may go on: its calls to the database are bounded.
-const stalled = time.Minute
+// stallThreshold is for how long a step of a loop may go on: its calls to the database are bounded.
+const stallThreshold = time.Minute
 
 // Live returns an error if a loop has stalled because a call to the database ignores its context:
 // only a restart of the process helps then. It does not fail because the database is down.
 func (r *Relay) Live() error {
-	if took := r.sampler.StepTook(); took > max(stalled, 5*r.config.CallTimeout) {
+	if took := r.sampler.StepTook(); took > max(stallThreshold, 5*r.config.CallTimeout) {
 		return fmt.Errorf("the %s has stalled for %v", r.sampler.Name, took.Round(time.Second))
 	}
 	return nil

@@ -33,7 +33,7 @@ func TestHealth(t *testing.T) {
 			case "bad":
 				return errReceiver
 			case "refused":
-				return outbox.Reject(errReceiver)
+				return outbox.Permanent(errReceiver)
 			}
 			return nil
 		}

@@ -311,7 +311,7 @@ func TestTwoRelaysOfOneName(t *testing.T) {
 				t.Errorf("%+v, attempts %+v, %v", m, tried, err)
 			}
 			for i, a := range tried {
-				if a.Number != i+1 || (a.Outcome == outbox.OutcomeSuccess) != (i == len(tried)-1) {
+				if a.Number != i+1 || (a.Outcome == outbox.OutcomeOK) != (i == len(tried)-1) {
 					t.Errorf("attempts %+v", tried)
 				}
 			}

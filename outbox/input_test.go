@@ -28,7 +28,7 @@ func (panicsInIs) Is(error) bool     { panic("no answer") }
 func TestSinksThatAnswerNonsense(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		const transient, rejected = outbox.OutcomeTransient, outbox.OutcomeRejected
+		const transient, permanent = outbox.OutcomeTransient, outbox.OutcomePermanent
 		var none *panicsInError
 		odd := map[string]struct {
 			answer func() error
@@ -45,12 +45,12 @@ func TestSinksThatAnswerNonsense(t *testing.T) {
 			"no UTF-8":          {func() error { return errors.New("\xff\x00'\"") }, transient, time.Second},
 			"1 MB": {func() error { return errors.New(strings.Repeat("x", 1<<20)) },
 				transient, time.Second},
-			"canceled":       {func() error { return context.Canceled }, transient, time.Second},
-			"deadline":       {func() error { return context.DeadlineExceeded }, transient, time.Second},
-			"rejected, bare": {func() error { return outbox.ErrRejected }, rejected, 0},
-			"rejected, and wait": {func() error {
-				return errors.Join(outbox.RetryAfter(time.Hour, errReceiver), outbox.Reject(errReceiver))
-			}, rejected, 0},
+			"canceled":        {func() error { return context.Canceled }, transient, time.Second},
+			"deadline":        {func() error { return context.DeadlineExceeded }, transient, time.Second},
+			"permanent, bare": {func() error { return outbox.ErrPermanent }, permanent, 0},
+			"permanent, and wait": {func() error {
+				return errors.Join(outbox.RetryAfter(time.Hour, errReceiver), outbox.Permanent(errReceiver))
+			}, permanent, 0},
 			"wait, negative": {func() error { return outbox.RetryAfter(-time.Hour, errReceiver) }, transient, 0},
 			"wait, for ever": {func() error {
 				return outbox.RetryAfter(math.MaxInt64, errReceiver)
@@ -80,7 +80,7 @@ func TestSinksThatAnswerNonsense(t *testing.T) {
 				continue
 			}
 			if c.want == transient && (len(tried) != 2 || m.State != outbox.StateDispatched ||
-				tried[1].At.Sub(tried[0].At) > c.within+100*time.Millisecond) {
+				tried[1].FinishedAt.Sub(tried[0].FinishedAt) > c.within+100*time.Millisecond) {
 				t.Errorf("%s: %s, attempts %+v, want the second within %v", name, m.State, tried, c.within)
 			}
 			if len(tried[0].Error) > 10_000 || strings.Contains(tried[0].Error, "\x00") {

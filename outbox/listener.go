@@ -12,8 +12,8 @@ import (
 
 // A connection that listens is made again after pauses that grow from the first to the second.
 const (
-	firstListenWait = time.Second
-	longestListen   = time.Minute
+	minListenWait = time.Second
+	maxListenWait = time.Minute
 )
 
 // A listener hears from the database when there are new messages, if the database can tell. It is a
@@ -28,7 +28,7 @@ func (l *listener) hears() bool { return l.heard.Load() }
 
 // run listens until ctx ends, and connects again after pauses that grow.
 func (l *listener) run(ctx context.Context) {
-	wait := firstListenWait
+	wait := minListenWait
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := l.listen(ctx)
@@ -36,8 +36,8 @@ func (l *listener) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > longestListen {
-			wait = firstListenWait
+		if time.Since(began) > maxListenWait {
+			wait = minListenWait
 		}
 		l.relay.events.log(slog.LevelDebug, "outbox: no connection listens: the relay looks for messages instead",
 			"err", err)
@@ -45,7 +45,7 @@ func (l *listener) run(ctx context.Context) {
 		if !sleep(ctx, loop.Jittered(wait, 0.3)) {
 			return
 		}
-		wait = min(2*wait, longestListen)
+		wait = min(2*wait, maxListenWait)
 	}
 }
 

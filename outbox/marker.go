@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// mostResults is how many results one call writes at most.
-	mostResults = 500
-	flushLook   = 5 * time.Millisecond
+	// maxResults is how many results one call writes at most.
+	maxResults         = 500
+	emptyCheckInterval = 5 * time.Millisecond
 )
 
 // A marker writes results. It makes one call at a time, with all results that are waiting: so no
@@ -43,20 +43,20 @@ func (k *marker) put(a attempt, written func(counts bool)) {
 	}
 }
 
-// take takes what waits, up to mostResults.
+// take takes what waits, up to maxResults.
 func (k *marker) take() []unwritten {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	n := min(mostResults, len(k.waiting))
+	n := min(maxResults, len(k.waiting))
 	batch := k.waiting[:n:n]
 	k.waiting = k.waiting[n:]
 	k.writing = n > 0
 	return batch
 }
 
-// flush waits until everything is written, or ctx ends.
-func (k *marker) flush(ctx context.Context) {
-	for sleep(ctx, flushLook) {
+// waitEmpty waits until everything is written, or ctx ends.
+func (k *marker) waitEmpty(ctx context.Context) {
+	for sleep(ctx, emptyCheckInterval) {
 		k.mu.Lock()
 		done := len(k.waiting) == 0 && !k.writing
 		k.mu.Unlock()
@@ -69,7 +69,7 @@ func (k *marker) flush(ctx context.Context) {
 // run writes results until ctx ends, and returns how many it could not write.
 func (k *marker) run(ctx context.Context) (left int) {
 	var batch []unwritten
-	wait := firstCallWait
+	wait := minCallWait
 	for {
 		if len(batch) == 0 {
 			batch = k.take()
@@ -78,11 +78,11 @@ func (k *marker) run(ctx context.Context) (left int) {
 		news := k.news
 		if len(batch) > 0 {
 			if k.write(batch) {
-				batch, wait = nil, firstCallWait
+				batch, wait = nil, minCallWait
 				continue
 			}
 			again, news = time.After(wait/2+rand.N(wait)), nil
-			wait = min(2*wait, longestCallWait)
+			wait = min(2*wait, maxCallWait)
 		}
 		select {
 		case <-ctx.Done():

@@ -121,7 +121,7 @@ func TestRequeuedBeforeOneThatIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
 		ids := f.append("a", 2)
-		first := map[outbox.ID]error{ids[0]: outbox.Reject(errReceiver),
+		first := map[outbox.ID]error{ids[0]: outbox.Permanent(errReceiver),
 			ids[1]: outbox.RetryAfter(time.Minute, errReceiver)}
 		f.fail = func(d outbox.Delivery) error {
 			if d.Attempt == 1 {

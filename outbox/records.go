@@ -25,23 +25,25 @@ type Outcome string
 
 // The outcomes of an attempt.
 const (
-	OutcomeSuccess   = Outcome(store.OutcomeSuccess)   // the message is dispatched
-	OutcomeRejected  = Outcome(store.OutcomeRejected)  // the sink has returned Reject: it is dead
+	OutcomeOK        = Outcome(store.OutcomeOK)        // the message is dispatched
+	OutcomePermanent = Outcome(store.OutcomePermanent) // the sink has returned Permanent: it is dead
 	OutcomeTransient = Outcome(store.OutcomeTransient) // another attempt follows
-	OutcomePoison    = Outcome(store.OutcomePoison)    // that was the last attempt: it is dead
+	// OutcomePoison: that was the last attempt, or the topic has no sink and the relay has
+	// UnknownTopicDead: the message is dead.
+	OutcomePoison = Outcome(store.OutcomePoison)
 )
 
-var outcomes = [...]Outcome{OutcomeSuccess, OutcomeRejected, OutcomeTransient, OutcomePoison}
+var outcomes = [...]Outcome{OutcomeOK, OutcomePermanent, OutcomeTransient, OutcomePoison}
 
 // A Filter says which messages. Empty fields match all, but a list of IDs that is empty and not nil
 // is refused: who has found nothing does not mean all.
 type Filter struct {
-	IDs          []ID
-	Topic, Key   string
-	State        State
-	CreatedFrom  time.Time // appended at this instant or later
-	CreatedUntil time.Time // appended before this instant
-	BeforeSeq    int64     // with a smaller Seq: the next page, after the last Seq of this one
+	IDs           []ID
+	Topic, Key    string
+	State         State
+	CreatedFrom   time.Time // appended at this instant or later
+	CreatedBefore time.Time // appended before this instant
+	BeforeSeq     int64     // with a smaller Seq: the next page, after the last Seq of this one
 }
 
 func (f Filter) check() error {
@@ -52,8 +54,8 @@ func (f Filter) check() error {
 }
 
 func (f Filter) stored() store.Filter {
-	s := store.Filter{Topic: f.Topic, Key: f.Key, State: store.State(f.State), Since: f.CreatedFrom,
-		Until: f.CreatedUntil, After: f.BeforeSeq}
+	s := store.Filter{Topic: f.Topic, Key: f.Key, State: store.State(f.State), CreatedFrom: f.CreatedFrom,
+		CreatedBefore: f.CreatedBefore, BeforeSeq: f.BeforeSeq}
 	for _, id := range f.IDs {
 		s.IDs = append(s.IDs, store.ID(id))
 	}
@@ -74,12 +76,12 @@ type Record struct {
 
 // An Attempt is a delivery that was tried.
 type Attempt struct {
-	Number  int
-	At      time.Time // its end
-	Took    time.Duration
-	Node    string // RelayConfig.Name
-	Outcome Outcome
-	Error   string
+	Number     int
+	FinishedAt time.Time // its end
+	Took       time.Duration
+	Relay      string // RelayConfig.Name
+	Outcome    Outcome
+	Error      string
 }
 
 // MaxBacklog is how far Backlog counts, so that it costs little whatever has accumulated.
@@ -150,7 +152,7 @@ func (o *Outbox) Message(ctx context.Context, id ID) (Record, []Attempt, error) 
 	}
 	list := make([]Attempt, len(tried))
 	for i, a := range tried {
-		list[i] = Attempt{a.Number, a.At, a.Took, a.Node, Outcome(a.Outcome), a.Error}
+		list[i] = Attempt{a.Number, a.FinishedAt, a.Took, a.Relay, Outcome(a.Outcome), a.Error}
 	}
 	return record(row), list, nil
 }
@@ -221,7 +223,7 @@ func (o *Outbox) steer(ctx context.Context, which Filter) error {
 		return err
 	}
 	if len(which.IDs) == 0 && which.Topic == "" && which.Key == "" && which.CreatedFrom.IsZero() &&
-		which.CreatedUntil.IsZero() {
+		which.CreatedBefore.IsZero() {
 		return errors.New("outbox: the filter matches everything: say IDs, a topic, a key, or since when")
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 func TestAnEmptyListOfIDsIsNotAll(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.fail = func(outbox.Delivery) error { return outbox.Reject(errReceiver) }
+		f.fail = func(outbox.Delivery) error { return outbox.Permanent(errReceiver) }
 		ids := f.appendTo("orders", "a", 2)
 		stop := f.relay(outbox.RelayConfig{})
 		time.Sleep(time.Second)
@@ -26,7 +26,7 @@ func TestAnEmptyListOfIDsIsNotAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		for field, which := range map[string]outbox.Filter{"none": {}, "topic": {Topic: "orders"}, "key": {Key: "a"},
-			"from": {CreatedFrom: time.Now().Add(-time.Hour)}, "until": {CreatedUntil: time.Now().Add(time.Hour)}} {
+			"from": {CreatedFrom: time.Now().Add(-time.Hour)}, "until": {CreatedBefore: time.Now().Add(time.Hour)}} {
 			which.IDs = []outbox.ID{}
 			_, listed := f.box.Messages(t.Context(), which, 10)
 			_, requeued := f.box.Requeue(t.Context(), which, outbox.RequeueOptions{})
@@ -63,7 +63,7 @@ func TestRequeuedMessagesAreDeliveredAtOnce(t *testing.T) {
 		var rejects atomic.Bool
 		f.fail = func(outbox.Delivery) error {
 			if rejects.Load() {
-				return outbox.Reject(errReceiver)
+				return outbox.Permanent(errReceiver)
 			}
 			return nil
 		}

@@ -81,7 +81,7 @@ func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	default:
 		r.store, name = box.database.store, box.database.store.String()
 	}
-	if r.config.DefaultSink == nil && r.config.UnknownTopic == TopicWait {
+	if r.config.DefaultSink == nil && r.config.UnknownTopic == UnknownTopicWait {
 		r.topics = []string{} // not nil, which is all
 		for topic := range r.config.Sinks {
 			r.topics = append(r.topics, topic)
@@ -173,7 +173,7 @@ func (r *Relay) Run(ctx context.Context) error {
 // first verifies the tables and sets the layout. It goes on until that has succeeded or ctx ends,
 // unless the database says that it is not set up right.
 func (r *Relay) first(ctx context.Context) error {
-	for wait := firstCallWait; ; wait = min(2*wait, longestCallWait) {
+	for wait := minCallWait; ; wait = min(2*wait, maxCallWait) {
 		_, err := call(r.calls, opVerify, func(ctx context.Context) (none struct{}, err error) {
 			return none, errors.Join(r.store.Verify(ctx), r.outbox.database.locks.get().Verify(ctx))
 		})
@@ -234,7 +234,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	asking.Wait()
 	grace, cancel := context.WithTimeout(context.Background(), writeGrace)
 	defer cancel()
-	r.marker.flush(grace)
+	r.marker.waitEmpty(grace)
 	endLife()
 	stopWriting()
 	writing.Wait()

@@ -105,8 +105,8 @@ func TestOutcomes(t *testing.T) {
 		fails := func(context.Context, outbox.Delivery) error { return errReceiver }
 		sink("ok", func(context.Context, outbox.Delivery) error { return nil })
 		sink("poison", fails)
-		sink("rejected", func(context.Context, outbox.Delivery) error {
-			return fmt.Errorf("x: %w", outbox.Reject(errReceiver))
+		sink("permanent", func(context.Context, outbox.Delivery) error {
+			return fmt.Errorf("x: %w", outbox.Permanent(errReceiver))
 		})
 		sink("panics", func(context.Context, outbox.Delivery) error { panic("no") })
 		sink("hangs", func(ctx context.Context, _ outbox.Delivery) error { <-ctx.Done(); return ctx.Err() })
@@ -117,11 +117,11 @@ func TestOutcomes(t *testing.T) {
 			return nil
 		})
 		want := map[string][]outbox.Outcome{
-			"ok": {outbox.OutcomeSuccess}, "rejected": {outbox.OutcomeRejected},
+			"ok": {outbox.OutcomeOK}, "permanent": {outbox.OutcomePermanent},
 			"poison": {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomePoison},
 			"panics": {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomePoison},
 			"hangs":  {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomePoison},
-			"later":  {outbox.OutcomeTransient, outbox.OutcomeSuccess},
+			"later":  {outbox.OutcomeTransient, outbox.OutcomeOK},
 		}
 		ids := map[string]outbox.ID{}
 		for topic := range want {
@@ -139,8 +139,8 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("%s: %v, want %v (%v, %s)", topic, got, outcomes, err, m.LastError)
 			}
 		}
-		if m, tried, _ := f.box.Message(t.Context(), ids["later"]); m.FinishedAt.Sub(tried[0].At) < time.Hour {
-			t.Errorf("after %v, want an hour", m.FinishedAt.Sub(tried[0].At))
+		if m, tried, _ := f.box.Message(t.Context(), ids["later"]); m.FinishedAt.Sub(tried[0].FinishedAt) < time.Hour {
+			t.Errorf("after %v, want an hour", m.FinishedAt.Sub(tried[0].FinishedAt))
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestOutcomes(t *testing.T) {
 // it stays stopped after somebody has requeued the message.
 func TestWhatDeadMessagesHoldBack(t *testing.T) {
 	t.Parallel()
-	for _, on := range []outbox.OnDead{outbox.DeadContinue, outbox.DeadStop} {
+	for _, on := range []outbox.DeadPolicy{outbox.DeadContinue, outbox.DeadStop} {
 		t.Run(fmt.Sprint(on), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, f *fleet) {
@@ -157,13 +157,13 @@ func TestWhatDeadMessagesHoldBack(t *testing.T) {
 				mended := false
 				f.fail = func(d outbox.Delivery) error {
 					if d.ID == ids[0] && !mended {
-						return outbox.Reject(errReceiver)
+						return outbox.Permanent(errReceiver)
 					}
 					return nil
 				}
 				f.relay(outbox.RelayConfig{OnDead: on})
 				time.Sleep(time.Hour)
-				if want := map[outbox.OnDead]int{outbox.DeadContinue: 2, outbox.DeadStop: 0}[on]; f.had() != want {
+				if want := map[outbox.DeadPolicy]int{outbox.DeadContinue: 2, outbox.DeadStop: 0}[on]; f.had() != want {
 					t.Errorf("%d were delivered, want %d", f.had(), want)
 				}
 				f.mu.Lock()
@@ -205,7 +205,8 @@ func TestTopicsWithoutASink(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		f.relay(outbox.RelayConfig{Sinks: map[string]outbox.Sink{"t": f.receiver}, UnknownTopic: outbox.TopicDead})
+		f.relay(outbox.RelayConfig{Sinks: map[string]outbox.Sink{"t": f.receiver},
+			UnknownTopic: outbox.UnknownTopicDead})
 		f.until("the key goes on", time.Minute, func() bool { return f.had() == 2 })
 		if m, _, err := f.box.Message(t.Context(), strange); err != nil || m.State != outbox.StateDead {
 			t.Errorf("%+v, %v, want it dead", m, err)
@@ -237,7 +238,7 @@ func TestBacklog(t *testing.T) {
 			if d.Topic == "t" {
 				return outbox.RetryAfter(time.Hour, errors.New("busy"))
 			}
-			return outbox.Reject(errors.New("no"))
+			return outbox.Permanent(errors.New("no"))
 		})
 		_, stop := f.relayOf(outbox.RelayConfig{DefaultSink: fails})
 		time.Sleep(time.Minute)
@@ -311,7 +312,7 @@ func TestRetryAfterLongerThanTheInboxRemembers(t *testing.T) {
 		if err != nil || m.State != outbox.StateDead || len(tried) != outbox.DefaultMaxAttempts {
 			t.Fatalf("%+v, attempts %+v, %v", m, tried, err)
 		}
-		if span := tried[len(tried)-1].At.Sub(tried[0].At); span < remembers/2 || span >= remembers {
+		if span := tried[len(tried)-1].FinishedAt.Sub(tried[0].FinishedAt); span < remembers/2 || span >= remembers {
 			t.Errorf("the attempts are spread over %v, want almost %v", span, remembers)
 		}
 	})

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// shortestPause is how soon a relay looks again after it has found a message, if the database
+	// minPause is how soon a relay looks again after it has found a message, if the database
 	// cannot tell of the next one.
-	shortestPause = shortestPoll
+	minPause = minPollInterval
 	// The waits after calls that failed.
-	firstCallWait   = 100 * time.Millisecond
-	longestCallWait = 2 * time.Second
+	minCallWait = 100 * time.Millisecond
+	maxCallWait = 2 * time.Second
 	// returnGrace is how long a sink has to return after its context has ended.
 	returnGrace = 5 * time.Second
-	// lostLook is how often a shard that drains asks whether it still leads.
-	lostLook = 100 * time.Millisecond
+	// termCheckInterval is how often a shard that drains asks whether it still leads.
+	termCheckInterval = 100 * time.Millisecond
 )
 
 var (
@@ -83,7 +83,7 @@ func idOf(m store.Pending) laneID {
 
 func newShard(r *Relay, layout store.Layout, term *leader.Term) *shard {
 	s := &shard{relay: r, term: term, layout: layout, posts: make(chan func(), 64), gone: make(chan struct{}),
-		wakes: make(chan struct{}, 1), lanes: map[laneID]*lane{}, callWait: firstCallWait, pause: shortestPause}
+		wakes: make(chan struct{}, 1), lanes: map[laneID]*lane{}, callWait: minCallWait, pause: minPause}
 	s.base, s.end = context.WithCancelCause(context.Background())
 	return s
 }
@@ -118,7 +118,7 @@ func (s *shard) run(ctx context.Context) {
 		case f := <-s.posts:
 			f()
 		case <-s.wakes:
-			s.look, s.pause = true, shortestPause
+			s.look, s.pause = true, minPause
 		case <-timer.C:
 			s.look = s.look || s.after == "" // a search goes on, and looks for all that is due
 		}
@@ -148,7 +148,7 @@ func (s *shard) delivered(l *lane, a attempt) {
 		l.waiting, l.more = nil, true
 		return
 	}
-	goesOn := a.result.Outcome == store.OutcomeSuccess ||
+	goesOn := a.result.Outcome == store.OutcomeOK ||
 		a.result.Outcome != store.OutcomeTransient && s.relay.config.OnDead == DeadContinue
 	if !goesOn {
 		l.waiting, l.more = nil, true // Due returns them when they may be delivered
@@ -228,11 +228,11 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 	c := s.relay.config
 	if err != nil {
 		s.retryAt = time.Now().Add(s.callWait/2 + rand.N(s.callWait))
-		s.callWait = min(2*s.callWait, longestCallWait)
+		s.callWait = min(2*s.callWait, maxCallWait)
 		timer.Reset(time.Until(s.retryAt))
 		return
 	}
-	s.callWait, s.after = firstCallWait, due.After
+	s.callWait, s.after = minCallWait, due.After
 	if due.Layout != s.layout {
 		s.changed = true
 		return
@@ -255,7 +255,7 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 	}
 	switch {
 	case len(due.Messages) > 0:
-		s.pause = shortestPause
+		s.pause = minPause
 	case s.after != "":
 		s.retryAt = time.Now().Add(took) // a search of many calls leaves the database half of the time
 	}
@@ -279,10 +279,10 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 // deliveries after DrainTimeout, or at once if the term is over.
 func (s *shard) drain() {
 	c := s.relay.config
-	patience := time.NewTimer(c.DrainTimeout)
-	defer patience.Stop()
-	look := time.NewTicker(lostLook)
-	defer look.Stop()
+	timeout := time.NewTimer(c.DrainTimeout)
+	defer timeout.Stop()
+	termCheck := time.NewTicker(termCheckInterval)
+	defer termCheck.Stop()
 	var giveUp <-chan time.Time
 	endWith := func(cause error) {
 		if s.base.Err() == nil {
@@ -300,8 +300,8 @@ func (s *shard) drain() {
 		select {
 		case f := <-s.posts:
 			f()
-		case <-look.C:
-		case <-patience.C:
+		case <-termCheck.C:
+		case <-timeout.C:
 			endWith(errDraining)
 		case <-giveUp:
 			return // Run names the sinks

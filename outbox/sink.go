@@ -6,7 +6,7 @@ import (
 
 // A Sink passes messages on. Deliver may be called from several goroutines, at once for different
 // keys, and never for two messages of one key. If it returns nil, the message is dispatched. After
-// an error it is delivered again, later, unless the error is marked by Reject. It should return
+// an error it is delivered again, later, unless the error is marked by Permanent. It should return
 // soon after its context has ended: then its time is over, or another host delivers.
 //
 // A message can be delivered more than once, so pass its ID on, or make the effect idempotent.

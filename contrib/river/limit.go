@@ -21,8 +21,8 @@ const (
 	DefaultSnooze = time.Second
 
 	// The pauses between two calls of the store, of the one job in a process that asks.
-	shortestPause = 10 * time.Millisecond
-	longestPause  = 40 * time.Millisecond
+	minPause = 10 * time.Millisecond
+	maxPause = 40 * time.Millisecond
 )
 
 // LimitOptions are the options of Limit. Max is required.
@@ -148,7 +148,7 @@ func (k *kind) acquire(ctx context.Context) (*dlock.Lease, error) {
 			return nil, last // of the call before: this one was cut off
 		}
 		last = err
-		pause := time.NewTimer(shortestPause + rand.N(longestPause-shortestPause))
+		pause := time.NewTimer(minPause + rand.N(maxPause-minPause))
 		select {
 		case <-k.freed:
 		case <-pause.C:

@@ -154,7 +154,7 @@ func TestOneJobForAMessage(t *testing.T) {
 	sink := tickslotriver.Sink(pool, c, outbox.NewInbox(outbox.Postgres(pool)),
 		func(d outbox.Delivery) (river.JobArgs, *river.InsertOpts, error) {
 			if len(d.Payload) == 0 {
-				return nil, nil, outbox.Reject(fmt.Errorf("no payload"))
+				return nil, nil, outbox.Permanent(fmt.Errorf("no payload"))
 			}
 			return report{int(d.Payload[0])}, nil, nil
 		})

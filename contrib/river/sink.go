@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// Args returns the job for a message. An error marked by outbox.Reject makes the message dead.
+// Args returns the job for a message. An error marked by outbox.Permanent makes the message dead.
 type Args func(outbox.Delivery) (river.JobArgs, *river.InsertOpts, error)
 
 // Sink returns a sink that inserts one job of River for each message, also if it is delivered

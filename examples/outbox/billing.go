@@ -32,7 +32,7 @@ func openBilling(ctx context.Context, folder string) (billing, error) {
 func (b billing) deliver(ctx context.Context, d outbox.Delivery) error {
 	order, err := strconv.ParseInt(string(d.Payload), 10, 64)
 	if err != nil {
-		return outbox.Reject(err) // another attempt would not mend it
+		return outbox.Permanent(err) // another attempt would not fix it
 	}
 	if _, err := b.db.ExecContext(ctx, "INSERT INTO deliveries (order_id) VALUES (?)", order); err != nil {
 		return err

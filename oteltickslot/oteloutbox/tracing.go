@@ -40,10 +40,10 @@ const (
 
 // The values of error.type. There are few, as the conventions want.
 const (
-	errorRejected = "rejected"
-	errorTimeout  = "timeout" // the context of the delivery has ended
-	errorPanic    = "panic"
-	errorOther    = "_OTHER"
+	errorPermanent = "permanent"
+	errorTimeout   = "timeout" // the context of the delivery has ended
+	errorPanic     = "panic"
+	errorOther     = "_OTHER"
 )
 
 // Options of Tracing. The zero value is fine.
@@ -105,8 +105,8 @@ func attributes(d outbox.Delivery) []attribute.KeyValue {
 
 func errorType(ctx context.Context, err error) string {
 	switch {
-	case errors.Is(err, outbox.ErrRejected):
-		return errorRejected
+	case errors.Is(err, outbox.ErrPermanent):
+		return errorPermanent
 	case ctx.Err() != nil:
 		return errorTimeout
 	}
@@ -114,11 +114,11 @@ func errorType(ctx context.Context, err error) string {
 }
 
 func end(span trace.Span, err error, typ string) {
-	outcome := outbox.OutcomeSuccess
+	outcome := outbox.OutcomeOK
 	if err != nil {
 		outcome = outbox.OutcomeTransient
-		if typ == errorRejected {
-			outcome = outbox.OutcomeRejected
+		if typ == errorPermanent {
+			outcome = outbox.OutcomePermanent
 		}
 		span.SetAttributes(keyErrorType.String(typ))
 		span.RecordError(err)

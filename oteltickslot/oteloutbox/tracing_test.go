@@ -122,7 +122,7 @@ func TestTraceOfAMessage(t *testing.T) {
 	}
 	for i, has := range []map[string]string{
 		{"tickslot.attempt": "1", "tickslot.outcome": "transient", "error.type": "_OTHER"},
-		{"tickslot.attempt": "2", "tickslot.outcome": "success"}} {
+		{"tickslot.attempt": "2", "tickslot.outcome": "ok"}} {
 		d := deliveries[i]
 		for key, value := range map[string]string{"messaging.system": "tickslot_outbox",
 			"messaging.operation.name": "send", "messaging.operation.type": "send",
@@ -169,13 +169,13 @@ func TestOutcomes(t *testing.T) {
 		deliver       func() error
 		outcome, kind string
 	}{
-		"success":  {false, func() error { return nil }, "success", ""},
-		"late":     {true, func() error { return nil }, "success", ""},
-		"failure":  {false, func() error { return oops }, "transient", "_OTHER"},
-		"rejected": {true, func() error { return outbox.Reject(oops) }, "rejected", "rejected"},
-		"timeout":  {true, func() error { return oops }, "transient", "timeout"},
-		"panic":    {false, func() error { panic("help") }, "transient", "panic"},
-		"Goexit":   {false, func() error { runtime.Goexit(); return nil }, "transient", "panic"},
+		"success":   {false, func() error { return nil }, "ok", ""},
+		"late":      {true, func() error { return nil }, "ok", ""},
+		"failure":   {false, func() error { return oops }, "transient", "_OTHER"},
+		"permanent": {true, func() error { return outbox.Permanent(oops) }, "permanent", "permanent"},
+		"timeout":   {true, func() error { return oops }, "transient", "timeout"},
+		"panic":     {false, func() error { panic("help") }, "transient", "panic"},
+		"Goexit":    {false, func() error { runtime.Goexit(); return nil }, "transient", "panic"},
 	} {
 		provider, spans := collector()
 		sink := oteloutbox.New(oteloutbox.Options{TracerProvider: provider}).Sink(outbox.SinkFunc(

@@ -29,8 +29,8 @@ const (
 	HeaderAttempt = "Message-Attempt"
 )
 
-// longestError is how many bytes of an answer are kept as an error.
-const longestError = 500
+// maxErrorLen is how many bytes of an answer are kept as an error.
+const maxErrorLen = 500
 
 // Options of a sink. The zero value is fine.
 type Options struct {
@@ -53,7 +53,7 @@ type Options struct {
 // fail.
 //
 // An answer of 2xx is a success. After 401, 403, 404, 407, 408, 421, 425, 429, 3xx and 5xx, and if
-// there is no answer, the message is delivered again: somebody may mend the server, or the address,
+// there is no answer, the message is delivered again: somebody may fix the server, or the address,
 // without changing the message. It waits for as long as Retry-After says. After all other answers
 // the server has refused the message itself, and it is dead at once.
 func New(url string, options Options) outbox.Sink {
@@ -95,7 +95,7 @@ func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) error {
 		return fmt.Errorf("httpsink: %w", err)
 	}
 	defer response.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(response.Body, longestError))
+	text, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorLen))
 	return result(response, text)
 }
 
@@ -113,7 +113,7 @@ func result(response *http.Response, text []byte) error {
 	case 401, 403, 404, 407, 408, 421, 425, 429:
 	default:
 		if code/100 == 4 {
-			return outbox.Reject(err)
+			return outbox.Permanent(err)
 		}
 	}
 	if wait, ok := retryAfter(response.Header.Get("Retry-After")); ok {

@@ -55,9 +55,9 @@ func TestRequest(t *testing.T) {
 func outcome(err error) string {
 	switch {
 	case err == nil:
-		return "success"
-	case errors.Is(err, outbox.ErrRejected):
-		return "rejected"
+		return "ok"
+	case errors.Is(err, outbox.ErrPermanent):
+		return "permanent"
 	default:
 		return "transient"
 	}
@@ -75,8 +75,8 @@ func TestAnswers(t *testing.T) {
 	defer server.Close()
 	sink := httpsink.New(server.URL, httpsink.Options{})
 	for want, codes := range map[string][]int{
-		"success":   {200, 201, 202, 299},
-		"rejected":  {400, 402, 405, 406, 409, 410, 413, 415, 422, 451},
+		"ok":        {200, 201, 202, 299},
+		"permanent": {400, 402, 405, 406, 409, 410, 413, 415, 422, 451},
 		"transient": {301, 302, 303, 307, 308, 401, 403, 404, 407, 408, 421, 425, 429, 500, 502, 503, 504, 599},
 	} {
 		for _, code = range codes {

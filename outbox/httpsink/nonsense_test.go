@@ -79,7 +79,7 @@ func TestNonsense(t *testing.T) {
 		"status 999":       {says("HTTP/1.1 999 Request denied\r\n\r\n"), "transient", soon},
 		"status 2000":      {says("HTTP/1.1 2000 What\r\n\r\n"), "transient", soon},
 		"a false length":   {says("HTTP/1.1 500 No\r\nContent-Length: 1000\r\n\r\nshort"), "transient", soon},
-		"taken, cut short": {says("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort"), "success", soon},
+		"taken, cut short": {says("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort"), "ok", soon},
 		"a body without end": {func(c net.Conn) {
 			fmt.Fprint(c, "HTTP/1.1 500 No\r\n\r\n")
 			endless(c, "again ")
@@ -87,7 +87,7 @@ func TestNonsense(t *testing.T) {
 		"taken, with a body without end": {func(c net.Conn) {
 			fmt.Fprint(c, "HTTP/1.1 200 OK\r\n\r\n")
 			endless(c, "again ")
-		}, "success", soon},
+		}, "ok", soon},
 		"headers without end": {func(c net.Conn) {
 			fmt.Fprint(c, "HTTP/1.1 200 OK\r\n")
 			endless(c, "Again: and again\r\n")

@@ -53,7 +53,7 @@ func New(client redis.UniversalClient, options Options) outbox.Sink {
 		if len(d.Headers) > 0 {
 			headers, err := json.Marshal(d.Headers)
 			if err != nil {
-				return outbox.Reject(fmt.Errorf("redissink: %w", err))
+				return outbox.Permanent(fmt.Errorf("redissink: %w", err))
 			}
 			values = append(values, FieldHeaders, headers)
 		}

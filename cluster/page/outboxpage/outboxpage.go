@@ -184,12 +184,12 @@ type fullView struct {
 }
 
 type tryView struct {
-	Number  int            `json:"number"`
-	At      time.Time      `json:"at"`
-	Took    float64        `json:"took"` // seconds
-	Node    string         `json:"node"`
-	Outcome outbox.Outcome `json:"outcome"`
-	Error   string         `json:"error,omitempty"`
+	Number     int            `json:"number"`
+	FinishedAt time.Time      `json:"finished_at"`
+	Took       float64        `json:"took"` // seconds
+	Relay      string         `json:"relay"`
+	Outcome    outbox.Outcome `json:"outcome"`
+	Error      string         `json:"error,omitempty"`
 }
 
 func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
@@ -210,7 +210,7 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 	r := read.Value.record
 	v := fullView{messageView: viewOf(r), Headers: r.Headers, Payload: r.Payload, Tries: []tryView{}}
 	for _, a := range read.Value.attempts {
-		v.Tries = append(v.Tries, tryView{a.Number, a.At.UTC(), a.Took.Seconds(), a.Node, a.Outcome, a.Error})
+		v.Tries = append(v.Tries, tryView{a.Number, a.FinishedAt.UTC(), a.Took.Seconds(), a.Relay, a.Outcome, a.Error})
 	}
 	v.Text, v.Cut = pagekit.Payload(r.Payload)
 	return page.Content{Title: "Message " + v.ID, Data: v}, nil

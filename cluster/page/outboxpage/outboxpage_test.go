@@ -37,7 +37,7 @@ func TestMessagesAreShownAndChanged(t *testing.T) {
 	ann.WaitForTexts("outbox?state=dead", own, "mail", "&lt;script&gt;")
 	ann.WaitForTexts("outbox?state=pending", "None.", "Oldest pending</dt><dd>none", `class="bad">1</a>`)
 	ann.WaitForTexts("outbox?topic=mail", "outbox-requeuetopic")
-	ann.WaitForTexts(own, "Deliver again…", "Delete…", `\u202e`, "rejected", "no &lt;script&gt;")
+	ann.WaitForTexts(own, "Deliver again…", "Delete…", `\u202e`, "permanent", "no &lt;script&gt;")
 	ann.WaitForTexts("confirm?action=outbox-delete&id="+id.String(), "The message is lost")
 
 	ann.RequireInOpenAPI("/outbox", "outbox")
@@ -130,7 +130,7 @@ func deliver(t *testing.T, db *sql.DB, box *outbox.Outbox, messages ...outbox.Me
 	defer stop()
 	relay := outbox.NewRelay(box, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler),
 		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
-			return outbox.Reject(errors.New("no " + pagetest.HostileText))
+			return outbox.Permanent(errors.New("no " + pagetest.HostileText))
 		})})
 	ended := make(chan error)
 	go func() { ended <- relay.Run(ctx) }()

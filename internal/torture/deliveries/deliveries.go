@@ -190,10 +190,10 @@ func (e *examiner) ended() {
 			e.lost("message %v is dispatched, and has no effect", n)
 		case m.State == "dispatched":
 			e.Dispatched++
-			if last.Outcome != "success" {
+			if last.Outcome != "ok" {
 				e.lost("message %v is dispatched, and its attempt %d has the outcome %q", n, m.Attempt, last.Outcome)
 			}
-		case m.State == "dead" && last.Outcome == "rejected":
+		case m.State == "dead" && last.Outcome == "permanent":
 			e.Rejected++
 		case m.State == "dead" && last.Outcome == "poison" && m.Attempt == e.rules.MaxAttempts:
 			e.Poison++
@@ -208,7 +208,7 @@ func (e *examiner) ended() {
 }
 
 // What each outcome needs that a sink has said. One that does not return in time says nothing.
-var needs = map[string]string{"success": torture.Accepted, "rejected": torture.Refused}
+var needs = map[string]string{"ok": torture.Accepted, "permanent": torture.Refused}
 
 // attempt looks whether an attempt ended as its sink has said.
 func (e *examiner) attempt(n name, t try, last bool) {

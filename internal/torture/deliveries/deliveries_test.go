@@ -60,7 +60,7 @@ func appended(version int64, outcome string) []torture.Line {
 
 // good is a message that was delivered at once.
 func good(version, from, to int64) [][]torture.Line {
-	return [][]torture.Line{changed(version, 1), end(version, "dispatched", "success"),
+	return [][]torture.Line{changed(version, 1), end(version, "dispatched", "ok"),
 		called(version, 1, from, to, torture.Accepted), effect(version)}
 }
 
@@ -84,11 +84,11 @@ func TestExamine(t *testing.T) {
 			appended(2, torture.Unknown), appended(3, torture.RolledBack), appended(4, torture.Unknown)}),
 			Figures{Changes: 2, RolledBack: 1, Messages: 2, Dispatched: 2, Attempts: 2}},
 		{"a retry, and one that a killed relay had", [][]torture.Line{changed(1, 1),
-			end(1, "dispatched", "transient", "success"), called(1, 1, 0, 10, torture.Failed), called(1, 2, 20, 30, ""),
+			end(1, "dispatched", "transient", "ok"), called(1, 1, 0, 10, torture.Failed), called(1, 2, 20, 30, ""),
 			called(1, 2, 40, 50, torture.Accepted), called(1, 2, 60, 70, torture.Accepted), effect(1),
 			line(torture.Dropped, "r", 65, of(1))}, with(one, func(f *Figures) { f.Attempts, f.Dropped = 2, 1 })},
 		{"one that is refused, and one whose attempts are used up", [][]torture.Line{changed(1, 1),
-			end(1, "dead", "rejected"), called(1, 1, 0, 10, torture.Refused), changed(2, 1),
+			end(1, "dead", "permanent"), called(1, 1, 0, 10, torture.Refused), changed(2, 1),
 			end(2, "dead", "transient", "transient", "poison"), called(2, 1, 20, 30, torture.Failed),
 			called(2, 2, 30, 40, ""), called(2, 3, 50, 60, torture.Failed)},
 			Figures{Changes: 2, Messages: 2, Rejected: 1, Poison: 1, Attempts: 4}},
@@ -101,21 +101,21 @@ func TestExamine(t *testing.T) {
 			Figures{Changes: 1, Messages: 1, Lost: 1}},
 		{"a message without its effect", joined(good(1, 0, 10)[:3]),
 			Figures{Changes: 1, Messages: 1, Attempts: 1, Lost: 1}},
-		{"a message that was marked and not delivered", [][]torture.Line{changed(1, 1), end(1, "dispatched", "success"),
+		{"a message that was marked and not delivered", [][]torture.Line{changed(1, 1), end(1, "dispatched", "ok"),
 			effect(1)}, with(one, func(f *Figures) { f.Lost = 1 })},
 		{"a message that was marked although its sink failed", [][]torture.Line{changed(1, 1),
-			end(1, "dispatched", "success"), called(1, 1, 0, 10, torture.Failed), effect(1)},
+			end(1, "dispatched", "ok"), called(1, 1, 0, 10, torture.Failed), effect(1)},
 			with(one, func(f *Figures) { f.Lost = 1 })},
 		{"a message that is dead too soon", [][]torture.Line{changed(1, 1), end(1, "dead", "poison"),
 			called(1, 1, 0, 10, torture.Failed)}, Figures{Changes: 1, Messages: 1, Attempts: 1, Lost: 1}},
-		{"a message that is dead and was not refused", [][]torture.Line{changed(1, 1), end(1, "dead", "rejected"),
+		{"a message that is dead and was not refused", [][]torture.Line{changed(1, 1), end(1, "dead", "permanent"),
 			called(1, 1, 0, 10, torture.Failed)},
 			Figures{Changes: 1, Messages: 1, Attempts: 1, Rejected: 1, Lost: 1}},
 		{"a message that goes on after it was delivered", [][]torture.Line{changed(1, 1),
-			end(1, "dispatched", "success", "success"), called(1, 1, 0, 10, torture.Accepted),
+			end(1, "dispatched", "ok", "ok"), called(1, 1, 0, 10, torture.Accepted),
 			called(1, 2, 20, 30, torture.Accepted), effect(1)},
 			with(one, func(f *Figures) { f.Attempts, f.Lost = 2, 1 })},
-		{"an attempt that vanished", [][]torture.Line{changed(1, 1), end(1, "dispatched", "", "success"),
+		{"an attempt that vanished", [][]torture.Line{changed(1, 1), end(1, "dispatched", "", "ok"),
 			called(1, 1, 0, 10, torture.Failed), called(1, 2, 20, 30, torture.Accepted), effect(1)},
 			with(one, func(f *Figures) { f.Uncounted = 1 })},
 
@@ -133,7 +133,7 @@ func TestExamine(t *testing.T) {
 		{"one that overtook another, as its effect tells", joined(good(2, 11, 20), good(1, 0, 10)),
 			Figures{Changes: 2, Messages: 2, Dispatched: 2, Attempts: 2, Overtaken: 1}},
 		{"one that overtook a retry", joined([][]torture.Line{changed(1, 1),
-			end(1, "dispatched", "transient", "success"), called(1, 1, 0, 10, torture.Failed),
+			end(1, "dispatched", "transient", "ok"), called(1, 1, 0, 10, torture.Failed),
 			called(1, 2, 30, 40, torture.Accepted), effect(1)}, good(2, 20, 25)),
 			Figures{Changes: 2, Messages: 2, Dispatched: 2, Attempts: 3, Overtaken: 1}},
 	} {

@@ -98,7 +98,7 @@ func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) (err error) {
 		return errors.New("it was delivered, and nobody knows")
 	case err == nil:
 		said.Outcome = torture.Accepted
-	case errors.Is(err, outbox.ErrRejected):
+	case errors.Is(err, outbox.ErrPermanent):
 		said.Outcome = torture.Refused
 	}
 	return err

@@ -29,10 +29,10 @@ var must = map[string][]string{
 	"receiver": {"begin", "tickslot_outbox_inbox", "insert into effects", "commit", "rollback"},
 }
 
-// mostTries is how many processes are to be killed at one statement, if those before did not come
+// maxTries is how many processes are to be killed at one statement, if those before did not come
 // to it; rareTries, at a rare one.
 const (
-	mostTries = 8
+	maxTries  = 8
 	rareTries = 2
 )
 
@@ -59,7 +59,7 @@ type kill struct {
 
 // isOpen reports whether somebody should try it.
 func (k *kill) isOpen() bool {
-	return !k.done && (k.tries < rareTries || !k.rare && k.tries < mostTries)
+	return !k.done && (k.tries < rareTries || !k.rare && k.tries < maxTries)
 }
 
 // found notes a statement that a process has executed. It is rare if no process that was left alone
@@ -205,7 +205,7 @@ func serverOf(t *testing.T, kind string) *sqltest.Server {
 
 // phase does all kills of a role.
 func (m *matrix) phase(t *testing.T, role string, lanes []*lane) {
-	for try := 0; try < mostTries && len(m.missing(role)) > 0; try++ {
+	for try := 0; try < maxTries && len(m.missing(role)) > 0; try++ {
 		if _, err := lanes[0].run(role, "", false); err != nil {
 			t.Fatal(err)
 		}

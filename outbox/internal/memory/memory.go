@@ -229,7 +229,7 @@ func (s *Store) Mark(_ context.Context, node string, results []store.Result) (co
 			continue
 		}
 		tried := s.attempts[r.Seq]
-		if n := len(tried); n == r.Attempts+1 && tried[n-1].Node == node && tried[n-1].Outcome == r.Outcome {
+		if n := len(tried); n == r.Attempts+1 && tried[n-1].Relay == node && tried[n-1].Outcome == r.Outcome {
 			counted = append(counted, r.Seq) // an earlier call has written it
 			continue
 		}
@@ -238,12 +238,12 @@ func (s *Store) Mark(_ context.Context, node string, results []store.Result) (co
 		}
 		m.Attempts++
 		m.LastError = r.Error
-		s.attempts[r.Seq] = append(tried, store.Attempt{Number: m.Attempts, At: now, Took: r.Took, Node: node,
+		s.attempts[r.Seq] = append(tried, store.Attempt{Number: m.Attempts, FinishedAt: now, Took: r.Took, Relay: node,
 			Outcome: r.Outcome, Error: r.Error})
 		switch r.Outcome {
 		case store.OutcomeTransient:
 			m.NextAttemptAt = now.Add(r.RetryIn)
-		case store.OutcomeSuccess:
+		case store.OutcomeOK:
 			m.State, m.FinishedAt = store.StateDispatched, now
 		default:
 			m.State, m.FinishedAt = store.StateDead, now

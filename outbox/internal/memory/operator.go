@@ -13,8 +13,8 @@ import (
 func matches(f store.Filter, m *row) bool {
 	return (len(f.IDs) == 0 || slices.Contains(f.IDs, m.ID)) && (f.Topic == "" || f.Topic == m.Topic) &&
 		(f.Key == "" || f.Key == m.Key) && (f.State == "" || f.State == m.State) &&
-		(f.Since.IsZero() || !m.CreatedAt.Before(f.Since)) && (f.Until.IsZero() || m.CreatedAt.Before(f.Until)) &&
-		(f.After == 0 || m.Seq < f.After)
+		(f.CreatedFrom.IsZero() || !m.CreatedAt.Before(f.CreatedFrom)) &&
+		(f.CreatedBefore.IsZero() || m.CreatedAt.Before(f.CreatedBefore)) && (f.BeforeSeq == 0 || m.Seq < f.BeforeSeq)
 }
 
 // Messages implements store.Operator.

@@ -39,7 +39,7 @@ func BenchmarkBatch(b *testing.B) {
 				}
 				results := make([]store.Result, batch)
 				for i, m := range due.Messages {
-					results[i] = store.Result{Seq: m.Seq, Outcome: store.OutcomeSuccess}
+					results[i] = store.Result{Seq: m.Seq, Outcome: store.OutcomeOK}
 				}
 				counted, err := box.Mark(b.Context(), "node", results)
 				if err != nil || len(counted) != batch {

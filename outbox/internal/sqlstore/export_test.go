@@ -13,8 +13,8 @@ func (s *Store) Explained() map[string][]Explained {
 	all := map[string]params{
 		"due": dueParams(r), "layout": {}, "stats": statsParams([]string{"orders"}, true),
 		"sweep": {"dispatched": int64(9e10), "dead": int64(9e10), "inbox_kept": int64(9e10), "limit": int64(100)},
-		"mark": {"results": list([]resultJSON{{Seq: 100_001, Outcome: "success"}, {Seq: 100_002, Outcome: "transient"},
-			{Seq: 100_003, Outcome: "success"}})},
+		"mark": {"results": list([]resultJSON{{Seq: 100_001, Outcome: "ok"}, {Seq: 100_002, Outcome: "transient"},
+			{Seq: 100_003, Outcome: "ok"}})},
 		"message": {"id": store.ID{1}}, "append": appendParams(store.Message{ID: store.ID{15: 1}, Topic: "orders"}),
 		"appended": {"id": store.ID{1}}, "once": {"consumer": name("c"), "id": store.ID{1}},
 		"messages": {"limit": int64(10)}, "due_by_key": dueParams(r), "due_keyless": dueParams(r),

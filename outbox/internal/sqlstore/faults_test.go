@@ -359,7 +359,7 @@ func TestRoundTrips(t *testing.T) {
 					return err
 				},
 				"Mark": func(ctx context.Context) error {
-					_, err := box.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeSuccess}})
+					_, err := box.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeOK}})
 					return err
 				},
 				"Sweep": func(ctx context.Context) error {

@@ -33,8 +33,8 @@ func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attem
 		if err != nil {
 			return err
 		}
-		r.Attempt = store.Attempt{Number: int(r.number.Int64), At: instant(at.Int64), Took: micros(took.Int64),
-			Node: string(node.V), Outcome: store.Outcome(outcome.V), Error: string(text.V)}
+		r.Attempt = store.Attempt{Number: int(r.number.Int64), FinishedAt: instant(at.Int64), Took: micros(took.Int64),
+			Relay: string(node.V), Outcome: store.Outcome(outcome.V), Error: string(text.V)}
 		return setHeaders(&r.Message, headers)
 	})
 	for _, r := range list {

@@ -33,7 +33,7 @@ func crowded(t testing.TB, s subject, ended int, id, now, ago func(i string) str
 	s.exec(t,
 		row(numbers(ended), "CASE WHEN i % 3 = 0 THEN 'dead' ELSE 'dispatched' END", "1", key, ago("i"), ago("i")),
 		"INSERT INTO tickslot_outbox_attempts (message, attempt, at, took, node, outcome, error) "+
-			"SELECT seq, 1, created_at, 1, 'w', 'success', '' FROM tickslot_outbox",
+			"SELECT seq, 1, created_at, 1, 'w', 'ok', '' FROM tickslot_outbox",
 		"INSERT INTO tickslot_outbox_inbox (consumer, message_id, received_at) SELECT 'c', message_id, finished_at "+
 			"FROM tickslot_outbox",
 		row(strings.ReplaceAll(numbers(50), " AS i", "+1000000 AS i"), "'pending'", "0", key, now(""), "NULL"),

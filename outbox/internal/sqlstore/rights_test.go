@@ -57,7 +57,7 @@ var duties = map[string]func(t testing.TB, s subject, user string) map[string]er
 				return err
 			},
 			"Mark": func(ctx context.Context) error {
-				_, err := box.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeSuccess}})
+				_, err := box.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeOK}})
 				return err
 			},
 			"Sweep": func(ctx context.Context) error {

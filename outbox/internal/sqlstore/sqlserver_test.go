@@ -119,7 +119,7 @@ func TestSQLServerStatements(t *testing.T) {
 		Keys: []string{"漢"}, IDs: []int64{7}})
 	check("Due", len(due.Messages) == 3 && due.After == "" && due.Messages[0].Key == "漢" &&
 		due.Messages[0].Headers["a"] == "b", err)
-	counted, err := s.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeSuccess}})
+	counted, err := s.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeOK}})
 	check("Mark", len(counted) == 1, err)
 	n, err := s.Sweep(ctx, store.Retention{Dispatched: time.Hour}, 10)
 	check("Sweep", n == 2, err)
@@ -127,8 +127,8 @@ func TestSQLServerStatements(t *testing.T) {
 	check("Stats", stats.Pending == 1000 && stats.OldestDue > 0, err)
 	l, err := s.Layout(ctx, 1)
 	check("Layout", l.Shards == 1, err)
-	which := store.Filter{IDs: []store.ID{{1}}, Topic: "a", Key: "b", State: store.StateDead, Since: time.Unix(1, 0),
-		Until: time.Unix(2, 0), After: 3}
+	which := store.Filter{IDs: []store.ID{{1}}, Topic: "a", Key: "b", State: store.StateDead,
+		CreatedFrom: time.Unix(1, 0), CreatedBefore: time.Unix(2, 0), BeforeSeq: 3}
 	list, err := s.Messages(ctx, which, 10)
 	check("Messages", len(list) == 1 && list[0].State == store.StateDead, err)
 	_, _, ok, err := s.Message(ctx, store.ID{})

@@ -284,14 +284,14 @@ func (s *Store) conditions(f store.Filter, p params) (string, params) {
 	if f.State != "" {
 		add("m.state = {state}", "state", name(f.State))
 	}
-	if !f.Since.IsZero() {
-		add("m.created_at >= "+s.instant("{since}"), "since", f.Since.UnixMicro())
+	if !f.CreatedFrom.IsZero() {
+		add("m.created_at >= "+s.instant("{since}"), "since", f.CreatedFrom.UnixMicro())
 	}
-	if !f.Until.IsZero() {
-		add("m.created_at < "+s.instant("{until}"), "until", f.Until.UnixMicro())
+	if !f.CreatedBefore.IsZero() {
+		add("m.created_at < "+s.instant("{until}"), "until", f.CreatedBefore.UnixMicro())
 	}
-	if f.After > 0 {
-		add("m.seq < {after}", "after", f.After)
+	if f.BeforeSeq > 0 {
+		add("m.seq < {after}", "after", f.BeforeSeq)
 	}
 	return b.String(), p
 }

@@ -151,8 +151,8 @@ type Outcome string
 
 // The outcomes of an attempt.
 const (
-	OutcomeSuccess   Outcome = "success"
-	OutcomeRejected  Outcome = "rejected"  // dead at once
+	OutcomeOK        Outcome = "ok"
+	OutcomePermanent Outcome = "permanent" // dead at once
 	OutcomeTransient Outcome = "transient" // another attempt follows
 	OutcomePoison    Outcome = "poison"    // dead: that was the last attempt
 )
@@ -245,11 +245,11 @@ const (
 
 // A Filter says which messages. Empty fields match all.
 type Filter struct {
-	IDs          []ID
-	Topic, Key   string
-	State        State
-	Since, Until time.Time // appended
-	After        int64     // of the page before the last Seq: smaller ones follow
+	IDs                        []ID
+	Topic, Key                 string
+	State                      State
+	CreatedFrom, CreatedBefore time.Time // appended
+	BeforeSeq                  int64     // of the page before the last Seq: smaller ones follow
 }
 
 // A Record is a message as people see it.
@@ -266,10 +266,10 @@ type Record struct {
 
 // An Attempt is a delivery that was tried.
 type Attempt struct {
-	Number  int
-	At      time.Time // its end
-	Took    time.Duration
-	Node    string
-	Outcome Outcome
-	Error   string
+	Number     int
+	FinishedAt time.Time // its end
+	Took       time.Duration
+	Relay      string
+	Outcome    Outcome
+	Error      string
 }

@@ -98,7 +98,7 @@ var appending = []promise{
 			again(ctx, tx, m)
 		})
 		c.isDue(request(), "topica'")
-		c.ends("topica'", store.OutcomeSuccess)
+		c.ends("topica'", store.OutcomeOK)
 		c.within(func(ctx context.Context, tx store.Tx) { again(ctx, tx, m) })
 		c.isDue(request())
 	}},

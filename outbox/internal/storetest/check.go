@@ -148,7 +148,7 @@ func (c *check) pending(payload string) store.Pending {
 
 func result(m store.Pending, outcome store.Outcome) store.Result {
 	r := store.Result{Seq: m.Seq, Attempts: m.Attempts, Outcome: outcome, Took: time.Millisecond}
-	if outcome != store.OutcomeSuccess {
+	if outcome != store.OutcomeOK {
 		r.Error = "the error of " + string(m.Payload)
 	}
 	if outcome == store.OutcomeTransient {

@@ -52,7 +52,7 @@ var delivering = []promise{
 		if due.Messages[0].ID != list[0].ID || due.Messages[0].Attempts != 1 {
 			c.Errorf("%+v", due.Messages)
 		}
-		c.mark(result(due.Messages[0], store.OutcomeSuccess))
+		c.mark(result(due.Messages[0], store.OutcomeOK))
 		c.isDue(request(), "topica")
 	}},
 	{"due/a message whose topic has no sink waits, and so do the later ones of its key", func(c *check) {
@@ -73,7 +73,7 @@ var delivering = []promise{
 		c.keyed("a", "b", "a", "b")
 		stop := request()
 		stop.StopOnDead = true
-		c.ends("topica", store.OutcomeRejected)
+		c.ends("topica", store.OutcomePermanent)
 		c.isDue(request(), "topicb", "topica", "topicb")
 		c.isDue(stop, "topicb", "topicb")
 		c.ends("topicb", store.OutcomePoison)
@@ -91,7 +91,7 @@ var delivering = []promise{
 		}
 		c.keyed("late")
 		c.isDue(request(), "topiclate")
-		c.ends("topiclate", store.OutcomeSuccess)
+		c.ends("topiclate", store.OutcomeOK)
 		if err := early.Commit(); err != nil {
 			c.Fatal(err)
 		}
@@ -165,7 +165,7 @@ var delivering = []promise{
 			return err
 		})
 		first, _ := c.record(queue[0].ID)
-		r := store.Result{Seq: first.Seq, Attempts: 1, Outcome: store.OutcomeRejected}
+		r := store.Result{Seq: first.Seq, Attempts: 1, Outcome: store.OutcomePermanent}
 		c.mark(r)
 		ask.StopOnDead = true
 		all("behind a dead one", 32)
@@ -203,7 +203,7 @@ var delivering = []promise{
 	}},
 	{"due/what waits behind one that was requeued is not waited for", func(c *check) {
 		c.keyed("a", "a")
-		c.ends("topica", store.OutcomeRejected)
+		c.ends("topica", store.OutcomePermanent)
 		c.ends("topica", store.OutcomeTransient)
 		if n, _ := c.requeue(store.Filter{State: store.StateDead}, 0, false); n != 1 {
 			c.Fatalf("%d requeued", n)
@@ -212,7 +212,7 @@ var delivering = []promise{
 		if due.NextIn >= 0 || due.Messages[0].Attempts != 1 {
 			c.Errorf("%+v", due)
 		}
-		c.ends("topica", store.OutcomeSuccess)
+		c.ends("topica", store.OutcomeOK)
 		if due := c.isDue(request()); due.NextIn < 59*time.Minute {
 			c.Errorf("the second one waits %v, want an hour", due.NextIn)
 		}

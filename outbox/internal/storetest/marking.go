@@ -12,8 +12,8 @@ import (
 
 var marking = []promise{
 	{"mark/each outcome makes the state, and a row of history", func(c *check) {
-		states := map[store.Outcome]store.State{store.OutcomeSuccess: store.StateDispatched,
-			store.OutcomeRejected: store.StateDead, store.OutcomePoison: store.StateDead,
+		states := map[store.Outcome]store.State{store.OutcomeOK: store.StateDispatched,
+			store.OutcomePermanent: store.StateDead, store.OutcomePoison: store.StateDead,
 			store.OutcomeTransient: store.StatePending}
 		for outcome, state := range states {
 			m := c.keyed(string(outcome))[0]
@@ -25,17 +25,17 @@ var marking = []promise{
 			if wait := r.NextAttemptAt.Sub(r.CreatedAt); (wait > time.Minute) != (outcome == store.OutcomeTransient) {
 				c.Errorf("%s: next attempt %v after it was appended", outcome, wait)
 			}
-			want := store.Attempt{Number: 1, Took: time.Millisecond, Node: node, Outcome: outcome}
-			if outcome != store.OutcomeSuccess {
+			want := store.Attempt{Number: 1, Took: time.Millisecond, Relay: node, Outcome: outcome}
+			if outcome != store.OutcomeOK {
 				want.Error = "the error of " + string(m.Payload)
 			}
 			if r.LastError != want.Error {
 				c.Errorf("%s: last error %q", outcome, r.LastError)
 			}
-			if len(attempts) != 1 || attempts[0].At.IsZero() {
+			if len(attempts) != 1 || attempts[0].FinishedAt.IsZero() {
 				c.Fatalf("%s: attempts %+v", outcome, attempts)
 			}
-			if attempts[0].At = (time.Time{}); attempts[0] != want {
+			if attempts[0].FinishedAt = (time.Time{}); attempts[0] != want {
 				c.Errorf("%s: attempt %+v, want %+v", outcome, attempts[0], want)
 			}
 		}
@@ -46,7 +46,7 @@ var marking = []promise{
 			list := c.keyed("a", "b")
 			a, b := c.pending("topica"), c.pending("topicb")
 			for range 3 {
-				counted := c.mark(result(a, store.OutcomeTransient), result(b, store.OutcomeSuccess))
+				counted := c.mark(result(a, store.OutcomeTransient), result(b, store.OutcomeOK))
 				if !slices.Equal(counted, []int64{a.Seq, b.Seq}) {
 					c.Fatalf("%v counted", counted)
 				}
@@ -62,12 +62,12 @@ var marking = []promise{
 				})
 			}
 			other("other", result(a, store.OutcomeTransient))
-			other("other", result(a, store.OutcomeSuccess))
-			other(node, result(a, store.OutcomeSuccess))
+			other("other", result(a, store.OutcomeOK))
+			other(node, result(a, store.OutcomeOK))
 			other(node, result(b, store.OutcomePoison))
 			b.Attempts = 1
-			other(node, result(b, store.OutcomeSuccess))
-			other(node, store.Result{Seq: 1 << 40, Outcome: store.OutcomeSuccess})
+			other(node, result(b, store.OutcomeOK))
+			other(node, store.Result{Seq: 1 << 40, Outcome: store.OutcomeOK})
 			for i, want := range []store.State{store.StatePending, store.StateDispatched} {
 				r, attempts := c.record(list[i].ID)
 				if r.State != want || r.Attempts != 1 || len(attempts) != 1 {

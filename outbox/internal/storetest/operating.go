@@ -44,7 +44,7 @@ var operating = []promise{
 		a, b, d := c.message("ta", "ka"), c.message("tb", "kb"), c.message("ta", "it's \"d\" 漢")
 		c.append(a, b)
 		c.append(d)
-		c.ends(string(b.Payload), store.OutcomeRejected)
+		c.ends(string(b.Payload), store.OutcomePermanent)
 		all := c.messages(store.Filter{}, 10)
 		if len(all) != 3 || all[0].Payload != nil || all[0].Headers != nil {
 			c.Fatalf("%+v", all)
@@ -69,10 +69,11 @@ var operating = []promise{
 			{store.Filter{Key: "ka "}, nil},
 			{store.Filter{State: store.StateDead}, []store.Message{b}},
 			{store.Filter{State: store.StatePending, Topic: "ta", Key: "ka"}, []store.Message{a}},
-			{store.Filter{Since: created[a.ID], Until: created[d.ID].Add(hour)}, []store.Message{d, b, a}},
-			{store.Filter{Since: created[d.ID].Add(hour)}, nil},
-			{store.Filter{Until: created[a.ID]}, nil},
-			{store.Filter{After: all[0].Seq}, []store.Message{b, a}},
+			{store.Filter{CreatedFrom: created[a.ID], CreatedBefore: created[d.ID].Add(hour)},
+				[]store.Message{d, b, a}},
+			{store.Filter{CreatedFrom: created[d.ID].Add(hour)}, nil},
+			{store.Filter{CreatedBefore: created[a.ID]}, nil},
+			{store.Filter{BeforeSeq: all[0].Seq}, []store.Message{b, a}},
 		} {
 			var got, want []store.ID
 			for _, r := range c.messages(x.which, 10) {
@@ -103,7 +104,7 @@ var operating = []promise{
 			r.RetryIn = 0
 			c.mark(r)
 		}
-		c.ends("topicb", store.OutcomeSuccess)
+		c.ends("topicb", store.OutcomeOK)
 		first := c.due(request()).Messages[0]
 		c.mark(result(first, store.OutcomePoison))
 		c.isDue(request(), "topica")
@@ -118,9 +119,9 @@ var operating = []promise{
 		if r.State != store.StatePending || !r.FinishedAt.IsZero() || len(attempts) != 3 {
 			c.Errorf("%+v, attempts %+v", r, attempts)
 		}
-		c.mark(result(due, store.OutcomeRejected))
+		c.mark(result(due, store.OutcomePermanent))
 		if _, attempts := c.record(due.ID); len(attempts) != 4 || attempts[3].Number != 4 ||
-			attempts[3].Outcome != store.OutcomeRejected {
+			attempts[3].Outcome != store.OutcomePermanent {
 			c.Errorf("%+v", attempts)
 		}
 	}},
@@ -167,7 +168,7 @@ var operating = []promise{
 		c.dead("a", "b")
 		c.keyed("c", "d", "e", "f", "waits")
 		for _, key := range []string{"c", "d", "e"} {
-			c.ends("topic"+key, store.OutcomeSuccess)
+			c.ends("topic"+key, store.OutcomeOK)
 		}
 		c.ends("topicf", store.OutcomeTransient)
 		c.within(func(ctx context.Context, tx store.Tx) {
@@ -219,7 +220,7 @@ var operating = []promise{
 			c.Errorf("of empty tables: %+v", s)
 		}
 		c.dead("a")
-		c.ends(string(c.keyed("ok")[0].Payload), store.OutcomeSuccess)
+		c.ends(string(c.keyed("ok")[0].Payload), store.OutcomeOK)
 		c.append(c.message("strange", "s"), c.message("strange", ""), c.message("odd'", ""), c.message("topic", "s"))
 		c.append(c.message("topic", "a"))
 		c.ends("topica", store.OutcomeTransient)

@@ -38,7 +38,7 @@ func (c *check) everything() map[string]func(context.Context) error {
 		"Layout": func(ctx context.Context) error { _, err := c.Layout(ctx, 2); return err },
 		"Due":    func(ctx context.Context) error { _, err := c.Due(ctx, request()); return err },
 		"Mark": func(ctx context.Context) error {
-			_, err := c.Mark(ctx, node, []store.Result{{Seq: 1, Outcome: store.OutcomeSuccess}})
+			_, err := c.Mark(ctx, node, []store.Result{{Seq: 1, Outcome: store.OutcomeOK}})
 			return err
 		},
 		"Sweep": func(ctx context.Context) error {

@@ -7,11 +7,11 @@ FOR UPDATE;
 {bounded} UPDATE {hint} {results_as_rows} AS x STRAIGHT_JOIN {messages} AS m ON m.seq = x.seq SET
 	m.attempts = x.attempts + 1,
 	m.tried = m.tried + 1,
-	m.state = CASE x.outcome WHEN 'success' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
+	m.state = CASE x.outcome WHEN 'ok' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
 	m.next_attempt_at = CASE x.outcome WHEN 'transient' THEN UTC_TIMESTAMP(6) + INTERVAL x.retry_in MICROSECOND
 		ELSE m.next_attempt_at END,
 	m.finished_at = CASE x.outcome WHEN 'transient' THEN NULL ELSE UTC_TIMESTAMP(6) END,
-	m.last_error = CASE x.outcome WHEN 'success' THEN m.last_error ELSE x.error END
+	m.last_error = CASE x.outcome WHEN 'ok' THEN m.last_error ELSE x.error END
 WHERE m.attempts = x.attempts AND m.state = 'pending';
 
 {bounded} SELECT {hint} a.message

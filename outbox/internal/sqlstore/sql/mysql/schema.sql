@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS {attempts} (
 	at      DATETIME(6) NOT NULL,                   -- its end
 	took    BIGINT NOT NULL,                        -- in microseconds
 	node    TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-	outcome VARBINARY(10) NOT NULL CHECK (outcome IN ('success', 'rejected', 'transient', 'poison')),
+	outcome VARBINARY(10) NOT NULL CHECK (outcome IN ('ok', 'permanent', 'transient', 'poison')),
 	error   LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
 	PRIMARY KEY (message, attempt),
 	FOREIGN KEY (message) REFERENCES {messages} (seq) ON DELETE CASCADE

@@ -13,11 +13,11 @@ written AS (
 	UPDATE {messages} AS m SET
 		attempts = x.attempts + 1,
 		tried = m.tried + 1,
-		state = CASE x.outcome WHEN 'success' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
+		state = CASE x.outcome WHEN 'ok' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
 		next_attempt_at = CASE x.outcome WHEN 'transient' THEN
 			pg_catalog.clock_timestamp() + x.retry_in * interval '1 microsecond' ELSE m.next_attempt_at END,
 		finished_at = CASE x.outcome WHEN 'transient' THEN NULL ELSE pg_catalog.clock_timestamp() END,
-		last_error = CASE x.outcome WHEN 'success' THEN m.last_error ELSE x.error END
+		last_error = CASE x.outcome WHEN 'ok' THEN m.last_error ELSE x.error END
 	FROM mine JOIN results AS x ON x.seq = mine.seq AND x.attempts = mine.attempts
 	WHERE m.seq = ANY (ARRAY(SELECT y.seq FROM mine AS y)) AND m.seq = mine.seq
 	RETURNING m.seq, m.attempts, x.outcome, x.took, x.node, x.error

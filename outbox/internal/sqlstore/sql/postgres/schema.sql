@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS {attempts} (
 	at      timestamptz NOT NULL,               -- its end
 	took    bigint NOT NULL,                    -- in microseconds
 	node    text COLLATE "C" NOT NULL,
-	outcome text COLLATE "C" NOT NULL CHECK (outcome IN ('success', 'rejected', 'transient', 'poison')),
+	outcome text COLLATE "C" NOT NULL CHECK (outcome IN ('ok', 'permanent', 'transient', 'poison')),
 	error   text COLLATE "C" NOT NULL,
 	PRIMARY KEY (message, attempt)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);

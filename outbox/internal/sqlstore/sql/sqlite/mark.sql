@@ -8,10 +8,10 @@ ON CONFLICT (message, attempt) DO NOTHING;
 UPDATE {messages} AS m SET
 	attempts = m.attempts + 1,
 	tried = m.tried + 1,
-	state = CASE x.outcome WHEN 'success' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
+	state = CASE x.outcome WHEN 'ok' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
 	next_attempt_at = CASE x.outcome WHEN 'transient' THEN {now} + x.retry_in ELSE m.next_attempt_at END,
 	finished_at = CASE x.outcome WHEN 'transient' THEN NULL ELSE {now} END,
-	last_error = CASE x.outcome WHEN 'success' THEN m.last_error ELSE x.error END
+	last_error = CASE x.outcome WHEN 'ok' THEN m.last_error ELSE x.error END
 FROM (
 	SELECT x.value ->> 'seq' AS seq, x.value ->> 'attempts' AS attempts, x.value ->> 'outcome' AS outcome,
 		x.value ->> 'retry_in' AS retry_in, x.value ->> 'error' AS error

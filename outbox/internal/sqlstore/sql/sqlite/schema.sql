@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS {attempts} (
 	at      INTEGER NOT NULL,                          -- its end
 	took    INTEGER NOT NULL,                          -- in microseconds
 	node    TEXT NOT NULL,
-	outcome TEXT NOT NULL CHECK (outcome IN ('success', 'rejected', 'transient', 'poison')),
+	outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'permanent', 'transient', 'poison')),
 	error   TEXT NOT NULL,
 	PRIMARY KEY (message, attempt)
 ) STRICT, WITHOUT ROWID;

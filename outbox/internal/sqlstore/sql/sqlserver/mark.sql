@@ -9,12 +9,12 @@ BEGIN TRANSACTION;
 UPDATE m SET
 	attempts = x.attempts + 1,
 	tried = m.tried + 1,
-	state = CASE x.outcome WHEN 'success' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
+	state = CASE x.outcome WHEN 'ok' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
 	next_attempt_at = CASE x.outcome WHEN 'transient' THEN
 		DATEADD(microsecond, x.retry_in % 1000000, DATEADD(second, x.retry_in / 1000000, @now)) -- it takes an int
 		ELSE m.next_attempt_at END,
 	finished_at = CASE x.outcome WHEN 'transient' THEN NULL ELSE @now END,
-	last_error = CASE x.outcome WHEN 'success' THEN m.last_error ELSE x.error END
+	last_error = CASE x.outcome WHEN 'ok' THEN m.last_error ELSE x.error END
 OUTPUT inserted.seq, inserted.attempts INTO @written (seq, attempts)
 FROM {messages} AS m JOIN @results AS x ON x.seq = m.seq AND x.attempts = m.attempts
 WHERE m.state = 'pending';

@@ -42,7 +42,7 @@ BEGIN
 		took    bigint NOT NULL,                   -- in microseconds
 		node    nvarchar(1000) NOT NULL,
 		outcome varchar(10) COLLATE Latin1_General_BIN2 NOT NULL
-			CHECK (outcome IN ('success', 'rejected', 'transient', 'poison')),
+			CHECK (outcome IN ('ok', 'permanent', 'transient', 'poison')),
 		error   nvarchar(max) NOT NULL,
 		PRIMARY KEY CLUSTERED (message, attempt)
 	);
