@@ -16,17 +16,17 @@ const (
 	// MaxNameLen is how many bytes the name of a handler, a schedule or a worker may have.
 	MaxNameLen = 200
 
-	mostRuns      = 10_000
-	mostAttempts  = 1_000
-	mostBackfill  = 10_000
-	shortestLease = time.Second
-	longestLease  = 24 * time.Hour
-	shortestPoll  = time.Millisecond
-	longestPoll   = 24 * time.Hour
-	mostJitter    = 0.9
-	longestWait   = 24 * time.Hour
+	maxRuns     = 10_000
+	maxAttempts = 1_000
+	maxBackfill = 10_000
+	minTTL      = time.Second
+	maxTTL      = 24 * time.Hour
+	minInterval = time.Millisecond
+	maxInterval = 24 * time.Hour
+	maxJitter   = 0.9
+	maxWait     = 24 * time.Hour
 	// leastUnseen leaves a worker that cannot reach the database time to register again.
-	leastUnseen = 10 * registerInterval
+	minUnseen = 10 * registerInterval
 	// Not every database has other years.
 	firstYear, lastYear = 1970, 9999
 )
@@ -39,7 +39,7 @@ func (c Config) withDefaults() Config {
 	}
 	orDefault(&c.MaxRuns, DefaultMaxRuns)
 	orDefault(&c.ClaimBatch, c.MaxRuns)
-	orDefault(&c.Lease, DefaultLease)
+	orDefault(&c.TTL, DefaultTTL)
 	orDefault(&c.PollInterval, DefaultPollInterval)
 	orDefault(&c.PollJitter, DefaultPollJitter)
 	if c.PollJitter == NoJitter {
@@ -49,7 +49,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.ClaimInterval, c.PollInterval)
 	orDefault(&c.ReclaimInterval, c.PollInterval)
 	orDefault(&c.SweepInterval, DefaultSweepInterval)
-	orDefault(&c.CallTimeout, min(DefaultCallTimeout, c.Lease/3))
+	orDefault(&c.CallTimeout, min(DefaultCallTimeout, c.TTL/3))
 	orDefault(&c.DrainTimeout, DefaultDrainTimeout)
 	orDefault(&c.Retention.Succeeded, 7*day)
 	orDefault(&c.Retention.Dead, 90*day)
@@ -74,31 +74,31 @@ func (c Config) check() []error {
 		errs = append(errs, fmt.Errorf("durable: Config.%s: "+format, append([]any{field}, args...)...))
 	}
 	checkText(c.Name, "Name", fault)
-	if c.MaxRuns < 1 || c.MaxRuns > mostRuns {
-		fault("MaxRuns", "%d: use 1 to %d", c.MaxRuns, mostRuns)
+	if c.MaxRuns < 1 || c.MaxRuns > maxRuns {
+		fault("MaxRuns", "%d: use 1 to %d", c.MaxRuns, maxRuns)
 	}
-	if c.MaxActive < 0 || c.MaxActive > mostActive {
-		fault("MaxActive", "%d: use 1 to %d, or 0 for any number", c.MaxActive, mostActive)
+	if c.MaxActive < 0 || c.MaxActive > maxActive {
+		fault("MaxActive", "%d: use 1 to %d, or 0 for any number", c.MaxActive, maxActive)
 	}
-	if c.ClaimBatch < 1 || c.ClaimBatch > mostRuns {
-		fault("ClaimBatch", "%d: use 1 to %d", c.ClaimBatch, mostRuns)
+	if c.ClaimBatch < 1 || c.ClaimBatch > maxRuns {
+		fault("ClaimBatch", "%d: use 1 to %d", c.ClaimBatch, maxRuns)
 	}
-	if !(c.PollJitter >= 0 && c.PollJitter <= mostJitter) { // so that NaN is a fault, too
-		fault("PollJitter", "%v: use 0 to %v, or NoJitter", c.PollJitter, mostJitter)
+	if !(c.PollJitter >= 0 && c.PollJitter <= maxJitter) { // so that NaN is a fault, too
+		fault("PollJitter", "%v: use 0 to %v, or NoJitter", c.PollJitter, maxJitter)
 	}
 	for _, d := range []struct {
 		field       string
 		value       time.Duration
 		least, most time.Duration
 	}{
-		{"Lease", c.Lease, shortestLease, longestLease},
-		{"PollInterval", c.PollInterval, shortestPoll, longestPoll},
-		{"MaterializeInterval", c.MaterializeInterval, shortestPoll, longestPoll},
-		{"ClaimInterval", c.ClaimInterval, shortestPoll, longestPoll},
-		{"ReclaimInterval", c.ReclaimInterval, shortestPoll, longestPoll},
-		{"SweepInterval", c.SweepInterval, shortestPoll, longestPoll},
-		{"CallTimeout", c.CallTimeout, time.Millisecond, longestLease / 3},
-		{"PreStopDelay", c.PreStopDelay, 0, longestPoll},
+		{"TTL", c.TTL, minTTL, maxTTL},
+		{"PollInterval", c.PollInterval, minInterval, maxInterval},
+		{"MaterializeInterval", c.MaterializeInterval, minInterval, maxInterval},
+		{"ClaimInterval", c.ClaimInterval, minInterval, maxInterval},
+		{"ReclaimInterval", c.ReclaimInterval, minInterval, maxInterval},
+		{"SweepInterval", c.SweepInterval, minInterval, maxInterval},
+		{"CallTimeout", c.CallTimeout, time.Millisecond, maxTTL / 3},
+		{"PreStopDelay", c.PreStopDelay, 0, maxInterval},
 		{"DrainTimeout", c.DrainTimeout, time.Millisecond, 365 * day},
 		{"MaxDueAge", c.MaxDueAge, time.Millisecond, 365 * day},
 	} {
@@ -106,9 +106,9 @@ func (c Config) check() []error {
 			fault(d.field, "%v: use %v to %v", d.value, d.least, d.most)
 		}
 	}
-	if c.CallTimeout <= longestLease/3 && c.Lease <= longestLease && c.Lease/3 < c.CallTimeout {
-		fault("Lease", "%v is less than three times CallTimeout (%v), so that no renewal could fail and be repeated "+
-			"before the lease ends: use %v or more, or a shorter CallTimeout", c.Lease, c.CallTimeout, 3*c.CallTimeout)
+	if c.CallTimeout <= maxTTL/3 && c.TTL <= maxTTL && c.TTL/3 < c.CallTimeout {
+		fault("TTL", "%v is less than three times CallTimeout (%v), so that no renewal could fail and be repeated "+
+			"before the lease ends: use %v or more, or a shorter CallTimeout", c.TTL, c.CallTimeout, 3*c.CallTimeout)
 	}
 	for _, keep := range []struct {
 		field string
@@ -120,9 +120,9 @@ func (c Config) check() []error {
 			fault("Retention."+keep.field, "%v: use a minute or more, or NoLimit", keep.value)
 		}
 	}
-	if unseen := c.Retention.Unseen; unseen < leastUnseen && unseen != NoLimit {
+	if unseen := c.Retention.Unseen; unseen < minUnseen && unseen != NoLimit {
 		fault("Retention.Unseen", "%v: a worker says only about every %v what it has, so that what living workers "+
-			"have would be deleted, with its ticks: use %v or more, or NoLimit", unseen, registerInterval, leastUnseen)
+			"have would be deleted, with its ticks: use %v or more, or NoLimit", unseen, registerInterval, minUnseen)
 	}
 	if c.MaxDead < 0 {
 		fault("MaxDead", "%d is negative: use a positive number, or 0 for any number", c.MaxDead)
@@ -162,8 +162,8 @@ func checkPayload(payload []byte, fault func(field, format string, args ...any))
 }
 
 func checkAttempts(n int, fault func(field, format string, args ...any)) {
-	if n < 0 || n > mostAttempts {
-		fault("MaxAttempts", "%d: use 1 to %d, or 0 for the default", n, mostAttempts)
+	if n < 0 || n > maxAttempts {
+		fault("MaxAttempts", "%d: use 1 to %d, or 0 for the default", n, maxAttempts)
 	}
 }
 
@@ -188,8 +188,8 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 
 // check returns every fault of options of which the defaults are filled in.
 func (o HandlerOptions) check(fault func(field, format string, args ...any)) {
-	if o.MaxConcurrency < 0 || o.MaxConcurrency > mostRuns { // a larger one fits no column, and would limit nothing
-		fault("MaxConcurrency", "%d: use 1 to %d, or 0 for any number", o.MaxConcurrency, mostRuns)
+	if o.MaxConcurrency < 0 || o.MaxConcurrency > maxRuns { // a larger one fits no column, and would limit nothing
+		fault("MaxConcurrency", "%d: use 1 to %d, or 0 for any number", o.MaxConcurrency, maxRuns)
 	}
 	if o.MaxRunTime < time.Millisecond && o.MaxRunTime != NoLimit {
 		fault("MaxRunTime", "%v: use a millisecond or more, or NoLimit", o.MaxRunTime)
@@ -201,8 +201,8 @@ func (o HandlerOptions) check(fault func(field, format string, args ...any)) {
 		field string
 		value time.Duration
 	}{{"Retry.FirstWait", o.Retry.FirstWait}, {"Retry.MaxWait", o.Retry.MaxWait}} {
-		if wait.value < time.Millisecond || wait.value > longestWait {
-			fault(wait.field, "%v: use %v to %v", wait.value, time.Millisecond, longestWait)
+		if wait.value < time.Millisecond || wait.value > maxWait {
+			fault(wait.field, "%v: use %v to %v", wait.value, time.Millisecond, maxWait)
 		}
 	}
 	if o.Retry.MaxWait < o.Retry.FirstWait {
@@ -234,11 +234,11 @@ func checkSchedule(s schedule.Schedule, o ScheduleOptions, fault func(field, for
 		}
 	}
 	if o.CatchUp.Policy > CatchUpSkip {
-		fault("CatchUp.Policy", "%d is not a policy: use CatchUpCoalesce, CatchUpBackfill or CatchUpSkip",
+		fault("CatchUp.Policy", "%d is not a policy: use CatchUpOnce, CatchUpBackfill or CatchUpSkip",
 			o.CatchUp.Policy)
 	}
-	if o.CatchUp.Max < 0 || o.CatchUp.Max > mostBackfill {
-		fault("CatchUp.Max", "%d: use 1 to %d, or 0 for the default", o.CatchUp.Max, mostBackfill)
+	if o.CatchUp.Max < 0 || o.CatchUp.Max > maxBackfill {
+		fault("CatchUp.Max", "%d: use 1 to %d, or 0 for the default", o.CatchUp.Max, maxBackfill)
 	}
 	if o.CatchUp.Max != 0 && o.CatchUp.Policy != CatchUpBackfill {
 		fault("CatchUp.Max", "%d does nothing without CatchUpBackfill: take it out, or set that", o.CatchUp.Max)

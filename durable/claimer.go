@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -10,13 +11,15 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
+var errClaimedLate = errors.New("the answer to the claim came so late that the lease was nearly over")
+
 // A claimer takes runs that are due, as many as there is room for, and has the runner start them.
 // Its loop takes a step also when a place has become free.
 type claimer struct {
 	*loop.Loop
 	store    store.Worker
 	database *database
-	book     *book
+	book     *leaseBook
 	runner   *runner
 	events   *events
 	batch    int
@@ -32,7 +35,7 @@ func (c *claimer) claim() time.Duration {
 	}
 	if !c.book.renewedLately() {
 		c.events.log(slog.LevelDebug, "durable: claim cycle skipped, because no lease was renewed lately")
-		return c.book.lease / 10
+		return c.book.ttl / 10
 	}
 	c.events.log(slog.LevelDebug, "durable: claim cycle starting", "room", limit)
 	request := c.request
@@ -64,3 +67,7 @@ func (c *claimer) claim() time.Duration {
 		return claimed.Next.Sub(claimed.Now)
 	}
 }
+
+// afterFailure is how soon a failed call that looks for work is repeated, even if PollInterval is
+// longer: without its answer nobody knows when the next run or tick is due.
+func afterFailure() time.Duration { return loop.Jittered(DefaultPollInterval, DefaultPollJitter) }

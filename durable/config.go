@@ -18,7 +18,7 @@ const (
 // Defaults of a Config.
 const (
 	DefaultMaxRuns       = 16
-	DefaultLease         = 30 * time.Second
+	DefaultTTL           = 30 * time.Second
 	DefaultPollInterval  = 5 * time.Second
 	DefaultPollJitter    = 0.2
 	DefaultSweepInterval = time.Minute
@@ -51,11 +51,11 @@ type Config struct {
 	// the answer has to come within CallTimeout. Default MaxRuns.
 	ClaimBatch int
 
-	// Lease is how long the runs of a dead worker stay with it before others may reclaim them. A
-	// live worker renews the leases of all its runs every Lease/3, in one statement. If no renewal
-	// succeeds for two thirds of Lease, it claims nothing until one does, even when it has lost all
+	// TTL is how long the runs of a dead worker stay with it before others may reclaim them. A
+	// live worker renews the leases of all its runs every TTL/3, in one statement. If no renewal
+	// succeeds for two thirds of TTL, it claims nothing until one does, even when it has lost all
 	// its leases. At least three times CallTimeout; 1 s to 24 h. Default 30 s.
-	Lease time.Duration
+	TTL time.Duration
 
 	// PollInterval is how often a worker looks for runs and ticks that nobody has announced. It
 	// also wakes when the next run or tick it knows of is due, and repeats what has failed within
@@ -81,8 +81,8 @@ type Config struct {
 	// Retention is how long what has ended is kept.
 	Retention Retention
 
-	// CallTimeout bounds every call to the database. At most a third of Lease. Default 5 s, or a
-	// third of Lease if that is shorter.
+	// CallTimeout bounds every call to the database. At most a third of TTL. Default 5 s, or a
+	// third of TTL if that is shorter.
 	CallTimeout time.Duration
 
 	// PreStopDelay is how long Run goes on after its context has ended, while Ready already fails,
@@ -132,7 +132,7 @@ type Retention struct {
 // A Handler does the work of a run. The run has succeeded if it returns nil, even if its context
 // has ended because the worker shuts down or the lease was lost, so return an error if work is
 // left. After an error it is tried again, as HandlerOptions.Retry says, unless the error is marked
-// by Dead.
+// by Permanent.
 type Handler func(ctx context.Context, run *Run) error
 
 // A Middleware wraps every handler, to do something before, after or around each attempt. It is
@@ -192,7 +192,7 @@ type ScheduleOptions struct {
 // due as well, or if it is more than LateAfter late. Ticks that come due during a pause count as
 // paused, and are not caught up.
 type CatchUp struct {
-	// Policy says which of them run. Default CatchUpCoalesce.
+	// Policy says which of them run. Default CatchUpOnce.
 	Policy CatchUpPolicy
 
 	// Max is how many missed ticks CatchUpBackfill queues at most, the latest. The others are
@@ -211,10 +211,10 @@ const LateAfter = time.Minute
 type CatchUpPolicy uint8
 
 const (
-	// CatchUpCoalesce queues one run for all of them, of the latest tick. A tick that comes due
+	// CatchUpOnce queues one run for all of them, of the latest tick. A tick that comes due
 	// while a run of the schedule still waits for its first attempt is coalesced with that one,
 	// too.
-	CatchUpCoalesce CatchUpPolicy = iota
+	CatchUpOnce CatchUpPolicy = iota
 	// CatchUpBackfill queues a run for each, up to CatchUp.Max, and for each tick that comes due,
 	// whether others wait or not.
 	CatchUpBackfill

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	longestPause = 10 * 366 * day
-	mostActive   = 1_000_000
+	maxPause     = 10 * 366 * day
+	maxActive    = 1_000_000
 	requeueBatch = 1_000 // so that the statement ends in time, however many there are
 )
 
@@ -52,7 +52,7 @@ func checkPause(left time.Duration, until time.Time) error {
 	switch {
 	case left <= 0:
 		return fmt.Errorf("a pause until %s is over: choose a later time", until.Format(time.RFC3339))
-	case left > longestPause:
+	case left > maxPause:
 		return fmt.Errorf("a pause until %s: use ten years at most", until.Format(time.RFC3339))
 	}
 	return nil
@@ -63,8 +63,8 @@ func checkPause(left time.Duration, until time.Time) error {
 // claimed until fewer than n are running.
 func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, by dlock.Origin) error {
 	var fault error
-	if n < 0 || n > mostRuns {
-		fault = fmt.Errorf("MaxConcurrency %d: use 0 to %d", n, mostRuns)
+	if n < 0 || n > maxRuns {
+		fault = fmt.Errorf("MaxConcurrency %d: use 0 to %d", n, maxRuns)
 	}
 	return c.setHandler(ctx, handler, store.Override{MaxConcurrency: &n}, by, fault)
 }
@@ -149,8 +149,8 @@ func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Du
 // from when it returns. n is 1 to 1,000,000, or 0: nothing starts. Runs in progress continue.
 func (c *Control) SetMaxActive(ctx context.Context, n int, by dlock.Origin) error {
 	var fault error
-	if n < 0 || n > mostActive {
-		fault = fmt.Errorf("%d: use 0 to %d", n, mostActive)
+	if n < 0 || n > maxActive {
+		fault = fmt.Errorf("%d: use 0 to %d", n, maxActive)
 	}
 	return c.setMaxActive(ctx, n, by, fault)
 }
@@ -169,7 +169,7 @@ func (c *Control) setMaxActive(ctx context.Context, n int, by dlock.Origin, faul
 
 // Cancel ends a run for good, and returns the state that it had. A queued run is canceled at once.
 // The context of a running run ends (ErrCanceled) when its worker next renews its leases, within
-// Config.Lease/3; the run is not tried again, but it succeeds if its handler returns nil before
+// Config.TTL/3; the run is not tried again, but it succeeds if its handler returns nil before
 // that. A run that has ended stays as it is. Cancel returns an error that matches ErrNoRun if there
 // is no such run.
 func (c *Control) Cancel(ctx context.Context, id int64, by dlock.Origin) (was State, err error) {
@@ -209,7 +209,7 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by dlock.Origin)
 		if err != nil || after == 0 {
 			return all, named(err)
 		}
-		rest.After = after
+		rest.BeforeID = after
 	}
 }
 

@@ -47,7 +47,7 @@ func TestControlShows(t *testing.T) {
 	must("SetMaxConcurrency", c.SetMaxConcurrency(ctx, "report", 3, ann))
 	must("SetMaxActive", c.SetMaxActive(ctx, 0, ann))
 	h, all := handlers()["report"], handlers()[""]
-	if h.Paused == nil || h.Paused.Origin != ann || !near(h.Paused.Until) || h.Override == nil ||
+	if h.Pause == nil || h.Pause.Origin != ann || !near(h.Pause.Until) || h.Override == nil ||
 		*h.Override != (durable.LimitRecord{Origin: ann, Limit: 3}) || !h.SeenAt.IsZero() {
 		t.Errorf("%+v", h)
 	}
@@ -58,19 +58,19 @@ func TestControlShows(t *testing.T) {
 	must("ResetMaxConcurrency", c.ResetMaxConcurrency(ctx, "report", ann))
 	must("ResetMaxActive", c.ResetMaxActive(ctx, ann))
 	for name, h := range handlers() {
-		if h.Paused != nil || h.Override != nil {
+		if h.Pause != nil || h.Override != nil {
 			t.Errorf("%q: %+v", name, h)
 		}
 	}
 
 	must("PauseSchedule", c.PauseSchedule(ctx, "daily", until, ann))
 	list, err := s.Schedules(ctx)
-	if err != nil || len(list) != 1 || list[0].Paused == nil || list[0].Paused.Origin != ann ||
-		!near(list[0].Paused.Until) {
+	if err != nil || len(list) != 1 || list[0].Pause == nil || list[0].Pause.Origin != ann ||
+		!near(list[0].Pause.Until) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	must("ResumeSchedule", c.ResumeSchedule(ctx, "daily", ann))
-	if list, err := s.Schedules(ctx); err != nil || len(list) != 1 || list[0].Paused != nil {
+	if list, err := s.Schedules(ctx); err != nil || len(list) != 1 || list[0].Pause != nil {
 		t.Errorf("%+v, %v", list, err)
 	}
 	for _, want := range []bool{true, false} {
@@ -238,7 +238,7 @@ func TestRunsArePaged(t *testing.T) {
 		want = append([]int64{id}, want...)
 	}
 	for before := int64(0); ; {
-		page, err := s.Runs(ctx, durable.RunFilter{BeforeID: before, CreatedUntil: time.Now().Add(time.Hour),
+		page, err := s.Runs(ctx, durable.RunFilter{BeforeID: before, EnqueuedBefore: time.Now().Add(time.Hour),
 			States: []durable.State{durable.StateQueued, durable.StateRunning}}, 2)
 		if err != nil {
 			t.Fatal(err)

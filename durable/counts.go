@@ -68,7 +68,7 @@ func (c *ticksCounts) add(m store.Materialized) {
 	c.sum.Queued += m.Queued
 	c.sum.Coalesced += m.Coalesced
 	c.sum.Skipped += m.Skipped
-	c.sum.Paused += m.Paused
+	c.sum.PausedTicks += m.PausedTicks
 }
 
 func (c *ticksCounts) read() store.Materialized {

@@ -19,7 +19,7 @@
 //
 // A run that was committed is never lost. It is tried until its handler returns nil, its attempts
 // are used up, or somebody cancels it; and a worker that dies, hangs or loses its database loses
-// none: another one reclaims its runs within Lease + PollInterval, without having to know their
+// none: another one reclaims its runs within TTL + PollInterval, without having to know their
 // handler.
 //
 // A run has one owner at a time: the worker that holds its lease. Before the lease can go to

@@ -104,7 +104,7 @@ func TestStuckHandlerIsNamed(t *testing.T) {
 		pass(reclaimBound(durable.Config{}) + time.Second)
 		for _, id := range []int64{one, two} {
 			run, attempts := f.run(id)
-			want := []store.Outcome{store.OutcomeLost, store.OutcomeOK}
+			want := []store.Outcome{store.OutcomeLeaseLost, store.OutcomeOK}
 			if run.State != store.StateSucceeded || !slices.Equal(outcomes(attempts), want) {
 				t.Errorf("%+v, %+v", run, attempts)
 			}
@@ -212,7 +212,7 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 // Fails when one of them hides another.
 func TestAllFaultsAtOnce(t *testing.T) {
 	nothing := func(context.Context, *durable.Run) error { return nil }
-	w := durable.NewWorker(nil, durable.Config{Lease: time.Second, CallTimeout: time.Second, PollJitter: 2, MaxRuns: -1,
+	w := durable.NewWorker(nil, durable.Config{TTL: time.Second, CallTimeout: time.Second, PollJitter: 2, MaxRuns: -1,
 		MaxActive:  1_000_001,
 		Retention:  durable.Retention{Unseen: time.Minute},
 		Middleware: []durable.Middleware{nil, func(durable.Handler) durable.Handler { return nil }}})

@@ -84,35 +84,33 @@ func (e *StuckError) Error() string {
 	return "durable: shut down with " + strings.Join(left, ", and ")
 }
 
-// Dead marks an error that another attempt would not fix: the run becomes a dead letter at once.
-// errors.Is and errors.As see through the mark. Dead(nil) is nil.
-func Dead(err error) error {
+// Permanent marks an error that another attempt would not fix: the run becomes a dead letter at
+// once. errors.Is and errors.As see through the mark. Permanent(nil) is nil.
+func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &markedError{err: err, dead: true}
+	return &markedError{err: err, permanent: true}
 }
 
 // RetryAfter marks an error so that the run is tried again after d, instead of the wait that
 // HandlerOptions.Retry gives, for example because a service has answered with Retry-After. The
 // attempt counts. A negative d is 0, and the longest is 366 days. errors.Is and errors.As see
-// through the mark. RetryAfter(d, nil) is an error, too: the run is tried again.
+// through the mark. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
-		err = errAgain
+		return nil
 	}
-	return &markedError{err: err, wait: min(max(0, d), longestRetryAfter)}
+	return &markedError{err: err, wait: min(max(0, d), maxRetryAfter)}
 }
 
-const longestRetryAfter = 366 * 24 * time.Hour
+const maxRetryAfter = 366 * 24 * time.Hour
 
-var errAgain = errors.New("the handler wants to be called again later")
-
-// A markedError is what Dead and RetryAfter return.
+// A markedError is what Permanent and RetryAfter return.
 type markedError struct {
-	err  error
-	dead bool
-	wait time.Duration // unless dead
+	err       error
+	permanent bool
+	wait      time.Duration // unless permanent
 }
 
 func (e *markedError) Error() string { return e.err.Error() }

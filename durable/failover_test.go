@@ -48,7 +48,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	worker := durable.NewWorker(store, durable.Config{Lease: 6 * time.Second, PollInterval: time.Second,
+	worker := durable.NewWorker(store, durable.Config{TTL: 6 * time.Second, PollInterval: time.Second,
 		Logger: slog.New(slog.DiscardHandler)})
 	var mu sync.Mutex
 	done := map[int64]bool{}

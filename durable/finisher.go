@@ -12,11 +12,13 @@ import (
 )
 
 const (
-	// mostResults is how many results one call writes at most.
-	mostResults = 500
+	// maxResults is how many results one call writes at most.
+	maxResults = 500
 	// The waits between calls that fail, and between those for rows that are locked.
-	firstFinishWait = 100 * time.Millisecond
-	longestFinish   = 2 * time.Second
+	minCallWait = 100 * time.Millisecond
+	maxCallWait = 2 * time.Second
+	// lockedFor is for how long the row of a result is locked before that is logged.
+	lockedFor = 2 * time.Second
 )
 
 var errRowLocked = errors.New("somebody else has their rows locked")
@@ -37,7 +39,7 @@ type finisher struct {
 	worker   string
 	store    store.Worker
 	database *database
-	book     *book
+	book     *leaseBook
 	events   *events
 	news     chan struct{} // something waits
 
@@ -59,11 +61,11 @@ func (f *finisher) putBack(batch []*finished) {
 	f.waiting = append(f.waiting, batch...)
 }
 
-// take takes what waits, up to mostResults.
+// take takes what waits, up to maxResults.
 func (f *finisher) take() []*finished {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := min(mostResults, len(f.waiting))
+	n := min(maxResults, len(f.waiting))
 	batch := f.waiting[:n:n]
 	f.waiting = f.waiting[n:]
 	return batch
@@ -71,7 +73,7 @@ func (f *finisher) take() []*finished {
 
 // run writes results until ctx ends.
 func (f *finisher) run(ctx context.Context) {
-	wait := firstFinishWait
+	wait := minCallWait
 	for {
 		batch := f.take()
 		news := f.news
@@ -81,11 +83,11 @@ func (f *finisher) run(ctx context.Context) {
 			f.putBack(left)
 			switch {
 			case len(left) == 0:
-				wait = firstFinishWait
+				wait = minCallWait
 				continue
 			case err != nil:
 				news = nil // a new result would fail as well
-			case len(batch) == mostResults && len(left) < len(batch):
+			case len(batch) == maxResults && len(left) < len(batch):
 				continue // there may be some that have not been tried
 			}
 			again = time.After(wait/2 + rand.N(wait))
@@ -95,7 +97,7 @@ func (f *finisher) run(ctx context.Context) {
 			return
 		case <-news:
 		case <-again:
-			wait = min(2*wait, longestFinish)
+			wait = min(2*wait, maxCallWait)
 		}
 	}
 }
@@ -138,7 +140,7 @@ func setOf(keys []store.RunKey) map[store.RunKey]bool {
 
 // tellLocked logs, once per result, that its row has been locked for longer than a moment.
 func (f *finisher) tellLocked(r *finished) {
-	if r.told || time.Since(r.attempt.startedAt)-r.result.Took < longestFinish {
+	if r.told || time.Since(r.attempt.startedAt)-r.result.Took < lockedFor {
 		return
 	}
 	r.told = true

@@ -87,23 +87,23 @@ func (h *handler) result(run store.Run, cause, err error) store.Result {
 		r.Outcome, r.State = store.OutcomeCanceled, store.StateCanceled
 		return r
 	case panicked:
-		r.Outcome = store.OutcomePanic
+		r.Outcome = store.OutcomePanicked
 	case errors.Is(cause, ErrMaxRunTime):
-		r.Outcome = store.OutcomeTimeout
+		r.Outcome = store.OutcomeTimedOut
 		if err == nil {
 			r.Error = ErrMaxRunTime.Error()
 		}
 	case err == nil:
 		r.Outcome, r.State = store.OutcomeOK, store.StateSucceeded
 		return r
-	case errors.Is(cause, ErrDraining) && (mark == nil || !mark.dead):
+	case errors.Is(cause, ErrDraining) && (mark == nil || !mark.permanent):
 		r.Outcome, r.State = store.OutcomeInterrupted, store.StateQueued
 		return r
 	default:
-		r.Outcome = store.OutcomeError
+		r.Outcome = store.OutcomeFailed
 	}
 	switch {
-	case mark != nil && mark.dead || run.Attempt >= run.MaxAttempts:
+	case mark != nil && mark.permanent || run.Attempt >= run.MaxAttempts:
 		r.State = store.StateDead
 	case mark != nil:
 		r.State, r.RetryIn = store.StateQueued, mark.wait

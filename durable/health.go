@@ -10,14 +10,14 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// stalled is for how long a step of a loop may go on: its calls to the database are bounded.
-const stalled = time.Minute
+// stallThreshold is for how long a step of a loop may go on: its calls to the database are bounded.
+const stallThreshold = time.Minute
 
 // Live returns an error if a loop has stalled because a call to the database ignores its context:
 // only a restart of the process helps then. It does not fail because the database is down.
 func (w *Worker) Live() error {
 	for _, l := range append(w.askingLoops(), w.renewer.Loop) {
-		if took := l.StepTook(); took > max(stalled, 5*w.config.CallTimeout) {
+		if took := l.StepTook(); took > max(stallThreshold, 5*w.config.CallTimeout) {
 			return fmt.Errorf("the %s has stalled for %v", l.Name, took.Round(time.Second))
 		}
 	}
@@ -161,7 +161,7 @@ func (w *Worker) Runners(show func(kind, name, state string, changedAt time.Time
 	p, changedAt := w.current()
 	show("worker", w.config.Name, p.String(), changedAt, nil)
 	for _, part := range []struct{ name, op string }{{"materializer", opMaterialize}, {"claimer", opClaim},
-		{"heartbeat", opRenew}, {"finisher", opFinish}, {"reclaimer", opReclaim}, {"sweeper", opSweep}} {
+		{"renewer", opRenew}, {"finisher", opFinish}, {"reclaimer", opReclaim}, {"sweeper", opSweep}} {
 		state, last := "working", w.database.failureOf(part.op)
 		if last.err != nil {
 			state = "failing"

@@ -92,8 +92,8 @@ type ReclaimInfo struct {
 
 // TicksInfo is what has become of ticks of a schedule.
 type TicksInfo struct {
-	Schedule                           string
-	Queued, Coalesced, Skipped, Paused int64
+	Schedule                                string
+	Queued, Coalesced, Skipped, PausedTicks int64
 }
 
 // DatabaseInfo is the database that does not answer, or answers again.
@@ -113,7 +113,7 @@ const (
 	OutcomeTimedOut    Outcome = "timeout"     // it reached MaxRunTime
 	OutcomeCanceled    Outcome = "canceled"    // somebody canceled the run, whatever the handler returned
 	OutcomeInterrupted Outcome = "interrupted" // its worker shut down and gave it back
-	OutcomeLost        Outcome = "lost"        // its lease expired, and a worker reclaimed it
+	OutcomeLeaseLost   Outcome = "lease_lost"  // its lease expired, and a worker reclaimed it
 )
 
 // A State is that of a run.

@@ -15,21 +15,21 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// reclaimBound is the promise: Lease + PollInterval, with its jitter.
+// reclaimBound is the promise: TTL + PollInterval, with its jitter.
 func reclaimBound(c durable.Config) time.Duration {
 	poll := c.PollInterval
 	if poll == 0 {
 		poll = durable.DefaultPollInterval
 	}
-	lease := c.Lease
+	lease := c.TTL
 	if lease == 0 {
-		lease = durable.DefaultLease
+		lease = durable.DefaultTTL
 	}
 	return lease + time.Duration(float64(poll)*(1+durable.DefaultPollJitter))
 }
 
 // A worker that is killed in the middle of a run loses nothing: another one, which does not know
-// the handler, reclaims it within Lease + PollInterval, and a third runs it.
+// the handler, reclaims it within TTL + PollInterval, and a third runs it.
 //
 // Fails when a reclaim asks for handlers, or waits for more than a poll.
 func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
@@ -43,7 +43,8 @@ func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
 		f.add(durable.Config{}).handle("other", sleeps(0), durable.HandlerOptions{}).start()
 		pass(reclaimBound(durable.Config{}))
 		run, attempts := f.run(id)
-		if run.State != store.StateQueued || !slices.Equal(outcomes(attempts), []store.Outcome{store.OutcomeLost}) {
+		want := []store.Outcome{store.OutcomeLeaseLost}
+		if run.State != store.StateQueued || !slices.Equal(outcomes(attempts), want) {
 			t.Errorf("%v after the kill: %+v, %+v", time.Since(killedAt), run, attempts)
 		}
 		third := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
@@ -77,12 +78,12 @@ func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 			pass(time.Minute)
 		}
 		run, attempts := f.run(id)
-		if want := []store.Outcome{"lost", "lost", "lost"}; run.State != store.StateDead ||
+		if want := []store.Outcome{"lease_lost", "lease_lost", "lease_lost"}; run.State != store.StateDead ||
 			!slices.Equal(outcomes(attempts), want) {
 			t.Errorf("%+v, %+v", run, attempts)
 		}
 		f.end()
-		if len(ended) != 1 || ended[0].State != durable.StateDead || ended[0].Outcome != durable.OutcomeLost ||
+		if len(ended) != 1 || ended[0].State != durable.StateDead || ended[0].Outcome != durable.OutcomeLeaseLost ||
 			ended[0].ID != id || ended[0].Attempt != 3 || ended[0].MaxAttempts != 3 {
 			t.Errorf("told: %+v", ended)
 		}
@@ -145,7 +146,7 @@ func TestClocksOfHostsAreAnHourOff(t *testing.T) {
 		t.Run(ahead.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				f.store.Jump(ahead)
+				f.store.AdvanceClock(ahead)
 				h := f.add(durable.Config{}).handle("report", sleeps(2*time.Minute), durable.HandlerOptions{}).start()
 				f.add(durable.Config{}).handle("other", sleeps(0), durable.HandlerOptions{}).start()
 				id := f.trigger("report", durable.TriggerOptions{RunIn: 10 * time.Second})
@@ -210,7 +211,7 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 func TestLateAnswerToAClaimStartsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		c := durable.Config{Lease: 15 * time.Second, CallTimeout: 5 * time.Second}
+		c := durable.Config{TTL: 15 * time.Second, CallTimeout: 5 * time.Second}
 		h := f.add(c).handle("report", sleeps(0), durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 1}})
 		id := f.trigger("report", durable.TriggerOptions{})
 		h.link.on(func(op string) (fault, time.Duration) {
@@ -255,7 +256,7 @@ func TestCancel(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		pass(durable.DefaultLease/3 + time.Second)
+		pass(durable.DefaultTTL/3 + time.Second)
 		for _, id := range []int64{goesOn, waits} {
 			if run, _ := f.run(id); run.State != store.StateCanceled {
 				t.Errorf("%+v", run)
@@ -346,10 +347,10 @@ func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
 		id := f.trigger("report", durable.TriggerOptions{})
 		pass(time.Second)
 		f.add(durable.Config{}).handle("report", sleeps(time.Second), options).start()
-		pass(time.Minute + durable.CancelGrace + durable.DefaultLease/3 + reclaimBound(durable.Config{}) +
+		pass(time.Minute + durable.CancelGrace + durable.DefaultTTL/3 + reclaimBound(durable.Config{}) +
 			time.Second)
 		run, attempts := f.run(id)
-		want := []store.Outcome{store.OutcomeLost, store.OutcomeOK}
+		want := []store.Outcome{store.OutcomeLeaseLost, store.OutcomeOK}
 		if run.State != store.StateSucceeded || !slices.Equal(outcomes(attempts), want) {
 			t.Errorf("%+v, %+v", run, attempts)
 		}
@@ -429,7 +430,7 @@ func TestDatabaseClockJumps(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(time.Minute)
-		f.store.Jump(time.Hour)
+		f.store.AdvanceClock(time.Hour)
 		jumpedAt := time.Now()
 		f.watch.killed(f.hosts[0]) // two owners for a moment are not to be avoided
 		second := f.add(durable.Config{}).handle("report", sleeps(time.Minute), durable.HandlerOptions{}).start()
@@ -437,7 +438,7 @@ func TestDatabaseClockJumps(t *testing.T) {
 		if run, _ := f.run(id); run.Worker != second.name {
 			t.Errorf("%+v", run)
 		}
-		if endedAt.IsZero() || endedAt.Sub(jumpedAt) > durable.DefaultLease/3 {
+		if endedAt.IsZero() || endedAt.Sub(jumpedAt) > durable.DefaultTTL/3 {
 			t.Errorf("its context has not ended with the next renewal: %v", endedAt)
 		}
 		pass(time.Minute)

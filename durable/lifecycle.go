@@ -78,7 +78,7 @@ func (w *Worker) begin(life, base context.Context) {
 	defer w.mu.Unlock()
 	w.database.life, w.runner.base, w.runner.handlers = life, base, w.handlers
 	w.materializer.schedules = w.schedules
-	w.claimer.request = store.ClaimRequest{Worker: w.config.Name, MaxActive: w.config.MaxActive, Lease: w.config.Lease}
+	w.claimer.request = store.ClaimRequest{Worker: w.config.Name, MaxActive: w.config.MaxActive, TTL: w.config.TTL}
 	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
 		w.claimer.request.Handlers = append(w.claimer.request.Handlers, w.handlers[name].stored())
 	}
@@ -88,7 +88,7 @@ func (w *Worker) begin(life, base context.Context) {
 	}
 	w.events.askDebug()
 	w.events.log(slog.LevelInfo, "durable: worker started", "worker", w.config.Name, "handlers", len(w.handlers),
-		"schedules", len(w.schedules), "max_runs", w.config.MaxRuns, "lease", w.config.Lease)
+		"schedules", len(w.schedules), "max_runs", w.config.MaxRuns, "ttl", w.config.TTL)
 }
 
 // work runs the parts until ctx ends, and drains.
@@ -143,9 +143,9 @@ func (w *Worker) askingLoops() []*loop.Loop {
 // drain waits for the handlers and their results. After DrainTimeout it ends the contexts of those
 // that are left. It reports false if CancelGrace has passed, too.
 func (w *Worker) drain(asked <-chan struct{}, endRuns context.CancelCauseFunc) bool {
-	patience := time.NewTimer(w.config.DrainTimeout)
-	defer patience.Stop()
-	if w.idle(asked, patience.C) {
+	timeout := time.NewTimer(w.config.DrainTimeout)
+	defer timeout.Stop()
+	if w.idle(asked, timeout.C) {
 		return true
 	}
 	if n := len(w.book.list()); n > 0 {
@@ -153,22 +153,22 @@ func (w *Worker) drain(asked <-chan struct{}, endRuns context.CancelCauseFunc) b
 			"drain_timeout", w.config.DrainTimeout, "runs", n)
 	}
 	endRuns(ErrDraining)
-	patience.Reset(CancelGrace)
-	return w.idle(asked, patience.C)
+	timeout.Reset(CancelGrace)
+	return w.idle(asked, timeout.C)
 }
 
-// idle waits until the last claim has returned and no attempt is left. It reports false if patience
+// idle waits until the last claim has returned and no attempt is left. It reports false if timeout
 // fires before.
-func (w *Worker) idle(asked <-chan struct{}, patience <-chan time.Time) bool {
+func (w *Worker) idle(asked <-chan struct{}, timeout <-chan time.Time) bool {
 	select {
 	case <-asked:
-	case <-patience:
+	case <-timeout:
 		return false
 	}
 	select {
 	case <-w.book.whenEmpty():
 		return true
-	case <-patience:
+	case <-timeout:
 		return false
 	}
 }

@@ -124,7 +124,7 @@ func TestRegistryShowsAWorker(t *testing.T) {
 		if w := runners["worker"]; w.Name != "ann" || w.State != "running" {
 			t.Errorf("%+v", runners)
 		}
-		for _, kind := range []string{"materializer", "claimer", "heartbeat", "finisher", "reclaimer", "sweeper"} {
+		for _, kind := range []string{"materializer", "claimer", "renewer", "finisher", "reclaimer", "sweeper"} {
 			if runners[kind].State != "working" {
 				t.Errorf("%s: %+v", kind, runners[kind])
 			}

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// mostPlans and mostPlannedRuns are how many plans, and runs of them, one call carries out.
-	mostPlans       = 100
-	mostPlannedRuns = 10 * mostPlanned
-	// lookAgain is how soon a worker looks again whose plan was not carried out. Nearly always
+	// maxPlans and maxPlannedRuns are how many plans, and runs of them, one call carries out.
+	maxPlans       = 100
+	maxPlannedRuns = 10 * maxPlanned
+	// replanDelay is how soon a worker looks again whose plan was not carried out. Nearly always
 	// another worker was faster, but the row of the schedule may also have been locked, for example
 	// by a registration or a pause; then its ticks are still due.
-	lookAgain = time.Second
+	replanDelay = time.Second
 )
 
 // A materializer queues the runs of ticks that are due, of the schedules that this worker has. All
@@ -79,7 +79,7 @@ func (m *materializer) materialize() time.Duration {
 	case more:
 		return 0
 	case missed:
-		wait = loop.Jittered(lookAgain, 0.2)
+		wait = loop.Jittered(replanDelay, 0.2)
 	}
 	if !next.IsZero() {
 		wait = min(wait, next.Sub(due.Now)-time.Since(receivedAt))
@@ -95,7 +95,7 @@ func firstBatch(plans []store.Plan) []store.Plan {
 		for _, r := range p.Runs {
 			bytes += len(r.Payload)
 		}
-		if i > 0 && (i == mostPlans || runs > mostPlannedRuns || bytes > mostPlannedBytes) {
+		if i > 0 && (i == maxPlans || runs > maxPlannedRuns || bytes > maxPlannedBytes) {
 			return plans[:i]
 		}
 	}
@@ -109,11 +109,13 @@ func (m *materializer) plan(due store.Due) (plans []store.Plan) {
 		if s == nil || d.Spec == d.NextSpec && d.NextDueAt.IsZero() { // it is another version's, or over
 			continue
 		}
-		if other := d.Spec != s.spec; m.isElsewhere(d.Name, other) {
+		takenOver := d.Spec != s.spec
+		m.recordTakeover(d.Name, takenOver)
+		if takenOver {
 			continue
 		}
 		p, err := s.ask(d, due.Now)
-		m.note(s, err)
+		m.record(s, err)
 		if err == nil {
 			plans = append(plans, p)
 		}
@@ -121,18 +123,19 @@ func (m *materializer) plan(due store.Due) (plans []store.Plan) {
 	return plans
 }
 
-// isElsewhere notes whether a worker of another version has taken a schedule over, and returns it.
-func (m *materializer) isElsewhere(name string, is bool) bool {
+// recordTakeover records whether a worker of another version has taken a schedule over.
+func (m *materializer) recordTakeover(name string, takenOver bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if is && !m.elsewhere[name] {
+	if takenOver && !m.elsewhere[name] {
 		m.events.log(slog.LevelDebug, "durable: a worker of another version has taken the schedule over",
 			"schedule", name)
 	}
-	if m.elsewhere[name] = is; !is {
+	if takenOver {
+		m.elsewhere[name] = true
+	} else {
 		delete(m.elsewhere, name)
 	}
-	return is
 }
 
 // takenOver returns the schedules that a worker of another version has taken over.
@@ -142,8 +145,8 @@ func (m *materializer) takenOver() map[string]bool {
 	return maps.Clone(m.elsewhere)
 }
 
-// note notes whether a schedule could be planned.
-func (m *materializer) note(s *scheduled, err error) {
+// record records whether a schedule could be planned.
+func (m *materializer) record(s *scheduled, err error) {
 	text := textOf(err)
 	if text == s.fault {
 		return
@@ -180,14 +183,14 @@ func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now t
 		}
 		queued += d.Queued
 		more = more || !p.Next.IsZero() && !p.Next.After(now)
-		if d.Queued+d.Coalesced+d.Skipped+d.Paused == 0 {
+		if d.Queued+d.Coalesced+d.Skipped+d.PausedTicks == 0 {
 			continue // it is new
 		}
 		m.schedules[name].ticks.add(d)
 		m.events.log(slog.LevelDebug, "durable: ticks materialized", "schedule", name, "queued", d.Queued,
-			"coalesced", d.Coalesced, "skipped", d.Skipped, "paused", d.Paused)
+			"coalesced", d.Coalesced, "skipped", d.Skipped, "paused", d.PausedTicks)
 		tell(m.events, "TicksMaterialized", m.events.hooks.TicksMaterialized, TicksInfo{Schedule: name,
-			Queued: d.Queued, Coalesced: d.Coalesced, Skipped: d.Skipped, Paused: d.Paused})
+			Queued: d.Queued, Coalesced: d.Coalesced, Skipped: d.Skipped, PausedTicks: d.PausedTicks})
 	}
 	return queued, more
 }

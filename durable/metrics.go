@@ -114,7 +114,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		counter(m.ticks, uint64(sum.Queued), name, "queued")
 		counter(m.ticks, uint64(sum.Coalesced), name, "coalesced")
 		counter(m.ticks, uint64(sum.Skipped), name, "skipped")
-		counter(m.ticks, uint64(sum.Paused), name, "paused")
+		counter(m.ticks, uint64(sum.PausedTicks), name, "paused")
 	}
 	counter(m.reclaimed, w.reclaimer.reclaimed.Load())
 	counter(m.renewals, w.renewer.renewals.Load())

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// planPatience is how long a schedule may take to say what is due.
-	planPatience = time.Second
-	// mostPlanned and mostPlannedBytes bound the runs of a plan, so that no statement is too long.
+	// planTimeout is how long a schedule may take to say what is due.
+	planTimeout = time.Second
+	// maxPlanned and maxPlannedBytes bound the runs of a plan, so that no statement is too long.
 	// What is left is planned next.
-	mostPlanned      = 100
-	mostPlannedBytes = 4 << 20
-	// mostTicks is how many ticks are asked for one by one.
-	mostTicks = 100_000
+	maxPlanned      = 100
+	maxPlannedBytes = 4 << 20
+	// tickResolution is the shortest time between two ticks: package schedule rounds them up to it.
+	tickResolution = time.Microsecond
 )
 
 // A scheduled is what Schedule was given.
@@ -30,7 +30,7 @@ type scheduled struct {
 	// Of the materializer.
 	asking   chan planned // of a call that has not returned; nil: none
 	askedFor store.DueSchedule
-	slow     bool   // that call has taken longer than planPatience
+	slow     bool   // that call has taken longer than planTimeout
 	fault    string // why it could not be planned, as last logged; "": it could
 }
 
@@ -74,15 +74,15 @@ func (s *scheduled) ask(d store.DueSchedule, now time.Time) (store.Plan, error) 
 
 // answer waits for the schedule that was asked, unless it was waited for before.
 func (s *scheduled) answer() (p planned, ok bool) {
-	wait := planPatience
+	wait := planTimeout
 	if s.slow {
 		wait = 0
 	}
-	patience := time.NewTimer(wait)
-	defer patience.Stop()
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
 	select {
 	case p = <-s.asking:
-	case <-patience.C:
+	case <-timeout.C:
 		select { // both may be ready
 		case p = <-s.asking:
 		default:
@@ -93,7 +93,7 @@ func (s *scheduled) answer() (p planned, ok bool) {
 	return p, true
 }
 
-var errStuckSchedule = fmt.Errorf("its Next does not return within %v", planPatience)
+var errStuckSchedule = fmt.Errorf("its Next does not return within %v", planTimeout)
 
 // plan decides what becomes of the ticks that are due at an instant of the database's clock, and
 // which tick is the next. Every due tick has a run, or is counted in exactly one of the plan's
@@ -111,7 +111,7 @@ func (s *scheduled) plan(d store.DueSchedule, now time.Time) (store.Plan, error)
 		return p, err
 	}
 	before, paused, after := due[0], due[1], due[2]
-	p.Next, p.Paused = next, paused.ticks
+	p.Next, p.PausedTicks = next, paused.ticks
 	for _, st := range due {
 		if st.ticks > 0 {
 			p.Last = st.last
@@ -152,8 +152,7 @@ type stretch struct {
 // when a worker looks.
 func (s *scheduled) due(d store.DueSchedule, now time.Time) (due [3]stretch, tick time.Time, err error) {
 	tick = d.NextDueAt
-	const instant = time.Microsecond
-	for i, end := range []time.Time{d.PausedAt.Add(-instant), d.PausedUntil.Add(-instant), now} {
+	for i, end := range []time.Time{d.PausedAt.Add(-tickResolution), d.PausedUntil.Add(-tickResolution), now} {
 		if end.After(now) {
 			end = now
 		}
@@ -167,7 +166,7 @@ func (s *scheduled) due(d store.DueSchedule, now time.Time) (due [3]stretch, tic
 		} else { // a tick was promised by the old spec, and later ones are those of the new one
 			tick, err = schedule.Next(s.schedule, now)
 		}
-		if err == nil && missed >= mostTicks { // Advance has given up, and last is not the latest
+		if err == nil && missed >= schedule.MaxMissed { // Advance has given up, and last is not the latest
 			var ticks []time.Time
 			if ticks, err = s.latest(st.last, end, 1); len(ticks) > 0 {
 				st.last = ticks[0]
@@ -216,13 +215,13 @@ func (s *scheduled) backfill(p store.Plan, due [3]stretch, now time.Time) (store
 		ticks = ticks[1:] // the latest is missed, too
 	}
 	p.Skipped = total - int64(len(ticks))
-	most := min(mostPlanned, max(1, mostPlannedBytes/max(1, len(s.options.Payload))))
+	most := min(maxPlanned, max(1, maxPlannedBytes/max(1, len(s.options.Payload))))
 	if len(ticks) > most {
 		p.Last, p.Next = ticks[most-1], ticks[most]
 		ticks = ticks[:most]
 		switch paused := due[1]; {
 		case paused.first.After(p.Next):
-			p.Paused = 0 // they are due after what is left
+			p.PausedTicks = 0 // they are due after what is left
 		case paused.last.After(p.Last):
 			p.Last = paused.last
 		}
@@ -240,10 +239,10 @@ func (s *scheduled) latest(first, now time.Time, most int) ([]time.Time, error) 
 		from := now.Add(-back)
 		all := from.Before(first)
 		if all {
-			from = first.Add(-time.Microsecond)
+			from = first.Add(-tickResolution)
 		}
 		var ticks []time.Time
-		for range mostTicks {
+		for range schedule.MaxMissed {
 			next, err := schedule.Next(s.schedule, from)
 			if err != nil {
 				return nil, err

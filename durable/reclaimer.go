@@ -11,7 +11,7 @@ import (
 )
 
 // mostReclaimed is how many runs one call reclaims at most.
-const mostReclaimed = 100
+const maxReclaimed = 100
 
 // A reclaimer takes the runs of which the leases have expired from their workers, whatever their
 // handlers are.
@@ -27,7 +27,7 @@ type reclaimer struct {
 // reclaim is a step of the loop.
 func (r *reclaimer) reclaim() time.Duration {
 	list, err := call(r.database, opReclaim, func(ctx context.Context) ([]store.Reclaimed, error) {
-		return r.store.Reclaim(ctx, mostReclaimed)
+		return r.store.Reclaim(ctx, maxReclaimed)
 	})
 	if err != nil {
 		return afterFailure()
@@ -41,7 +41,7 @@ func (r *reclaimer) reclaim() time.Duration {
 	if queued {
 		r.queued()
 	}
-	if len(list) == mostReclaimed {
+	if len(list) == maxReclaimed {
 		return 0
 	}
 	return loop.Never
@@ -61,7 +61,7 @@ func (r *reclaimer) tell(run store.Reclaimed) {
 	}
 	r.events.log(slog.LevelError, "durable: a run has ended, because the lease of its worker had expired",
 		append(line, "state", string(state))...)
-	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunEndInfo{State: state, Outcome: OutcomeLost,
+	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunEndInfo{State: state, Outcome: OutcomeLeaseLost,
 		Err: ErrLeaseLost,
 		RunInfo: RunInfo{ID: run.ID, Handler: run.Handler, Schedule: run.Schedule, Attempt: run.Attempt,
 			MaxAttempts: run.MaxAttempts, Worker: run.Worker}})

@@ -72,7 +72,7 @@ type HandlerRecord struct {
 	// As the worker says that registered it last; 0: any number.
 	MaxConcurrency int          `json:"max_concurrency"`
 	Override       *LimitRecord `json:"override,omitempty"` // takes its place; nil: there is none
-	Paused         *PauseRecord `json:"paused,omitempty"`   // nil: it is not
+	Pause          *PauseRecord `json:"pause,omitempty"`    // nil: it is not
 	SeenAt         time.Time    `json:"seen_at,omitzero"`   // by a worker that has it; zero: never
 	Queued         int64        `json:"queued"`             // Postgres counts up to 100,000
 	Running        int64        `json:"running"`
@@ -87,7 +87,7 @@ type ScheduleRecord struct {
 	NextDueAt time.Time    `json:"next_due_at,omitzero"`
 	LastDueAt time.Time    `json:"last_due_at,omitzero"` // the latest tick that was accounted for
 	SeenAt    time.Time    `json:"seen_at,omitzero"`     // by a worker that has it; zero: never
-	Paused    *PauseRecord `json:"paused,omitempty"`     // nil: it is not
+	Pause     *PauseRecord `json:"pause,omitempty"`      // nil: it is not
 	// What has become of its ticks.
 	Queued      int64 `json:"ticks_queued"`
 	Coalesced   int64 `json:"ticks_coalesced"`
@@ -99,12 +99,12 @@ type ScheduleRecord struct {
 // An empty list that is not nil is refused, so that a search which found nothing does not select
 // everything.
 type RunFilter struct {
-	IDs          []int64
-	Handler      string
-	Schedule     string
-	States       []State   // any of them
-	CreatedUntil time.Time // before this instant
-	BeforeID     int64     // with a smaller ID: the next page, after the last ID of this one
+	IDs            []int64
+	Handler        string
+	Schedule       string
+	States         []State   // any of them
+	EnqueuedBefore time.Time // before this instant
+	BeforeID       int64     // with a smaller ID: the next page, after the last ID of this one
 }
 
 func (f RunFilter) check() error {
@@ -127,16 +127,16 @@ func (f RunFilter) check() error {
 }
 
 func (f RunFilter) inStore() store.Filter {
-	which := store.Filter{IDs: f.IDs, Handler: f.Handler, Schedule: f.Schedule, Before: f.CreatedUntil,
-		After: f.BeforeID}
+	which := store.Filter{IDs: f.IDs, Handler: f.Handler, Schedule: f.Schedule, CreatedBefore: f.EnqueuedBefore,
+		BeforeID: f.BeforeID}
 	for _, s := range f.States {
 		which.States = append(which.States, store.State(s))
 	}
 	return which
 }
 
-// MostRunRecords is how many runs Store.Runs returns at most.
-const MostRunRecords = 10_000
+// MaxRunRecords is how many runs Store.Runs returns at most.
+const MaxRunRecords = 10_000
 
 // Runs returns up to limit runs, the newest first.
 func (s *Store) Runs(ctx context.Context, which RunFilter, limit int) ([]RunRecord, error) {
@@ -144,8 +144,8 @@ func (s *Store) Runs(ctx context.Context, which RunFilter, limit int) ([]RunReco
 		return nil, named(err)
 	}
 	err := which.check()
-	if limit < 1 || limit > MostRunRecords {
-		err = errors.Join(err, fmt.Errorf("a limit of %d: use 1 to %d", limit, MostRunRecords))
+	if limit < 1 || limit > MaxRunRecords {
+		err = errors.Join(err, fmt.Errorf("a limit of %d: use 1 to %d", limit, MaxRunRecords))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("durable: runs: %w", err)
@@ -204,7 +204,7 @@ func (s *Store) Schedules(ctx context.Context) ([]ScheduleRecord, error) {
 	list := make([]ScheduleRecord, len(rows))
 	for i, r := range rows {
 		list[i] = ScheduleRecord{Name: r.Name, Handler: r.Handler, Text: r.Text, NextDueAt: utc(r.NextDueAt),
-			LastDueAt: utc(r.LastDueAt), SeenAt: utc(r.SeenAt), Paused: pauseOf(r.Paused), Queued: r.Queued,
+			LastDueAt: utc(r.LastDueAt), SeenAt: utc(r.SeenAt), Pause: pauseOf(r.Pause), Queued: r.Queued,
 			Coalesced: r.Coalesced, Skipped: r.Skipped, PausedTicks: r.PausedTicks}
 	}
 	return list, nil
@@ -222,7 +222,7 @@ func (s *Store) Handlers(ctx context.Context) ([]HandlerRecord, error) {
 	}
 	list := make([]HandlerRecord, len(rows))
 	for i, r := range rows {
-		list[i] = HandlerRecord{Name: r.Name, MaxConcurrency: r.MaxConcurrency, Paused: pauseOf(r.Paused),
+		list[i] = HandlerRecord{Name: r.Name, MaxConcurrency: r.MaxConcurrency, Pause: pauseOf(r.Pause),
 			SeenAt: utc(r.SeenAt), Queued: r.Queued, Running: r.Running, Dead: r.Dead}
 		if r.Override >= 0 {
 			list[i].Override = &LimitRecord{Origin: dlock.Origin(r.By), Limit: r.Override}

@@ -41,7 +41,7 @@ type sighting struct{ at, since time.Time }
 // first registers for the first time, and takes over schedules of which the database has another
 // spec. It tries until it succeeds, ctx ends, or the database reports that it is not set up right.
 func (r *registrar) first(ctx context.Context, verify func(context.Context) error) error {
-	for wait := firstFinishWait; ; wait = min(2*wait, longestFinish) {
+	for wait := minCallWait; ; wait = min(2*wait, maxCallWait) {
 		_, err := call(r.database, opVerify, func(ctx context.Context) (none struct{}, err error) {
 			return none, verify(ctx)
 		})

@@ -18,7 +18,7 @@ type renewer struct {
 	worker   string
 	store    store.Worker
 	database *database
-	book     *book
+	book     *leaseBook
 	runner   *runner
 	events   *events
 	renewals atomic.Uint64         // leases that were extended
@@ -34,10 +34,10 @@ func (r *renewer) renew() time.Duration {
 	}
 	sent := now()
 	answer, err := call(r.database, opRenew, func(ctx context.Context) ([]store.Renewed, error) {
-		return r.store.Renew(ctx, r.worker, keys, r.book.lease)
+		return r.store.Renew(ctx, r.worker, keys, r.book.ttl)
 	})
 	if err != nil {
-		return loop.Jittered(r.book.lease/10, 0.3)
+		return loop.Jittered(r.book.ttl/10, 0.3)
 	}
 	r.renewals.Add(uint64(len(answer)))
 	r.book.renewed(sent, keys, answer)

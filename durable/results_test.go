@@ -47,8 +47,8 @@ func TestResults(t *testing.T) {
 			retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"panic"}},
 		{what: "Goexit", handle: func(context.Context, *durable.Run) error { runtime.Goexit(); return nil },
 			retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"error"}, says: "Goexit"},
-		{what: "Dead", handle: func(context.Context, *durable.Run) error {
-			return fmt.Errorf("no use: %w", durable.Dead(oops))
+		{what: "Permanent", handle: func(context.Context, *durable.Run) error {
+			return fmt.Errorf("no use: %w", durable.Permanent(oops))
 		}, state: "dead", want: []store.Outcome{"error"}, says: "no use: oops"},
 		{what: "RetryAfter", handle: func(_ context.Context, run *durable.Run) error {
 			if run.Attempt == 1 {
@@ -57,8 +57,11 @@ func TestResults(t *testing.T) {
 			return nil
 		}, state: "succeeded", want: []store.Outcome{"error", "ok"},
 			between: [2]time.Duration{time.Hour, time.Hour + time.Second}},
+		{what: "RetryAfter of no error", handle: func(context.Context, *durable.Run) error {
+			return durable.RetryAfter(time.Hour, nil)
+		}, state: "succeeded", want: []store.Outcome{"ok"}},
 		{what: "RetryAfter on the last attempt", handle: func(context.Context, *durable.Run) error {
-			return durable.RetryAfter(-1, nil)
+			return durable.RetryAfter(-1, oops)
 		}, retry: durable.Retry{MaxAttempts: 2}, state: "dead", want: []store.Outcome{"error", "error"},
 			between: [2]time.Duration{0, time.Second}},
 		{what: "MaxRunTime", handle: func(ctx context.Context, _ *durable.Run) error { <-ctx.Done(); return nil },

@@ -16,7 +16,7 @@ import (
 type runner struct {
 	worker   string
 	handlers map[string]*handler
-	book     *book
+	book     *leaseBook
 	finisher *finisher
 	events   *events
 	// base is the parent of all contexts of runs: it has the values of Run's context, and ends when
@@ -73,7 +73,7 @@ func (n *runner) giveBack(row store.Run, sent instant, why error) {
 		return
 	}
 	a.end()
-	n.book.hasReturned(a)
+	n.book.markReturned(a)
 	n.finisher.put(&finished{attempt: a, err: why, result: store.Result{RunKey: a.key(),
 		Outcome: store.OutcomeInterrupted, State: store.StateQueued, Error: textOf(why)}})
 }
@@ -81,11 +81,12 @@ func (n *runner) giveBack(row store.Run, sent instant, why error) {
 // carryOut calls the handler.
 func (n *runner) carryOut(a *attempt) {
 	err := errGoexit
-	defer func() { n.hasReturned(a, context.Cause(a.ctx), err) }() // deferred: the handler may call runtime.Goexit
+	defer func() { n.handlerReturned(a, context.Cause(a.ctx), err) }() // deferred: the handler may call runtime.Goexit
 	err = a.handler.try(a.ctx, a.run)
 }
 
-func (n *runner) hasReturned(a *attempt, cause, err error) {
+// handlerReturned hands the result of an attempt to the finisher.
+func (n *runner) handlerReturned(a *attempt, cause, err error) {
 	took := time.Since(a.startedAt)
 	a.end()
 	if n.gaveUp.Load() {
@@ -93,7 +94,7 @@ func (n *runner) hasReturned(a *attempt, cause, err error) {
 	}
 	result := a.handler.result(a.row, cause, err)
 	result.Took = took
-	n.book.hasReturned(a)
+	n.book.markReturned(a)
 	n.finisher.put(&finished{attempt: a, err: unmarked(err), result: result})
 }
 

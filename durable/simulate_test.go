@@ -110,7 +110,7 @@ func (w *world) play() {
 
 // begin starts a worker. The first never has trouble.
 func (w *world) begin(name string) {
-	h := w.add(durable.Config{Name: name, MaxRuns: 4, MaxActive: 9, Lease: simulatedLease, CallTimeout: 3 * time.Second,
+	h := w.add(durable.Config{Name: name, MaxRuns: 4, MaxActive: 9, TTL: simulatedLease, CallTimeout: 3 * time.Second,
 		PollInterval: simulatedPoll, DrainTimeout: 5 * time.Second})
 	often := durable.Retry{MaxAttempts: 1000, FirstWait: time.Millisecond, MaxWait: time.Second}
 	h.handle("some", w.work(24), durable.HandlerOptions{MaxConcurrency: 4, MaxRunTime: 20 * time.Second, Retry: often}).
@@ -241,7 +241,7 @@ func (w *world) judge() {
 	}
 	t.Logf("%d workers, %d triggers, %d ticks queued, attempts %v, %d leases lost, %d results discarded, the latest "+
 		"reclaim %v after the lease", len(w.hosts), w.triggers, ticks, ended, losses, discarded, w.late)
-	if ended[store.OutcomeLost] == 0 {
+	if ended[store.OutcomeLeaseLost] == 0 {
 		t.Error("nothing happened")
 	}
 	w.end()

@@ -15,7 +15,7 @@ import (
 // The file may be that of the application, whose transactions can then trigger runs, see SQLTx.
 // SQLite has one write lock per file: a call that finds it taken tries again about every
 // millisecond, until its context ends. So a transaction of the application that writes for longer
-// than Config.Lease costs leases: keep them short, or give the store a file of its own. Let them
+// than Config.TTL costs leases: keep them short, or give the store a file of its own. Let them
 // begin with BEGIN IMMEDIATE, and wait for the lock (of modernc.org/sqlite: _txlock=immediate and
 // _pragma=busy_timeout(5000) in the name of the file): a transaction that has read before it
 // triggers is refused as locked, by SQLite, if somebody else has written meanwhile.

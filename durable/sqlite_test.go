@@ -269,17 +269,17 @@ func TestRecordsAreJSON(t *testing.T) {
 				{Attempt: 1, Worker: "w", StartedAt: at, FinishedAt: at, Outcome: durable.OutcomeFailed, Error: "no"}}},
 		`{"name":"h","max_concurrency":0,"queued":1,"running":2,"dead":3}`: durable.HandlerRecord{Name: "h", Queued: 1,
 			Running: 2, Dead: 3},
-		`{"name":"","max_concurrency":3,"override":{"by":"Ann","note":"stocktaking","limit":0},"paused":{"by":"Ann",` +
+		`{"name":"","max_concurrency":3,"override":{"by":"Ann","note":"stocktaking","limit":0},"pause":{"by":"Ann",` +
 			`"note":"stocktaking","until":"2026-01-02T03:04:05Z"},"seen_at":"2026-01-02T03:04:05Z","queued":0,` +
 			`"running":0,"dead":0}`: durable.HandlerRecord{MaxConcurrency: 3,
-			Override: &durable.LimitRecord{Origin: ann}, Paused: pause, SeenAt: at},
+			Override: &durable.LimitRecord{Origin: ann}, Pause: pause, SeenAt: at},
 		`{"name":"s","ticks_queued":1,"ticks_coalesced":2,"ticks_skipped":3,"ticks_paused":4}`: durable.ScheduleRecord{
 			Name: "s", Queued: 1, Coalesced: 2, Skipped: 3, PausedTicks: 4},
 		`{"name":"s","handler":"h","text":"daily","next_due_at":"2026-01-02T03:04:05Z","last_due_at":` +
-			`"2026-01-02T03:04:05Z","seen_at":"2026-01-02T03:04:05Z","paused":{"by":"Ann","note":"stocktaking",` +
+			`"2026-01-02T03:04:05Z","seen_at":"2026-01-02T03:04:05Z","pause":{"by":"Ann","note":"stocktaking",` +
 			`"until":"2026-01-02T03:04:05Z"},"ticks_queued":0,"ticks_coalesced":0,"ticks_skipped":0,` +
 			`"ticks_paused":0}`: durable.ScheduleRecord{Name: "s", Handler: "h", Text: "daily", NextDueAt: at,
-			LastDueAt: at, SeenAt: at, Paused: pause},
+			LastDueAt: at, SeenAt: at, Pause: pause},
 	} {
 		text, err := json.Marshal(record)
 		if err != nil || string(text) != want {

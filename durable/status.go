@@ -41,14 +41,14 @@ type HandlerStatus struct {
 
 // ScheduleStatus is a schedule of this worker, with the ticks that this worker has accounted for.
 type ScheduleStatus struct {
-	Name      string `json:"name"`
-	Handler   string `json:"handler"`
-	Text      string `json:"text"`
-	Queued    int64  `json:"queued"`
-	Coalesced int64  `json:"coalesced"`
-	Skipped   int64  `json:"skipped"`
-	Paused    int64  `json:"paused"`
-	Fault     string `json:"fault,omitempty"` // why its ticks wait; "": they do not
+	Name        string `json:"name"`
+	Handler     string `json:"handler"`
+	Text        string `json:"text"`
+	Queued      int64  `json:"ticks_queued"`
+	Coalesced   int64  `json:"ticks_coalesced"`
+	Skipped     int64  `json:"ticks_skipped"`
+	PausedTicks int64  `json:"ticks_paused"`
+	Fault       string `json:"fault,omitempty"` // why its ticks wait; "": they do not
 }
 
 // RunStatus is an attempt that goes on.
@@ -85,7 +85,7 @@ func (w *Worker) Status() Status {
 		sum := c.ticks.read()
 		s.Schedules = append(s.Schedules, ScheduleStatus{Name: name, Handler: c.handler, Text: c.text,
 			Queued:    sum.Queued,
-			Coalesced: sum.Coalesced, Skipped: sum.Skipped, Paused: sum.Paused, Fault: faults[name]})
+			Coalesced: sum.Coalesced, Skipped: sum.Skipped, PausedTicks: sum.PausedTicks, Fault: faults[name]})
 	}
 	for _, a := range w.book.list() {
 		s.Running = append(s.Running, RunStatus{ID: a.run.ID, Handler: a.run.Handler, Schedule: a.run.Schedule,

@@ -121,8 +121,8 @@ func TestTickThatIsLate(t *testing.T) {
 	}{
 		{durable.CatchUpSkip, 0, 30 * time.Second, 0},
 		{durable.CatchUpSkip, 0, 2 * time.Minute, 1},
-		{durable.CatchUpCoalesce, 0, 20 * time.Minute, 0},
-		{durable.CatchUpCoalesce, 10 * time.Minute, 20 * time.Minute, 1},
+		{durable.CatchUpOnce, 0, 20 * time.Minute, 0},
+		{durable.CatchUpOnce, 10 * time.Minute, 20 * time.Minute, 1},
 		{durable.CatchUpBackfill, 0, 20 * time.Minute, 0},
 		{durable.CatchUpBackfill, 10 * time.Minute, 20 * time.Minute, 1},
 	} {
@@ -156,7 +156,7 @@ func TestTickThatIsLate(t *testing.T) {
 // Fails when one queued run for each schedule is not what the index says, or Backfill is not
 // exempt.
 func TestTicksWhileARunWaits(t *testing.T) {
-	for _, policy := range []durable.CatchUpPolicy{durable.CatchUpCoalesce, durable.CatchUpBackfill} {
+	for _, policy := range []durable.CatchUpPolicy{durable.CatchUpOnce, durable.CatchUpBackfill} {
 		t.Run(fmt.Sprint(policy), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
@@ -170,7 +170,7 @@ func TestTicksWhileARunWaits(t *testing.T) {
 				}
 				pass(29 * time.Minute)
 				row := f.accounted("often", everyMinute, first)
-				if coalesced := row.Coalesced > 20; coalesced != (policy == durable.CatchUpCoalesce) {
+				if coalesced := row.Coalesced > 20; coalesced != (policy == durable.CatchUpOnce) {
 					t.Errorf("%+v", row)
 				}
 				f.end()

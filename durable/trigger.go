@@ -82,8 +82,8 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 	if o.TraceParent != "" {
 		checkText(o.TraceParent, "TraceParent", fault)
 	}
-	if o.RunIn < 0 || o.RunIn > longestRetryAfter {
-		fault("RunIn", "%v: use 0 to %v", o.RunIn, longestRetryAfter)
+	if o.RunIn < 0 || o.RunIn > maxRetryAfter {
+		fault("RunIn", "%v: use 0 to %v", o.RunIn, maxRetryAfter)
 	}
 	if o.RunIn != 0 && !o.RunAt.IsZero() {
 		fault("RunAt", "RunIn is set, too: use one of them")

@@ -90,7 +90,7 @@ func TestViews(t *testing.T) {
 			runners = append(runners, fmt.Sprint(kind, " ", name, " ", state, " ", err))
 		})
 		if !slices.Contains(runners, "worker me running <nil>") || !slices.Contains(runners,
-			"heartbeat  working <nil>") {
+			"renewer  working <nil>") {
 			t.Errorf("%q", runners)
 		}
 		pass(2 * time.Minute)
@@ -146,7 +146,7 @@ func TestChecks(t *testing.T) {
 		f := newFleet(t)
 		h := f.add(durable.Config{MaxRuns: 1, MaxDead: 1, MaxDueAge: time.Minute}).
 			handle("report", sleeps(10*time.Minute), durable.HandlerOptions{}).
-			handle("bad", func(context.Context, *durable.Run) error { return durable.Dead(errors.New("no")) },
+			handle("bad", func(context.Context, *durable.Run) error { return durable.Permanent(errors.New("no")) },
 				durable.HandlerOptions{}).start()
 		checks := h.Checks()
 		check := func(when, name, want string) {
@@ -200,7 +200,7 @@ func TestRetention(t *testing.T) {
 		f.add(durable.Config{PollInterval: time.Hour, Retention: durable.Retention{Succeeded: time.Hour,
 			Dead: durable.NoLimit, Canceled: 3 * time.Hour}, SweepInterval: 10 * time.Minute}).
 			handle("good", sleeps(0), durable.HandlerOptions{}).
-			handle("bad", func(context.Context, *durable.Run) error { return durable.Dead(errors.New("no")) },
+			handle("bad", func(context.Context, *durable.Run) error { return durable.Permanent(errors.New("no")) },
 				durable.HandlerOptions{})
 		for _, handler := range []string{"good", "bad", "nobody"} {
 			f.trigger(handler, durable.TriggerOptions{})

@@ -24,7 +24,7 @@ type Worker struct {
 	events *events
 
 	database     *database
-	book         *book
+	book         *leaseBook
 	runner       *runner
 	finisher     *finisher
 	renewer      *renewer
@@ -93,14 +93,14 @@ func NewWorker(s *Store, config Config) *Worker {
 // assemble wires the parts.
 func (w *Worker) assemble(s store.Store) {
 	c, d, v := w.config, w.database, w.events
-	w.book = newBook(c.MaxRuns, c.Lease)
+	w.book = newLeaseBook(c.MaxRuns, c.TTL)
 	w.finisher = &finisher{worker: c.Name, store: s, database: d, book: w.book, events: v,
 		news: make(chan struct{}, 1)}
 	w.runner = &runner{worker: c.Name, book: w.book, finisher: w.finisher, events: v}
 	w.claimer = &claimer{store: s, database: d, book: w.book, runner: w.runner, events: v, batch: c.ClaimBatch}
 	w.claimer.Loop = loop.New("claimer", c.ClaimInterval, c.PollJitter, w.claimer.claim)
 	w.renewer = &renewer{worker: c.Name, store: s, database: d, book: w.book, runner: w.runner, events: v}
-	w.renewer.Loop = loop.New("renewer", c.Lease/3, 0, w.renewer.renew)
+	w.renewer.Loop = loop.New("renewer", c.TTL/3, 0, w.renewer.renew)
 	w.reclaimer = &reclaimer{store: s, database: d, events: v, queued: w.claimer.Wake}
 	w.reclaimer.Loop = loop.New("reclaimer", c.ReclaimInterval, c.PollJitter, w.reclaimer.reclaim)
 	w.materializer = &materializer{store: s, database: d, events: v, queued: w.queued, faults: map[string]string{},
@@ -112,7 +112,7 @@ func (w *Worker) assemble(s store.Store) {
 	w.sampler.Loop = loop.New("sampler", sampleInterval, sampleJitter, w.sampler.sample)
 	w.sweeper = newSweeper(c, s, d)
 	w.listener = &listener{store: s, events: v, woken: w.claimer.Wake}
-	w.book.ended, w.book.freed, w.book.doubted = w.runner.lost, w.claimer.Wake, w.renewer.Wake
+	w.book.ended, w.book.freed, w.book.renewNow = w.runner.lost, w.claimer.Wake, w.renewer.Wake
 }
 
 // queued is told when the materializer has queued runs. If there is no room for them here, others

@@ -60,7 +60,7 @@ func TestDefaultsAreDocumented(t *testing.T) {
 	}
 	c, h := durable.Defaults()
 	for setting, value := range map[string]any{
-		"Config.MaxRuns": c.MaxRuns, "Config.MaxActive": c.MaxActive, "Config.Lease": c.Lease,
+		"Config.MaxRuns": c.MaxRuns, "Config.MaxActive": c.MaxActive, "Config.TTL": c.TTL,
 		"Config.PollInterval": c.PollInterval, "Config.PollJitter": c.PollJitter,
 		"Config.SweepInterval": c.SweepInterval, "Config.CallTimeout": c.CallTimeout,
 		"Config.PreStopDelay": c.PreStopDelay, "Config.DrainTimeout": c.DrainTimeout,

@@ -30,7 +30,7 @@ func work(ctx context.Context, path, name string) error {
 		MaxRuns: 1,
 		// The defaults are 30 s, 5 s and 5 s; here they are short, so that there is something to
 		// see.
-		Lease: 3 * time.Second, PollInterval: time.Second, CallTimeout: time.Second,
+		TTL: 3 * time.Second, PollInterval: time.Second, CallTimeout: time.Second,
 	})
 	worker.Handle("invoice", calls.wrap(busy(200*time.Millisecond)), durable.HandlerOptions{})
 	worker.Handle("month-end", calls.wrap(busy(3*time.Second)), durable.HandlerOptions{MaxConcurrency: 1})

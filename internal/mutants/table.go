@@ -257,7 +257,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "no local deadline of a run",
-		edits: []edit{{"durable/book.go",
+		edits: []edit{{"durable/leasebook.go",
 			"wait := max(0, min(b.trust()-t.since(a.trustedFrom), sleepCheck))",
 			"wait := time.Duration(1 << 60)"}},
 		layer: runs("^TestRunEndsBeforeAnotherHasIt$"),
@@ -290,7 +290,7 @@ var mutants = []mutant{
 	{
 		name: "a drain that gives nothing back",
 		edits: []edit{{"durable/handler.go",
-			"case errors.Is(cause, ErrDraining) && (mark == nil || !mark.dead):",
+			"case errors.Is(cause, ErrDraining) && (mark == nil || !mark.permanent):",
 			"case false:"}},
 		layer: runs("^TestDrainGivesBack$"),
 		says:  "not given back",
@@ -355,8 +355,8 @@ var mutants = []mutant{
 	{
 		name: "a hand-over of shards that is not waited for",
 		edits: []edit{{"outbox/election.go",
-			"	if !r.othersHaveStopped(ctx, layout) {\n",
-			"	if false && !r.othersHaveStopped(ctx, layout) {\n"}},
+			"	if !r.waitForOldLayouts(ctx, layout) {\n",
+			"	if false && !r.waitForOldLayouts(ctx, layout) {\n"}},
 		layer: relays("^TestShardsChangeOnRealDatabases$/^SQLite$"),
 		says:  "two deliveries at once",
 	},

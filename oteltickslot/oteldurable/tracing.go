@@ -93,10 +93,10 @@ func outcomeOf(ctx context.Context, err error) durable.Outcome {
 		return durable.OutcomeTimedOut
 	case err == nil:
 		return durable.OutcomeOK
-	case errors.Is(cause, durable.ErrDraining) && !durable.IsDead(err):
+	case errors.Is(cause, durable.ErrDraining) && !durable.IsPermanent(err):
 		return durable.OutcomeInterrupted
 	case errors.Is(cause, durable.ErrLeaseLost):
-		return durable.OutcomeLost
+		return durable.OutcomeLeaseLost
 	}
 	return durable.OutcomeFailed
 }

@@ -150,8 +150,8 @@ func TestOutcomes(t *testing.T) {
 		"canceled":        {&durable.CanceledError{}, func() error { return nil }, codes.Error},
 		"timeout":         {durable.ErrMaxRunTime, func() error { return nil }, codes.Error},
 		"interrupted":     {durable.ErrDraining, func() error { return oops }, codes.Unset},
-		"error, and dead": {durable.ErrDraining, func() error { return durable.Dead(oops) }, codes.Error},
-		"lost":            {durable.ErrLeaseLost, func() error { return oops }, codes.Error},
+		"error, and dead": {durable.ErrDraining, func() error { return durable.Permanent(oops) }, codes.Error},
+		"lease_lost":      {durable.ErrLeaseLost, func() error { return oops }, codes.Error},
 	} {
 		want, _, _ := strings.Cut(want, ",")
 		provider, spans := collector()

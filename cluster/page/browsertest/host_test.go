@@ -225,7 +225,7 @@ func timersOf() []timer.Timer {
 
 func (h *host) worker() *durable.Worker {
 	w := durable.NewWorker(h.store, durable.Config{Name: h.settings.Name, PollInterval: 500 * time.Millisecond,
-		Lease: ttl, Logger: slog.New(slog.DiscardHandler)})
+		TTL: ttl, Logger: slog.New(slog.DiscardHandler)})
 	w.Handle(workInvoice, func(context.Context, *durable.Run) error { return nil },
 		durable.HandlerOptions{MaxConcurrency: 2})
 	w.Handle(workExport, func(ctx context.Context, r *durable.Run) error {
@@ -233,7 +233,7 @@ func (h *host) worker() *durable.Worker {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}
-		return durable.Dead(errors.New("the bucket \"exports\" does not exist"))
+		return durable.Permanent(errors.New("the bucket \"exports\" does not exist"))
 	}, durable.HandlerOptions{})
 	w.Schedule("invoice-daily", workInvoice, schedule.Daily("07:00", "Europe/Berlin"), durable.ScheduleOptions{})
 	return w
@@ -245,7 +245,7 @@ func (h *host) relay() *outbox.Relay {
 		Sinks: map[string]outbox.Sink{
 			topicMail: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil }),
 			topicPartner: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
-				return outbox.Reject(errors.New("422 Unprocessable Entity: no such customer"))
+				return outbox.Permanent(errors.New("422 Unprocessable Entity: no such customer"))
 			}),
 			topicSlow: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
 				return outbox.RetryAfter(time.Hour, errors.New("503 Service Unavailable"))

@@ -178,15 +178,15 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 			add(true, link, "%s of %s queued, and no worker has had it since %s.",
 				pagekit.Count(h.Queued, "run"), h.Name, h.SeenAt.UTC().Format(time.RFC3339))
 		}
-		if h.Paused != nil {
-			add(false, link, "The handler %s is paused %s, with %s queued.", h.Name, h.Paused.Origin,
+		if h.Pause != nil {
+			add(false, link, "The handler %s is paused %s, with %s queued.", h.Name, h.Pause.Origin,
 				pagekit.Count(h.Queued, "run"))
 		}
 	}
 	for _, c := range schedules.Value {
-		if c.Paused != nil {
+		if c.Pause != nil {
 			add(false, page.URL("durable", "schedule", c.Name), "The schedule %s is paused %s.", c.Name,
-				c.Paused.Origin)
+				c.Pause.Origin)
 		}
 	}
 	return list

@@ -80,7 +80,7 @@ func work(t *testing.T, store *durable.Store) {
 	defer stop()
 	worker := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
 	worker.Handle("mail", func(context.Context, *durable.Run) error {
-		return durable.Dead(errors.New("no " + pagetest.HostileText))
+		return durable.Permanent(errors.New("no " + pagetest.HostileText))
 	}, durable.HandlerOptions{})
 	payload := []byte("to: " + pagetest.HostileText)
 	if _, err := store.Trigger(ctx, nil, "mail", payload, durable.TriggerOptions{}); err != nil {

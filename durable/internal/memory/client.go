@@ -78,8 +78,8 @@ func matches(r *runRow, f store.Filter) bool {
 		(f.Handler == "" || f.Handler == r.Handler) &&
 		(f.Schedule == "" || f.Schedule == r.Schedule) &&
 		(len(f.States) == 0 || slices.Contains(f.States, r.State)) &&
-		(f.Before.IsZero() || r.CreatedAt.Before(f.Before)) &&
-		(f.After == 0 || r.ID < f.After)
+		(f.CreatedBefore.IsZero() || r.CreatedAt.Before(f.CreatedBefore)) &&
+		(f.BeforeID == 0 || r.ID < f.BeforeID)
 }
 
 // SetHandler implements store.Client.
@@ -116,12 +116,12 @@ func (s *Store) SetSchedule(ctx context.Context, name string, change store.Overr
 	if change.PausedUntil != nil {
 		row := s.schedule(name)
 		inForce := row.pausedUntil.After(now)
-		row.Paused = pause(change, now)
+		row.Pause = pause(change, now)
 		switch {
-		case row.Paused != nil && inForce:
-			row.pausedUntil = row.Paused.Until
-		case row.Paused != nil:
-			row.pausedAt, row.pausedUntil = now, row.Paused.Until
+		case row.Pause != nil && inForce:
+			row.pausedUntil = row.Pause.Until
+		case row.Pause != nil:
+			row.pausedAt, row.pausedUntil = now, row.Pause.Until
 		case inForce:
 			row.pausedUntil = now
 		}
@@ -181,8 +181,8 @@ func (s *Store) Schedules(ctx context.Context) ([]store.ScheduleRow, error) {
 	var rows []store.ScheduleRow
 	for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
 		row := s.schedules[name].ScheduleRow
-		if !isPaused(row.Paused, now) {
-			row.Paused = nil
+		if !isPaused(row.Pause, now) {
+			row.Pause = nil
 		}
 		rows = append(rows, row)
 	}
@@ -200,7 +200,7 @@ func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
 	for _, name := range slices.Sorted(maps.Keys(s.handlers)) {
 		h := s.handlers[name]
 		row := store.HandlerRow{Name: name, MaxConcurrency: h.maxConcurrency, Override: h.override, By: h.by,
-			Paused: h.paused, SeenAt: h.seenAt}
+			Pause: h.paused, SeenAt: h.seenAt}
 		for _, r := range s.runs {
 			if r.Handler == name {
 				row.Queued, row.Running, row.Dead = count(r, row.Queued, row.Running, row.Dead)
@@ -294,7 +294,7 @@ func (s *Store) Sweep(ctx context.Context, keep store.Retention, limit int) (del
 		}
 	}
 	for name, row := range s.schedules {
-		if deleted < limit && old(row.SeenAt, keep.Unseen) && !isPaused(row.Paused, now) {
+		if deleted < limit && old(row.SeenAt, keep.Unseen) && !isPaused(row.Pause, now) {
 			delete(s.schedules, name)
 			deleted++
 		}

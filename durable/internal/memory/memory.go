@@ -18,8 +18,8 @@ type Store struct {
 	// Reclaimed is told how long after its end a lease was taken, with a mutex held. Nil: nobody
 	// is.
 	Reclaimed func(late time.Duration)
-	// Deaf makes it a database that cannot notify: Listen only waits.
-	Deaf bool
+	// NoNotifications makes it a database that cannot notify: Listen only waits.
+	NoNotifications bool
 
 	ahead atomic.Int64 // by how many ns its clock is ahead of this process's
 
@@ -90,8 +90,8 @@ func (s *Store) Now() time.Time {
 	return time.Now().Add(time.Duration(s.ahead.Load())).UTC().Truncate(time.Microsecond)
 }
 
-// Jump sets the clock forward, or back.
-func (s *Store) Jump(by time.Duration) { s.ahead.Add(int64(by)) }
+// AdvanceClock sets the clock forward, or back.
+func (s *Store) AdvanceClock(by time.Duration) { s.ahead.Add(int64(by)) }
 
 // lock returns the instant at which a call is done, unless its context has ended.
 func (s *Store) lock(ctx context.Context) (now time.Time, unlock func(), err error) {
@@ -120,7 +120,7 @@ func (s *Store) Notify(ctx context.Context) error {
 
 // Listen implements store.Worker.
 func (s *Store) Listen(ctx context.Context, woken func()) error {
-	if s.Deaf {
+	if s.NoNotifications {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}

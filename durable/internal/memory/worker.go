@@ -98,7 +98,8 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Ma
 		if !row.due().Equal(p.Schedule) {
 			continue // somebody else was faster
 		}
-		m := store.Materialized{Schedule: p.Schedule.Name, Coalesced: p.Coalesced, Skipped: p.Skipped, Paused: p.Paused}
+		m := store.Materialized{Schedule: p.Schedule.Name, Coalesced: p.Coalesced, Skipped: p.Skipped,
+			PausedTicks: p.PausedTicks}
 		for _, run := range p.Runs {
 			if _, fresh := s.insert(run, now); fresh {
 				m.Queued++
@@ -113,7 +114,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Ma
 		row.Queued += m.Queued
 		row.Coalesced += m.Coalesced
 		row.Skipped += m.Skipped
-		row.PausedTicks += m.Paused
+		row.PausedTicks += m.PausedTicks
 		done = append(done, m)
 	}
 	return done, nil
@@ -231,7 +232,7 @@ func (s *Store) claim(r *runRow, req store.ClaimRequest, now time.Time) {
 		r.most = req.Handlers[i].MaxAttempts
 	}
 	r.Attempt++
-	r.State, r.Worker, r.ClaimedAt, r.LeaseUntil = store.StateRunning, req.Worker, now, now.Add(req.Lease)
+	r.State, r.Worker, r.ClaimedAt, r.LeaseUntil = store.StateRunning, req.Worker, now, now.Add(req.TTL)
 	r.MaxAttempts = r.before + r.most
 	delete(s.queued, r.ID)
 	s.running[r.ID] = r
@@ -320,7 +321,7 @@ func (s *Store) written(worker string, result store.Result) bool {
 // end ends the attempt of a run that is running. Called with mu held.
 func (s *Store) end(r *runRow, result store.Result, now time.Time) {
 	began := now.Add(-result.Took.Truncate(time.Microsecond))
-	if began.Before(r.ClaimedAt) || result.Outcome == store.OutcomeLost {
+	if began.Before(r.ClaimedAt) || result.Outcome == store.OutcomeLeaseLost {
 		began = r.ClaimedAt
 	}
 	s.attempts[r.ID] = append(s.attempts[r.ID], store.Attempt{Attempt: r.Attempt, Worker: r.Worker,
@@ -365,7 +366,7 @@ func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, erro
 		case r.Attempt >= r.MaxAttempts:
 			state, c.Dead = store.StateDead, true
 		}
-		s.end(r, store.Result{Outcome: store.OutcomeLost, State: state, Error: "the lease expired"}, now)
+		s.end(r, store.Result{Outcome: store.OutcomeLeaseLost, State: state, Error: "the lease expired"}, now)
 		if state == store.StateQueued {
 			r.RunAt = now
 		}

@@ -48,7 +48,7 @@ func (d database) fill(t testing.TB, s *Store, handler string, n int) {
 func claimAndFinish(b *testing.B, s *Store, handlers []store.Handler) {
 	for {
 		claimed, err := s.Claim(context.Background(), store.ClaimRequest{Worker: "w", Handlers: handlers, Limit: 16,
-			Lease: 1e12})
+			TTL: 1e12})
 		if err != nil {
 			b.Error(err)
 		}

@@ -4,6 +4,6 @@ SELECT r.id, r.run_at, p.priority FROM {priorities}, LATERAL (
 	SELECT q.id, q.run_at FROM {runs} AS q
 	WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority AND q.run_at <= now.at
 	ORDER BY q.run_at, q.id
-	LIMIT least(l.room, wanted.runs) + {spare}
+	LIMIT least(l.room, wanted.runs) + {claim_slack}
 ) AS r
 ORDER BY p.priority, r.run_at, r.id

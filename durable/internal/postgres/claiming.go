@@ -9,15 +9,15 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// claims is how often a claim is tried if there are runs to claim, but others are claiming the same
-// ones at the same moment.
-const claims = 3
+// claimTries is how often a claim is tried if there are runs to claim, but others are claiming the
+// same ones at the same moment.
+const claimTries = 3
 
 // Claim implements store.Worker.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (claimed store.Claimed, err error) {
 	handlers := handlersJSON(r.Handlers)
-	args := []any{handlers, r.MaxActive, max(0, r.Limit), storable(r.Worker), r.Lease.Microseconds()}
-	for range claims {
+	args := []any{handlers, r.MaxActive, max(0, r.Limit), storable(r.Worker), r.TTL.Microseconds()}
+	for range claimTries {
 		var candidates int
 		err = s.call(ctx, s.owned, func() []statement {
 			claimed, candidates = store.Claimed{}, 0

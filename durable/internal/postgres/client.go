@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// inserts is how often Insert looks for a key that another transaction has inserted, or a sweep
+// insertTries is how often Insert looks for a key that another transaction has inserted, or a sweep
 // deleted, in the same moment.
-const inserts = 5
+const insertTries = 5
 
 // Insert implements store.Client.
 func (s *Store) Insert(ctx context.Context, tx store.Tx, r store.NewRun) (id int64, fresh bool, err error) {
@@ -22,7 +22,7 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, r store.NewRun) (id int
 	args := []any{r.Handler, r.Schedule, instant(r.DueAt), r.Backfill, instant(r.RunAt), r.RunIn.Microseconds(),
 		int64(r.Priority), int64(r.MaxAttempts), r.Key, r.Payload, storable(r.By.By), storable(r.By.Note),
 		r.TraceParent}
-	for range inserts {
+	for range insertTries {
 		if tx != nil {
 			err = sqlkit.Explain(tx.QueryRow(ctx, text, args...).Scan(&id, &fresh))
 		} else {
@@ -82,11 +82,11 @@ func conditions(which store.Filter, args *[]any) string {
 	if len(which.States) > 0 {
 		add("r.state IN (SELECT x FROM json_array_elements_text($%d::text::json) AS s(x))", inJSON(which.States))
 	}
-	if !which.Before.IsZero() {
-		add("r.created_at < $%d::text::timestamptz", instant(which.Before))
+	if !which.CreatedBefore.IsZero() {
+		add("r.created_at < $%d::text::timestamptz", instant(which.CreatedBefore))
 	}
-	if which.After != 0 {
-		add("r.id < $%d::bigint", which.After)
+	if which.BeforeID != 0 {
+		add("r.id < $%d::bigint", which.BeforeID)
 	}
 	return b.String()
 }

@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 			}
 			p := newPlace(t, how.mode, how.bouncer, how.user)
 			h := p.harness(rounds)
-			h.Deaf = how.bouncer
+			h.NoNotifications = how.bouncer
 			storetest.Run(t, h)
 		})
 	}
@@ -147,11 +147,11 @@ func (p *place) harness(rounds int) storetest.Harness {
 func (s *Store) grant(t testing.TB, grants []string) {
 	t.Helper()
 	for _, grant := range grants {
-		grant = strings.Replace(grant, "work.tickslot_durable_migrations", s.of.Versions(), 1)
+		grant = strings.Replace(grant, "work.tickslot_durable_migrations", s.schema.Versions(), 1)
 		for _, table := range tables {
 			grant = strings.Replace(grant, "work.tickslot_durable_"+table, s.names[table], 1)
 		}
-		grant = strings.Replace(grant, "SCHEMA work", "SCHEMA "+s.of.Schema, 1)
+		grant = strings.Replace(grant, "SCHEMA work", "SCHEMA "+s.schema.Schema, 1)
 		if _, err := s.pool.Exec(t.Context(), grant); err != nil {
 			t.Fatalf("%s: %v", grant, err)
 		}

@@ -168,7 +168,7 @@ func TestRowsThatAreLockedTakeNoRoom(t *testing.T) {
 		release := d.hold(t, fmt.Sprintf("SELECT FROM %s WHERE id IN (%s) FOR UPDATE", s.names["runs"],
 			strings.Join(ids, ", ")))
 		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: "w", Handlers: handlers, Limit: c.limit,
-			Lease: time.Minute})
+			TTL: time.Minute})
 		var got []int
 		for _, run := range claimed.Runs {
 			got = append(got, nth[run.ID])

@@ -1,7 +1,7 @@
 -- $1: for how many microseconds a schedule must have been unseen for no worker to have it.
--- The handlers that have a row or a run. Of each no more than {counted} queued runs are counted:
--- each worker does this all the time, and a backlog may have millions. The first three columns are
--- the same in all rows, and if there is no handler there is one row with them.
+-- The handlers that have a row or a run. Of each no more than {max_counted} queued runs are
+-- counted: each worker does this all the time, and a backlog may have millions. The first three
+-- columns are the same in all rows, and if there is no handler there is one row with them.
 WITH RECURSIVE now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 -- The handlers of which runs are queued: one look into the index for each, however many runs wait.
 waiting AS (
@@ -16,7 +16,7 @@ counts AS MATERIALIZED (
 		min(x.oldest) AS oldest
 	FROM (
 		SELECT w.handler, (SELECT count(*) FROM (SELECT FROM {runs} AS r WHERE r.state = 'queued'
-				AND r.handler = w.handler LIMIT {counted}) AS c) AS queued, 0 AS running, 0 AS dead,
+				AND r.handler = w.handler LIMIT {max_counted}) AS c) AS queued, 0 AS running, 0 AS dead,
 			(SELECT min(o.run_at) FROM {priorities}, LATERAL (SELECT r.run_at FROM {runs} AS r WHERE r.state = 'queued'
 				AND r.handler = w.handler AND r.priority = p.priority AND r.run_at <= now.at
 				ORDER BY r.run_at LIMIT 1) AS o) AS oldest

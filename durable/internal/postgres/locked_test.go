@@ -110,7 +110,7 @@ func TestClientThatStopsInTheMiddle(t *testing.T) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_, err = s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: limited, Limit: 1, Lease: time.Minute})
+	_, err = s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: limited, Limit: 1, TTL: time.Minute})
 	if err != nil {
 		t.Error(err)
 	}

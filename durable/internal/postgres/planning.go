@@ -102,7 +102,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) (done []sto
 			NextDueAt: orNull(instant(p.Schedule.NextDueAt)), PausedAt: orNull(instant(p.Schedule.PausedAt)),
 			PausedUntil: orNull(instant(p.Schedule.PausedUntil)), Handler: p.Handler,
 			Last: orNull(instant(p.Last)), Next: orNull(instant(p.Next)), Coalesced: p.Coalesced, Skipped: p.Skipped,
-			TicksPaused: p.Paused, Runs: make([]runJSON, len(p.Runs))}
+			TicksPaused: p.PausedTicks, Runs: make([]runJSON, len(p.Runs))}
 		for j, r := range p.Runs {
 			list[i].Runs[j] = runJSON{DueAt: orNull(instant(r.DueAt)), Backfill: r.Backfill, Priority: r.Priority,
 				RunAt: orNull(instant(r.RunAt)), RunIn: r.RunIn.Microseconds(), Attempts: r.MaxAttempts,
@@ -113,7 +113,8 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) (done []sto
 		done = nil
 		return []statement{{s.texts["materialize"], []any{inJSON(list)}, func(rows pgx.Rows) error {
 			var m store.Materialized
-			err := rows.Scan(into(&m.Schedule), into(&m.Queued), into(&m.Coalesced), into(&m.Skipped), into(&m.Paused))
+			err := rows.Scan(into(&m.Schedule), into(&m.Queued), into(&m.Coalesced), into(&m.Skipped),
+				into(&m.PausedTicks))
 			done = append(done, m)
 			return err
 		}}}

@@ -143,7 +143,7 @@ func TestBacklogIsCountedUpToANumber(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	s := d.migrated(t)
-	s.texts["handlers"] = strings.ReplaceAll(s.texts["handlers"], fmt.Sprint("LIMIT ", counted), "LIMIT 30")
+	s.texts["handlers"] = strings.ReplaceAll(s.texts["handlers"], fmt.Sprint("LIMIT ", maxCounted), "LIMIT 30")
 	d.exec(t, "INSERT INTO durable_runs (handler, run_at, priority) SELECT 'h' || i % 2, "+
 		"'2020-01-01 00:00:00Z'::timestamptz + i * interval '1 s', 1 - i / 20 FROM generate_series(1, 59) AS i",
 		"INSERT INTO durable_runs (handler, run_at) VALUES ('later', now() + interval '1 hour')")
@@ -175,14 +175,14 @@ func TestBacklogIsListedFromItsEnd(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	s := d.migrated(t)
-	s.texts["state"] = strings.NewReplacer(fmt.Sprint(" ", few), " 100", fmt.Sprint(" ", near), " 5000").
+	s.texts["state"] = strings.NewReplacer(fmt.Sprint(" ", maxSorted), " 100", fmt.Sprint(" ", maxScanned), " 5000").
 		Replace(s.texts["state"])
 	const all, limit = 20_000, 50
 	check := func(what string, which store.Filter, step, most int) {
 		t.Helper()
 		first := int64(all)
-		if which.After > 0 {
-			first = which.After - 1
+		if which.BeforeID > 0 {
+			first = which.BeforeID - 1
 		}
 		runs, err := s.Runs(t.Context(), which, limit)
 		if err != nil || len(runs) != min(limit, int(first)/step) {
@@ -210,7 +210,7 @@ func TestBacklogIsListedFromItsEnd(t *testing.T) {
 				"now() - i * interval '1 s' END FROM generate_series(1, %d) AS i", state, all), "ANALYZE durable_runs")
 		which := store.Filter{States: []store.State{state}}
 		check(fmt.Sprint(state, ", the newest"), which, 1, 100)
-		which.After = 10_000
+		which.BeforeID = 10_000
 		check(fmt.Sprint(state, ", a later page"), which, 1, 100)
 		check(fmt.Sprint(state, ", few"), store.Filter{States: which.States, Handler: "rare"}, 1000, 0)
 		d.exec(t, "INSERT INTO durable_runs (handler, run_at, state, finished_at) "+

@@ -43,26 +43,26 @@ const maxTableName = 40
 // tables are the names of the tables, without that of the set.
 var tables = []string{"schedules", "handlers", "runs", "attempts"}
 
-// spare is how many more runs of a handler than wanted a claim looks at, in case others are
+// claimSlack is how many more runs of a handler than wanted a claim looks at, in case others are
 // claiming some of them at the same moment, or keep them locked.
-const spare = 64
+const claimSlack = 64
 
-// counted is how many queued runs of a handler are counted.
-const counted = 100_000
+// maxCounted is how many queued runs of a handler are counted.
+const maxCounted = 100_000
 
-// few is how many runs of a state are sorted to list the newest; more are a backlog. near is how
-// many runs of all states are looked through for the newest of a backlog. If the backlog is older
-// than these, all of it is sorted, and looking was in vain: so they are not many more than few.
+// maxSorted is how many runs of a state are sorted to list the newest; more are a backlog.
+// maxScanned is how many of the newest runs of all states are read to find the newest of a backlog.
+// If the backlog is older, these were read for nothing and all of it is sorted.
 const (
-	few  = 10_000
-	near = 100_000
+	maxSorted  = 10_000
+	maxScanned = 100_000
 )
 
 // Store implements store.Store.
 type Store struct {
 	pool    *pgxpool.Pool
 	own     *connections
-	of      sqlmigrate.Schema
+	schema  sqlmigrate.Schema
 	names   map[string]string // of tables and indexes, quoted
 	texts   map[string]string // the statements, by file
 	channel string            // of NOTIFY
@@ -99,7 +99,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 		s.names[name] = d.Quote(opts.TableName + "_" + name)
 	}
 	s.fill()
-	s.of = sqlmigrate.Schema{Dialect: d, Schema: opts.Schema, Name: opts.TableName, Table: opts.TableName + "_runs",
+	s.schema = sqlmigrate.Schema{Dialect: d, Schema: opts.Schema, Name: opts.TableName, Table: opts.TableName + "_runs",
 		Migrations: [][]string{sqlmigrate.Statements(s.texts["schema"])},
 		Repeat:     sqlmigrate.Statements(s.texts["indexes"])}
 	s.channel = fmt.Sprintf("tickslot_durable_%x", sha256.Sum256([]byte(s.names["runs"])))[:33]
@@ -118,13 +118,13 @@ func (s *Store) fill() {
 		return sqlmigrate.Fill(sqlmigrate.Fill(strings.TrimSpace(string(text)), s.names), values)
 	}
 	values := map[string]string{
-		"spare":      strconv.Itoa(spare),
-		"counted":    strconv.Itoa(counted),
-		"few":        strconv.Itoa(few),
-		"near":       strconv.Itoa(near),
-		"priorities": "(VALUES (-1::smallint), (0::smallint), (1::smallint)) AS p(priority)",
-		"columns":    fill("columns.sql", nil),
-		"skip":       " SKIP LOCKED",
+		"claim_slack": strconv.Itoa(claimSlack),
+		"max_counted": strconv.Itoa(maxCounted),
+		"max_sorted":  strconv.Itoa(maxSorted),
+		"max_scanned": strconv.Itoa(maxScanned),
+		"priorities":  "(VALUES (-1::smallint), (0::smallint), (1::smallint)) AS p(priority)",
+		"columns":     fill("columns.sql", nil),
+		"skip":        " SKIP LOCKED",
 	}
 	values["candidates"], values["free"] = fill("candidates.sql", values), fill("free.sql", values)
 	list, err := files.ReadDir(".")

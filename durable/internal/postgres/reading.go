@@ -49,7 +49,7 @@ func (s *Store) listing(which store.Filter, limit int) (text string, args []any)
 		case store.StateDead, store.StateCanceled:
 			of += " AND r.finished_at IS NOT NULL"
 		}
-		after := conditions(store.Filter{After: which.After}, &args)
+		after := conditions(store.Filter{BeforeID: which.BeforeID}, &args)
 		parts = append(parts, strings.NewReplacer(whichRuns, of+where, afterRun, after).Replace(s.texts["state"]))
 	}
 	if len(parts) == 0 {
@@ -90,7 +90,7 @@ func (s *Store) Schedules(ctx context.Context) (list []store.ScheduleRow, err er
 			err := rows.Scan(into(&r.Name), into(&r.Handler), into(&r.Spec), into(&r.Text), into(&r.NextDueAt),
 				into(&r.LastDueAt), into(&r.SeenAt), into(&until), into(&by.By), into(&by.Note), into(&r.Queued),
 				into(&r.Coalesced), into(&r.Skipped), into(&r.PausedTicks))
-			r.Paused = pause(until, by)
+			r.Pause = pause(until, by)
 			list = append(list, r)
 			return err
 		}}}
@@ -116,7 +116,7 @@ func (s *Store) Stats(ctx context.Context, unseen time.Duration) (store.Stats, e
 		func(r store.HandlerRow, registered bool, oldest time.Time) {
 			if r.Name != "" {
 				list = append(list, store.HandlerStats{Handler: r.Name, Queued: r.Queued, Running: r.Running,
-					Dead: r.Dead, OldestDue: oldest, SeenAt: r.SeenAt, Paused: r.Paused != nil})
+					Dead: r.Dead, OldestDue: oldest, SeenAt: r.SeenAt, Paused: r.Pause != nil})
 			}
 		})
 	stats.ByHandler = list
@@ -140,7 +140,7 @@ func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration,
 				into(&by.By), into(&by.Note), into(&r.SeenAt), into(&r.Queued), into(&r.Running), into(&r.Dead),
 				into(&oldest))
 			if name != nil { // else it is the row of the times, without a handler
-				r.Name, r.Paused = *name, pause(until, by)
+				r.Name, r.Pause = *name, pause(until, by)
 				each(r, registered, oldest)
 			}
 			return err

@@ -18,7 +18,7 @@ reclaimed AS (
 ),
 attempts AS (
 	INSERT INTO {attempts} (run_id, attempt, worker, started_at, finished_at, outcome, error)
-	SELECT r.id, r.attempt, r.worker, r.claimed_at, now.at, 'lost', $2::text FROM reclaimed AS r, now
+	SELECT r.id, r.attempt, r.worker, r.claimed_at, now.at, 'lease_lost', $2::text FROM reclaimed AS r, now
 )
 SELECT id, attempt, max_attempts, handler, worker, coalesce(schedule, ''), state = 'dead', state = 'canceled'
 FROM reclaimed

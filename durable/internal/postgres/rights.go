@@ -21,7 +21,7 @@ func (s *Store) explain(ctx context.Context, from source, err error) error {
 		return explained
 	}
 	for _, table := range tables {
-		if !strings.Contains(refusal.Message, s.of.Name+"_"+table) {
+		if !strings.Contains(refusal.Message, s.schema.Name+"_"+table) {
 			continue
 		}
 		var missing string

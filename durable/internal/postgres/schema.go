@@ -49,7 +49,7 @@ func types(list ...string) map[string]string {
 }
 
 // Schema implements store.Store.
-func (s *Store) Schema() ([]string, error) { return s.of.Statements(), nil }
+func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
 
 // Migrate implements store.Store.
 func (s *Store) Migrate(ctx context.Context) error {
@@ -59,7 +59,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	db := stdlib.OpenDBFromPool(s.pool)
 	defer db.Close()
-	switch err := s.of.Up(ctx, db); {
+	switch err := s.schema.Up(ctx, db); {
 	case sqlmigrate.Passes(err):
 		return fmt.Errorf("migrate: %w", sqlkit.Explain(err))
 	case err != nil:
@@ -76,7 +76,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	}
 	db := stdlib.OpenDBFromPool(s.pool)
 	defer db.Close()
-	pending := s.of.Verify(ctx, db)
+	pending := s.schema.Verify(ctx, db)
 	switch {
 	case errors.Is(pending, sqlmigrate.ErrPending):
 		faults = append(faults, pending)
@@ -102,7 +102,7 @@ func (s *Store) differences(ctx context.Context) (faults []error, err error) {
 	}
 	var names []string
 	for _, name := range indexes {
-		names = append(names, s.of.Dialect.Qualified(s.of.Schema, s.of.Name+"_"+name))
+		names = append(names, s.schema.Dialect.Qualified(s.schema.Schema, s.schema.Name+"_"+name))
 	}
 	err = s.call(ctx, s.shared, func() []statement {
 		faults = nil

@@ -61,7 +61,7 @@ func wire(conn net.Conn, waits *atomic.Int64) func() ([]byte, error) {
 var orders = []store.Handler{{Name: "orders", MaxAttempts: 3}}
 
 func (s *Store) claim(ctx context.Context, limit int) ([]store.Run, error) {
-	c, err := s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: orders, Limit: limit, Lease: time.Minute})
+	c, err := s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: orders, Limit: limit, TTL: time.Minute})
 	return c.Runs, err
 }
 
@@ -104,7 +104,7 @@ func calls(s *Store) []call {
 		{"Finish", func(ctx context.Context) error {
 			results := []store.Result{{RunKey: store.RunKey{ID: 1, Attempt: 9}}}
 			for _, run := range runs {
-				results = append(results, store.Result{RunKey: run.RunKey, Outcome: store.OutcomeError,
+				results = append(results, store.Result{RunKey: run.RunKey, Outcome: store.OutcomeFailed,
 					State: store.StateDead, Error: "no paper"})
 			}
 			_, err := s.Finish(ctx, "w", results)

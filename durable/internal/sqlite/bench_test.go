@@ -25,7 +25,7 @@ func BenchmarkRuns(b *testing.B) {
 		inserting += queued.Sub(began)
 		for range 10 {
 			claimed, err := s.Claim(b.Context(), store.ClaimRequest{Worker: "w", Handlers: orders, Limit: 16,
-				Lease: time.Minute})
+				TTL: time.Minute})
 			if err != nil || len(claimed.Runs) != 16 {
 				b.Fatal(claimed, err)
 			}

@@ -38,7 +38,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 		start := looks.now.UnixMicro()
 		for _, c := range chosen {
 			var r store.Run
-			_, err := claim.found([]any{c.id, request.Worker, start, start + roundUp(request.Lease),
+			_, err := claim.found([]any{c.id, request.Worker, start, start + roundUp(request.TTL),
 				max(1, handlers[c.handler].MaxAttempts)}, append(columns(&r), &r.Payload)...)
 			if err != nil {
 				return claimed, err
@@ -236,8 +236,8 @@ func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, erro
 			if r.Dead {
 				state = store.StateDead
 			}
-			if _, err := end.attempt(r.Worker, store.Result{RunKey: r.RunKey, Outcome: store.OutcomeLost, State: state,
-				Error: "the lease expired"}, nil); err != nil {
+			if _, err := end.attempt(r.Worker, store.Result{RunKey: r.RunKey, Outcome: store.OutcomeLeaseLost,
+				State: state, Error: "the lease expired"}, nil); err != nil {
 				return nil, err
 			}
 		}

@@ -58,7 +58,7 @@ func everything(s store.Store) map[string]func(context.Context) error {
 		},
 		"Claim": func(ctx context.Context) error {
 			_, err := s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: []store.Handler{orders}, Limit: 1,
-				Lease: time.Minute})
+				TTL: time.Minute})
 			return err
 		},
 		"Renew": func(ctx context.Context) error {

@@ -37,7 +37,7 @@ func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
 		list := make([]store.HandlerRow, len(all))
 		for i, r := range all {
 			list[i] = r.HandlerRow
-			list[i].Paused = r.orNil()
+			list[i].Pause = r.orNil()
 		}
 		return list, err
 	})

@@ -76,8 +76,8 @@ func TestBacklogIsListedFromItsEnd(t *testing.T) {
 		recorded.queries = nil
 		runs, err := s.Runs(t.Context(), which, limit)
 		first := int64(all)
-		if which.After > 0 {
-			first = which.After - 1
+		if which.BeforeID > 0 {
+			first = which.BeforeID - 1
 		}
 		if err != nil || len(runs) != min(limit, all/step) {
 			t.Fatalf("%s: %d runs, %v", what, len(runs), err)
@@ -116,7 +116,7 @@ func TestBacklogIsListedFromItsEnd(t *testing.T) {
 		}
 		which := store.Filter{States: []store.State{state}}
 		check(fmt.Sprint(state, ", the newest"), which, 1, false)
-		check(fmt.Sprint(state, ", a later page"), store.Filter{States: which.States, After: 11_000}, 1, false)
+		check(fmt.Sprint(state, ", a later page"), store.Filter{States: which.States, BeforeID: 11_000}, 1, false)
 		check(fmt.Sprint(state, ", few"), store.Filter{States: which.States, Handler: "rare"}, 1000, true)
 		exec("INSERT INTO {runs} (id, handler, run_at, state, finished_at, created_at) " +
 			"VALUES (2000000, 'orders', 0, 'succeeded', 0, 0)")

@@ -131,11 +131,11 @@ func filter(f store.Filter, args ...any) (string, []any) {
 	if f.Schedule != "" {
 		add("schedule = ?%d", f.Schedule)
 	}
-	if !f.Before.IsZero() {
-		add("created_at < ?%d", f.Before.UnixMicro())
+	if !f.CreatedBefore.IsZero() {
+		add("created_at < ?%d", f.CreatedBefore.UnixMicro())
 	}
-	if f.After > 0 {
-		add("id < ?%d", f.After)
+	if f.BeforeID > 0 {
+		add("id < ?%d", f.BeforeID)
 	}
 	if len(f.States) > 0 { // as text: SQLite uses a partial index only if it sees its condition
 		states := make([]string, len(f.States))
@@ -163,11 +163,11 @@ func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) ([]stor
 		}
 		var n int
 		count := s.fill("SELECT count(*) FROM (SELECT 1 FROM {runs} WHERE ") + where +
-			fmt.Sprintf(" LIMIT ?1 + %d)", few)
+			fmt.Sprintf(" LIMIT ?1 + %d)", maxSorted)
 		if _, err := found(conn, count, args, &n); err != nil {
 			return nil, err
 		}
-		if n == limit+few {
+		if n == limit+maxSorted {
 			newest, before := s.newest(which, where, args)
 			runs, err := rows(conn, newest, columns, before...)
 			if err != nil || len(runs) == limit {
@@ -179,23 +179,24 @@ func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) ([]stor
 	})
 }
 
-// few is how many runs are sorted to list the newest; more are a backlog. near is how many runs of
-// all states are looked through for the newest of a backlog, before all of it is sorted.
+// maxSorted is how many runs are sorted to list the newest; more are a backlog. maxScanned is how
+// many of the newest runs of all states are read to find the newest of a backlog. If the backlog is
+// older, these were read for nothing and all of it is sorted.
 const (
-	few  = 10_000
-	near = 100_000
+	maxSorted  = 10_000
+	maxScanned = 100_000
 )
 
 // newest returns the statement that looks for runs among the newest of all, and its arguments.
 func (s *Store) newest(which store.Filter, where string, args []any) (string, []any) {
-	before := which.After
+	before := which.BeforeID
 	if before <= 0 {
 		before = math.MaxInt64
 	}
 	args = append(slices.Clone(args), before)
 	last := fmt.Sprintf("?%d", len(args))
 	return s.fill("SELECT {run} FROM {runs} NOT INDEXED WHERE id < "+last+" AND id >= (SELECT max(id) FROM {runs} "+
-		"WHERE id < "+last+fmt.Sprintf(") - %d AND ", near)) + where + " ORDER BY id DESC LIMIT ?1", args
+		"WHERE id < "+last+fmt.Sprintf(") - %d AND ", maxScanned)) + where + " ORDER BY id DESC LIMIT ?1", args
 }
 
 // Run implements store.Reader.

@@ -78,11 +78,12 @@ func (p planner) close() {
 func (p planner) carryOut(plan store.Plan) (m store.Materialized, ok bool, err error) {
 	is := plan.Schedule
 	moved, err := p.move.exec(is.Name, is.Spec, is.NextSpec, micros(is.NextDueAt), micros(is.PausedAt),
-		micros(is.PausedUntil), micros(plan.Next), micros(plan.Last), plan.Coalesced, plan.Skipped, plan.Paused)
+		micros(is.PausedUntil), micros(plan.Next), micros(plan.Last), plan.Coalesced, plan.Skipped, plan.PausedTicks)
 	if err != nil || moved == 0 {
 		return m, false, err
 	}
-	m = store.Materialized{Schedule: is.Name, Coalesced: plan.Coalesced, Skipped: plan.Skipped, Paused: plan.Paused}
+	m = store.Materialized{Schedule: is.Name, Coalesced: plan.Coalesced, Skipped: plan.Skipped,
+		PausedTicks: plan.PausedTicks}
 	for _, run := range plan.Runs {
 		fresh, err := p.insert.found(insertArgs(run), new(int64))
 		if err != nil {
@@ -134,7 +135,7 @@ func (s *Store) Schedules(ctx context.Context) ([]store.ScheduleRow, error) {
 		list := make([]store.ScheduleRow, len(all))
 		for i, r := range all {
 			list[i] = r.ScheduleRow
-			list[i].Paused = r.orNil()
+			list[i].Pause = r.orNil()
 		}
 		return list, err
 	})

@@ -154,12 +154,12 @@ type Outcome string
 // The outcomes of an attempt.
 const (
 	OutcomeOK          Outcome = "ok"
-	OutcomeError       Outcome = "error"
-	OutcomePanic       Outcome = "panic"
-	OutcomeTimeout     Outcome = "timeout"     // MaxRunTime
+	OutcomeFailed      Outcome = "error"
+	OutcomePanicked    Outcome = "panic"
+	OutcomeTimedOut    Outcome = "timeout"     // MaxRunTime
 	OutcomeCanceled    Outcome = "canceled"    // somebody canceled the run
 	OutcomeInterrupted Outcome = "interrupted" // its worker shut down and gave it back: costs no attempt
-	OutcomeLost        Outcome = "lost"        // its lease expired
+	OutcomeLeaseLost   Outcome = "lease_lost"  // its lease expired
 )
 
 // Origin is who does something, and why.
@@ -211,7 +211,7 @@ type Plan struct {
 	Last     time.Time // the latest tick that it accounts for; zero: none
 	Next     time.Time // the next tick; zero: none forever
 	// Ticks that get no run, by reason.
-	Coalesced, Skipped, Paused int64
+	Coalesced, Skipped, PausedTicks int64
 }
 
 // Materialized is what came of a plan.
@@ -219,7 +219,7 @@ type Materialized struct {
 	Schedule string
 	Queued   int64 // runs that were inserted
 	// Coalesced has those of the plan and the runs that a unique index refused.
-	Coalesced, Skipped, Paused int64
+	Coalesced, Skipped, PausedTicks int64
 }
 
 // NewRun is a run to insert.
@@ -244,7 +244,7 @@ type ClaimRequest struct {
 	Handlers  []Handler
 	Limit     int // at most so many runs
 	MaxActive int // runs at once in the fleet, of all handlers; 0: any number
-	Lease     time.Duration
+	TTL       time.Duration
 }
 
 // Claimed is the answer to Store.Claim.
@@ -362,7 +362,7 @@ type ScheduleRow struct {
 	NextDueAt                               time.Time // zero: none, or not known yet
 	LastDueAt                               time.Time // the latest tick that was accounted for
 	SeenAt                                  time.Time // by a worker that has it
-	Paused                                  *Pause
+	Pause                                   *Pause
 	Queued, Coalesced, Skipped, PausedTicks int64
 }
 
@@ -372,19 +372,19 @@ type HandlerRow struct {
 	MaxConcurrency        int    // of the worker that registered it last; 0: any number
 	Override              int    // -1: none
 	By                    Origin // who set the override
-	Paused                *Pause
+	Pause                 *Pause
 	SeenAt                time.Time // by a worker that has it; zero: never
 	Queued, Running, Dead int64
 }
 
 // Filter selects runs. The zero value selects all.
 type Filter struct {
-	IDs      []int64
-	Handler  string
-	Schedule string
-	States   []State
-	Before   time.Time // created before
-	After    int64     // with a smaller ID than this: the next page; 0: from the newest
+	IDs           []int64
+	Handler       string
+	Schedule      string
+	States        []State
+	CreatedBefore time.Time // created before
+	BeforeID      int64     // with a smaller ID than this: the next page; 0: from the newest
 }
 
 // Stats is what health and metrics show.

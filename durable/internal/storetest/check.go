@@ -103,7 +103,7 @@ func (c *check) inserts(handler string, n int) {
 }
 
 func request(limit int, handlers ...store.Handler) store.ClaimRequest {
-	return store.ClaimRequest{Worker: worker, Handlers: handlers, Limit: limit, Lease: lease}
+	return store.ClaimRequest{Worker: worker, Handlers: handlers, Limit: limit, TTL: lease}
 }
 
 func (c *check) claim(request store.ClaimRequest) (claimed store.Claimed) {
@@ -170,12 +170,12 @@ func succeeded(run store.Run) store.Result {
 
 // failed is the result of a run that has failed and is tried again at once.
 func failed(run store.Run) store.Result {
-	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeError, State: store.StateQueued, Error: "no paper"}
+	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeFailed, State: store.StateQueued, Error: "no paper"}
 }
 
 // dead is the result of a run that has failed for good.
 func dead(run store.Run) store.Result {
-	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeError, State: store.StateDead, Error: "no paper"}
+	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeFailed, State: store.StateDead, Error: "no paper"}
 }
 
 // givenBack is the result of a run whose worker shuts down.

@@ -16,7 +16,7 @@ var claiming = []promise{
 		from := c.now()
 		by := store.Origin{By: "Ann", Note: "now"}
 		id := c.insert(store.NewRun{Handler: "orders", Payload: []byte("{}"), Key: "k", By: by})
-		claimed := c.claim(store.ClaimRequest{Worker: "w", Handlers: []store.Handler{orders}, Limit: 1, Lease: lease})
+		claimed := c.claim(store.ClaimRequest{Worker: "w", Handlers: []store.Handler{orders}, Limit: 1, TTL: lease})
 		if len(claimed.Runs) != 1 {
 			c.Fatalf("%+v", claimed)
 		}

@@ -207,7 +207,7 @@ func (c *Crash) drain() {
 			return err
 		}
 		claimed, err := c.Store.Claim(ctx, store.ClaimRequest{Worker: "last", Handlers: crashHandlers, Limit: 1000,
-			Lease: time.Minute})
+			TTL: time.Minute})
 		if err != nil {
 			return err
 		}
@@ -257,7 +257,7 @@ func (c *Crash) Check() {
 				t.Errorf("run %d: attempt %d is %+v", r.ID, i+1, a)
 			}
 			outcomes[a.Outcome]++
-			if a.Outcome != store.OutcomeLost {
+			if a.Outcome != store.OutcomeLeaseLost {
 				attempts[store.RunKey{ID: r.ID, Attempt: a.Attempt}] = true
 			}
 		}

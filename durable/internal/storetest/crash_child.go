@@ -130,7 +130,7 @@ func Cycle(s store.Store, name string, i int) error {
 		return err
 	}
 	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: name, Handlers: crashHandlers, Limit: 2,
-		MaxActive: crashActive, Lease: crashLease})
+		MaxActive: crashActive, TTL: crashLease})
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func Cycle(s store.Store, name string, i int) error {
 		result := store.Result{RunKey: r.RunKey, Outcome: store.OutcomeOK, State: store.StateSucceeded}
 		switch {
 		case r.Attempt == 1 && r.ID%3 == 0:
-			result.Outcome, result.State = store.OutcomeError, store.StateQueued
+			result.Outcome, result.State = store.OutcomeFailed, store.StateQueued
 		case r.Attempt == 1 && r.ID%3 == 1: // given back
 			result.Outcome, result.State = store.OutcomeInterrupted, store.StateQueued
 		}

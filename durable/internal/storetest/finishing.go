@@ -55,7 +55,7 @@ var renewing = []promise{
 		c.ready(orders)
 		c.inserts("orders", 1)
 		r := request(1, orders)
-		r.Lease = short
+		r.TTL = short
 		run := c.claims(1, r)[0]
 		c.pass(run.LeaseUntil)
 		if renewed := c.renew(worker, run.RunKey); len(renewed) != 1 {
@@ -85,7 +85,7 @@ func (c *check) expired(handler store.Handler) store.Run {
 	c.ready(handler)
 	c.insert(store.NewRun{Handler: handler.Name})
 	r := request(1, handler)
-	r.Lease = short
+	r.TTL = short
 	return c.claims(1, r)[0]
 }
 
@@ -94,9 +94,9 @@ var finishing = []promise{
 		c.ready(orders)
 		for _, result := range []store.Result{
 			{Outcome: store.OutcomeOK, State: store.StateSucceeded},
-			{Outcome: store.OutcomeError, State: store.StateDead, Error: "no paper"},
-			{Outcome: store.OutcomePanic, State: store.StateQueued, Error: "index out of range", RetryIn: time.Hour},
-			{Outcome: store.OutcomeTimeout, State: store.StateDead, Error: "too slow"},
+			{Outcome: store.OutcomeFailed, State: store.StateDead, Error: "no paper"},
+			{Outcome: store.OutcomePanicked, State: store.StateQueued, Error: "index out of range", RetryIn: time.Hour},
+			{Outcome: store.OutcomeTimedOut, State: store.StateDead, Error: "too slow"},
 			{Outcome: store.OutcomeCanceled, State: store.StateCanceled, Error: "canceled by Ann"},
 		} {
 			c.inserts("orders", 1)
@@ -143,7 +143,7 @@ var finishing = []promise{
 			}
 		}
 		_, attempts := c.run(id)
-		for i, want := range []store.Outcome{store.OutcomeError, store.OutcomeError, store.OutcomeOK} {
+		for i, want := range []store.Outcome{store.OutcomeFailed, store.OutcomeFailed, store.OutcomeOK} {
 			if len(attempts) != 3 || attempts[i].Attempt != i+1 || attempts[i].Outcome != want {
 				c.Fatalf("%+v", attempts)
 			}
@@ -164,7 +164,7 @@ var finishing = []promise{
 			c.finishes(givenBack(run))
 		}
 		r := request(1, last)
-		r.Lease = short
+		r.TTL = short
 		c.claims(1, r)
 		if reclaimed := c.reclaims(1); !reclaimed[0].Dead {
 			c.Errorf("%+v, want it dead", reclaimed)

@@ -25,9 +25,9 @@ type Harness struct {
 	// NotifiesOnlyItself says that Notify of one client wakes no Listen of another. Default false.
 	NotifiesOnlyItself bool
 
-	// Deaf says that no Listen is woken, because of what stands between it and the database.
-	// Default false.
-	Deaf bool
+	// NoNotifications says that no Listen is woken, because of what stands between it and the
+	// database. Default false.
+	NoNotifications bool
 
 	// Begin begins a transaction of an application in the database of a store that New has made.
 	// Default nil: those are not tested.

@@ -76,15 +76,15 @@ var limits = []promise{
 		by := store.Origin{By: "Ann", Note: "stocktaking"}
 		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour), By: by})
 		h := c.handler("orders")
-		if h.Paused == nil || h.Paused.By != by || h.Override != -1 {
+		if h.Pause == nil || h.Pause.By != by || h.Override != -1 {
 			c.Fatalf("%+v", h)
 		}
-		c.near("Until", h.Paused.Until, from.Add(time.Hour))
+		c.near("Until", h.Pause.Until, from.Add(time.Hour))
 		if run := c.claimOne(orders, mails); run.Handler != "mails" {
 			c.Errorf("%+v", run)
 		}
 		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Duration(0))})
-		if h := c.handler("orders"); h.Paused != nil {
+		if h := c.handler("orders"); h.Pause != nil {
 			c.Errorf("%+v", h)
 		}
 		c.claims(1, request(1, orders))
@@ -98,8 +98,8 @@ var limits = []promise{
 		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour), By: store.Origin{By: "Bob"}})
 		c.setHandler("orders", store.Override{})
 		h := c.handler("orders")
-		if h.Override != 5 || h.By.By != "Ann" || h.Paused == nil || h.Paused.By.By != "Bob" {
-			c.Errorf("%+v, %+v", h, h.Paused)
+		if h.Override != 5 || h.By.By != "Ann" || h.Pause == nil || h.Pause.By.By != "Bob" {
+			c.Errorf("%+v, %+v", h, h.Pause)
 		}
 	}},
 	{"limits/an override may come before the handler", func(c *check) {

@@ -52,8 +52,8 @@ var planning = []promise{
 		second := tick(daily, at.Add(time.Second))
 		second.Backfill = true
 		p := plan(c.dueSchedule("daily"), run, second)
-		p.Last, p.Coalesced, p.Skipped, p.Paused = at.Add(3*time.Second), 5, 6, 7
-		want := store.Materialized{Schedule: "daily", Queued: 2, Coalesced: 5, Skipped: 6, Paused: 7}
+		p.Last, p.Coalesced, p.Skipped, p.PausedTicks = at.Add(3*time.Second), 5, 6, 7
+		want := store.Materialized{Schedule: "daily", Queued: 2, Coalesced: 5, Skipped: 6, PausedTicks: 7}
 		if done := c.materialize(p); len(done) != 1 || done[0] != want {
 			c.Fatalf("%+v, want %+v", done, want)
 		}
@@ -84,7 +84,7 @@ var planning = []promise{
 		c.planned(daily, at)
 		for i := range int64(3) {
 			p := plan(c.dueSchedule("daily"))
-			p.Skipped, p.Paused, p.Coalesced = i, 2*i, 3*i
+			p.Skipped, p.PausedTicks, p.Coalesced = i, 2*i, 3*i
 			c.materialize(p)
 		}
 		row := c.schedule("daily")
@@ -139,7 +139,7 @@ var planning = []promise{
 		c.planned(s, at)
 		c.setSchedule("resumed", store.Override{PausedUntil: ptr(time.Hour)})
 		paused := plan(c.dueSchedule("resumed"))
-		paused.Paused = 1
+		paused.PausedTicks = 1
 		c.setSchedule("resumed", store.Override{PausedUntil: ptr(time.Duration(0))})
 		if done := c.materialize(paused); len(done) != 0 {
 			c.Errorf("a plan for a pause that is over: %+v", done)

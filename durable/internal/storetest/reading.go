@@ -22,7 +22,7 @@ var reading = []promise{
 		slices.Reverse(ids)
 		var got []int64
 		for after := int64(0); ; {
-			page := c.runs(store.Filter{After: after}, 3)
+			page := c.runs(store.Filter{BeforeID: after}, 3)
 			if len(page) == 0 {
 				break
 			}
@@ -63,9 +63,9 @@ var reading = []promise{
 			{store.Filter{Handler: "Mails"}, nil},
 			{store.Filter{States: []store.State{store.StateQueued}}, []int64{queued, daily, mail}},
 			{store.Filter{States: []store.State{store.StateDead, store.StateRunning}}, []int64{dead, running}},
-			{store.Filter{Before: between}, []int64{succeeded, dead, canceled, running, queued}},
-			{store.Filter{After: daily}, []int64{succeeded, dead, canceled, running, queued}},
-			{store.Filter{Handler: "orders", States: []store.State{store.StateQueued}, After: mail,
+			{store.Filter{CreatedBefore: between}, []int64{succeeded, dead, canceled, running, queued}},
+			{store.Filter{BeforeID: daily}, []int64{succeeded, dead, canceled, running, queued}},
+			{store.Filter{Handler: "orders", States: []store.State{store.StateQueued}, BeforeID: mail,
 				IDs: []int64{queued, mail}}, []int64{queued}},
 			{store.Filter{Schedule: "daily", Handler: "mails"}, nil},
 		} {
@@ -152,7 +152,7 @@ var reading = []promise{
 		select {
 		case <-woken: // once it is connected
 			c.call("Notify", c.Notify)
-			if !c.h.Deaf {
+			if !c.h.NoNotifications {
 				select {
 				case <-woken:
 				case <-time.After(testkit.Patience):
@@ -195,7 +195,7 @@ var texts = []promise{
 				Next: at.Add(time.Hour)})
 			by := store.Origin{By: name, Note: name}
 			c.setHandler(name, store.Override{MaxConcurrency: ptr(4), PausedUntil: ptr(time.Hour), By: by})
-			if h := c.handler(name); h.Override != 4 || h.By != by || h.Paused == nil || h.Paused.By != by {
+			if h := c.handler(name); h.Override != 4 || h.By != by || h.Pause == nil || h.Pause.By != by {
 				c.Errorf("%q: %+v", name, h)
 			}
 			c.setHandler(name, store.Override{PausedUntil: ptr(time.Duration(0)), By: by})

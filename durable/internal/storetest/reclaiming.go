@@ -18,7 +18,7 @@ var reclaiming = []promise{
 		if stored.State != store.StateQueued || !stored.FinishedAt.IsZero() || len(attempts) != 1 {
 			c.Fatalf("%+v, %+v", stored, attempts)
 		}
-		if a := attempts[0]; a.Attempt != 1 || a.Worker != worker || a.Outcome != store.OutcomeLost ||
+		if a := attempts[0]; a.Attempt != 1 || a.Worker != worker || a.Outcome != store.OutcomeLeaseLost ||
 			!a.StartedAt.Equal(run.ClaimedAt) || a.FinishedAt.Before(run.LeaseUntil) {
 			c.Errorf("%+v", a)
 		}
@@ -31,7 +31,7 @@ var reclaiming = []promise{
 		c.inserts("orders", 2)
 		c.claims(1, request(1, orders))
 		r := request(1, orders)
-		r.Lease = short
+		r.TTL = short
 		renewed := c.claims(1, r)[0]
 		if got := c.renew(worker, renewed.RunKey); len(got) != 1 {
 			c.Fatalf("%+v", got)
@@ -46,7 +46,7 @@ var reclaiming = []promise{
 		run := c.expired(last)
 		c.reclaims(1)
 		r := request(1, last)
-		r.Lease = short
+		r.TTL = short
 		c.claims(1, r)
 		from := c.now()
 		if got := c.reclaims(1)[0]; !got.Dead || got.Canceled || got.Attempt != 2 || got.MaxAttempts != 2 {
@@ -75,7 +75,7 @@ var reclaiming = []promise{
 		d := c.dueSchedule("daily")
 		c.materialize(plan(d, tick(daily, d.NextDueAt)))
 		r := request(1, orders)
-		r.Lease = short
+		r.TTL = short
 		c.claims(1, r)
 		c.register(true, []store.Handler{{Name: "mails"}})
 		c.pass(c.handler("orders").SeenAt.Add(2 * time.Millisecond))
@@ -88,7 +88,7 @@ var reclaiming = []promise{
 		c.ready(orders)
 		c.inserts("orders", 7)
 		r := request(7, orders)
-		r.Lease = short
+		r.TTL = short
 		runs := c.claims(7, r)
 		c.pass(runs[0].LeaseUntil)
 		for _, step := range []struct{ limit, want int }{{0, 0}, {3, 3}, {3, 3}, {3, 1}, {3, 0}} {
@@ -102,7 +102,7 @@ var reclaiming = []promise{
 		total := 30 * c.h.Rounds
 		c.inserts("orders", total)
 		r := request(total, orders)
-		r.Lease = short
+		r.TTL = short
 		runs := c.claims(total, r)
 		c.pass(runs[0].LeaseUntil)
 		var mu sync.Mutex
@@ -134,7 +134,7 @@ var reclaiming = []promise{
 		for range 3 * c.h.Rounds {
 			c.inserts("orders", 8)
 			r := request(8, orders)
-			r.Lease = short
+			r.TTL = short
 			runs := c.claims(8, r)
 			c.pass(runs[0].LeaseUntil)
 			var mu sync.Mutex
@@ -162,7 +162,7 @@ var reclaiming = []promise{
 			})
 			for _, run := range runs {
 				stored, attempts := c.run(run.ID)
-				want := map[string]string{"finished": "dead error", "reclaimed": "queued lost",
+				want := map[string]string{"finished": "dead error", "reclaimed": "queued lease_lost",
 					"": "running"}[won[run.RunKey]]
 				got := string(stored.State)
 				if len(attempts) == 1 {

@@ -16,7 +16,7 @@ var registering = []promise{
 		from := c.now()
 		c.register(false, []store.Handler{orders, {Name: "mails", MaxConcurrency: 3}}, daily)
 		h := c.handler("mails")
-		if h.MaxConcurrency != 3 || h.Override != -1 || h.Paused != nil || h.Queued+h.Running+h.Dead != 0 {
+		if h.MaxConcurrency != 3 || h.Override != -1 || h.Pause != nil || h.Queued+h.Running+h.Dead != 0 {
 			c.Errorf("%+v", h)
 		}
 		c.near("SeenAt", h.SeenAt, from)
@@ -46,7 +46,7 @@ var registering = []promise{
 		if !row.SeenAt.After(was.SeenAt) || !handler.SeenAt.After(wasHandler.SeenAt) {
 			c.Error("they are not marked as seen again")
 		}
-		if row.Spec != "1" || !row.NextDueAt.Equal(at) || row.Paused == nil || handler.Override != 7 {
+		if row.Spec != "1" || !row.NextDueAt.Equal(at) || row.Pause == nil || handler.Override != 7 {
 			c.Errorf("%+v, %+v", row, handler)
 		}
 	}},

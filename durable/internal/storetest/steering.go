@@ -234,8 +234,8 @@ var steering = []promise{
 			{store.Filter{States: []store.State{store.StateSucceeded, store.StateRunning, store.StateQueued}}, 0},
 			{store.Filter{IDs: []int64{runs[1].ID, runs[3].ID, 1 << 50}}, 1},
 			{store.Filter{Handler: "mails", States: []store.State{store.StateDead}}, 0},
-			{store.Filter{Before: runs[0].CreatedAt}, 0},
-			{store.Filter{Handler: "orders", After: runs[2].ID}, 1},
+			{store.Filter{CreatedBefore: runs[0].CreatedAt}, 0},
+			{store.Filter{Handler: "orders", BeforeID: runs[2].ID}, 1},
 			{store.Filter{}, 2},
 			{store.Filter{}, 0},
 		} {
@@ -265,7 +265,7 @@ var steering = []promise{
 				after != 0 && queued[total-1].ID != after {
 				c.Fatalf("%d, want %d, after %d, %v: %+v", n, want, after, err, queued)
 			}
-			which.After = after
+			which.BeforeID = after
 		}
 	}},
 	{"steering/a run that was queued again waits beside another of its schedule", func(c *check) {
@@ -289,15 +289,15 @@ var steering = []promise{
 		by := store.Origin{By: "Ann", Note: "stocktaking"}
 		c.setSchedule("daily", store.Override{PausedUntil: ptr(time.Hour), By: by})
 		row := c.schedule("daily")
-		if row.Paused == nil || row.Paused.By != by || !row.SeenAt.IsZero() {
+		if row.Pause == nil || row.Pause.By != by || !row.SeenAt.IsZero() {
 			c.Fatalf("%+v", row)
 		}
-		c.near("Until", row.Paused.Until, from.Add(time.Hour))
+		c.near("Until", row.Pause.Until, from.Add(time.Hour))
 		if d := c.due(); len(d.Schedules) != 0 {
 			c.Errorf("what nobody has registered is due: %+v", d)
 		}
 		c.register(false, nil, daily)
-		if d := c.dueSchedule("daily"); !d.PausedUntil.Equal(row.Paused.Until) || d.Spec != "1" || d.NextSpec != "" ||
+		if d := c.dueSchedule("daily"); !d.PausedUntil.Equal(row.Pause.Until) || d.Spec != "1" || d.NextSpec != "" ||
 			!d.NextDueAt.IsZero() {
 			c.Errorf("%+v", d)
 		}
@@ -305,16 +305,16 @@ var steering = []promise{
 			c.Errorf("%+v", row)
 		}
 		c.setSchedule("daily", store.Override{})
-		if row := c.schedule("daily"); row.Paused == nil {
+		if row := c.schedule("daily"); row.Pause == nil {
 			c.Errorf("%+v", row)
 		}
 		c.setSchedule("daily", store.Override{PausedUntil: ptr(time.Duration(0))})
-		if row := c.schedule("daily"); row.Paused != nil {
+		if row := c.schedule("daily"); row.Pause != nil {
 			c.Errorf("%+v", row)
 		}
 		c.setSchedule("daily", store.Override{PausedUntil: ptr(short)})
 		c.pass(c.now().Add(short))
-		if row := c.schedule("daily"); row.Paused != nil {
+		if row := c.schedule("daily"); row.Pause != nil {
 			c.Errorf("%+v", row)
 		}
 	}},

@@ -57,7 +57,7 @@ func runWorker(spec nemesis.Spec, log *torture.Log) error {
 	defer d.Close()
 	timing := Timing{spec.Lease}
 	w := durable.NewWorker(storeOf(d), durable.Config{Name: spec.Name, MaxRuns: maxRuns, MaxActive: maxActive,
-		Lease: timing.Lease, PollInterval: timing.Poll(), CallTimeout: timing.Call(),
+		TTL: timing.Lease, PollInterval: timing.Poll(), CallTimeout: timing.Call(),
 		DrainTimeout:  time.Second,
 		SweepInterval: 5 * time.Second, Logger: slog.New(&registration{log: log}), Hooks: hooks(log)})
 	for _, each := range works {
@@ -98,7 +98,7 @@ func hooks(log *torture.Log) durable.Hooks {
 	return durable.Hooks{
 		AttemptFailed: func(i durable.AttemptInfo) { counted(i.RunInfo, i.Outcome) },
 		RunEnded: func(i durable.RunEndInfo) {
-			if i.Outcome != durable.OutcomeLost { // that is another worker's
+			if i.Outcome != durable.OutcomeLeaseLost { // that is another worker's
 				counted(i.RunInfo, i.Outcome)
 			}
 		},
@@ -125,7 +125,7 @@ func handle(ctx context.Context, r *durable.Run, log *torture.Log, lease time.Du
 		w.look()
 		if r.Attempt > 1 {
 			outcome = "dead"
-			return durable.Dead(errors.New("as it was meant to"))
+			return durable.Permanent(errors.New("as it was meant to"))
 		}
 		return errors.New("the first time")
 	case "flaky":

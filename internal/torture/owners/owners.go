@@ -144,7 +144,7 @@ func (e *examiner) read() {
 			continue
 		case torture.Tried:
 			e.tried[k] = *l.Work
-			if l.Work.Outcome == "lost" {
+			if l.Work.Outcome == "lease_lost" {
 				e.Reclaimed++
 			}
 			continue

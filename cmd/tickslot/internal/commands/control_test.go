@@ -158,8 +158,9 @@ func deadRun(t *testing.T, store *durable.Store) (id string) {
 		t.Fatal(err)
 	}
 	worker := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
-	worker.Handle("mail", func(context.Context, *durable.Run) error { return durable.Dead(errors.New("no paper")) },
-		durable.HandlerOptions{})
+	worker.Handle("mail", func(context.Context, *durable.Run) error {
+		return durable.Permanent(errors.New("no paper"))
+	}, durable.HandlerOptions{})
 	until(t, worker.Run, func() bool {
 		dead, err := store.Runs(t.Context(), durable.RunFilter{States: []durable.State{durable.StateDead}}, 1)
 		return err == nil && len(dead) == 1
@@ -184,7 +185,7 @@ func deadMessage(t *testing.T, db *sql.DB) (id string) {
 	}
 	relay := outbox.NewRelay(box, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler),
 		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
-			return outbox.Reject(errors.New("no paper"))
+			return outbox.Permanent(errors.New("no paper"))
 		})})
 	until(t, relay.Run, func() bool {
 		dead, err := box.Messages(t.Context(), outbox.Filter{State: outbox.StateDead}, 1)

@@ -37,7 +37,7 @@ func (l *runLists) handlers(ctx context.Context, filter string) (*show.Table, er
 			limit = fmt.Sprintf("%d (set)", h.Override.Limit)
 			set = append(set, "limit "+h.Override.String())
 		}
-		state, by := pausedText(h.Paused)
+		state, by := pausedText(h.Pause)
 		t.Add(name, state, limit, fmt.Sprint(h.Queued), fmt.Sprint(h.Running), fmt.Sprint(h.Dead),
 			show.Ago(h.SeenAt, now), strings.Join(append(set, by...), "; "))
 	}
@@ -59,7 +59,7 @@ func (l *runLists) schedules(ctx context.Context, filter string) (*show.Table, e
 		"TEXT", "=NEXT DUE", "QUEUED", "SKIPPED", "SEEN", "SET", "+COALESCED", "+WHILE PAUSED"}}
 	now := time.Now()
 	for _, s := range list {
-		state, by := pausedText(s.Paused)
+		state, by := pausedText(s.Pause)
 		t.Add(s.Name, s.Handler, state, s.Text, instant(s.NextDueAt), fmt.Sprint(s.Queued), fmt.Sprint(s.Skipped),
 			show.Ago(s.SeenAt, now), strings.Join(by, ""), fmt.Sprint(s.Coalesced), fmt.Sprint(s.PausedTicks))
 	}

@@ -30,47 +30,47 @@ type attempt struct {
 
 func (a *attempt) key() store.RunKey { return a.row.RunKey }
 
-// A book holds the attempts of this worker, each from its claim until its result is in the
+// A leaseBook holds the attempts of this worker, each from its claim until its result is in the
 // database. Until then it takes one of the MaxRuns places, even if its lease is lost and its
 // handler goes on. The book decides how long a lease is trusted.
-type book struct {
+type leaseBook struct {
 	places int
-	lease  time.Duration
-	// They are told, without the mutex held:
-	ended   func(*attempt) // when a lease is lost while the handler is running
-	freed   func()         // when a place is free again, or claims are allowed again
-	doubted func()         // when only a renewal can tell whether renewals work
+	ttl    time.Duration
+	// They are called, without the mutex held:
+	ended    func(*attempt) // when a lease is lost while the handler is running
+	freed    func()         // when a place is free again, or claims are allowed again
+	renewNow func()         // when renewalInDoubt is set: only a renewal can reset it
 
 	mu       sync.Mutex // of all parts
 	attempts map[store.RunKey]*attempt
-	// renewedAt is just before the latest successful renewal was sent. unproven is set when an
-	// attempt ends, or loses its lease, after its renewal was overdue, and is reset by the next
-	// renewal that succeeds. Without it, a worker whose claims succeed but whose renewals fail
+	// renewedAt is just before the latest successful renewal was sent. renewalInDoubt is set
+	// when an attempt ends, or loses its lease, after its renewal was overdue, and is reset by the
+	// next renewal that succeeds. Without it, a worker whose claims succeed but whose renewals fail
 	// would claim more runs as soon as it has lost all its leases.
-	renewedAt instant
-	unproven  bool
-	expiry    *time.Timer   // runs expire; nil: there never was a lease
-	expiryAt  time.Time     // when it fires; zero: it is stopped
-	empty     chan struct{} // closed when there is no attempt; nil: nobody waits for it
+	renewedAt      instant
+	renewalInDoubt bool
+	expiry         *time.Timer   // runs expire; nil: there never was a lease
+	expiryAt       time.Time     // when it fires; zero: it is stopped
+	empty          chan struct{} // closed when there is no attempt; nil: nobody waits for it
 }
 
-func newBook(places int, lease time.Duration) *book {
-	return &book{places: places, lease: lease, attempts: map[store.RunKey]*attempt{}}
+func newLeaseBook(places int, ttl time.Duration) *leaseBook {
+	return &leaseBook{places: places, ttl: ttl, attempts: map[store.RunKey]*attempt{}}
 }
 
 // trust is how long a lease is trusted, from before its request was sent. The rest is for clocks
 // that run at slightly different speeds, and for the time it takes to tell the handler.
-func (b *book) trust() time.Duration { return b.lease - min(b.lease/10, time.Second) }
+func (b *leaseBook) trust() time.Duration { return b.ttl - min(b.ttl/10, time.Second) }
 
 // room returns how many places are free.
-func (b *book) room() int {
+func (b *leaseBook) room() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return max(0, b.places-len(b.attempts))
 }
 
 // add adds an attempt, and reports false if it is there already.
-func (b *book) add(a *attempt) bool {
+func (b *leaseBook) add(a *attempt) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.attempts[a.key()] != nil {
@@ -83,7 +83,7 @@ func (b *book) add(a *attempt) bool {
 
 // watch has expire run when the trust in the lease of an attempt ends, or before that to see
 // whether the machine was asleep. Called with mu held, at an instant.
-func (b *book) watch(a *attempt, t instant) {
+func (b *leaseBook) watch(a *attempt, t instant) {
 	wait := max(0, min(b.trust()-t.since(a.trustedFrom), sleepCheck))
 	at := t.awake.Add(wait)
 	if !b.expiryAt.IsZero() && !at.Before(b.expiryAt) {
@@ -99,31 +99,31 @@ func (b *book) watch(a *attempt, t instant) {
 
 // expire ends the leases that are no longer trusted. It has a timer of its own, so that no call to
 // the database can delay it. A renewal does not move the timer: when it fires, it is set again.
-func (b *book) expire() {
+func (b *leaseBook) expire() {
 	var lost []*attempt
 	b.mu.Lock()
-	t, before := now(), b.unproven
+	t, before := now(), b.renewalInDoubt
 	b.expiryAt = time.Time{}
 	for _, a := range b.attempts {
 		switch {
 		case a.lost:
 		case t.since(a.trustedFrom) >= b.trust():
-			b.unproven = b.unproven || b.overdue(a, t)
+			b.renewalInDoubt = b.renewalInDoubt || b.overdue(a, t)
 			lost = b.lose(a, lost)
 		default:
 			b.watch(a, t)
 		}
 	}
-	doubted := b.unproven && !before
+	newDoubt := b.renewalInDoubt && !before
 	b.mu.Unlock()
 	b.tellLost(lost)
-	if doubted {
-		b.doubted()
+	if newDoubt {
+		b.renewNow()
 	}
 }
 
-// lose notes that a lease is lost. Called with mu held.
-func (b *book) lose(a *attempt, lost []*attempt) []*attempt {
+// lose records that a lease is lost. Called with mu held.
+func (b *leaseBook) lose(a *attempt, lost []*attempt) []*attempt {
 	a.lost = true
 	if a.returned {
 		return lost // whether its result counts, the database decides
@@ -131,7 +131,7 @@ func (b *book) lose(a *attempt, lost []*attempt) []*attempt {
 	return append(lost, a)
 }
 
-func (b *book) tellLost(lost []*attempt) {
+func (b *leaseBook) tellLost(lost []*attempt) {
 	for _, a := range lost { // first of all
 		a.cancel(ErrLeaseLost)
 	}
@@ -141,7 +141,7 @@ func (b *book) tellLost(lost []*attempt) {
 }
 
 // valid reports whether the lease of an attempt is trusted at this instant.
-func (b *book) valid(a *attempt) bool {
+func (b *leaseBook) valid(a *attempt) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !a.lost && !a.returned && now().since(a.trustedFrom) < b.trust()
@@ -149,14 +149,14 @@ func (b *book) valid(a *attempt) bool {
 
 // late reports whether so much of a lease is over that its run must not start: it could hardly be
 // renewed before it ends.
-func (b *book) late(from instant) bool { return now().since(from) > b.lease/2 }
+func (b *leaseBook) late(from instant) bool { return now().since(from) > b.ttl/2 }
 
 // renewedLately reports whether renewals work, as far as this worker knows: no lease is overdue,
 // and none was overdue when it ended, unless a renewal has succeeded since.
-func (b *book) renewedLately() bool {
+func (b *leaseBook) renewedLately() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.unproven {
+	if b.renewalInDoubt {
 		return false
 	}
 	t := now()
@@ -171,12 +171,12 @@ func (b *book) renewedLately() bool {
 // overdue reports whether a lease should have been renewed, but no renewal of any lease has
 // succeeded for two thirds of its length. If only the row of this lease is locked, it is not
 // overdue, because the other leases are renewed. Called with mu held.
-func (b *book) overdue(a *attempt, t instant) bool {
+func (b *leaseBook) overdue(a *attempt, t instant) bool {
 	last := a.trustedFrom
 	if b.renewedAt.after(last) {
 		last = b.renewedAt
 	}
-	return !a.lost && !a.ignores && t.since(last) > b.lease*2/3
+	return !a.lost && !a.ignores && t.since(last) > b.ttl*2/3
 }
 
 // noRun is the key of no run. It is renewed when there is no lease, to find out whether renewals
@@ -185,7 +185,7 @@ var noRun = store.RunKey{}
 
 // toRenew returns the attempts whose leases are to be renewed: all whose leases are still trusted,
 // except those whose handlers ignore that their context has ended.
-func (b *book) toRenew() (keys []store.RunKey, ignoring []*attempt) {
+func (b *leaseBook) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for key, a := range b.attempts {
@@ -202,23 +202,23 @@ func (b *book) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 		}
 		keys = append(keys, key)
 	}
-	if len(keys) == 0 && b.unproven {
+	if len(keys) == 0 && b.renewalInDoubt {
 		keys = append(keys, noRun)
 	}
 	return keys, ignoring
 }
 
-// renewed notes the answer to a renewal of leases that was sent at an instant: those that are
+// renewed takes the answer to a renewal of leases that was sent at an instant: those that are
 // missing are lost.
-func (b *book) renewed(sent instant, asked []store.RunKey, answer []store.Renewed) {
+func (b *leaseBook) renewed(sent instant, asked []store.RunKey, answer []store.Renewed) {
 	kept := make(map[store.RunKey]bool, len(answer))
 	for _, n := range answer {
 		kept[n.RunKey] = true
 	}
 	var lost []*attempt
 	b.mu.Lock()
-	proven := b.unproven
-	b.unproven = false
+	wasInDoubt := b.renewalInDoubt
+	b.renewalInDoubt = false
 	if sent.after(b.renewedAt) {
 		b.renewedAt = sent
 	}
@@ -236,34 +236,34 @@ func (b *book) renewed(sent instant, asked []store.RunKey, answer []store.Renewe
 	}
 	b.mu.Unlock()
 	b.tellLost(lost)
-	if proven {
+	if wasInDoubt {
 		b.freed()
 	}
 }
 
 // find returns an attempt; nil: it has ended.
-func (b *book) find(key store.RunKey) *attempt {
+func (b *leaseBook) find(key store.RunKey) *attempt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.attempts[key]
 }
 
-// hasReturned notes that the handler of an attempt has returned, or will not be called.
-func (b *book) hasReturned(a *attempt) {
+// markReturned records that the handler of an attempt has returned, or will not be called.
+func (b *leaseBook) markReturned(a *attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a.returned = true
 }
 
 // remove gives back the places of attempts of which the database has the results.
-func (b *book) remove(attempts []*attempt) {
+func (b *leaseBook) remove(attempts []*attempt) {
 	b.mu.Lock()
-	t, before := now(), b.unproven
+	t, before := now(), b.renewalInDoubt
 	for _, a := range attempts {
-		b.unproven = b.unproven || b.overdue(a, t)
+		b.renewalInDoubt = b.renewalInDoubt || b.overdue(a, t)
 		delete(b.attempts, a.key())
 	}
-	doubted := b.unproven && !before
+	newDoubt := b.renewalInDoubt && !before
 	if len(b.attempts) == 0 {
 		b.stopExpiry()
 		if b.empty != nil {
@@ -273,13 +273,13 @@ func (b *book) remove(attempts []*attempt) {
 	}
 	b.mu.Unlock()
 	b.freed()
-	if doubted {
-		b.doubted()
+	if newDoubt {
+		b.renewNow()
 	}
 }
 
 // stopExpiry is called with mu held.
-func (b *book) stopExpiry() {
+func (b *leaseBook) stopExpiry() {
 	if b.expiry != nil {
 		b.expiry.Stop()
 		b.expiryAt = time.Time{}
@@ -287,7 +287,7 @@ func (b *book) stopExpiry() {
 }
 
 // whenEmpty returns a channel that is closed when there is no attempt.
-func (b *book) whenEmpty() <-chan struct{} {
+func (b *leaseBook) whenEmpty() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.empty == nil {
@@ -303,7 +303,7 @@ func (b *book) whenEmpty() <-chan struct{} {
 
 // giveUp returns the handlers that have not returned, once per run, and how many results were not
 // written. Their leases are left to expire.
-func (b *book) giveUp() (stuck []string, unwritten int) {
+func (b *leaseBook) giveUp() (stuck []string, unwritten int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stopExpiry()
@@ -319,7 +319,7 @@ func (b *book) giveUp() (stuck []string, unwritten int) {
 }
 
 // list returns the attempts that go on, by their start.
-func (b *book) list() []*attempt {
+func (b *leaseBook) list() []*attempt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []*attempt
