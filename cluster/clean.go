@@ -62,5 +62,5 @@ func idOf(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// grantOf identifies a grant without showing its token, with which anybody could end it.
+// grantOf identifies a grant without showing its token: with the token anybody could end the grant.
 func grantOf(token string) string { return idOf("grant", token) }

@@ -114,7 +114,7 @@ func (d *decorated) acquiredOne(req dlock.Request, g dlock.Grant, sent time.Time
 			Grant: grantOf(g.Token)},
 		acquiredAt: sent, renewedAt: sent, expiresAt: sent.Add(req.TTL), listed: d.listing != nil,
 	}, d.recordsLeases() && !frequent(KindOf(g.Name)))
-	if g.PreviousExpired { // whoever had it is not known here
+	if g.PreviousExpired { // the previous holder is not known here
 		d.pending.addEvent(eventOf(EventExpired, dlock.Holder{}, g, "found by "+holder.String()), sent)
 	}
 	if d.recordsEvents(g.Name) {
@@ -141,7 +141,7 @@ func (d *decorated) released(grants []dlock.Grant, results []dlock.Result) {
 	for i, res := range results {
 		g := grants[i]
 		switch {
-		case g.Slot == dlock.AnySlot: // a grant that was never known to be one
+		case g.Slot == dlock.AnySlot: // the attempt's answer was lost, so it may not have become a grant
 		case res.Outcome == dlock.GrantLost:
 			d.lost(EventLost, g, time.Now(), "found when it was released")
 		case res.Outcome == dlock.GrantOK:

@@ -24,7 +24,7 @@ const (
 
 var ops = []op{opWrite, opRead, opSweep, opEnumerate}
 
-// faults knows which calls fail: call records how each of them went. It logs only when the first
+// faults knows which calls fail: call records the result of each. It logs only when the first
 // begins to fail, and when all work again.
 type faults struct {
 	timeout time.Duration
@@ -122,7 +122,7 @@ func (f *faults) hangs(what op) bool {
 	return f.hanging[what] > 0
 }
 
-// record records how a call went.
+// record records the result of a call.
 func (f *faults) record(what op, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -63,7 +63,7 @@ func (l *listing) unknown() bool { return l.state.Load() == listingUnknown }
 // unsupported reports whether the leases of the store have to be recorded, if it is decorated.
 func (l *listing) unsupported() bool { return l.state.Load() == listingUnsupported }
 
-// record records how a call went.
+// record learns from a call whether the store lists its leases.
 func (l *listing) record(err error) {
 	switch {
 	case err == nil:

@@ -17,16 +17,16 @@ const (
 	// quickRetries is how often a write that failed is tried again before the next heartbeat.
 	quickRetries = 2
 	// retrySharing bounds how long a host waits after a delete that failed: no longer than if this
-	// many hosts shared the work. In a fleet of a thousand each host has its turn once a day, and
+	// many hosts shared the deletes. In a fleet of a thousand each host deletes once a day, and
 	// until then it would report that the registry fails.
 	retrySharing = 10
 )
 
-// A loop is what the goroutine of Run does: one call in each interval. That is a heartbeat,
-// together with all that waits to be written. If nothing waits, and the last write went well, it is
-// now and then a read of hosts or leases, or a delete of old rows, instead. What is new is written
-// sooner, at most once per gap. A host that always has something to write reads and deletes an
-// interval late, between two writes.
+// A loop is what the goroutine of Run does: one call in each interval. The call is a heartbeat,
+// together with all that waits to be written. If nothing waits, and the last write succeeded, the
+// call is now and then a read of hosts or leases, or a delete of old rows, instead. What is new is
+// written sooner, at most once per gap. A host that always has something to write reads and deletes
+// an interval late, between two writes.
 type loop struct {
 	registry *Registry
 	interval time.Duration // between heartbeats
@@ -34,7 +34,7 @@ type loop struct {
 	sweeper  retention.Sweeper
 
 	// Of the goroutine of Run.
-	wrote      bool // the last call was a write, and went well
+	wrote      bool // the last call was a write, and succeeded
 	failures   int  // of writes, in a row
 	nextRead   time.Time
 	reads      int
@@ -146,8 +146,8 @@ func (l *loop) waitAfterOther(waiting bool) time.Duration {
 	return l.wait(false)
 }
 
-// bringForward has the next read and delete come no later than if they were planned now: since they
-// were, a fleet of a thousand hosts may have shrunk to one.
+// bringForward makes the next read and delete no later than if they were planned now: a fleet of a
+// thousand hosts may have shrunk to one since they were planned.
 func (l *loop) bringForward(now time.Time) {
 	fleet := l.registry.observer
 	if latest := now.Add(time.Duration(fleet.maxIntervals()) * l.interval); latest.Before(l.nextRead) {

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// freshFor is for how many TTLs a host shows what it has read last. All hosts together read about
-// once per TTL, so there is nearly always one that does.
+// freshFor is for how many TTLs a host exports what it has read last. All hosts together read about
+// once per TTL, so at nearly every time at least one host exports it.
 const freshFor = 6
 
 // metrics are computed from the state when Prometheus collects them. They read memory only.
@@ -27,7 +27,7 @@ func newMetrics(r *Registry) *metrics {
 		timerHosts: desc("timer_hosts", "Live hosts that have the timer, as this host read last.", "timer"),
 		leases:     desc("leases", "Leases that are held in the fleet by kind, as this host read last.", "kind"),
 		errors:     desc("store_errors_total", "Calls that failed or were not answered.", "op"),
-		dropped:    desc("dropped_total", "What was not recorded because too much waited.", "type"),
+		dropped:    desc("dropped_total", "Leases, events and runs that were dropped: too many waited.", "type"),
 		deleted:    desc("swept_rows_total", "Old rows that this host has deleted."),
 		wrote:      desc("last_write_timestamp_seconds", "When this host last wrote to the registry."),
 		failing:    desc("failing", "1 while calls of this host to the registry fail."),
@@ -46,7 +46,8 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	r := m.registry
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		// Some labels come from other hosts: one that is no text costs its series.
+		// Labels may come from other hosts. One that is not valid UTF-8 is an error, and its series
+		// is left out.
 		if metric, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...); err == nil {
 			ch <- metric
 		}

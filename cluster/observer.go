@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// An observer gets the hosts whenever somebody has read them. It reports what no process writes of
-// itself: that a host is gone, as an event, and that one is of another environment, in the log.
+// An observer gets the hosts after each read. It reports what no process can write about itself:
+// that a host is gone, as an event, and that one is of another environment, in the log.
 //
 // It also decides when this host reads without being asked. All hosts together do so about once per
 // heartbeat interval: so some host always has recent data, and not every host reads the whole
@@ -29,18 +29,19 @@ type observer struct {
 }
 
 const (
-	// minSharing is by how many hosts the reads are shared at least. A read takes the place of a
-	// heartbeat, so there must be more than two intervals between two reads: a heartbeat may fail.
+	// minSharing is the smallest number of hosts that are taken to share the reads. A read takes
+	// the place of a heartbeat, so there must be more than two intervals between two reads: a
+	// heartbeat may fail.
 	minSharing = 3
-	// maxSharing is by how many hosts the reads are shared at most. A host cannot know that the
-	// others are gone before it reads, so in a larger fleet each reads more often than it would
-	// have to.
+	// maxSharing is the largest number of hosts that are taken to share the reads. A host cannot
+	// know that the others are gone before it reads, so in a larger fleet each reads more often
+	// than it would have to.
 	maxSharing = 500
 )
 
-// intervals returns after how many heartbeat intervals this host is to read the registry again: on
-// average as many as there are hosts, at least two. It may be very few, because after a start of
-// all hosts at once somebody has to be the first.
+// intervals returns after how many heartbeat intervals this host is to read the registry again: a
+// random number, on average as many as there are hosts, at least two. It is random so that of hosts
+// that start together some read early.
 func (o *observer) intervals() int { return 2 + rand.IntN(o.maxIntervals()-1) }
 
 // maxIntervals is the most that intervals returns.

@@ -8,19 +8,19 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// These bound what is kept for the writer. Of each lease the newest state is kept, while it is held
-// and until its end is written. A lease that is held is never dropped: its renewals could not bring
-// it back, because they do not say all that is written of it. Of those that have ended about
-// maxEndedLeases are kept. Of events and runs that wait the oldest are dropped.
+// These bound what is kept for the writer. The newest state of each lease is kept while the lease
+// is held, and until its end is written. A lease that is held is never dropped: its renewals could
+// not bring it back, because they do not have all that is written about it. About maxEndedLeases
+// leases that have ended are kept. If too many events or runs wait, the oldest are dropped.
 const (
 	maxEndedLeases   = 10_000
 	maxPendingEvents = MaxEvents
 	maxPendingRuns   = 5_000
 )
 
-// pending is what the writer has yet to write: leases, events and runs. It is added to while locks
-// are acquired and released; so it runs no user code, calls nobody, and holds its mutex for moments
-// only.
+// pending is what the writer has yet to write: leases, events and runs. Its methods are called
+// while locks are acquired and released; so they run no user code, make no calls, and hold the
+// mutex for moments only.
 type pending struct {
 	wake chan struct{} // has a value if something should be written soon
 
@@ -29,7 +29,7 @@ type pending struct {
 	room    int            // how many leases there may be before shed is called
 	listed  bool           // the argument of the last call of take
 	events  []pendingEvent // oldest first
-	runs    []pendingRun   // likewise
+	runs    []pendingRun   // oldest first
 	seq     uint64         // of the newest event or run
 	round   uint64         // of writing leases: each is taken once per round
 	dropped struct{ leases, events, runs uint64 }
@@ -45,15 +45,15 @@ type rowKey struct {
 func keyOf(name string, slots, slot int) rowKey { return rowKey{name, slots == 0, slot} }
 
 // A pendingLease is the newest state of a lease that this process holds, or held last. It stays
-// until the lease is over and that is written, also while there is nothing to write of it. Instants
-// are of this host's clock.
+// until the lease is over and its end is written, also while there is nothing to write about it.
+// Instants are by this host's clock.
 type pendingLease struct {
 	record     LeaseRecord // without its durations
 	acquiredAt time.Time
 	renewedAt  time.Time // or released
 	expiresAt  time.Time
 	listed     bool // if the store of locks lists its leases, this one is among them
-	over       bool // released, or lost: of no use once it is written
+	over       bool // released, or lost: it is deleted once that is written
 	changes    uint64
 	written    uint64 // the value of changes when it was last written; less than changes: there is something to write
 	round      uint64 // in which it was taken last
@@ -133,7 +133,7 @@ func (p *pending) shed() {
 	p.room = len(p.leases) + spare
 }
 
-// held reports whether the lease goes on, as far as is known: its holder may never release it.
+// held reports whether the lease is neither over nor expired: its holder may never release it.
 func (l *pendingLease) held(now time.Time) bool { return !l.over && !now.After(l.expiresAt) }
 
 // toWrite reports whether there is something new to write of the lease. listed says whether those

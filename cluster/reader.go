@@ -61,8 +61,8 @@ type listed struct {
 	more   bool // there are more
 }
 
-// A decoded detail is not decoded again while it stays the same: of 200 hosts with 1,000 timers
-// they are 13 MB.
+// A decoded detail is kept while it stays the same, because decoding is slow: the details of 200
+// hosts with 1,000 timers each are 13 MB.
 type decoded struct {
 	text   json.RawMessage
 	detail HostDetail
@@ -157,7 +157,8 @@ func (r *reader) view() (part[rows], part[listed], []Lease) {
 	return r.rows, r.leases, r.all
 }
 
-// show turns durations into instants of this host's clock. Only their differences are the store's.
+// show turns durations into instants of this host's clock. Only the differences between them are by
+// the store's clock.
 func (r *reader) show(got Rows, now time.Time) (s rows) {
 	now = now.UTC().Round(0)
 	known := make(map[dlock.Holder]decoded, len(got.Hosts))

@@ -26,12 +26,12 @@ type Registry struct {
 	kinds    *kinds
 	faults   *faults
 	loop     *loop
-	metrics  *metrics // nil: nobody wants them
+	metrics  *metrics // nil: there is no Options.Registerer
 
 	begun   atomic.Bool // Run was called
 	running atomic.Bool
 	runs    atomic.Uint64 // that were recorded without an ID
-	events  atomic.Uint64 // likewise
+	events  atomic.Uint64 // that were recorded without an ID
 }
 
 // New returns a Registry, or an error that lists every fault of the options. It starts nothing, and

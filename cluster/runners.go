@@ -78,7 +78,8 @@ func (r *runners) add(runner Runner) (remove func()) {
 	}
 }
 
-// detail returns what this process says of itself, in an order that does not change by itself.
+// detail returns what this process reports about itself, sorted, so that it differs only if
+// something has changed.
 func (r *runners) detail() HostDetail {
 	r.mu.Lock()
 	list := slices.Clone(r.list)

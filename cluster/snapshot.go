@@ -49,7 +49,7 @@ type Snapshot struct {
 	OtherEnvironments []string
 }
 
-// Self is what a process says of itself.
+// Self is this process.
 type Self struct {
 	Holder      dlock.Holder
 	Environment string
@@ -98,7 +98,7 @@ const (
 	LeaseEnded    LeaseState = "ended"    // it was lost, or ran out
 )
 
-// A Lease is a lock, or a slot of a semaphore, that somebody holds or held.
+// A Lease is a mutex, or a slot of a semaphore, that a process holds or held.
 type Lease struct {
 	Name       string
 	Mutex      bool // else it is a slot of a semaphore

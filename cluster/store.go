@@ -147,10 +147,10 @@ type Run struct {
 	Fence    dlock.Fence
 	EndedAgo time.Duration
 	Took     time.Duration
-	Outcome  string // as timer.Outcome
+	Outcome  string // a timer.Outcome
 	Err      string
 	Attempts int
-	By       string // who triggered it; "": not said, or nobody did
+	By       string // who triggered it; "": not known, or it was not triggered
 }
 
 // A Query says what Read returns.
@@ -181,7 +181,7 @@ type Retention struct {
 	Runs   time.Duration
 }
 
-// A HostDetail is what a host says of itself, beyond that it is alive.
+// A HostDetail is what a host reports about itself, beyond that it is alive.
 type HostDetail struct {
 	Timers  []TimerDetail  `json:"timers,omitempty"`
 	Runners []RunnerDetail `json:"runners,omitempty"`

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A writer writes heartbeats, and with them what is pending. The goroutine of Run owns it; what
-// others may see of it is below mu.
+// A writer writes heartbeats, and with them what is pending. The goroutine of Run owns it; other
+// goroutines use only what mu guards.
 type writer struct {
 	options Options
 	pending *pending

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Access is what somebody may do.
+// Access is what a user may do.
 type Access struct {
-	Read bool
-	Act  bool // also change things, which includes Read
+	Read bool // look at the page
+	Act  bool // change things; includes Read
 	// By is the name of the user, for the log, the events, and for showing who has paused a timer:
 	// 1 to 256 bytes of text. Required to act.
 	By string

@@ -98,7 +98,7 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
 	defer cancel()
 	done, err := a.Do(ctx, v, by)
-	p.tell(r, a, v, by, done, err)
+	p.record(r, a, v, by, done, err)
 	switch {
 	case err != nil:
 		p.fail(w, r, statusOf(err), fmt.Errorf("%s: %w", a.Title(v), err))
@@ -115,8 +115,8 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 	}
 }
 
-// tell tells who has done what, in the log and in the registry.
-func (p *Page) tell(r *http.Request, a Action, v url.Values, by dlock.Origin, done string, err error) {
+// record writes who has done what to the log and to the registry.
+func (p *Page) record(r *http.Request, a Action, v url.Values, by dlock.Origin, done string, err error) {
 	title := inert.Text(a.Title(v))
 	args := []any{"action", v.Get("action"), "what", title, "by", inert.Text(by.By), "note", inert.Text(by.Note),
 		"peer", r.RemoteAddr}
@@ -134,7 +134,8 @@ func (p *Page) tell(r *http.Request, a Action, v url.Values, by dlock.Origin, do
 		Text: fmt.Sprintf("%s: %s, %s", title, inert.Text(done), inert.Text(by.String()))})
 }
 
-// doneText says what was just done. The URL has only the name of the action: it may be anybody's.
+// doneText says what was just done. It takes only the name of the action from the URL, because
+// anybody may have made that URL.
 func doneText(actions map[string]Action, query url.Values) string {
 	a, ok := actions[query.Get("done")]
 	if !ok {
@@ -143,7 +144,7 @@ func doneText(actions map[string]Action, query url.Values) string {
 	return "Done: " + a.Title(query) + ". Hosts follow within seconds."
 }
 
-// Duration reads a length of time that somebody has typed, of up to ten years.
+// Duration parses a length of time that a user has typed, of up to ten years.
 func Duration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 || d > dlock.MaxPause {

@@ -38,7 +38,7 @@ type live struct {
 	closed  chan struct{} // when ended
 }
 
-// A topic is a page that somebody looks at.
+// A topic is a page that has viewers.
 type topic struct {
 	viewers int // guarded by live.mu
 

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// An overview says first what somebody should look at.
+// An overview says first what needs attention.
 type overview struct {
 	seen
 	Environment string                 `json:"environment,omitempty"`

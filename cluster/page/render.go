@@ -143,7 +143,7 @@ func (p *Page) html(w http.ResponseWriter, status int, name string, f Frame) {
 	_, _ = w.Write(inert.Bytes(out.Bytes())) // an error means that the client has disconnected
 }
 
-// json answers with what a program reads.
+// json answers with data as JSON.
 func (p *Page) json(w http.ResponseWriter, status int, data any) {
 	text, err := json.MarshalIndent(data, "", "  ")
 	if err != nil {
@@ -155,7 +155,7 @@ func (p *Page) json(w http.ResponseWriter, status int, data any) {
 	_, _ = w.Write(append(inert.JSON(text), '\n'))
 }
 
-// fail answers with what is wrong.
+// fail answers with an error, as HTML or JSON.
 func (p *Page) fail(w http.ResponseWriter, r *http.Request, status int, err error) {
 	if wantsJSON(r) {
 		p.json(w, status, map[string]string{"error": err.Error()})
@@ -236,7 +236,7 @@ func left(t time.Time) string {
 	}
 }
 
-// took shows a duration with as many digits as anybody reads.
+// took shows a duration, rounded to two or three digits.
 func took(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -28,8 +28,7 @@ type Section struct {
 	// Actions are what can be changed, by their names. A page links to one with
 	// confirm?action=<name>, and the values that the action needs.
 	Actions map[string]Action
-	// Attention returns what somebody should look at, for the overview; nil: there is never
-	// anything.
+	// Attention returns what the overview shows under "needs attention"; nil: nothing.
 	Attention func(ctx context.Context) []Notice
 }
 
@@ -49,7 +48,7 @@ type Content struct {
 	Data  any // for the template, and as JSON
 }
 
-// A Notice is something that somebody should look at, in words.
+// A Notice says what needs attention.
 type Notice struct {
 	Urgent bool   `json:"urgent"` // else it is good to know
 	Text   string `json:"text"`
@@ -88,12 +87,12 @@ type Field struct {
 	Multiline bool
 }
 
-// A BadRequestError says what is wrong with what somebody has typed.
+// A BadRequestError says what is wrong with what a user has typed.
 type BadRequestError struct{ Text string }
 
 func (e *BadRequestError) Error() string { return e.Text }
 
-// statusOf returns the status of HTTP for an error of a View or an Action.
+// statusOf returns the HTTP status for an error of a View or an Action.
 func statusOf(err error) int {
 	if errors.Is(err, ErrNotFound) {
 		return http.StatusNotFound

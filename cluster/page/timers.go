@@ -33,12 +33,12 @@ type timers struct {
 	triggers readcache.Cache[[]timer.PendingTrigger]
 
 	mu     sync.Mutex // held while latest is made
-	latest []timerRow // of readAt; nobody changes it
+	latest []timerRow // of readAt; it is shared, so it is never modified
 	readAt time.Time
 	madeAt time.Time
 }
 
-// A timerState says in a word how a timer does.
+// A timerState is the state of a timer in the fleet.
 type timerState string
 
 const (
@@ -59,7 +59,7 @@ type timerRow struct {
 	Limit *int       `json:"max_concurrency"` // nil: none, or not known
 	// Limits that hosts differ in, with how many have each; empty: they agree.
 	Differ []differingLimit     `json:"differing,omitempty"`
-	Hosts  int                  `json:"hosts"` // that are there and have it
+	Hosts  int                  `json:"hosts"` // that are alive or suspect, and have it registered
 	Held   int                  `json:"held"`  // slots
 	Slots  []slotBox            `json:"slots"` // the first of them
 	More   int                  `json:"more_slots,omitempty"`
@@ -79,7 +79,7 @@ type differingLimit struct {
 // A slotBox is a slot of a timer.
 type slotBox struct {
 	Slot  int            `json:"slot"`
-	State string         `json:"state"`           // free, held, or stale: its holder is not there
+	State string         `json:"state"`           // free, held, or stale: its holder is suspect or gone
 	Lease *cluster.Lease `json:"lease,omitempty"` // nil: it is free
 }
 
@@ -132,17 +132,17 @@ func (t *timers) rows(s *cluster.Snapshot) []timerRow {
 	return t.latest
 }
 
-// maxPauses is how many timers are asked for their pause.
+// maxPauses is for how many timers the store is asked whether they are paused.
 const maxPauses = 2000
 
-// pauses are what the store has said of the pauses of timers.
+// pauses are the pauses of timers, as the store has them.
 type pauses struct {
-	known map[string]*pauseView // by timer; nil: it has none
-	err   error                 // why those of other timers are not known
+	known map[string]*pauseView // by timer; nil: it is not paused
+	err   error                 // why those of timers that are not in known could not be read
 }
 
-// pausedRows are rows with their pauses, whichever process has made them: that is one call more. If
-// the store does not tell the pause of a timer, it is the one that this process knows, and err says
+// pausedRows returns rows with the pauses that the store has, which takes one more call. If the
+// pause of a timer cannot be read there, its row has the one that this process knows, and err says
 // why.
 func (t *timers) pausedRows(ctx context.Context, s *cluster.Snapshot) (rows []timerRow, err error) {
 	rows = t.rows(s)

@@ -68,7 +68,7 @@ func pageOf[T any](page string, q url.Values, list []T) ([]T, Pager) {
 	return list[from:until], p
 }
 
-// matches reports whether any of the texts has what somebody searches for, whatever the case.
+// matches reports whether any of the texts contains the search text, ignoring case.
 func matches(q url.Values, texts ...string) bool {
 	search := strings.ToLower(strings.TrimSpace(q.Get("q")))
 	return search == "" || slices.ContainsFunc(texts, func(text string) bool {

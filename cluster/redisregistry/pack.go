@@ -9,14 +9,16 @@ import (
 
 const (
 	// packFrom is the size in bytes from which on a detail is compressed. The details of a fleet
-	// are most of what a Read returns, and the server is busy with nothing else meanwhile; they are
-	// lists of names, of which a tenth is left. Short ones stay readable in redis-cli.
+	// are most of what a Read returns, and while the server returns them it serves nobody else.
+	// They are lists of names, and compression leaves a tenth. Short ones stay readable in
+	// redis-cli.
 	packFrom = 1_000
 
 	// packed begins what is compressed. No JSON begins with it.
 	packed = "z"
 
-	// maxDetail bounds what is taken for a detail: a few bytes can stand for gigabytes.
+	// maxDetail is how many bytes a detail may have when it is uncompressed: a few compressed bytes
+	// can become gigabytes.
 	maxDetail = 16 << 20
 )
 
@@ -39,7 +41,7 @@ func pack(detail json.RawMessage) string {
 	return b.String()
 }
 
-// unpack returns a detail as it was given; ok is false if it is none of ours.
+// unpack returns the detail that pack was given; ok is false if stored was not made by pack.
 func unpack(stored string) (detail json.RawMessage, ok bool) {
 	if len(stored) == 0 || stored[0] != packed[0] {
 		return json.RawMessage(stored), stored != ""

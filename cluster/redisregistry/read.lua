@@ -6,7 +6,7 @@
 -- Returns {now µs, {host key, row …}, {host key, detail …}, {lease row …}, {event row …},
 -- {run row …}}; a row may be nil
 
--- Returns the rows of some IDs. Lua cannot pass on any number of them at once.
+-- Returns the rows of some IDs, 1,000 per call: unpack fails with too many.
 local function rows(hash, ids)
   local found = {}
   for from = 1, #ids, 1000 do

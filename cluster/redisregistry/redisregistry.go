@@ -176,7 +176,7 @@ func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (dele
 	return int(n), nil
 }
 
-// ready returns why no call can be made.
+// ready returns an error if no call can be made.
 func (s *Store) ready(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -212,9 +212,10 @@ func (s *Store) failed(ctx context.Context, err error) error {
 	return classify(err, !isCluster)
 }
 
-// classify wraps an error that a server returns to every host until someone fixes it: a right is
-// missing, or one of the keys is not ours. What passes by itself is returned unchanged: no
-// connection, no answer in time, READONLY, OOM, LOADING, BUSY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN.
+// classify adds dlock.ErrSetup to an error that a server returns to every host until someone fixes
+// it: a right is missing, or one of the keys is not ours. It does not add it to errors that go
+// away: no connection, no answer in time, READONLY, OOM, LOADING, BUSY, MASTERDOWN, CLUSTERDOWN,
+// TRYAGAIN.
 func classify(err error, direct bool) error {
 	said := rediskit.Said(err)
 	if fix := rediskit.Refusal(said, direct, true); fix != "" {

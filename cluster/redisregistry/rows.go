@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// This file translates rows. What a script compares stands in front of a row, as text; the rest is
-// JSON. A later version may add fields to it, which this one ignores.
+// This file translates rows. A row begins with the values that a script compares, as text; the rest
+// is JSON. A later version may add fields to the JSON, which this one ignores.
 
 type wireHolder struct {
 	Host string `json:"host"`
@@ -69,7 +69,7 @@ type wireRun struct {
 	By       string        `json:"by,omitempty"`
 }
 
-// maxText bounds what one event or run takes, in bytes: the error of a run may be a page.
+// maxText is how many bytes of a text are stored: the error of a run may be a page.
 const maxText = 2_000
 
 // cut shortens text to at most maxText bytes, between runes.
@@ -102,7 +102,7 @@ func leaseKey(l cluster.LeaseRecord) string {
 	return strconv.Itoa(l.Slot) + ":" + l.Name
 }
 
-// timerKey begins the keys of a timer's runs, and of no other's.
+// timerKey is how the keys of a timer's runs begin, and those of no other timer.
 func timerKey(timer string) string { return strconv.Itoa(len(timer)) + ":" + timer }
 
 // grantKey is a short text for a grant, without spaces.
@@ -158,7 +158,7 @@ func writeArgs(b cluster.Batch) []any {
 	return args
 }
 
-var errReply = errors.New("redisregistry: the server's answer is none of our scripts'")
+var errReply = errors.New("redisregistry: the server's answer is not one of a script of the registry")
 
 func instant(reply any) (int64, error) {
 	text, ok := reply.(string)
@@ -169,11 +169,11 @@ func instant(reply any) (int64, error) {
 	return n, nil
 }
 
-// parse splits a row into n numbers or words and JSON. A row that is not one of ours is left out of
-// answers: one of them must not hide all others.
+// parse splits a row into n numbers or words and JSON. Answers leave out a row that is not one of
+// ours: it must not hide all others.
 func parse(value any, n int, fields any) (words []string, ok bool) {
 	text, ok := value.(string)
-	if !ok { // deleted meanwhile
+	if !ok { // it was deleted after its ID was read
 		return nil, false
 	}
 	words = strings.SplitN(text, " ", n+1)

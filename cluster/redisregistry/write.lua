@@ -1,4 +1,4 @@
--- Write: what one host has to say.
+-- Write: writes a batch of one host.
 --
 -- KEYS     see parts/common.lua
 -- ARGV[1]  time to live of the keys, ms
@@ -39,7 +39,7 @@ local function replaces(old, acquired, expires, released, fence, grant)
   local was_acquired, was_expires, was_released, was_fence, was_grant = string.match(old,
     '^(%d+) %d+ (%d+) ([01]) (%d+) (%w+) ')
   if not was_grant then
-    return true -- it is no row of ours
+    return true -- the row is not one of ours
   elseif grant == was_grant then
     return was_released == '0'
   elseif fence ~= '0' and was_fence ~= '0' then

@@ -50,14 +50,14 @@ func (t texts) file(name string, values map[string]int64) string {
 	return sqlmigrate.Fill(sqlmigrate.Fill(strings.TrimSpace(string(text)), t.names), numbers)
 }
 
-// repeat calls a statement again if another transaction was in its way. All of them do the same
-// when they are done twice.
+// repeat executes a statement again if it conflicted with another transaction. Every statement may
+// be executed twice: the second time it changes nothing.
 func repeat(ctx context.Context, call func() error) error {
 	for {
 		err := call()
 		state := sqlkit.State(err)
-		inTheWay := state == "40001" || state == "40P01" || sqlkit.MySQLNumber(err) == "1020"
-		if !inTheWay || ctx.Err() != nil {
+		conflict := state == "40001" || state == "40P01" || sqlkit.MySQLNumber(err) == "1020"
+		if !conflict || ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -114,7 +114,7 @@ func sortRows(list []row) {
 	})
 }
 
-// A kind is what a column stores. Each database has a type for each.
+// A kind is what a column stores. Each database has its own type for it.
 type kind int
 
 const (
@@ -151,9 +151,10 @@ func columnsAs(types map[kind]string) []sqlkit.Column {
 	return list
 }
 
-// wait returns the longest wait for a lock in the database, nine tenths of the caller's time, so
-// that the error still reaches the caller and no statement outlives it for long.
-func wait(ctx context.Context) time.Duration {
+// maxWait returns for how long a statement may wait for a lock in the database: nine tenths of the
+// time that the caller has left, so that it still gets the error, and no statement goes on for long
+// after it has given up.
+func maxWait(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return sqlkit.LastResort

@@ -21,8 +21,7 @@
 //
 // Text is stored as it is, but for NUL and invalid UTF-8, which become U+FFFD. Names are cut after
 // 512 bytes, other words (hosts, kinds, versions) after 255, and texts and errors after 4,096,
-// between runes, with … at their end. Names and IDs that are longer than 255 bytes are told apart
-// by a hash.
+// between runes, with … at their end. IDs that are longer than 255 bytes end with a hash.
 //
 // Migrate creates and upgrades the table; Schema returns its statements for programs that apply
 // their own migrations, and call Verify at start-up. Two versions of this package can share a table
@@ -52,10 +51,10 @@
 //
 // # What is not promised
 //
-//   - A row is what its writer last said, not what is true: a lease in it may have ended, and a
-//     holder that is not in it may hold one. Locks do not depend on it.
+//   - A row is what its writer last wrote, and may not be true any more: its lease may have ended,
+//     and a lease may be held that has no row. Locks do not depend on it.
 //   - A batch is one statement, and with that one transaction. A commit that a failover loses is
-//     made up for by the next write; events and runs in it are lost.
+//     repaired by the next write of each row; events and runs in it are lost.
 //   - A registry with tens of thousands of leases is read as a whole by each Read.
 //   - SQLServer is experimental: it has not been run against a server. Only the texts of its
 //     statements are tested.

@@ -20,8 +20,8 @@ import (
 // (autocommit=1, the default).
 //
 // A driver that gives up a call closes the connection, but a server that waits for a lock does not
-// notice that. MariaDB therefore gets the limit of the call with each statement. MySQL has no such
-// limit for statements that write: one that waits for a locked row goes on for as long as
+// notice that. So each statement tells MariaDB how long it may take. MySQL has no such limit for
+// statements that write: one that waits for a locked row goes on for as long as
 // innodb_lock_wait_timeout of the server says, 50 s by default.
 func MySQL(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, sqlkit.CheckMySQLName, func(schema, table string) database {
@@ -30,8 +30,8 @@ func MySQL(db *sql.DB, opts Options) *Store {
 		return &mysql{db: db, of: of, texts: newTexts("mysql", map[string]string{
 			"table": d.Qualified(schema, table), "now": "UTC_TIMESTAMP(6)",
 			"micros": "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
-			// MariaDB executes the text of such a comment, which MySQL ignores. MySQL obeys hints,
-			// which MariaDB ignores.
+			// MariaDB executes the text of a comment with M!, and ignores hints. MySQL ignores such
+			// comments, and obeys hints.
 			"bounded": "/*M! SET STATEMENT max_statement_time = {wait_ms} / 1000 FOR */",
 			"hint":    "/*+ SET_VAR(lock_wait_timeout = {wait_s}) MAX_EXECUTION_TIME({wait_ms}) */",
 		}, "columns", "host_is_old", "lease_is_old")}
@@ -48,7 +48,7 @@ func (m *mysql) String() string { return "mysql" }
 
 // bounded returns a statement that ends a little before ctx does.
 func (m *mysql) bounded(ctx context.Context, name string, values map[string]int64) string {
-	w := wait(ctx)
+	w := maxWait(ctx)
 	return strings.NewReplacer("{wait_ms}", fmt.Sprint(w.Milliseconds()),
 		"{wait_s}", fmt.Sprint(max(1, int64(w/time.Second)))).Replace(m.file(name, values))
 }
@@ -60,8 +60,8 @@ func (m *mysql) write(ctx context.Context, rows func() []row, _ string) (a answe
 	if err != nil {
 		return a, err
 	}
-	told, err := result.LastInsertId() // see write.sql
-	return answer{known: told%2 == 1, clock: told / 2}, err
+	id, err := result.LastInsertId() // has the answer: see write.sql
+	return answer{known: id%2 == 1, clock: id / 2}, err
 }
 
 func (m *mysql) query(ctx context.Context, statement string, values map[string]int64, args ...any) ([]row, error) {

@@ -119,7 +119,7 @@ func rowsOf(b cluster.Batch) []row {
 	return once
 }
 
-// replaces does for the rows of one batch what the statements do for those of the table.
+// replaces decides which of two rows of a batch counts, as the statements do for rows of the table.
 func (r row) replaces(old row) bool {
 	switch {
 	case r.Sort != sortLease:
@@ -181,10 +181,10 @@ func rowOfRun(run cluster.Run) row {
 	return r
 }
 
-// escaped makes a host a part of a path.
+// escaped escapes slashes.
 var escaped = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// hostID is host/pid/id. Without a slash in its first part it is of one holder only.
+// hostID is host/pid/id. Slashes in host are escaped, so that no two holders have the same ID.
 func hostID(h dlock.Holder) string {
 	return key(fmt.Sprintf("%s/%d/%s", escaped.Replace(h.Host), h.PID, h.ID))
 }
@@ -194,7 +194,7 @@ func (r *row) setHolder(h dlock.Holder) {
 	r.Node = r.Machine + "/" + strconv.Itoa(h.PID)
 }
 
-// setData leaves the data out if it is no JSON, as a tick after the year 9999 is not: a batch must
+// setData leaves out data that JSON cannot show, such as a tick after the year 9999: a batch must
 // not fail because of one row.
 func (r *row) setData(data any) {
 	text, err := json.Marshal(data)
@@ -208,8 +208,8 @@ func (r *row) holder() dlock.Holder {
 	return dlock.Holder{Host: r.Machine, PID: int(r.PID), ID: r.HolderID}
 }
 
-// addTo adds what a row says to rows. It leaves out what has no meaning, as a row of another
-// version's may.
+// addTo adds a row to rows. It leaves out a row without a meaning, which another version may have
+// written.
 func (r *row) addTo(rows *cluster.Rows) {
 	switch r.Sort {
 	case sortHost:
@@ -244,7 +244,7 @@ func (r *row) addTo(rows *cluster.Rows) {
 	}
 }
 
-// later returns rows as they are when they are sent some time after the call was made.
+// later returns rows as they are some time after the call was made: their instants are longer ago.
 func later(rows []row, by time.Duration) []row {
 	sent := slices.Clone(rows)
 	for i := range sent {
@@ -259,7 +259,7 @@ func later(rows []row, by time.Duration) []row {
 	return sent
 }
 
-// maxAge is longer than any row is old, and within what every database calculates with.
+// maxAge bounds durations: no row is older, and every database can calculate with it.
 const maxAge = 50 * 365 * 24 * time.Hour
 
 func micros(d time.Duration) *int64 {
@@ -275,8 +275,7 @@ func duration(us *int64) time.Duration {
 	return time.Duration(min(max(*us, -limit), limit)) * time.Microsecond
 }
 
-// key returns a text by which a row is found: the text itself or, if it is long, one that begins
-// like it and ends with its hash.
+// key returns an ID for a text: the text itself or, if it is long, its beginning and its hash.
 func key(text string) string {
 	if text := storable(text); len(text) <= maxID {
 		return text

@@ -49,7 +49,7 @@ func (m *sqlserver) String() string { return "sqlserver" }
 // bounded returns a statement that waits for locks for as long as ctx allows. LOCK_TIMEOUT takes no
 // parameter.
 func (m *sqlserver) bounded(ctx context.Context, name string, values map[string]int64) string {
-	return strings.ReplaceAll(m.file(name, values), "{wait}", fmt.Sprint(wait(ctx).Milliseconds()))
+	return strings.ReplaceAll(m.file(name, values), "{wait}", fmt.Sprint(maxWait(ctx).Milliseconds()))
 }
 
 func (m *sqlserver) write(ctx context.Context, rows func() []row, host string) (a answer, err error) {
@@ -59,7 +59,7 @@ func (m *sqlserver) write(ctx context.Context, rows func() []row, host string) (
 	return a, err
 }
 
-// inHex writes what is stored in binary in hex, which no collation can change.
+// inHex writes the columns that are binary as hex, which no collation changes.
 func inHex(rows []row) []row {
 	for i := range rows { // they are a copy
 		r := &rows[i]

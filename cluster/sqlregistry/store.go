@@ -49,8 +49,8 @@ var _ cluster.Store = (*Store)(nil)
 type database interface {
 	// String is "postgres", "mysql" …
 	String() string
-	// write writes rows as they are when they are sent. host is the id of the one whose heartbeat
-	// is written.
+	// write writes rows, which it gets when it sends them, because their times go on. host is the
+	// id of the host whose heartbeat is among them; "": none.
 	write(ctx context.Context, rows func() []row, host string) (answer, error)
 	// query returns the rows of read or runs.
 	query(ctx context.Context, statement string, values map[string]int64, args ...any) ([]row, error)
@@ -67,7 +67,7 @@ type database interface {
 // answer is the database's answer to a batch.
 type answer struct {
 	known bool  // the host has a row
-	clock int64 // the database's, in µs since 1970; 0: it is not told
+	clock int64 // the database's time, in µs since 1970; 0: not known
 }
 
 // ErrSchema is matched by the errors of Verify and Migrate when the table is missing, old, or
@@ -119,7 +119,7 @@ func (s *Store) String() string {
 	return s.db.String()
 }
 
-// ready returns why a call is not made.
+// ready returns an error if no call can be made.
 func (s *Store) ready(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -211,8 +211,8 @@ func (s *Store) Schema() ([]string, error) {
 // Migrate creates or upgrades the table, its indexes, and a table beside it that says which
 // migrations were applied. Any number of hosts may call it, at the same time and at every start;
 // once everything is there, also as a user who may not create anything. It does not alter a table
-// that somebody has made differently: it returns an error that matches ErrSchema. When somebody has
-// the table or the file locked, or the database does not answer, the error does not match it.
+// that was created differently: it returns an error that matches ErrSchema. If the table or the
+// file is locked, or the database does not answer, the error does not match ErrSchema.
 func (s *Store) Migrate(ctx context.Context) error {
 	missing := s.Verify(ctx)
 	if !errors.Is(missing, ErrSchema) {

@@ -1,4 +1,4 @@
--- A server that evicts may take one key of several that belong together. What is left of them is
+-- A server that evicts may delete one key of several that belong together. What is left of them is
 -- then deleted: hosts and leases come back with their next writes, and nothing is left that no
 -- sweep would find.
 if call('HLEN', hosts) ~= call('HLEN', details) then call('DEL', hosts, details) end

@@ -14,7 +14,7 @@ import (
 // clockAlarm is how far a clock may be off before there is a notice about it.
 const clockAlarm = time.Second
 
-// A Notice is something that somebody should look at.
+// A Notice says what needs attention.
 type Notice struct {
 	Urgent bool
 	Text   string
@@ -89,7 +89,7 @@ func (n *notices) hosts(s *cluster.Snapshot) {
 	}
 }
 
-// stillHeld says what a host that is gone seems to hold.
+// stillHeld says how many leases a host that is gone still has.
 func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 	held := 0
 	for _, l := range s.Leases {
@@ -107,7 +107,7 @@ func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 }
 
 func (n *notices) timer(t *Timer) {
-	switch { // in the order of SetState: who has paused a timer knows that it fails
+	switch { // in the order of SetState: a timer that is paused is not urgent, even if it failed before
 	case t.Pause != nil:
 		n.notable("%s is paused %s, for another %s", t.Name, t.Pause.Origin, show.Span(t.Pause.Left))
 	case t.Set != nil && *t.Set.Limit == 0:

@@ -1,5 +1,5 @@
-// Package fleet says what a snapshot of a fleet means: which timers there are and how they do, and
-// what somebody should look at first.
+// Package fleet derives from a snapshot of a fleet which timers there are, their states, and what
+// needs attention.
 package fleet
 
 import (
@@ -19,7 +19,7 @@ import (
 const TimerPrefix = "timer:"
 
 const (
-	failedAlarm  = 3   // runs in a row that have to fail until a timer is failing
+	failedAlarm  = 3   // a timer is failing if this many runs in a row failed
 	inspectBatch = 500 // timers whose overrides are read in one call
 )
 
@@ -27,7 +27,7 @@ const (
 type Timer struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // running, idle, paused, failing, no host, unknown; see SetState
-	Hosts int    `json:"hosts"` // that are there and have it
+	Hosts int    `json:"hosts"` // that are alive or suspect, and have it registered
 	// As most hosts have it; nil: no limit, or no host has it.
 	Limit *int `json:"max_concurrency,omitempty"`
 	// Limits that hosts differ in, with how many have each; empty: they agree.
@@ -180,8 +180,8 @@ func Keep(before, list []*Timer) {
 	}
 }
 
-// SetState says in a word how the timer does, in those of the operator's page and of package timer:
-// a limit of 0 is a pause without an end. A timer that is paused does not fail: somebody knows.
+// SetState sets the state, as the operator's page and package timer name it: a limit of 0 is a
+// pause without an end. A timer that is paused is not failing, because an operator looks after it.
 func (r *Timer) SetState() {
 	switch {
 	case r.Unknown != "":

@@ -66,7 +66,7 @@ type Store struct {
 	Outbox   *outbox.Outbox
 	Parts    []Part // in the order in which they are migrated; empty on Redis
 
-	// Clients, of which one is set, or for Postgres two.
+	// Clients: one of them is set, for Postgres two.
 	Redis redis.UniversalClient
 	Pool  *pgxpool.Pool
 	DB    *sql.DB

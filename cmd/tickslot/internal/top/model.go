@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 )
 
-// The lists, of which one is scrolled.
+// The lists. One of them is scrolled.
 const (
 	paneTimers = iota
 	paneHosts
