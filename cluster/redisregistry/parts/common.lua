@@ -7,9 +7,9 @@
 -- runs     hash: id -> 'ended row'                    ended    sorted set: run by ended
 -- timers   sorted set of runs, all with score 0: by timer, and of one timer by ended
 --
--- A run in ended and timers is <length>:<timer><ended, 16 digits><id>. The length keeps the runs of a
--- timer apart from those of another whose name begins like its own. A row is JSON, which only hosts
--- read.
+-- A run in ended and timers is <length>:<timer><ended, 16 digits><id>. The length keeps the runs of
+-- a timer apart from those of another whose name begins like its own. A row is JSON, which only
+-- hosts read.
 local hosts, details, leases, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local events, order, runs, ended, timers = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 
