@@ -91,6 +91,111 @@ func TestATickGoesOneWay(t *testing.T) {
 	}
 }
 
+// Functions of the parts that other types are given, in a field or as an argument, each with its
+// reason. Whoever has one calls that part without a field of it, so TestATickGoesOneWay sees
+// nothing.
+var tickCallbacks = map[string]string{
+	"ended: planner.runEnded": "the runner tells that a run has ended: with schedule.After the next tick is due " +
+		"the delay after that",
+	"try: gate.tryWaiting":          "a tick that waits for a run to end (FullWait) is tried when that has ended",
+	"admit: gate.admit":             "a tick in line for one of MaxRuns places is tried when it gets one",
+	"tooLate: gate.tooLate":         "a tick that has waited in line for MaxWait is skipped",
+	"reacquire: acquirer.reacquire": "the prober, which finds that the store is back, gets slots for runs without one",
+	"why: gate.why":                 "triggers of a Control wait while nothing of their timer may start here",
+	"start: Scheduler.tryTrigger":   "a trigger of a Control starts a run as Scheduler.Trigger does",
+}
+
+// A part may also be called through a function that somebody was given: the field of a type, or the
+// parameter of a call. What the ledger gives is not listed, because everybody may call it.
+//
+// Fails when a part, or one of the types beside them, is given a function of a part that the list
+// does not have.
+func TestCallbacksOfPartsAreListed(t *testing.T) {
+	t.Parallel()
+	files := filesOf(t, "timer")
+	methods := map[string]bool{} // such as "gate.admit"
+	for _, file := range files {
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil {
+				methods[methodOf(f)+"."+f.Name.Name] = true
+			}
+		}
+	}
+	given := map[string]bool{}
+	for path, file := range files {
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			give := func(to string, value ast.Expr) {
+				for _, method := range partMethods(f, value) {
+					callback := to + ": " + method
+					if !methods[method] || strings.HasPrefix(method, "ledger.") {
+						continue
+					}
+					if tickCallbacks[callback] == "" {
+						t.Errorf("%s: a function of a part is given away: %s", path, callback)
+					}
+					given[callback] = true
+				}
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.AssignStmt:
+					for i, left := range n.Lhs {
+						if field, ok := left.(*ast.SelectorExpr); ok && len(n.Lhs) == len(n.Rhs) {
+							give(field.Sel.Name, n.Rhs[i])
+						}
+					}
+				case *ast.KeyValueExpr:
+					if field, ok := n.Key.(*ast.Ident); ok {
+						give(field.Name, n.Value)
+					}
+				case *ast.CallExpr:
+					for _, arg := range n.Args {
+						if _, literal := arg.(*ast.FuncLit); literal {
+							continue // that it calls is seen by TestATickGoesOneWay
+						}
+						if callee, ok := n.Fun.(*ast.SelectorExpr); ok {
+							give(callee.Sel.Name, arg)
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
+	for callback := range tickCallbacks {
+		if !given[callback] {
+			t.Errorf("nobody is given this function any more, take it out of the list: %s", callback)
+		}
+	}
+}
+
+// partMethods returns the methods of parts, and of the Scheduler, that a value is or, if it is a
+// function literal in f, calls: such as "gate.admit".
+func partMethods(f *ast.FuncDecl, value ast.Expr) (list []string) {
+	if method, part := partCall(value); part >= 0 {
+		return []string{tickParts[part] + "." + method}
+	}
+	literal, ok := value.(*ast.FuncLit)
+	if !ok {
+		return nil
+	}
+	ast.Inspect(literal, func(n ast.Node) bool {
+		if method, part := partCall(n); part >= 0 {
+			list = append(list, tickParts[part]+"."+method)
+		} else if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains(tickFaces, methodOf(f)) {
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == f.Recv.List[0].Names[0].Name {
+				list = append(list, methodOf(f)+"."+sel.Sel.Name)
+			}
+		}
+		return true
+	})
+	return list
+}
+
 // partCall returns the method and the part of a call such as x.planner.tryLater(…); -1: it is none.
 func partCall(n ast.Node) (method string, part int) {
 	sel, ok := n.(*ast.SelectorExpr)
