@@ -19,13 +19,15 @@ import (
 
 // dueAgain is a scheduler with metrics and a logger, and one timer that comes due whenever it is
 // told to. Its hooks are of no use for a tick: those that would be are not set.
-func dueAgain(t *testing.T, lock dlock.DistributedLock, run func(context.Context) error) (s *Scheduler, tick func()) {
+func dueAgain(
+	t testing.TB, lock dlock.DistributedLock, run func(context.Context) error,
+) (s *Scheduler, tick func()) {
 	t.Helper()
 	return dueAgainWith(t, Hooks{StoreDown: func(StoreInfo) {}}, lock, run)
 }
 
 func dueAgainWith(
-	t *testing.T, hooks Hooks, lock dlock.DistributedLock, run func(context.Context) error,
+	t testing.TB, hooks Hooks, lock dlock.DistributedLock, run func(context.Context) error,
 ) (s *Scheduler, tick func()) {
 	t.Helper()
 	testkit.SkipRace(t)

@@ -10,9 +10,9 @@ import (
 // something other than the run and its deadline is first asked for. A handler that never waits
 // returns before that.
 //
-// It exists for a published target: a million timers fire with a p99 lateness of 10 ms ("p99
-// lateness, 1,000,000 timers" in benchmarks/). Creating two contexts and a timer for every run
-// takes more processor time than everything else in a run.
+// Creating two contexts and a timer for every run costs more than everything else in a run: without
+// a store, one whose handler does not ask for them takes 12 µs and 5 allocations, and one whose
+// handler does 27 µs and 15 (BenchmarkAllocationsOfContexts).
 type runContext struct {
 	run *Run // whose host has the context of all runs
 

@@ -122,6 +122,23 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 	})
 }
 
+// BenchmarkAllocationsOfContexts tells what it saves to create the contexts of a run only when its
+// handler asks for them.
+func BenchmarkAllocationsOfContexts(b *testing.B) {
+	for name, run := range map[string]func(context.Context) error{
+		"unused": func(context.Context) error { return nil },
+		"used":   func(ctx context.Context) error { ctx.Done(); return nil },
+	} {
+		b.Run(name, func(b *testing.B) {
+			_, tick := dueAgain(b, nil, run)
+			b.ReportAllocs()
+			for b.Loop() {
+				tick()
+			}
+		})
+	}
+}
+
 // opaque hides which context it stands for.
 type opaque struct{ context.Context }
 
