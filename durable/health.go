@@ -28,7 +28,7 @@ func (w *Worker) Live() error {
 // answered. A database that is down does not keep a process from starting.
 func (w *Worker) Started() error {
 	switch p, _ := w.current(); {
-	case p == created:
+	case p == PhaseCreated:
 		return errors.New("the worker is not running yet")
 	case !w.database.wasCalled():
 		return errors.New("the database has not been called yet")
@@ -40,11 +40,11 @@ func (w *Worker) Started() error {
 // down does not make a worker unready, because all would be unready at once.
 func (w *Worker) Ready() error {
 	switch p, _ := w.current(); p {
-	case running:
+	case PhaseRunning:
 		return nil
-	case created:
+	case PhaseCreated:
 		return errors.New("the worker is not running yet")
-	case stopped:
+	case PhaseStopped:
 		return errors.New("the worker is stopped")
 	default:
 		return errors.New("the worker is draining")
@@ -159,7 +159,7 @@ func (w *Worker) schedulesWork() error {
 // its loops. It reads memory only.
 func (w *Worker) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	p, changedAt := w.current()
-	show("worker", w.config.Name, p.String(), changedAt, nil)
+	show("worker", w.config.Name, string(p), changedAt, nil)
 	for _, part := range []struct{ name, op string }{{"materializer", opMaterialize}, {"claimer", opClaim},
 		{"renewer", opRenew}, {"finisher", opFinish}, {"reclaimer", opReclaim}, {"sweeper", opSweep}} {
 		state, last := "working", w.database.failureOf(part.op)

@@ -32,7 +32,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return named(errNilContext)
 	}
 	faults := w.Check()
-	if !w.enter(faults == nil) {
+	if !w.enter(faults) {
 		return errors.New("durable: Run was called before: make another Worker")
 	}
 	if w.metrics != nil {
@@ -56,7 +56,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.name,
 			err)
 	}
-	w.setPhase(stopped)
+	w.setPhase(PhaseStopped)
 	if hook := w.events.close(); hook != "" {
 		err = withHook(err, hook)
 	}
@@ -109,9 +109,9 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 
 	<-ctx.Done()
 	w.events.log(slog.LevelInfo, "durable: draining", "cause", context.Cause(ctx))
-	w.setPhase(leaving)
+	w.setPhase(PhasePreStop)
 	time.Sleep(w.config.PreStopDelay)
-	w.setPhase(draining)
+	w.setPhase(PhaseDraining)
 	w.claimer.draining.Store(true)
 	close(stopAsking)
 	endAsks()

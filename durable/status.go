@@ -10,7 +10,7 @@ import (
 // It can be marshaled as JSON.
 type Status struct {
 	Name     string         `json:"name"`
-	Phase    string         `json:"phase"` // created, running, leaving, draining, stopped
+	Phase    Phase          `json:"phase"`
 	Database DatabaseStatus `json:"database"`
 	MaxRuns  int            `json:"max_runs"`
 	// Attempts that have a place: their handlers are running, or their results are not written yet.
@@ -65,7 +65,7 @@ type RunStatus struct {
 // Status returns a snapshot.
 func (w *Worker) Status() Status {
 	p, _ := w.current()
-	s := Status{Name: w.config.Name, Phase: p.String(), MaxRuns: w.config.MaxRuns,
+	s := Status{Name: w.config.Name, Phase: p, MaxRuns: w.config.MaxRuns,
 		Places: w.config.MaxRuns - w.book.room(), DroppedEvents: w.events.queue.Dropped(),
 		Handlers: []HandlerStatus{}, Schedules: []ScheduleStatus{}, Running: []RunStatus{}}
 	s.Database.Name = w.database.name

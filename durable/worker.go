@@ -41,30 +41,27 @@ type Worker struct {
 	faults    []error    // of NewWorker, Handle and Schedule
 	handlers  map[string]*handler
 	schedules map[string]*scheduled
-	phase     phase
+	phase     Phase
 	changedAt time.Time // when the phase last changed
 }
 
-// A phase is where a worker is in its life.
-type phase uint8
+// A Phase is what a Worker is doing.
+type Phase string
 
+// The phases, in their order.
 const (
-	created phase = iota
-	running
-	leaving // Run's context has ended, and PreStopDelay passes
-	draining
-	stopped
+	PhaseCreated  Phase = "created"  // Run was not called
+	PhaseRunning  Phase = "running"  // runs are claimed
+	PhasePreStop  Phase = "pre_stop" // for PreStopDelay runs are still claimed, but Ready fails
+	PhaseDraining Phase = "draining" // Run waits for the last handlers and their results
+	PhaseStopped  Phase = "stopped"  // Run has returned, or is about to
 )
-
-func (p phase) String() string {
-	return [...]string{"created", "running", "leaving", "draining", "stopped"}[p]
-}
 
 // NewWorker returns a worker. It starts nothing and does not call the database. Check and Run
 // report invalid arguments.
 func NewWorker(s *Store, config Config) *Worker {
-	w := &Worker{store: s, config: config.withDefaults(), handlers: map[string]*handler{},
-		schedules: map[string]*scheduled{}}
+	w := &Worker{store: s, config: config.withDefaults(), phase: PhaseCreated,
+		handlers: map[string]*handler{}, schedules: map[string]*scheduled{}}
 	w.faults = w.config.check()
 	var inner store.Store
 	name := "none"
@@ -148,7 +145,7 @@ func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 	if w.handlers[name] != nil {
 		fault("name", "there is another handler of that name: each needs its own")
 	}
-	if w.phase != created {
+	if w.phase != PhaseCreated {
 		fault("Handle", "Run was called before: call Handle first")
 	} else if len(errs) == 0 {
 		w.handlers[name] = h
@@ -191,7 +188,7 @@ func (w *Worker) Schedule(name, handler string, s schedule.Schedule, options Sch
 	if w.schedules[name] != nil {
 		fault("name", "there is another schedule of that name: each needs its own")
 	}
-	if w.phase != created {
+	if w.phase != PhaseCreated {
 		fault("Schedule", "Run was called before: call Schedule first")
 	} else if w.schedules[name] == nil {
 		w.schedules[name] = added
@@ -217,28 +214,28 @@ func (w *Worker) Check() error {
 	return errors.Join(errs...)
 }
 
-// enter is the beginning of Run, which works if nothing is wrong, and returns false if Run was
-// called before.
-func (w *Worker) enter(works bool) bool {
+// enter sets the first phase of Run: PhaseRunning, or PhaseStopped if there are faults. It reports
+// false if Run was called before.
+func (w *Worker) enter(faults error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.phase != created {
+	if w.phase != PhaseCreated {
 		return false
 	}
-	w.phase, w.changedAt = stopped, time.Now()
-	if works {
-		w.phase = running
+	w.phase, w.changedAt = PhaseRunning, time.Now()
+	if faults != nil {
+		w.phase = PhaseStopped
 	}
 	return true
 }
 
-func (w *Worker) setPhase(p phase) {
+func (w *Worker) setPhase(p Phase) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.phase, w.changedAt = p, time.Now()
 }
 
-func (w *Worker) current() (phase, time.Time) {
+func (w *Worker) current() (Phase, time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.phase, w.changedAt

@@ -25,7 +25,7 @@ func (r *Relay) Live() error {
 // answered. A database that is down does not keep a process from starting.
 func (r *Relay) Started() error {
 	switch p, _ := r.current(); {
-	case p == created:
+	case p == phaseCreated:
 		return errors.New("the relay is not running yet")
 	case !r.calls.wasCalled():
 		return errors.New("the database has not been called yet")
@@ -38,12 +38,12 @@ func (r *Relay) Started() error {
 // would be unready at once.
 func (r *Relay) Ready() error {
 	switch p, _ := r.current(); p {
-	case running:
+	case phaseRunning:
 		most := r.config.Unready
 		return errors.Join(r.dueIsYoung(most), r.pendingIsYoung(most), r.fewDead(most))
-	case created:
+	case phaseCreated:
 		return errors.New("the relay is not running yet")
-	case stopped:
+	case phaseStopped:
 		return errors.New("the relay is stopped")
 	default:
 		return errors.New("the relay is draining")
@@ -114,11 +114,11 @@ func (r *Relay) Runners(show func(kind, name, state string, changedAt time.Time,
 	phase, changedAt := r.phase, r.changedAt
 	shards := slices.Sorted(maps.Keys(r.shards))
 	r.mu.Unlock()
-	state := phase.String()
+	state := string(phase)
 	switch {
-	case phase == running && len(shards) > 0:
+	case phase == phaseRunning && len(shards) > 0:
 		state = "delivering shards " + strings.Trim(fmt.Sprint(shards), "[]")
-	case phase == running:
+	case phase == phaseRunning:
 		state = "standing by"
 	}
 	show("outbox", r.config.Name, state, changedAt, errors.Join(r.calls.errorOf(opDue), r.calls.errorOf(opMark)))

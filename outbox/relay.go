@@ -52,23 +52,21 @@ type Relay struct {
 	stuckIn   map[string]int // sinks that ignore their contexts, by topic
 }
 
-// A phase is where a relay is in its life.
-type phase uint8
+// A phase is what a relay is doing.
+type phase string
 
 const (
-	created phase = iota
-	running
-	draining
-	stopped
+	phaseCreated  phase = "created"
+	phaseRunning  phase = "running"
+	phaseDraining phase = "draining"
+	phaseStopped  phase = "stopped"
 )
-
-func (p phase) String() string { return [...]string{"created", "running", "draining", "stopped"}[p] }
 
 // NewRelay returns a relay. It starts nothing and does not call the database. Check and Run return
 // what is wrong with the arguments.
 func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	r := &Relay{outbox: box, config: config.withDefaults(), shards: map[int]*shard{}, stuckIn: map[string]int{},
-		changedAt: time.Now()}
+		phase: phaseCreated, changedAt: time.Now()}
 	if err := r.config.check(); err != nil {
 		r.faults = append(r.faults, err)
 	}
@@ -139,7 +137,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	if !r.setPhase(created, running) {
+	if !r.setPhase(phaseCreated, phaseRunning) {
 		return errors.New("outbox: Run was called before: make another Relay")
 	}
 	if r.metrics != nil {
@@ -162,8 +160,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	default:
 		err = fmt.Errorf("outbox: nothing was started, because the database (%s) cannot serve: %w", r.calls.name, err)
 	}
-	r.setPhase(running, stopped)
-	r.setPhase(draining, stopped)
+	r.setPhase(phaseRunning, phaseStopped)
+	r.setPhase(phaseDraining, phaseStopped)
 	if hook := r.events.close(); hook != "" {
 		err = errors.Join(err, fmt.Errorf("outbox: the hook %s does not return", hook))
 	}
@@ -228,7 +226,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	writing.Go(func() { left = r.marker.run(writes) })
 
 	err = r.electAll(ctx, session)
-	r.setPhase(running, draining)
+	r.setPhase(phaseRunning, phaseDraining)
 	close(stop)
 	endAsks()
 	asking.Wait()
