@@ -17,16 +17,20 @@ const (
 
 // Defaults of a Config.
 const (
-	DefaultMaxRuns       = 16
-	DefaultTTL           = 30 * time.Second
-	DefaultPollInterval  = 5 * time.Second
-	DefaultPollJitter    = 0.2
-	DefaultSweepInterval = time.Minute
-	DefaultCallTimeout   = 5 * time.Second
-	DefaultDrainTimeout  = 30 * time.Second
-	DefaultMaxRunTime    = time.Hour
-	DefaultMaxAttempts   = 5
-	DefaultMaxDueAge     = 5 * time.Minute
+	DefaultMaxRuns       = 16               // Config.MaxRuns
+	DefaultTTL           = 30 * time.Second // Config.TTL
+	DefaultPollInterval  = 5 * time.Second  // Config.PollInterval
+	DefaultPollJitter    = 0.2              // Config.PollJitter
+	DefaultSweepInterval = time.Minute      // Config.SweepInterval
+	DefaultCallTimeout   = 5 * time.Second  // Config.CallTimeout, or a third of TTL if that is shorter
+	DefaultDrainTimeout  = 30 * time.Second // Config.DrainTimeout
+	DefaultMaxDueAge     = 5 * time.Minute  // Config.MaxDueAge
+)
+
+// Defaults of HandlerOptions.
+const (
+	DefaultMaxRunTime  = time.Hour // HandlerOptions.MaxRunTime
+	DefaultMaxAttempts = 5         // Retry.MaxAttempts
 )
 
 // CancelGrace is how long Run waits, after DrainTimeout, for handlers whose context it has ended.
@@ -39,7 +43,8 @@ type Config struct {
 	// bytes. Default: host name, process id and a random part.
 	Name string
 
-	// MaxRuns is how many runs may go on at once on this worker, of all handlers. Default 16.
+	// MaxRuns is how many runs may go on at once on this worker, of all handlers. 1 to
+	// 10,000. Default 16.
 	MaxRuns int
 
 	// MaxActive is how many runs may go on at once in the fleet, of all handlers. Workers with
@@ -48,7 +53,7 @@ type Config struct {
 	MaxActive int
 
 	// ClaimBatch is how many runs one statement claims at most. Their payloads come with them, and
-	// the answer has to come within CallTimeout. Default MaxRuns.
+	// the answer has to come within CallTimeout. 1 to 10,000. Default MaxRuns.
 	ClaimBatch int
 
 	// TTL is how long the runs of a dead worker stay with it before others may reclaim them. A
@@ -59,7 +64,7 @@ type Config struct {
 
 	// PollInterval is how often a worker looks for runs and ticks that nobody has announced. It
 	// also wakes when the next run or tick it knows of is due, and repeats what has failed within
-	// seconds. Default 5 s.
+	// seconds. 1 ms to 24 h. Default 5 s.
 	PollInterval time.Duration
 
 	// PollJitter is the share of PollInterval, or of the intervals below, by which each pause is
@@ -68,34 +73,34 @@ type Config struct {
 	PollJitter float64
 
 	// MaterializeInterval, ClaimInterval and ReclaimInterval take the place of PollInterval for one
-	// loop: for ticks that are due, for runs that are due, for leases that have expired. Default
-	// PollInterval.
+	// loop: for ticks that are due, for runs that are due, for leases that have expired. 1 ms to
+	// 24 h. Default PollInterval.
 	MaterializeInterval time.Duration
 	ClaimInterval       time.Duration
 	ReclaimInterval     time.Duration
 
-	// SweepInterval is how often a worker deletes what is older than Retention, on average. Default
-	// 1 min.
+	// SweepInterval is how often a worker deletes what is older than Retention, on average. 1 ms to
+	// 24 h. Default 1 min.
 	SweepInterval time.Duration
 
 	// Retention is how long what has ended is kept.
 	Retention Retention
 
-	// CallTimeout bounds every call to the database. At most a third of TTL. Default 5 s, or a
-	// third of TTL if that is shorter.
+	// CallTimeout bounds every call to the database. 1 ms to a third of TTL. Default 5 s, or a third
+	// of TTL if that is shorter.
 	CallTimeout time.Duration
 
 	// PreStopDelay is how long Run goes on after its context has ended, while Ready already fails,
-	// so that load balancers stop sending requests. Default 0.
+	// so that load balancers stop sending requests. At most 24 h. Default 0.
 	PreStopDelay time.Duration
 
 	// DrainTimeout is how long Run then waits for handlers to finish before it ends their contexts
 	// (ErrDraining). Their runs are given back, which costs them no attempt. After that it waits
-	// for another CancelGrace (5 s). Default 30 s.
+	// for another CancelGrace (5 s). 1 ms to 365 days. Default 30 s.
 	DrainTimeout time.Duration
 
 	// MaxDueAge is how long a run or a tick may be due before the check "runs" fails: see
-	// Worker.Checks. NoLimit: the check never fails. Default 5 min.
+	// Worker.Checks. 1 ms to 365 days. NoLimit: the check never fails. Default 5 min.
 	MaxDueAge time.Duration
 
 	// MaxDead is how many dead letters there may be before the check "dead" fails. Default 0: any
@@ -118,7 +123,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Retention is how long rows are kept. NoLimit keeps them forever.
+// Retention is how long rows are kept: a minute or more. NoLimit keeps them forever.
 type Retention struct {
 	Succeeded time.Duration // since the end. Default 7 days.
 	Dead      time.Duration // since the end, of dead letters. Default 90 days.
@@ -149,7 +154,7 @@ type HandlerOptions struct {
 	// MaxRunTime ends the context of an attempt (ErrMaxRunTime), which has then failed, whatever
 	// the handler returns. It has nothing to do with the lease, unless the handler ignores the end
 	// of its context for CancelGrace: then the lease is no longer renewed, and another worker has
-	// the run when it has expired. NoLimit: never. Default 1 h.
+	// the run when it has expired. 1 ms or more. NoLimit: never. Default 1 h.
 	MaxRunTime time.Duration
 
 	// Retry says how an attempt that failed is followed by another.
@@ -161,8 +166,8 @@ type HandlerOptions struct {
 type Retry struct {
 	// MaxAttempts is how many attempts a run has before it becomes a dead letter. Attempts whose
 	// lease was lost count, even if the worker died, or lost the answer to its claim, before it
-	// called the handler; those that a worker gave back when it shut down do not. 1: no retry.
-	// Default 5.
+	// called the handler; those that a worker gave back when it shut down do not. 1 to 1,000; 1: no
+	// retry. Default 5.
 	MaxAttempts int
 
 	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
@@ -199,8 +204,8 @@ type CatchUp struct {
 	// skipped. 1 to 10,000. Default 100.
 	Max int
 
-	// Window is how old a missed tick may be that still runs. Older ones are skipped. Default 0:
-	// any age.
+	// Window is how old a missed tick may be that still runs. Older ones are skipped. 0 and
+	// NoLimit: any age. Default 0.
 	Window time.Duration
 }
 
@@ -224,10 +229,12 @@ const (
 )
 
 // Priority orders the runs that are due: all of a higher one are claimed before those of a lower.
+// The smaller number is the higher priority, in JSON and in the database, too.
 type Priority int8
 
+// The priorities.
 const (
-	PriorityHigh   Priority = -1
+	PriorityHigh   Priority = -1 // before all others
 	PriorityNormal Priority = 0
-	PriorityLow    Priority = 1
+	PriorityLow    Priority = 1 // after all others
 )

@@ -54,8 +54,8 @@ func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
 // A PanicError is the error of a handler that panicked.
 type PanicError struct {
-	Value any
-	Stack []byte
+	Value any    // what the handler passed to panic
+	Stack []byte // of the goroutine that panicked
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }
@@ -65,7 +65,7 @@ func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: 
 // their runs again.
 type StuckError struct {
 	Handlers  []string // by name, once per run
-	Schedules []string // of which Next does not return
+	Schedules []string // whose Next does not return
 	Hook      string   // of Config.Hooks, such as "RunEnded"; "": none
 }
 

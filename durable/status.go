@@ -25,7 +25,7 @@ type Status struct {
 type DatabaseStatus struct {
 	Name      string    `json:"name"`                // postgres or sqlite
 	Up        bool      `json:"up"`                  // false also before the first call
-	ChangedAt time.Time `json:"changed_at,omitzero"` // when Up last changed; zero: never
+	ChangedAt time.Time `json:"changed_at,omitzero"` // when it went down, or came back; zero: it never was down
 	Err       string    `json:"err,omitempty"`       // of the last call; "": it succeeded
 }
 

@@ -11,27 +11,26 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// NoLimit turns a limit off: a retention, or a threshold of health.
+// NoLimit turns a limit off: a field of Retention or of Thresholds. InboxRetention has to have one.
 const NoLimit = -1
 
 // Defaults of a RelayConfig.
 const (
-	DefaultShards              = 1
-	DefaultTTL                 = dlock.DefaultTTL
-	DefaultRetryInterval       = time.Second
-	DefaultMaxAttempts         = 10
-	DefaultFirstWait           = time.Second
-	DefaultMaxWait             = 5 * time.Minute
-	DefaultBatchSize           = 32
-	DefaultMaxDeliveries       = 8
-	DefaultDeliverTimeout      = 30 * time.Second
-	DefaultIdleDelay           = 30 * time.Second
-	DefaultPollInterval        = time.Second
-	DefaultCallTimeout         = 5 * time.Second
-	DefaultDrainTimeout        = 30 * time.Second
-	DefaultSweepInterval       = time.Minute
-	DefaultDispatchedRetention = 30 * day
-	DefaultInboxRetention      = 60 * day
+	DefaultTTL                 = dlock.DefaultTTL // RelayConfig.TTL
+	DefaultRetryInterval       = time.Second      // RelayConfig.RetryInterval
+	DefaultMaxAttempts         = 10               // Retry.MaxAttempts
+	DefaultFirstWait           = time.Second      // Retry.FirstWait, or MaxWait if that is shorter
+	DefaultMaxWait             = 5 * time.Minute  // Retry.MaxWait, or FirstWait if that is longer
+	DefaultBatchSize           = 32               // RelayConfig.BatchSize
+	DefaultMaxDeliveries       = 8                // RelayConfig.MaxDeliveries
+	DefaultDeliverTimeout      = 30 * time.Second // RelayConfig.DeliverTimeout
+	DefaultIdleDelay           = 30 * time.Second // RelayConfig.IdleDelay
+	DefaultPollInterval        = time.Second      // RelayConfig.PollInterval, or IdleDelay if that is shorter
+	DefaultCallTimeout         = 5 * time.Second  // RelayConfig.CallTimeout
+	DefaultDrainTimeout        = 30 * time.Second // RelayConfig.DrainTimeout
+	DefaultSweepInterval       = time.Minute      // RelayConfig.SweepInterval
+	DefaultDispatchedRetention = 30 * day         // Retention.Dispatched
+	DefaultInboxRetention      = 60 * day         // RelayConfig.InboxRetention and RequeueOptions.InboxRetention
 )
 
 const (
@@ -89,11 +88,12 @@ type RelayConfig struct {
 	// DeadContinue.
 	OnDead DeadPolicy
 
-	// BatchSize is how many messages one call of the database returns at most. Default 32.
+	// BatchSize is how many messages one call of the database returns at most. 1 to 1,000. Default
+	// 32.
 	BatchSize int
 
 	// MaxDeliveries is how many messages, of different keys, are delivered at once by each shard.
-	// Default 8.
+	// 1 to 1,000. Default 8.
 	MaxDeliveries int
 
 	// DeliverTimeout ends the context of a delivery, which has then failed. Default 30 s.
@@ -106,7 +106,8 @@ type RelayConfig struct {
 	// PollInterval is how often a relay looks for messages while the database cannot notify it: on
 	// other databases, behind a PgBouncer in transaction mode, and while the connection that
 	// listens is away. After it has found a message it looks again after 10 ms, and then after
-	// pauses that double up to PollInterval. Default 1 s.
+	// pauses that double up to PollInterval. 10 ms to IdleDelay. Default 1 s, or IdleDelay if that
+	// is shorter.
 	PollInterval time.Duration
 
 	// Retention is how long rows are kept.
@@ -151,7 +152,8 @@ type RelayConfig struct {
 
 // A Retry says how often and when a message is delivered again after a failure.
 type Retry struct {
-	// MaxAttempts is how many attempts a message has before it is dead. 1: no retry. Default 10.
+	// MaxAttempts is how many attempts a message has before it is dead. 1 to 1,000; 1: no retry.
+	// Default 10.
 	MaxAttempts int
 
 	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
@@ -239,7 +241,7 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// check returns every fault of a config of which the defaults are filled in.
+// check returns every fault of a config whose defaults are filled in.
 func (c RelayConfig) check() error {
 	var errs []error
 	fault := func(field, format string, args ...any) {

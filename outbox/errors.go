@@ -67,8 +67,8 @@ func (e *RetryAfterError) Unwrap() error { return e.Err }
 
 // A PanicError is the error of a sink that panicked.
 type PanicError struct {
-	Value any
-	Stack []byte
+	Value any    // what the sink passed to panic
+	Stack []byte // of the goroutine that panicked
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("the sink panicked: %v", e.Value) }

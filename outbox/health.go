@@ -51,7 +51,8 @@ func (r *Relay) Ready() error {
 }
 
 // Checks returns checks by name, so that a Relay is a health.Source. A relay with a failing check
-// is degraded, but can serve. They read memory only, and what they say is up to 15 s old:
+// is degraded, but can serve. They read memory only. All but database judge by what this relay has
+// read from the database about every 15 s, and pass if that is more than a minute old:
 //
 //   - database: three calls in a row have failed, and none has succeeded since
 //   - due: a message has been due for longer than Thresholds.DueAge: no relay delivers, or they are

@@ -89,7 +89,7 @@ const MaxBacklog = store.MaxCount
 
 // A Backlog is what waits in an outbox, by the database's clock.
 type Backlog struct {
-	// Messages of each state; MaxBacklog: so many, or more.
+	// Messages of each state; MaxBacklog: that many or more.
 	Pending, Dead int64
 	// DueAge is the longest time for which a message has been ready for delivery: the lag of the
 	// relays, unless the message waits for something that is not known here, see Outbox.Backlog. A
@@ -176,10 +176,10 @@ type RequeueOptions struct {
 
 // Requeue makes dead messages pending again, due at once, and returns how many. It tells relays as
 // Notify does, but returns when that is done. The messages have a new budget of attempts; the
-// history of the attempts they have had stays. A filter without any field is refused: it would
-// requeue all that has ever failed.
+// history of the attempts they have had stays. A filter without IDs, Topic, Key, CreatedFrom and
+// CreatedBefore is refused: it would requeue all that has ever failed.
 func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptions) (int, error) {
-	if err := o.steer(ctx, which); err != nil {
+	if err := o.checkChange(ctx, which); err != nil {
 		return 0, err
 	}
 	var errs []error
@@ -205,9 +205,9 @@ func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptio
 }
 
 // Delete deletes dead messages with their attempts, which accepts their loss, and returns how many.
-// A filter without any field is refused.
+// It refuses the same filters as Requeue.
 func (o *Outbox) Delete(ctx context.Context, which Filter) (int, error) {
-	if err := o.steer(ctx, which); err != nil {
+	if err := o.checkChange(ctx, which); err != nil {
 		return 0, err
 	}
 	n, err := o.database.store.Delete(ctx, which.stored())
@@ -217,14 +217,14 @@ func (o *Outbox) Delete(ctx context.Context, which Filter) (int, error) {
 	return n, nil
 }
 
-// steer returns why an order is not carried out.
-func (o *Outbox) steer(ctx context.Context, which Filter) error {
+// checkChange returns why the messages that match a filter are not changed.
+func (o *Outbox) checkChange(ctx context.Context, which Filter) error {
 	if err := cmp.Or(o.ready(ctx), which.check()); err != nil {
 		return err
 	}
 	if len(which.IDs) == 0 && which.Topic == "" && which.Key == "" && which.CreatedFrom.IsZero() &&
 		which.CreatedBefore.IsZero() {
-		return errors.New("outbox: the filter matches everything: say IDs, a topic, a key, or since when")
+		return errors.New("outbox: the filter matches everything: set IDs, Topic, Key, CreatedFrom or CreatedBefore")
 	}
 	return nil
 }
