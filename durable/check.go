@@ -67,7 +67,7 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// check returns every fault of a Config of which the defaults are filled in.
+// check returns every fault of a Config whose defaults are filled in.
 func (c Config) check() []error {
 	var errs []error
 	fault := func(field, format string, args ...any) {
@@ -186,7 +186,7 @@ func (o HandlerOptions) withDefaults() HandlerOptions {
 	return o
 }
 
-// check returns every fault of options of which the defaults are filled in.
+// check returns every fault of options whose defaults are filled in.
 func (o HandlerOptions) check(fault func(field, format string, args ...any)) {
 	if o.MaxConcurrency < 0 || o.MaxConcurrency > maxRuns { // a larger one fits no column, and would limit nothing
 		fault("MaxConcurrency", "%d: use 1 to %d, or 0 for any number", o.MaxConcurrency, maxRuns)

@@ -86,8 +86,8 @@ type Config struct {
 	// Retention is how long what has ended is kept.
 	Retention Retention
 
-	// CallTimeout bounds every call to the database. 1 ms to a third of TTL. Default 5 s, or a third
-	// of TTL if that is shorter.
+	// CallTimeout bounds every call to the database. 1 ms to a third of TTL. Default 5 s, or a
+	// third of TTL if that is shorter.
 	CallTimeout time.Duration
 
 	// PreStopDelay is how long Run goes on after its context has ended, while Ready already fails,

@@ -58,7 +58,7 @@ func newDatabase(name string, timeout time.Duration, v *events) *database {
 }
 
 // call makes a call to the store. A panic counts as a failure. The error of a call that the end of
-// Run cut off is not noted, because it says nothing about the database.
+// Run cut off is not recorded, because it says nothing about the database.
 func call[T any](d *database, op string, f func(context.Context) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(d.life, d.timeout)
 	defer cancel()
@@ -67,14 +67,14 @@ func call[T any](d *database, op string, f func(context.Context) (T, error)) (an
 			err = fmt.Errorf("the call panicked: %v", p)
 		}
 		if d.life.Err() == nil || err == nil {
-			d.note(op, err)
+			d.record(op, err)
 		}
 	}()
 	return f(ctx)
 }
 
-// note notes how a call went.
-func (d *database) note(op string, err error) {
+// record records whether a call succeeded, and tells of changes.
+func (d *database) record(op string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.called, d.err = true, err

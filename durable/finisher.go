@@ -102,8 +102,8 @@ func (f *finisher) run(ctx context.Context) {
 	}
 }
 
-// write writes a batch, and returns what is left of it: all if the call fails, or those of which
-// the rows are locked.
+// write writes a batch, and returns what is left of it: all if the call fails, or those whose
+// rows are locked.
 func (f *finisher) write(batch []*finished) (left []*finished, err error) {
 	results := make([]store.Result, len(batch))
 	for i, r := range batch {

@@ -125,7 +125,7 @@ func (w *Worker) fewDead() error {
 	return fmt.Errorf("%d dead letters, more than %d: %v", dead, w.config.MaxDead, of)
 }
 
-// handlersKnown returns an error for each handler of which runs wait and that no worker has.
+// handlersKnown returns an error for each handler that no worker has, and whose runs wait.
 func (w *Worker) handlersKnown() error {
 	stats, fresh := w.sampler.latest()
 	if !fresh {

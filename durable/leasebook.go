@@ -255,7 +255,7 @@ func (b *leaseBook) markReturned(a *attempt) {
 	a.returned = true
 }
 
-// remove gives back the places of attempts of which the database has the results.
+// remove gives back the places of attempts whose results are in the database.
 func (b *leaseBook) remove(attempts []*attempt) {
 	b.mu.Lock()
 	t, before := now(), b.renewalInDoubt

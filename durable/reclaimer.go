@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// mostReclaimed is how many runs one call reclaims at most.
+// maxReclaimed is how many runs one call reclaims at most.
 const maxReclaimed = 100
 
-// A reclaimer takes the runs of which the leases have expired from their workers, whatever their
+// A reclaimer takes runs whose leases have expired from their workers, whatever their
 // handlers are.
 type reclaimer struct {
 	*loop.Loop

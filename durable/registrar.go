@@ -38,7 +38,7 @@ type registrar struct {
 // this instant has not changed, by this host's clock.
 type sighting struct{ at, since time.Time }
 
-// first registers for the first time, and takes over schedules of which the database has another
+// first registers for the first time, and takes over schedules for which the database has another
 // spec. It tries until it succeeds, ctx ends, or the database reports that it is not set up right.
 func (r *registrar) first(ctx context.Context, verify func(context.Context) error) error {
 	for wait := minCallWait; ; wait = min(2*wait, maxCallWait) {

@@ -40,7 +40,7 @@ type calls struct {
 }
 
 // call makes a call to the database. A panic is a failure. A call that the end of Run has cut off
-// is not noted, because it says nothing about the database.
+// is not recorded, because it says nothing about the database.
 func call[T any](c *calls, op string, f func(context.Context) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(c.life, c.timeout)
 	defer cancel()
@@ -49,14 +49,14 @@ func call[T any](c *calls, op string, f func(context.Context) (T, error)) (answe
 			err = fmt.Errorf("the call panicked: %v", p)
 		}
 		if c.life.Err() == nil || err == nil {
-			c.note(op, err)
+			c.record(op, err)
 		}
 	}()
 	return f(ctx)
 }
 
-// note notes how a call went.
-func (c *calls) note(op string, err error) {
+// record records whether a call succeeded, and tells of changes.
+func (c *calls) record(op string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.called = true

@@ -119,7 +119,7 @@ func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err 
 // others. Call it after the commit. It does not wait and does not fail, because nothing depends on
 // it: without it a message is found when the relay next looks. On Postgres, while the relay is sure
 // to hear notifications, that is after RelayConfig.IdleDelay, else after RelayConfig.PollInterval.
-// The first call is one of the database at once; further ones within 10 ms are one together.
+// The first call of Notify calls the database at once; those of the next 10 ms share one more call.
 func (o *Outbox) Notify() {
 	if o.ready(context.Background()) != nil {
 		return

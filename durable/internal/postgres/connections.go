@@ -24,7 +24,7 @@ const (
 	// server has closed it.
 	surelyAlive = time.Second
 
-	// closeTimeout bounds how long a connection takes to say good-bye.
+	// closeTimeout bounds how long a connection takes to close: it tells the server first.
 	closeTimeout = time.Second
 )
 

@@ -3,7 +3,7 @@
 -- counted: each worker does this all the time, and a backlog may have millions. The first three
 -- columns are the same in all rows, and if there is no handler there is one row with them.
 WITH RECURSIVE now AS MATERIALIZED (SELECT clock_timestamp() AS at),
--- The handlers of which runs are queued: one look into the index for each, however many runs wait.
+-- The handlers that have queued runs: one look into the index for each, however many runs wait.
 waiting AS (
 	(SELECT r.handler FROM {runs} AS r WHERE r.state = 'queued' ORDER BY r.handler LIMIT 1)
 	UNION ALL

@@ -67,8 +67,7 @@ type part struct {
 // usage is what there is of a limit.
 type usage struct{ override, running int }
 
-// room returns how many more runs there may be, with the limit that the code has, of which 0 is
-// none.
+// room returns how many more runs there may be. limit is that of the code; 0: any number.
 func (u usage) room(limit int) int {
 	switch {
 	case u.override >= 0:

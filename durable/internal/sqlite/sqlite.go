@@ -55,7 +55,7 @@ var _ store.Store = (*Store)(nil)
 // maxTableName is what Postgres allows, so that a name fits both.
 const maxTableName = 40
 
-// New returns the store of the tables of which the names begin with table, and a fault of its
+// New returns the store of the tables whose names begin with table, and a fault of its
 // arguments. It does not open the file.
 func New(db *sql.DB, table string) (*Store, error) {
 	var faults []error

@@ -242,7 +242,7 @@ type NewRun struct {
 type ClaimRequest struct {
 	Worker    string
 	Handlers  []Handler
-	Limit     int // at most so many runs
+	Limit     int // of Runs, at most
 	MaxActive int // runs at once in the fleet, of all handlers; 0: any number
 	TTL       time.Duration
 }

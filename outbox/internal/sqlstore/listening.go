@@ -17,7 +17,7 @@ const (
 	pingEvery   = 30 * time.Second
 	pingTimeout = 5 * time.Second
 
-	// closeTimeout bounds how long a connection takes to say good-bye.
+	// closeTimeout bounds how long a connection takes to close: it tells the server first.
 	closeTimeout = time.Second
 )
 
