@@ -36,10 +36,15 @@ type Control struct {
 	localOnly  func(timer string) bool // on this host; nil: it runs no timers
 }
 
+// coldTimeout bounds a call of NewControl to the store. Nothing has called the store before, so the
+// first call connects, which takes longer than the StoreTimeout of a scheduler.
+const coldTimeout = 5 * time.Second
+
 // NewControl returns a Control for the fleet that shares a store, for programs that run no timers
-// themselves. It logs to slog.Default().
+// themselves. It logs to slog.Default(). A call to the store may take 5 s; one of Scheduler.Control
+// may take Config.StoreTimeout.
 func NewControl(store dlock.DistributedLock) *Control {
-	return &Control{caps: dlock.CapabilitiesOf(store), timeout: dlock.DefaultStoreTimeout,
+	return &Control{caps: dlock.CapabilitiesOf(store), timeout: coldTimeout,
 		log: slog.New(guarded{slog.Default().Handler()})}
 }
 
