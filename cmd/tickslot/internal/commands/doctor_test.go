@@ -34,7 +34,10 @@ type fault struct {
 	fix   string   // a part of what one of them says how to fix it; "": all checks have to pass
 }
 
-// runDoctor runs the doctor, and checks that its exit code and its results agree.
+const slowTrips = "leases are renewed too late when it gets worse"
+
+// runDoctor runs the doctor, and checks that its exit code and its results agree. Whoever wants to
+// know whether round trips are slow looks for slowTrips: on a busy machine they are.
 func runDoctor(t *testing.T, url, flags string) (failed []result) {
 	t.Helper()
 	a := tickslot(t, url, append(strings.Fields(flags), "doctor", "-o", "json", "--calls", "3")...)
@@ -62,6 +65,9 @@ func checkFaults(t *testing.T, faults []fault) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			failed := runDoctor(t, f.setUp(t), f.flags)
+			if !slices.Contains(f.fails, slowTrips) {
+				failed = butSlowTrips(failed)
+			}
 			all, fixes := "", ""
 			for _, r := range failed {
 				all += fmt.Sprintf("\n%s: %s\n\t%s", r.About, r.Text, r.Fix)
@@ -79,6 +85,10 @@ func checkFaults(t *testing.T, faults []fault) {
 			}
 		})
 	}
+}
+
+func butSlowTrips(results []result) []result {
+	return slices.DeleteFunc(results, func(r result) bool { return strings.Contains(r.Text, slowTrips) })
 }
 
 // healthy is a Redis with which nothing is wrong.
@@ -154,7 +164,7 @@ func TestDoctorOnRedis(t *testing.T) {
 			proxy := servertest.NewProxyFor(t, server.Addr())
 			proxy.DelayReplies(450 * time.Millisecond)
 			return strings.Replace(server.URL(), server.Addr(), proxy.Addr(), 1)
-		}, "", []string{"leases are renewed too late when it gets worse"}, "raise StoreTimeout"},
+		}, "", []string{slowTrips}, "raise StoreTimeout"},
 	})
 }
 
@@ -341,11 +351,6 @@ func TestDoctorOnHosts(t *testing.T) {
 			registry := sqlregistry.SQLite(open(t, file), sqlregistry.Options{})
 			write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1)})
 			write(t, registry, cluster.Batch{Host: row})
-			if row.TTL < time.Second { // it is not seen for one TTL, and not gone
-				testkit.Eventually(t, testkit.Patience, "the host is suspect", func() bool {
-					return strings.Contains(tickslot(t, url, "hosts", "ls").out, "suspect")
-				})
-			}
 			return url
 		}
 	}
@@ -369,8 +374,20 @@ func TestDoctorOnHosts(t *testing.T) {
 			[]string{"web-2/8/def: leader billing: no route"}, "Its log says more"},
 		{"a clock", beside(row(func(r *cluster.Heartbeat) { r.ClockOffset = -5 * time.Second })), "",
 			[]string{"the clock of web-2/8/def is -5s off"}, "NTP"},
-		{"a silent process", beside(row(func(r *cluster.Heartbeat) { r.TTL = 900 * time.Millisecond })), "",
-			[]string{"web-2/8/def is silent"}, "See whether the process runs"},
+		{"a silent process", func(t *testing.T) string {
+			url, file := sqlite(t)
+			db := open(t, file)
+			registry := sqlregistry.SQLite(db, sqlregistry.Options{})
+			write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1)})
+			silent := hostRow(other, "1.2", "production", 1)
+			write(t, registry, cluster.Batch{Host: silent})
+			// One and a half TTLs ago: it is not gone before two.
+			if _, err := db.Exec("UPDATE tickslot_registry SET renewed_at = renewed_at - ? WHERE machine = ?",
+				silent.TTL.Microseconds()*3/2, other.Host); err != nil {
+				t.Fatal(err)
+			}
+			return url
+		}, "", []string{"web-2/8/def is silent"}, "See whether the process runs"},
 		{"durable runs without tables", func(t *testing.T) string {
 			url, file := sqlite(t)
 			if _, err := open(t, file).Exec("DROP TABLE tickslot_durable_runs"); err != nil {
