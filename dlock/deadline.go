@@ -37,8 +37,9 @@ func (c *lazyDeadline) Done() <-chan struct{} {
 	return c.derived().Done()
 }
 
-// Ends returns what ends the context: its parent, and a time. Package redislock waits for these
-// instead of Done, which would start a timer for each call.
+// Ends returns what ends the context: its parent, and a time. Package redislock looks for this
+// method (its boundedContext), and waits for both instead of Done, which would start a timer for
+// each call.
 func (c *lazyDeadline) Ends() (parent context.Context, at time.Time) { return c.parent, c.at }
 
 func (c *lazyDeadline) Err() error { return c.current().Err() }

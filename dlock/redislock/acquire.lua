@@ -16,8 +16,7 @@
 --   tokens  sorted set: token -> its slot, so that a repeated attempt finds its grant. A release
 --           removes the token
 --   base..i of slot i; of a mutex, base itself: the lease. Its value is JSON: token, maybe revoked,
---           fence, since (ms: when it was granted), holder, and ttl (ms: of its grant or last
---           extension)
+--           fence, acquired_at (ms), holder, and ttl (ms: of its grant or last extension)
 --   base..'released:'..i; of a mutex base..':slot:released': what was the value until the
 --           release, without the token. It expires soon, and counts for nothing once the slot is
 --           granted again
@@ -30,8 +29,8 @@
 --         Cluster there is one attempt only, because others could be on different nodes. An attempt
 --         that takes slots of further semaphores is alone, too; the states of these follow
 -- ARGV[1] quarantine  ms; 0: none: the server is embedded, or restarts cannot be detected
--- ARGV[2] idle    ms after which an unused name with ticks or overrides may be forgotten
--- ARGV[3] brief   ms after which any other may; at least four times as long as a lease
+-- ARGV[2] long_retention   ms after which an unused name with ticks or overrides may be forgotten
+-- ARGV[3] short_retention  ms after which any other may; at least four times as long as a lease
 -- ARGV[4] ahead   µs that a tick may lie ahead of the clock
 -- ARGV[5] form    of the keys: plain or tagged   ARGV[6] note, see above; '': the state
 -- ARGV[7] ttl     ms   ARGV[8] holder: JSON members to store, readable with redis-cli
@@ -66,10 +65,11 @@
 -- Therefore numbers that are only passed on stay the texts that they arrive as, and no function is
 -- created within an attempt, which costs half a command.
 local call, find, sub = redis.call, string.find, string.sub
-local quarantine, idle, brief, ahead, form = ARGV[1] + 0, ARGV[2], ARGV[3], ARGV[4] + 0, ARGV[5]
+local quarantine, long_retention, short_retention = ARGV[1] + 0, ARGV[2], ARGV[3]
+local ahead, form = ARGV[4] + 0, ARGV[5]
 local note, ttl, holder, epoch, shared = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local told_ttl = ',"ttl":' .. ttl .. '}'
-local often = brief / 4
+local often = short_retention / 4
 local attempts = (#ARGV - 10) / 3
 local joint = #KEYS > attempts -- there are further semaphores
 local time = redis.pcall('TIME')
@@ -99,7 +99,7 @@ end
 
 -- How long an unused name is remembered. A name with ticks may belong to a monthly timer.
 local function memory(state, version)
-  return (version ~= '0' or call('HEXISTS', state, 'tick') == 1) and idle or brief
+  return (version ~= '0' or call('HEXISTS', state, 'tick') == 1) and long_retention or short_retention
 end
 
 -- Lets an unused name expire, unless it has overrides. PERSIST is needed because a version of this

@@ -88,19 +88,19 @@ if joint then
     for _, o in ipairs(others) do
       local fence = o.fence
       o.fence_text = fence < micros and micros_text or int(fence + 1)
-      local value = mine .. ',"fence":' .. o.fence_text .. ',"since":' .. now_text .. ',' .. holder .. told_ttl
+      local value = mine .. ',"fence":' .. o.fence_text .. ',"acquired_at":' .. now_text .. ',' .. holder .. told_ttl
       if not call('SET', o.base .. o.slot, value, 'NX', 'PX', ttl) then
         error('TICKSLOT key ' .. o.base .. o.slot .. ' appeared within a script', 0)
       end
       call('ZADD', o.index, ends, o.slot)
       o.abandoned = call('ZREMRANGEBYSCORE', o.tokens, o.slot, o.slot) > 0 and ' 1' or ' 0'
       call('ZADD', o.tokens, o.slot, token)
-      call('PEXPIRE', o.tokens, brief)
+      call('PEXPIRE', o.tokens, short_retention)
       call('HSET', o.state, 'fence', o.fence_text)
       if o.new or o.fresh or o.kept > now or now - o.kept > often or o.run ~= o.noted or o.declared ~= o.size then
         call('HSET', o.state, 'slots', o.size, 'form', form, 'kept', now_text)
         if o.noted then call('HSET', o.state, 'run', o.noted) end
-        enlist(shared, o.state, now, now_text, brief)
+        enlist(shared, o.state, now, now_text, short_retention)
         forget(o.state, o.version)
         call('PEXPIRE', o.index, memory(o.state, o.version))
       elseif o.version ~= '0' then

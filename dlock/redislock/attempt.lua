@@ -164,7 +164,7 @@ local function attempt(state, token, slots, claim)
   -- search goes on. Each round rules out one slot, so there are at most n rounds. After the loss of
   -- the index this rebuilds it.
   local fence_text = (fence < micros or fence >= 9007199254740992) and micros_text or int(fence + 1)
-  local value = mine .. ',"fence":' .. fence_text .. ',"since":' .. now_text .. ',' .. holder .. told_ttl
+  local value = mine .. ',"fence":' .. fence_text .. ',"acquired_at":' .. now_text .. ',' .. holder .. told_ttl
   local tries = 0
   local key = base .. slot
   while not call('SET', key, value, 'NX', 'PX', ttl) do
@@ -190,7 +190,7 @@ local function attempt(state, token, slots, claim)
     abandoned = call('ZREMRANGEBYSCORE', tokens, slot, slot) > 0 -- a release would have removed it
     call('ZADD', tokens, slot, token)
     -- Usually empty when nothing is held, but expired leases leave their tokens.
-    call('PEXPIRE', tokens, wanted and idle or brief)
+    call('PEXPIRE', tokens, wanted and long_retention or short_retention)
   end
 
   -- 8. Record the grant. What rarely changes is written only when it does, and when the expiry of
@@ -210,7 +210,7 @@ local function attempt(state, token, slots, claim)
   if kept > now or now - kept > often or known[2] ~= run or first_tick or not mutex and declared ~= slots then
     call('HSET', state, 'slots', slots, 'form', form, 'kept', now_text)
     if run then call('HSET', state, 'run', run) end
-    enlist(shared, state, now, now_text, brief)
+    enlist(shared, state, now, now_text, short_retention)
     forget(state, version)
     if not mutex then call('PEXPIRE', index, memory(state, version)) end
   elseif version ~= '0' then

@@ -119,13 +119,16 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 	return c.failure
 }
 
-// wait returns nil when done is closed, or why ctx ended before. A Session's context says what will
-// end it (dlock's lazyDeadline): waiting for that takes a pooled timer, where waiting for its Done
-// would allocate a channel and a timer per call.
+// A boundedContext says what will end it: a parent, or a time. That of a Session's acquire or
+// release does (dlock's lazyDeadline, which is not exported). To wait for these takes a timer of
+// the pool, where each call of Done would allocate a channel and a timer.
+type boundedContext interface {
+	Ends() (parent context.Context, at time.Time)
+}
+
+// wait returns nil when done is closed, or why ctx ended before.
 func (b *batcher) wait(ctx context.Context, done <-chan struct{}) error {
-	lazy, ok := ctx.(interface {
-		Ends() (context.Context, time.Time)
-	})
+	bounded, ok := ctx.(boundedContext)
 	if !ok {
 		select {
 		case <-done:
@@ -134,7 +137,7 @@ func (b *batcher) wait(ctx context.Context, done <-chan struct{}) error {
 			return ctx.Err()
 		}
 	}
-	parent, at := lazy.Ends()
+	parent, at := bounded.Ends()
 	timer, ok := b.timers.Get().(*time.Timer)
 	if ok {
 		timer.Reset(time.Until(at))

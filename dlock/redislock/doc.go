@@ -11,7 +11,7 @@
 //
 // # Keys
 //
-//	shop:timer:orders:slot:0       the lease: {"token":…,"fence":…,"since":…,"host":…,"pid":…,
+//	shop:timer:orders:slot:0       the lease: {"token":…,"fence":…,"acquired_at":…,"host":…,"pid":…,
 //	                               "id":…,"ttl":…}, with its time to live
 //	shop:timer:orders:slot:index   when each slot ends, to find a free one without asking for each
 //	shop:timer:orders:slot:tokens  which attempt holds which slot, for repeated attempts

@@ -223,37 +223,6 @@ func TestReleasesAreKeptForAMinute(t *testing.T) {
 	}
 }
 
-// A lease that an earlier version granted has no TTL in its value, so it is not known when it was
-// renewed, until its next heartbeat.
-//
-// Fails when extend.lua leaves the value as it is.
-func TestLeasesOfAnEarlierVersionAreListed(t *testing.T) {
-	t.Parallel()
-	prefix := unique("earlier")
-	client, store := shared(t, prefix)
-	grants := []dlock.Grant{acquire(t, store, "m", 0), acquire(t, store, "s", 2)}
-	keys := []string{prefix + "m", prefix + "s:slot:0"}
-	for _, key := range keys {
-		before, _, cut := strings.Cut(client.Get(t.Context(), key).Val(), `,"ttl":`)
-		if !cut {
-			t.Fatalf("%s has no ttl", key)
-		}
-		client.SetArgs(t.Context(), key, before+"}", redis.SetArgs{KeepTTL: true})
-	}
-	for _, known := range []bool{false, true} {
-		found := listed(t, store)
-		for _, what := range []string{"m", "s/0"} {
-			if l := found[what]; l.Holder.ID != "x" || l.ExpiresIn <= 0 || (l.RenewedAgo > 0) != known {
-				t.Errorf("extended: %t: %+v", known, l)
-			}
-		}
-		if r, err := store.Extend(t.Context(), quarantineTTL, grants...); err != nil || r[0].Outcome != dlock.GrantOK ||
-			r[1].Outcome != dlock.GrantOK {
-			t.Fatal(r, err)
-		}
-	}
-}
-
 // Whatever others write into the keys, Enumerate returns the leases that it understands, and a
 // grant does not depend on the sets.
 //

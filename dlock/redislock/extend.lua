@@ -3,7 +3,7 @@
 -- KEYS[i] state   of the name of the i-th lease, see acquire.lua. On a Cluster all are the same,
 --         because leases of several names could be on different nodes, and the keys of the leases
 --         follow
--- ARGV[1] ttl, ms   ARGV[2] idle, ms   ARGV[3] brief, ms: see acquire.lua
+-- ARGV[1] ttl, ms   ARGV[2] long_retention   ARGV[3] short_retention: see acquire.lua
 -- ARGV[4] shared  see enlist.lua; '': no names are noted
 -- ARGV[5] words: slot ('' for a mutex) and token of each lease, each followed by a blank
 --

@@ -2,7 +2,7 @@
 --
 -- KEYS[i] state of the name of the i-th lease, see acquire.lua. On a Cluster all are the same, and
 --         keys of the leases follow
--- ARGV[1] brief, ms: see acquire.lua
+-- ARGV[1] short_retention: see acquire.lua
 -- ARGV[2] keep    ms that the release is kept, with its holder; '0': it is not
 -- ARGV[3…] of each lease: slot ('' for a mutex, -1 for whichever the token holds); token; 1 if the
 --         work succeeded, else 0

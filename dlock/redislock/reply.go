@@ -307,11 +307,11 @@ func parseList(name string, mutex bool, a []any) ([]dlock.LeaseInfo, error) {
 // stored is the value of a lease's key, without its token.
 type stored struct {
 	Fence      int64  `json:"fence"`
-	AcquiredAt int64  `json:"since"` // ms, the server's clock
+	AcquiredAt int64  `json:"acquired_at"` // ms, the server's clock
 	Host       string `json:"host"`
 	PID        int    `json:"pid"`
 	ID         string `json:"id"`
-	TTL        int64  `json:"ttl"` // ms, of the grant or the last extension; 0: written by an earlier version
+	TTL        int64  `json:"ttl"` // ms, of the grant or the last extension
 }
 
 func (v stored) holder() dlock.Holder { return dlock.Holder{Host: v.Host, PID: v.PID, ID: v.ID} }
