@@ -117,13 +117,13 @@ func rawLines(text string) map[int]bool {
 }
 
 // If two types have a constant called Skip, or OK, a reader cannot tell which one is used. So a
-// constant with a type of ours begins with a word of the type's name: ReasonPaused, OutcomeOK,
-// StoreDownSkip.
+// constant with a type of ours begins with the first word of the type's name: ReasonPaused,
+// OutcomeOK, StoreDownSkip.
 //
 // Fails when a constant loses its prefix.
 func TestConstantsCarryTheirType(t *testing.T) {
 	t.Parallel()
-	words := regexp.MustCompile(`[A-Z][a-z]*`)
+	word := regexp.MustCompile(`^[A-Z][a-z]*`)
 	for path := range goFiles(t) {
 		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "internal/") ||
 			strings.HasPrefix(path, "examples/") || strings.HasPrefix(path, "benchmarks/") {
@@ -141,13 +141,13 @@ func TestConstantsCarryTheirType(t *testing.T) {
 					typ = id.Name
 				} else if len(spec.Values) > 0 {
 					typ = ""
+					if call, ok := spec.Values[0].(*ast.CallExpr); ok { // a conversion
+						typ = receiver(call.Fun)
+					}
 				}
 				for _, name := range spec.Names {
-					prefixed := slices.ContainsFunc(words.FindAllString(typ, -1), func(word string) bool {
-						return strings.HasPrefix(name.Name, word)
-					})
-					if name.IsExported() && ast.IsExported(typ) && !prefixed {
-						t.Errorf("%s: %s of type %s: begin its name with a word of its type's", path, name.Name, typ)
+					if name.IsExported() && ast.IsExported(typ) && !strings.HasPrefix(name.Name, word.FindString(typ)) {
+						t.Errorf("%s: %s of type %s: begin its name with the first word of its type's", path, name.Name, typ)
 					}
 				}
 			}
