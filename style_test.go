@@ -148,7 +148,8 @@ func TestConstantsCarryTheirType(t *testing.T) {
 				for _, name := range spec.Names {
 					prefixed := strings.HasPrefix(name.Name, word.FindString(typ))
 					if name.IsExported() && ast.IsExported(typ) && !prefixed {
-						t.Errorf("%s: %s of type %s: begin its name with the first word of its type's", path, name.Name, typ)
+						t.Errorf("%s: %s of type %s: begin its name with the first word of its type's", path,
+							name.Name, typ)
 					}
 				}
 			}
