@@ -204,12 +204,12 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by dlock.Origin)
 	// Each run is looked at once, so the loop ends even if requeued runs become dead letters again.
 	all := 0
 	for rest := which.inStore(); ; {
-		n, after, err := c.store.store.Requeue(ctx, rest, store.Origin(by), requeueBatch)
+		n, beforeID, err := c.store.store.Requeue(ctx, rest, store.Origin(by), requeueBatch)
 		all += n
-		if err != nil || after == 0 {
+		if err != nil || beforeID == 0 {
 			return all, named(err)
 		}
-		rest.BeforeID = after
+		rest.BeforeID = beforeID
 	}
 }
 

@@ -139,12 +139,12 @@ func TestRequeueInBatches(t *testing.T) {
 type cancels struct{ *memory.Store }
 
 func (c cancels) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (int, int64, error) {
-	n, after, err := c.Store.Requeue(ctx, which, by, limit)
+	n, beforeID, err := c.Store.Requeue(ctx, which, by, limit)
 	queued, _ := c.Runs(ctx, store.Filter{States: []store.State{store.StateQueued}}, limit)
 	for _, r := range queued {
 		_, _ = c.Cancel(ctx, r.ID, by)
 	}
-	return n, after, err
+	return n, beforeID, err
 }
 
 // A Control refuses changes with invalid values, and changes whose origin is missing.

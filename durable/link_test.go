@@ -177,10 +177,10 @@ func (l *link) Claim(ctx context.Context, request store.ClaimRequest) (store.Cla
 	return do(ctx, l, "claim", func(ctx context.Context) (store.Claimed, error) { return l.Store.Claim(ctx, request) })
 }
 
-func (l *link) Renew(ctx context.Context, worker string, runs []store.RunKey, lease time.Duration) ([]store.Renewed,
+func (l *link) Renew(ctx context.Context, worker string, runs []store.RunKey, ttl time.Duration) ([]store.Renewed,
 	error) {
 	return do(ctx, l, "renew", func(ctx context.Context) ([]store.Renewed, error) {
-		return l.Store.Renew(ctx, worker, runs, lease)
+		return l.Store.Renew(ctx, worker, runs, ttl)
 	})
 }
 

@@ -68,8 +68,8 @@ func (l linked) Due(ctx context.Context, q store.DueRequest) (store.Due, error) 
 	return over(ctx, l.host, func() (store.Due, error) { return l.Store.Due(ctx, q) })
 }
 
-func (l linked) Mark(ctx context.Context, node string, results []store.Result) ([]int64, error) {
-	return over(ctx, l.host, func() ([]int64, error) { return l.Store.Mark(ctx, node, results) })
+func (l linked) Mark(ctx context.Context, relay string, results []store.Result) ([]int64, error) {
+	return over(ctx, l.host, func() ([]int64, error) { return l.Store.Mark(ctx, relay, results) })
 }
 
 func (l linked) Stats(ctx context.Context, topics []string, stopOnDead bool) (store.Stats, error) {

@@ -48,7 +48,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.St
 }
 
 // Requeue implements store.Client.
-func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, after int64,
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, beforeID int64,
 	err error) {
 	now, unlock, err := s.lock(ctx)
 	if err != nil {

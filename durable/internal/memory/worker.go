@@ -249,7 +249,7 @@ func (r *runRow) shown(payload bool) store.Run {
 }
 
 // Renew implements store.Worker.
-func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, lease time.Duration) ([]store.Renewed,
+func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, ttl time.Duration) ([]store.Renewed,
 	error) {
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
@@ -262,7 +262,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, l
 		if r == nil {
 			continue
 		}
-		r.LeaseUntil = now.Add(lease)
+		r.LeaseUntil = now.Add(ttl)
 		n := store.Renewed{RunKey: key}
 		n.Canceled, n.By = r.canceled, r.CanceledBy
 		renewed = append(renewed, n)

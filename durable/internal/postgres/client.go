@@ -47,14 +47,14 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (state st
 }
 
 // Requeue implements store.Client.
-func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, after int64,
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, beforeID int64,
 	err error) {
 	args := []any{storable(by.By), storable(by.Note), max(0, limit)}
 	text := strings.Replace(s.texts["requeue"], whichRuns, conditions(which, &args), 1)
 	err = s.call(ctx, s.shared, func() []statement {
-		return []statement{{text, args, func(rows pgx.Rows) error { return rows.Scan(into(&n), into(&after)) }}}
+		return []statement{{text, args, func(rows pgx.Rows) error { return rows.Scan(into(&n), into(&beforeID)) }}}
 	})
-	return n, after, err
+	return n, beforeID, err
 }
 
 // whichRuns stands for the conditions of a filter, and afterRun for that on the ID alone.

@@ -19,7 +19,7 @@ type keyJSON struct {
 // from being renewed: it is waited for afterwards, and if that takes too long the run is given up.
 // That is no failure of the call, even if it was the only one: a worker whose renewals fail claims
 // nothing.
-func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, lease time.Duration) (
+func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, ttl time.Duration) (
 	renewed []store.Renewed, err error) {
 	text, waiting := s.texts["renew"], false
 	for ; len(runs) > 0; text, waiting = s.texts["renew and wait"], true {
@@ -31,7 +31,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, l
 		var unsure []store.RunKey
 		err := s.call(ctx, s.owned, func() []statement {
 			sure, unsure = nil, nil
-			args := []any{inJSON(keys), storable(worker), lease.Microseconds()}
+			args := []any{inJSON(keys), storable(worker), ttl.Microseconds()}
 			return []statement{{text, args, func(rows pgx.Rows) error {
 				var r store.Renewed
 				var isSure bool

@@ -143,7 +143,7 @@ func columns(r *store.Run) []any {
 }
 
 // Renew implements store.Worker.
-func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, lease time.Duration) ([]store.Renewed,
+func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, ttl time.Duration) ([]store.Renewed,
 	error) {
 	if len(runs) == 0 {
 		return nil, ctx.Err()
@@ -159,7 +159,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, l
 	return write(ctx, s.file, func(conn *sql.Conn) ([]store.Renewed, error) {
 		return rows(conn, s.texts["renew"], func(r *store.Renewed) []any {
 			return []any{&r.ID, &r.Attempt, &r.Canceled, text{&r.By.By}, text{&r.By.Note}}
-		}, worker, string(mine), roundUp(lease))
+		}, worker, string(mine), roundUp(ttl))
 	})
 }
 

@@ -93,7 +93,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.St
 }
 
 // Requeue implements store.Client.
-func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, after int64,
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, beforeID int64,
 	err error) {
 	where, args := filter(which, max(0, limit))
 	ids, err := write(ctx, s.file, func(conn *sql.Conn) ([]int64, error) {
@@ -109,9 +109,9 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin
 		return ids, err
 	})
 	if n = len(ids); err == nil && n > 0 && n == limit {
-		after = ids[n-1]
+		beforeID = ids[n-1]
 	}
-	return n, after, err
+	return n, beforeID, err
 }
 
 // filter returns a condition, and its arguments after others.

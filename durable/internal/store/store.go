@@ -62,7 +62,7 @@ type Worker interface {
 
 	// Renew extends the leases of runs that this worker still has. What is missing in the answer is
 	// no longer its own.
-	Renew(ctx context.Context, worker string, runs []RunKey, lease time.Duration) ([]Renewed, error)
+	Renew(ctx context.Context, worker string, runs []RunKey, ttl time.Duration) ([]Renewed, error)
 
 	// Finish writes the results of attempts and a row for each attempt. It waits for no row that
 	// another transaction has locked, so that this costs no other run. A run that somebody has
@@ -102,8 +102,8 @@ type Client interface {
 
 	// Requeue looks at up to limit dead and canceled runs, the newest first, and queues them again,
 	// with the attempts that their handler allows beyond those they have had. It returns how many,
-	// and Filter.After for the next call; 0: there are no more.
-	Requeue(ctx context.Context, which Filter, by Origin, limit int) (n int, after int64, err error)
+	// and Filter.BeforeID for the next call; 0: there are no more.
+	Requeue(ctx context.Context, which Filter, by Origin, limit int) (n int, beforeID int64, err error)
 
 	// SetHandler changes the overrides of a handler, SetSchedule those of a schedule. They need not
 	// be registered. "" is the name of all handlers together, of which only MaxConcurrency counts.

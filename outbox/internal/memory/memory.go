@@ -216,7 +216,7 @@ func knows(topics []string, topic string) bool {
 }
 
 // Mark implements store.Relay.
-func (s *Store) Mark(_ context.Context, node string, results []store.Result) (counted []int64, err error) {
+func (s *Store) Mark(_ context.Context, relay string, results []store.Result) (counted []int64, err error) {
 	if err := s.fault("mark"); err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func (s *Store) Mark(_ context.Context, node string, results []store.Result) (co
 			continue
 		}
 		tried := s.attempts[r.Seq]
-		if n := len(tried); n == r.Attempts+1 && tried[n-1].Relay == node && tried[n-1].Outcome == r.Outcome {
+		if n := len(tried); n == r.Attempts+1 && tried[n-1].Relay == relay && tried[n-1].Outcome == r.Outcome {
 			counted = append(counted, r.Seq) // an earlier call has written it
 			continue
 		}
@@ -238,7 +238,7 @@ func (s *Store) Mark(_ context.Context, node string, results []store.Result) (co
 		}
 		m.Attempts++
 		m.LastError = r.Error
-		s.attempts[r.Seq] = append(tried, store.Attempt{Number: m.Attempts, FinishedAt: now, Took: r.Took, Relay: node,
+		s.attempts[r.Seq] = append(tried, store.Attempt{Number: m.Attempts, FinishedAt: now, Took: r.Took, Relay: relay,
 			Outcome: r.Outcome, Error: r.Error})
 		switch r.Outcome {
 		case store.OutcomeTransient:

@@ -40,7 +40,7 @@ func MySQL(db *sql.DB, opts Options) (*Store, error) {
 		names[cmp.Or(suffix, "_messages")[1:]] = d.Qualified(opts.Schema, opts.TableName+suffix)
 	}
 	t := newTexts("mysql", names)
-	return &Store{database: m, texts: t, pool: db, of: sqlmigrate.Schema{Dialect: d, Schema: opts.Schema,
+	return &Store{database: m, texts: t, pool: db, schema: sqlmigrate.Schema{Dialect: d, Schema: opts.Schema,
 		Name: opts.TableName, Table: opts.TableName, Migrations: [][]string{sqlmigrate.Statements(t["schema"])},
 		Repeat: sqlmigrate.Statements(t["indexes"])}}, nil
 }

@@ -43,7 +43,7 @@ func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts
 	}
 	p.channel = fmt.Sprintf("tickslot_outbox_%x", sha256.Sum256([]byte(names["messages"])))[:32]
 	p.texts = newTexts("postgres", names)
-	return &Store{database: p, texts: p.texts, pool: db, of: sqlmigrate.Schema{Dialect: d, Schema: schema,
+	return &Store{database: p, texts: p.texts, pool: db, schema: sqlmigrate.Schema{Dialect: d, Schema: schema,
 		Name: opts.TableName, Table: opts.TableName, Migrations: [][]string{sqlmigrate.Statements(p.texts["schema"])},
 		Repeat: sqlmigrate.Statements(p.texts["indexes"])}}, nil
 }

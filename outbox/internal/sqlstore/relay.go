@@ -264,13 +264,13 @@ type resultJSON struct {
 }
 
 // Mark implements store.Relay.
-func (s *Store) Mark(ctx context.Context, node string, results []store.Result) (counted []int64, err error) {
+func (s *Store) Mark(ctx context.Context, relay string, results []store.Result) (counted []int64, err error) {
 	if len(results) == 0 {
 		return nil, ctx.Err()
 	}
 	rows := make([]resultJSON, len(results))
 	for i, r := range results {
-		rows[i] = resultJSON{r.Seq, r.Attempts, r.Outcome, inMicros(r.RetryIn), inMicros(r.Took), storable(node),
+		rows[i] = resultJSON{r.Seq, r.Attempts, r.Outcome, inMicros(r.RetryIn), inMicros(r.Took), storable(relay),
 			storable(r.Error)}
 	}
 	return change(ctx, s, "mark", "", params{"results": list(rows)}, scanNumber)

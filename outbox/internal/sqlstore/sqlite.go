@@ -47,7 +47,7 @@ func SQLite(db *sql.DB, opts Options) (*Store, error) {
 		s.indexes = append(s.indexes, opts.TableName+"_"+suffix)
 	}
 	s.texts = newTexts("sqlite", names)
-	return &Store{database: s, texts: s.texts, pool: db, of: sqlmigrate.Schema{Dialect: d, Schema: "main",
+	return &Store{database: s, texts: s.texts, pool: db, schema: sqlmigrate.Schema{Dialect: d, Schema: "main",
 		Name: opts.TableName, Table: opts.TableName, Migrations: [][]string{sqlmigrate.Statements(s.texts["schema"])},
 		Repeat: sqlmigrate.Statements(s.texts["indexes"])}}, nil
 }

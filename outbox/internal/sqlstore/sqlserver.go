@@ -38,7 +38,7 @@ func SQLServer(db *sql.DB, opts Options) (*Store, error) {
 	}
 	names["messages_text"] = "N" + sqlmigrate.Text(names["messages"])
 	m.texts = newTexts("sqlserver", names)
-	return &Store{database: m, texts: m.texts, pool: db, of: sqlmigrate.Schema{Dialect: d, Schema: opts.Schema,
+	return &Store{database: m, texts: m.texts, pool: db, schema: sqlmigrate.Schema{Dialect: d, Schema: opts.Schema,
 		Name: opts.TableName, Table: opts.TableName, Migrations: [][]string{{m.texts["schema"]}},
 		Repeat: []string{m.texts["indexes"]}}}, nil
 }

@@ -45,9 +45,9 @@ type Options struct {
 // Store implements store.Store.
 type Store struct {
 	database
-	texts texts
-	pool  *sql.DB
-	of    sqlmigrate.Schema
+	texts  texts
+	pool   *sql.DB
+	schema sqlmigrate.Schema
 
 	edge atomic.Int64 // of the first rows, as the latest call has found it, for MySQL; 0: there is none
 }
@@ -130,7 +130,7 @@ func checked(db *sql.DB, opts Options, checkName func(what, name string) error) 
 }
 
 // Schema implements store.Store.
-func (s *Store) Schema() ([]string, error) { return s.of.Statements(), nil }
+func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
 
 // Migrate implements store.Store.
 func (s *Store) Migrate(ctx context.Context) error {
@@ -140,7 +140,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	err := s.prepare(ctx)
 	if err == nil {
-		err = s.of.Up(ctx, s.pool)
+		err = s.schema.Up(ctx, s.pool)
 	}
 	switch {
 	case sqlmigrate.Passes(err):
@@ -160,7 +160,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("outbox: %w", s.explain(err))
 	}
-	pending := s.of.Verify(ctx, s.pool)
+	pending := s.schema.Verify(ctx, s.pool)
 	switch {
 	case errors.Is(pending, sqlmigrate.ErrPending):
 		faults = append(faults, pending)
@@ -279,7 +279,7 @@ func (s *Store) conditions(f store.Filter, p params) (string, params) {
 		add("m.topic = {topic}", "topic", name(f.Topic))
 	}
 	if f.Key != "" {
-		add("m."+s.of.Dialect.Quote("key")+" = {key}", "key", name(f.Key))
+		add("m."+s.schema.Dialect.Quote("key")+" = {key}", "key", name(f.Key))
 	}
 	if f.State != "" {
 		add("m.state = {state}", "state", name(f.State))

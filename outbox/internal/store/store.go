@@ -73,7 +73,7 @@ type Relay interface {
 	// is still pending with the number of attempts that Due has returned: another relay has not
 	// tried it since. It returns the messages whose result counts, also if an earlier call has
 	// written the same result, the answer to which was lost.
-	Mark(ctx context.Context, node string, results []Result) (counted []int64, err error)
+	Mark(ctx context.Context, relay string, results []Result) (counted []int64, err error)
 
 	// Sweep deletes up to limit messages that were dispatched, or dead, for longer than the
 	// retention of their state, with their attempts, and up to limit records of receivers that are
