@@ -9,53 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/dialect"
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// The sorts of rows.
-const (
-	sortHost  = "host"
-	sortLease = "lease"
-	sortEvent = "event"
-	sortRun   = "run"
-)
-
-// A row of the table, as statements take it and give it. Instants are in µs ago, lengths in µs.
-type row struct {
-	Sort     string `json:"sort"`
-	ID       string `json:"id"`
-	Name     string `json:"lock_name"`
-	Node     string `json:"node_id"` // is not read
-	Machine  string `json:"machine"`
-	PID      int64  `json:"pid"`
-	HolderID string `json:"holder_id"`
-	Kind     string `json:"kind"`
-	Slot     int32  `json:"slot"`
-	Slots    int32  `json:"slots"`
-	Fence    int64  `json:"fence"`
-	Grant    string `json:"grant_id"`
-
-	Acquired *int64 `json:"acquired,omitempty"`
-	Renewed  *int64 `json:"renewed,omitempty"`
-	Expires  *int64 `json:"expires,omitempty"`
-	Released *int64 `json:"released,omitempty"`
-	Happened *int64 `json:"happened,omitempty"`
-
-	TTL    *int64  `json:"ttl,omitempty"`
-	UpFor  *int64  `json:"up_for,omitempty"`
-	Data   string  `json:"data"`
-	Detail *string `json:"detail,omitempty"`
-}
-
-// columns returns where to scan the columns of {columns}.
-func (r *row) columns() []any {
-	return []any{&r.Sort, &r.ID, &r.Name, &r.Machine, &r.PID, &r.HolderID, &r.Kind, &r.Slot, &r.Slots, &r.Fence,
-		&r.Grant, &r.Acquired, &r.Renewed, &r.Expires, &r.Released, &r.Happened, &r.TTL, &r.UpFor, &r.Data, &r.Detail}
-}
+type row = dialect.Row
 
 // What is in the column data. Programs of other versions may write more, or less.
 type (
@@ -112,7 +73,7 @@ func rowsOf(b cluster.Batch) []row {
 		switch {
 		case last < 0 || once[last].Sort != r.Sort || once[last].ID != r.ID:
 			once = append(once, r)
-		case r.replaces(once[last]):
+		case replaces(r, once[last]):
 			once[last] = r
 		}
 	}
@@ -120,9 +81,9 @@ func rowsOf(b cluster.Batch) []row {
 }
 
 // replaces decides which of two rows of a batch counts, as the statements do for rows of the table.
-func (r row) replaces(old row) bool {
+func replaces(r, old row) bool {
 	switch {
-	case r.Sort != sortLease:
+	case r.Sort != dialect.SortLease:
 		return false
 	case r.Machine == old.Machine && r.PID == old.PID && r.HolderID == old.HolderID && r.Grant == old.Grant:
 		return old.Released == nil
@@ -133,9 +94,9 @@ func (r row) replaces(old row) bool {
 }
 
 func rowOfHost(h cluster.Heartbeat) row {
-	r := row{Sort: sortHost, ID: hostID(h.Holder), Acquired: micros(h.UpFor), Renewed: new(int64),
+	r := row{Sort: dialect.SortHost, ID: hostID(h.Holder), Acquired: micros(h.UpFor), Renewed: new(int64),
 		TTL: micros(h.TTL), UpFor: micros(h.UpFor)}
-	r.setHolder(h.Holder)
+	setHolder(&r, h.Holder)
 	if h.Left {
 		r.Released = new(int64)
 	}
@@ -143,7 +104,7 @@ func rowOfHost(h cluster.Heartbeat) row {
 		detail := storable(string(h.Detail))
 		r.Detail = &detail
 	}
-	r.setData(hostData{Environment: cut(h.Environment, maxWords), AppVersion: cut(h.AppVersion, maxWords),
+	setData(&r, hostData{Environment: cut(h.Environment, maxWords), AppVersion: cut(h.AppVersion, maxWords),
 		Version: cut(h.Version, maxWords), ClockOffset: int64(h.ClockOffset), TTL: h.TTL})
 	return r
 }
@@ -153,30 +114,30 @@ func rowOfLease(l cluster.LeaseRecord) row {
 	if l.Slots != 0 {
 		id = strconv.Itoa(l.Slot) + id
 	}
-	r := row{Sort: sortLease, ID: key(id), Name: cut(l.Name, maxName), Kind: cut(l.Kind, maxWords),
+	r := row{Sort: dialect.SortLease, ID: key(id), Name: cut(l.Name, maxName), Kind: cut(l.Kind, maxWords),
 		Slot: int32(l.Slot), Slots: int32(l.Slots), Fence: int64(l.Fence), Grant: key(l.Grant),
 		Acquired: micros(l.HeldFor), Renewed: micros(l.RenewedAgo), Expires: micros(-l.ExpiresIn)}
-	r.setHolder(l.Holder)
+	setHolder(&r, l.Holder)
 	if l.Released {
 		r.Released = micros(l.RenewedAgo)
 	}
-	r.setData(struct{}{})
+	setData(&r, struct{}{})
 	return r
 }
 
 func rowOfEvent(e cluster.Event) row {
-	r := row{Sort: sortEvent, ID: key(e.ID), Name: cut(e.Name, maxName), Kind: cut(string(e.Kind), maxWords),
+	r := row{Sort: dialect.SortEvent, ID: key(e.ID), Name: cut(e.Name, maxName), Kind: cut(string(e.Kind), maxWords),
 		Slot: int32(e.Slot), Fence: int64(e.Fence), Happened: micros(e.Ago)}
-	r.setHolder(e.Holder)
-	r.setData(eventData{cut(e.Text, maxText)})
+	setHolder(&r, e.Holder)
+	setData(&r, eventData{cut(e.Text, maxText)})
 	return r
 }
 
 func rowOfRun(run cluster.Run) row {
-	r := row{Sort: sortRun, ID: key(run.ID), Name: cut(run.Timer, maxName), Kind: cut(run.Outcome, maxWords),
+	r := row{Sort: dialect.SortRun, ID: key(run.ID), Name: cut(run.Timer, maxName), Kind: cut(run.Outcome, maxWords),
 		Slot: int32(run.Slot), Fence: int64(run.Fence), Happened: micros(run.EndedAgo)}
-	r.setHolder(run.Holder)
-	r.setData(runData{Tick: run.Tick.UTC(), Took: run.Took, Err: cut(run.Err, maxText), Attempts: run.Attempts,
+	setHolder(&r, run.Holder)
+	setData(&r, runData{Tick: run.Tick.UTC(), Took: run.Took, Err: cut(run.Err, maxText), Attempts: run.Attempts,
 		By: cut(run.By, maxWords)})
 	return r
 }
@@ -189,14 +150,14 @@ func hostID(h dlock.Holder) string {
 	return key(fmt.Sprintf("%s/%d/%s", escaped.Replace(h.Host), h.PID, h.ID))
 }
 
-func (r *row) setHolder(h dlock.Holder) {
+func setHolder(r *row, h dlock.Holder) {
 	r.Machine, r.PID, r.HolderID = cut(h.Host, maxWords), int64(h.PID), cut(h.ID, maxWords)
 	r.Node = r.Machine + "/" + strconv.Itoa(h.PID)
 }
 
 // setData leaves out data that JSON cannot show, such as a tick after the year 9999: a batch must
 // not fail because of one row.
-func (r *row) setData(data any) {
+func setData(r *row, data any) {
 	text, err := json.Marshal(data)
 	if err != nil {
 		text = []byte("{}")
@@ -204,41 +165,41 @@ func (r *row) setData(data any) {
 	r.Data = string(text)
 }
 
-func (r *row) holder() dlock.Holder {
+func holderOf(r *row) dlock.Holder {
 	return dlock.Holder{Host: r.Machine, PID: int(r.PID), ID: r.HolderID}
 }
 
 // addTo adds a row to rows. It leaves out a row without a meaning, which another version may have
 // written.
-func (r *row) addTo(rows *cluster.Rows) {
+func addTo(rows *cluster.Rows, r *row) {
 	switch r.Sort {
-	case sortHost:
+	case dialect.SortHost:
 		if r.Detail == nil { // it was deleted while its heartbeat was written: the host sends the detail again
 			return
 		}
 		var d hostData
 		_ = json.Unmarshal([]byte(r.Data), &d)
 		rows.Hosts = append(rows.Hosts, cluster.HostRow{
-			Heartbeat: cluster.Heartbeat{Holder: r.holder(), Environment: d.Environment, AppVersion: d.AppVersion,
+			Heartbeat: cluster.Heartbeat{Holder: holderOf(r), Environment: d.Environment, AppVersion: d.AppVersion,
 				Version: d.Version, UpFor: duration(r.Acquired), ClockOffset: time.Duration(d.ClockOffset), TTL: d.TTL,
 				Detail: json.RawMessage(*r.Detail), Left: r.Released != nil},
 			SeenAgo: max(0, duration(r.Renewed)),
 		})
-	case sortLease:
+	case dialect.SortLease:
 		rows.Leases = append(rows.Leases, cluster.LeaseRecord{Name: r.Name, Slots: int(r.Slots), Slot: int(r.Slot),
-			Kind: r.Kind, Holder: r.holder(), Fence: dlock.Fence(r.Fence), Grant: r.Grant,
+			Kind: r.Kind, Holder: holderOf(r), Fence: dlock.Fence(r.Fence), Grant: r.Grant,
 			HeldFor: duration(r.Acquired), RenewedAgo: duration(r.Renewed), ExpiresIn: -duration(r.Expires),
 			Released: r.Released != nil})
-	case sortEvent:
+	case dialect.SortEvent:
 		var d eventData
 		_ = json.Unmarshal([]byte(r.Data), &d)
 		rows.Events = append(rows.Events, cluster.Event{ID: r.ID, Kind: cluster.EventKind(r.Kind), Name: r.Name,
-			Slot: int(r.Slot), Fence: dlock.Fence(r.Fence), Holder: r.holder(), Text: d.Text,
+			Slot: int(r.Slot), Fence: dlock.Fence(r.Fence), Holder: holderOf(r), Text: d.Text,
 			Ago: duration(r.Happened)})
-	case sortRun:
+	case dialect.SortRun:
 		var d runData
 		_ = json.Unmarshal([]byte(r.Data), &d)
-		rows.Runs = append(rows.Runs, cluster.Run{ID: r.ID, Timer: r.Name, Holder: r.holder(), Tick: d.Tick,
+		rows.Runs = append(rows.Runs, cluster.Run{ID: r.ID, Timer: r.Name, Holder: holderOf(r), Tick: d.Tick,
 			Slot: int(r.Slot), Fence: dlock.Fence(r.Fence), EndedAgo: duration(r.Happened), Took: d.Took,
 			Outcome: r.Kind, Err: d.Err, Attempts: d.Attempts, By: d.By})
 	}
@@ -303,21 +264,12 @@ func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// inASCII returns rows as JSON, which means the same in any character set of the connection.
-func inASCII(rows []row) string {
-	text, _ := json.Marshal(rows) // such rows always marshal
-	var b strings.Builder
-	b.Grow(len(text))
-	for _, r := range string(text) {
-		switch {
-		case r < utf8.RuneSelf:
-			b.WriteByte(byte(r))
-		case r > 0xFFFF:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
+// sortRows puts the newest events and runs first, and hosts and leases in the order of their ids.
+func sortRows(list []row) {
+	slices.SortFunc(list, func(a, b row) int {
+		if a.Happened == nil || b.Happened == nil {
+			return cmp.Or(cmp.Compare(a.Sort, b.Sort), cmp.Compare(a.ID, b.ID))
 		}
-	}
-	return b.String()
+		return cmp.Or(cmp.Compare(a.Sort, b.Sort), cmp.Compare(*a.Happened, *b.Happened), cmp.Compare(b.ID, a.ID))
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/dialect"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
@@ -38,47 +39,20 @@ type Options struct {
 // Store implements cluster.Store on a table of an SQL database. Make one with Postgres, MySQL,
 // SQLite or SQLServer.
 type Store struct {
-	db    database
+	db    dialect.Database
 	pool  *sql.DB
 	fault error
 }
 
 var _ cluster.Store = (*Store)(nil)
 
-// A database executes the statements of a store.
-type database interface {
-	// String is "postgres", "mysql" …
-	String() string
-	// write writes rows, which it gets when it sends them, because their times go on. host is the
-	// id of the host whose heartbeat is among them; "": none.
-	write(ctx context.Context, rows func() []row, host string) (answer, error)
-	// query returns the rows of read or runs.
-	query(ctx context.Context, statement string, values map[string]int64, args ...any) ([]row, error)
-	// sweep returns how many rows it deleted.
-	sweep(ctx context.Context, values map[string]int64) (int64, error)
-
-	// schema is what Migrate creates, after prepare.
-	schema() sqlmigrate.Schema
-	prepare(ctx context.Context) error
-	// verify returns how the table differs from that of schema.
-	verify(ctx context.Context) (faults []error, err error)
-}
-
-// answer is the database's answer to a batch.
-type answer struct {
-	known bool  // the host has a row
-	clock int64 // the database's time, in µs since 1970; 0: not known
-}
-
 // ErrSchema is matched by the errors of Verify and Migrate when the table is missing, old, or
 // different from that of Schema. It matches dlock.ErrSetup.
 var ErrSchema = fmt.Errorf("sqlregistry: %w: the schema is not right", dlock.ErrSetup)
 
-var errAnswer = errors.New("sqlregistry: the database gave an answer that makes no sense")
-
 // newStore checks what all databases have in common.
 func newStore(db *sql.DB, opts Options, checkName func(what, name string) error,
-	open func(schema, table string) database) *Store {
+	open func(schema, table string) dialect.Database) *Store {
 	if opts.TableName == "" {
 		opts.TableName = DefaultTableName
 	}
@@ -141,13 +115,13 @@ func (s *Store) Write(ctx context.Context, b cluster.Batch) (cluster.Written, er
 	if b.Host != nil {
 		host = hostID(b.Host.Holder)
 	}
-	a, err := s.db.write(ctx, func() []row { return later(rows, time.Since(began)) }, host)
+	a, err := s.db.Write(ctx, func() []row { return later(rows, time.Since(began)) }, host)
 	if err != nil {
 		return cluster.Written{}, explain(err)
 	}
-	w := cluster.Written{HostUnknown: b.Host != nil && b.Host.Detail == nil && !a.known}
-	if a.clock > 0 {
-		w.At = time.UnixMicro(a.clock)
+	w := cluster.Written{HostUnknown: b.Host != nil && b.Host.Detail == nil && !a.HostKnown}
+	if a.Clock > 0 {
+		w.At = time.UnixMicro(a.Clock)
 	}
 	return w, nil
 }
@@ -157,14 +131,14 @@ func (s *Store) Read(ctx context.Context, q cluster.Query) (rows cluster.Rows, e
 	if err := s.ready(ctx); err != nil {
 		return rows, err
 	}
-	list, err := s.db.query(ctx, "read", map[string]int64{
+	list, err := s.db.Query(ctx, "read", map[string]int64{
 		"events": int64(min(max(q.Events, 0), cluster.MaxEvents)), "runs": int64(max(q.Runs, 0))})
 	if err != nil {
 		return rows, explain(err)
 	}
 	sortRows(list)
 	for i := range list {
-		list[i].addTo(&rows)
+		addTo(&rows, &list[i])
 	}
 	return rows, nil
 }
@@ -174,14 +148,14 @@ func (s *Store) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	list, err := s.db.query(ctx, "runs", nil, cut(timer, maxName))
+	list, err := s.db.Query(ctx, "runs", nil, cut(timer, maxName))
 	if err != nil {
 		return nil, explain(err)
 	}
 	sortRows(list)
 	var rows cluster.Rows
 	for i := range list {
-		list[i].addTo(&rows)
+		addTo(&rows, &list[i])
 	}
 	return rows.Runs, nil
 }
@@ -192,7 +166,7 @@ func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (dele
 	if err := s.ready(ctx); err != nil || limit <= 0 {
 		return 0, err
 	}
-	n, err := s.db.sweep(ctx, map[string]int64{"limit": int64(limit), "hosts": *micros(r.Hosts),
+	n, err := s.db.Sweep(ctx, map[string]int64{"limit": int64(limit), "hosts": *micros(r.Hosts),
 		"leases": *micros(r.Leases), "events": *micros(r.Events), "runs": *micros(r.Runs)})
 	if err != nil {
 		return 0, explain(err)
@@ -205,7 +179,7 @@ func (s *Store) Schema() ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	return s.db.schema().Statements(), nil
+	return s.db.Schema().Statements(), nil
 }
 
 // Migrate creates or upgrades the table, its indexes, and a table beside it that says which
@@ -218,9 +192,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if !errors.Is(missing, ErrSchema) {
 		return missing
 	}
-	err := s.db.prepare(ctx)
+	err := s.db.Prepare(ctx)
 	if err == nil {
-		err = s.db.schema().Up(ctx, s.pool)
+		err = s.db.Schema().Up(ctx, s.pool)
 	}
 	switch {
 	case sqlmigrate.Passes(err):
@@ -237,11 +211,11 @@ func (s *Store) Verify(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	faults, err := s.db.verify(ctx)
+	faults, err := s.db.Verify(ctx)
 	if err != nil {
 		return explain(err)
 	}
-	pending := s.db.schema().Verify(ctx, s.pool)
+	pending := s.db.Schema().Verify(ctx, s.pool)
 	switch {
 	case errors.Is(pending, sqlmigrate.ErrPending):
 		faults = append(faults, pending)

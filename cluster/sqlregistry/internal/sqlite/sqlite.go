@@ -1,0 +1,161 @@
+// Package sqlite implements dialect.Database on SQLite.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// New returns the database of a registry. It does not call it.
+func New(db *sql.DB, table string) dialect.Database {
+	d := sqlmigrate.DialectSQLite
+	// With the schema main it is not a temporary table of that name.
+	in := func(suffix string) string { return d.Qualified("main", table+suffix) }
+	statements := dialect.NewStatements(files, map[string]string{"table": in(""), "name": d.Quote(table),
+		"recent_in": in("_recent"), "named_in": in("_named"), "now": now}, "columns")
+	return &database{db: db, table: table, turn: make(chan struct{}, 1), Statements: statements}
+}
+
+// now is the current time in µs, exact to the millisecond. It is constant within a statement.
+// julianday is the oldest function with milliseconds; round removes the error of its float64.
+const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
+
+type database struct {
+	db    *sql.DB
+	table string
+
+	// turn is held by the one call of this store that writes. The others queue here instead of
+	// trying again and again: SQLite admits one writer at a time, in no order.
+	turn chan struct{}
+	dialect.Statements
+}
+
+func (s *database) String() string { return "sqlite" }
+
+// local is the context of all statements. Only locks take long in SQLite, and those are waited for
+// in Go, so no statement needs to be interrupted.
+var local = context.Background()
+
+// do makes a call that returns when ctx ends, and tries again while the file is locked. Each
+// statement is a transaction of its own, which has the write lock from its begin if it writes.
+func (s *database) do(ctx context.Context, call func(*sql.Conn) error) error {
+	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
+		return none, sqlkit.Patiently(ctx, func() error {
+			return sqlkit.WithoutBusyTimeout(ctx, s.db, call)
+		})
+	})
+	return err
+}
+
+// alone is do for what writes.
+func (s *database) alone(ctx context.Context, call func(*sql.Conn) error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, sqlkit.LastResort)
+		defer cancel()
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.turn }()
+	return s.do(ctx, call)
+}
+
+func (s *database) Write(ctx context.Context, rows func() []dialect.Row, host string) (a dialect.Answer, err error) {
+	text := s.File("write", nil)
+	err = s.alone(ctx, func(conn *sql.Conn) error {
+		if _, err := conn.ExecContext(local, text, dialect.InASCII(rows())); err != nil {
+			return err
+		}
+		return conn.QueryRowContext(local, s.File("known", nil), host).Scan(&a.HostKnown, &a.Clock)
+	})
+	return a, err
+}
+
+func (s *database) Query(ctx context.Context, statement string, values map[string]int64,
+	args ...any) (list []dialect.Row, err error) {
+	text := s.File(statement, values)
+	err = s.do(ctx, func(conn *sql.Conn) error {
+		list = nil
+		return sqlkit.EachRow(local, conn, text, args, func(rows *sql.Rows) error {
+			list = append(list, dialect.Row{})
+			return rows.Scan(list[len(list)-1].Columns()...)
+		})
+	})
+	return list, err
+}
+
+func (s *database) Sweep(ctx context.Context, values map[string]int64) (deleted int64, err error) {
+	text := s.File("sweep", values)
+	err = s.alone(ctx, func(conn *sql.Conn) error {
+		result, err := conn.ExecContext(local, text)
+		if err != nil {
+			return err
+		}
+		deleted, err = result.RowsAffected()
+		return err
+	})
+	return deleted, err
+}
+
+func (s *database) Schema() sqlmigrate.Schema {
+	return sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLite, Schema: "main", Name: s.table, Table: s.table,
+		Migrations: [][]string{sqlmigrate.Statements(s.File("schema", nil))},
+		Repeat:     sqlmigrate.Statements(s.File("indexes", nil))}
+}
+
+// prepare switches the file to a write-ahead log, with which readers and writers do not wait for
+// each other. It is no part of the schema, because it cannot be done within a transaction.
+func (s *database) Prepare(ctx context.Context) error {
+	return s.do(ctx, func(conn *sql.Conn) error {
+		_, err := conn.ExecContext(local, "PRAGMA main.journal_mode = wal")
+		return err
+	})
+}
+
+var columns = dialect.ColumnsAs(map[dialect.Kind]string{
+	dialect.KindSort: "TEXT", dialect.KindID: "TEXT", dialect.KindName: "TEXT", dialect.KindNode: "TEXT",
+	dialect.KindWords: "TEXT", dialect.KindInt: "INTEGER", dialect.KindBig: "INTEGER",
+	dialect.KindTime: "INTEGER", dialect.KindData: "TEXT", dialect.KindDetail: "TEXT",
+})
+
+func (s *database) Verify(ctx context.Context) (faults []error, err error) {
+	var typ, list, key string
+	var indexes int
+	err = s.do(ctx, func(conn *sql.Conn) error {
+		return conn.QueryRowContext(local, s.File("verify", nil), s.table, s.table+"_recent", s.table+"_named").
+			Scan(&typ, &list, &key, &indexes)
+	})
+	if err != nil {
+		return nil, err
+	}
+	table := s.Names["table"]
+	if typ != "table" {
+		return []error{fmt.Errorf("there is no table %s", table)}, nil
+	}
+	has := map[string]string{}
+	if err := json.Unmarshal([]byte(list), &has); err != nil {
+		return nil, fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+	}
+	faults = sqlkit.CheckColumns(table, has, columns)
+	if key != "sort BINARY, id BINARY" {
+		faults = append(faults, fmt.Errorf("the primary key of %s is (%s), and has to be (sort, id)", table, key))
+	}
+	if indexes != 2 {
+		faults = append(faults, errors.New("an index is missing"))
+	}
+	return faults, nil
+}

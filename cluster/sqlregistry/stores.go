@@ -1,0 +1,88 @@
+package sqlregistry
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/dialect"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/mysql"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/postgres"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/sqlite"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/sqlserver"
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// Postgres returns a store on Postgres 13 or newer, in a database with the encoding UTF8, with any
+// driver for database/sql. It does not call the server.
+//
+// Each call is one statement. With pgx it is one round trip once the connection has prepared the
+// statement, and one more if nobody has used the connection for a second, because pgx asks whether
+// it is alive (stdlib.OptionShouldPing). Behind a PgBouncer in transaction mode add
+// default_query_exec_mode=exec, or simple_protocol, to pgx's URL: then nothing is prepared.
+//
+// An application with a *pgxpool.Pool passes stdlib.OpenDBFromPool(pool), of pgx, or better the
+// *sql.DB of a small pool of its own, so that neither waits for the other's connections.
+func Postgres(db *sql.DB, opts Options) *Store {
+	return newStore(db, opts, anyName, func(schema, table string) dialect.Database {
+		return postgres.New(db, schema, table)
+	})
+}
+
+// anyName is for databases that have names of any text.
+func anyName(string, string) error { return nil }
+
+// MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
+// It does not call the server.
+//
+// Each call is one statement: one round trip with interpolateParams=true (go-sql-driver/mysql),
+// without it two, because the driver prepares each statement. Sessions have to commit by themselves
+// (autocommit=1, the default).
+//
+// A driver that gives up a call closes the connection, but a server that waits for a lock does not
+// notice that. So each statement tells MariaDB how long it may take. MySQL has no such limit for
+// statements that write: one that waits for a locked row goes on for as long as
+// innodb_lock_wait_timeout of the server says, 50 s by default.
+func MySQL(db *sql.DB, opts Options) *Store {
+	return newStore(db, opts, sqlkit.CheckMySQLName, func(schema, table string) dialect.Database {
+		return mysql.New(db, schema, table)
+	})
+}
+
+// SQLite returns a store in a SQLite file, for the processes of one machine. It needs SQLite 3.38
+// or newer, and works with any driver for database/sql. It does not open the file.
+//
+// The file may be that of the locks, or of the application. SQLite has one write lock per file: a
+// call that finds it taken tries again about every millisecond, until its context ends. So a long
+// transaction of the application keeps the registry waiting, and a batch of the registry keeps
+// others waiting for a few milliseconds.
+//
+// Each connection to a database in memory has a database of its own, which ends with it: call
+// db.SetMaxOpenConns(1). What package sqllock says of network file systems holds here, too.
+func SQLite(db *sql.DB, opts Options) *Store {
+	check := func(what, name string) error {
+		switch {
+		case what == "Schema" && name != "":
+			return fmt.Errorf("Schema %q: SQLite has none", name)
+		case strings.HasPrefix(strings.ToLower(name), "sqlite_"):
+			return fmt.Errorf("%s %q: SQLite keeps names that begin with sqlite_ to itself", what, name)
+		}
+		return nil
+	}
+	return newStore(db, opts, check, func(_, table string) dialect.Database {
+		return sqlite.New(db, table)
+	})
+}
+
+// SQLServer returns a store on Microsoft SQL Server 2017 or newer, with any driver for database/sql
+// that numbers its parameters @p1, @p2 and so on, as microsoft/go-mssqldb does. It does not call
+// the server.
+//
+// It is EXPERIMENTAL: it has not been run against a server. Its statements follow the
+// documentation, and only their texts are tested. Run cluster/clustertest on it before you rely on
+// it, and tell us. It may change or be removed in any release.
+func SQLServer(db *sql.DB, opts Options) *Store {
+	return newStore(db, opts, anyName, func(schema, table string) dialect.Database {
+		return sqlserver.New(db, schema, table)
+	})
+}
