@@ -16,21 +16,6 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// oneAtATime counts the calls to a store, and how many were under way at once.
-type oneAtATime struct {
-	dlock.DistributedLock
-	calls, now, most atomic.Int64
-}
-
-func (s *oneAtATime) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	s.calls.Add(1)
-	if n := s.now.Add(1); n > s.most.Load() {
-		s.most.Store(n)
-	}
-	defer s.now.Add(-1)
-	return s.DistributedLock.TryAcquire(ctx, req)
-}
-
 // While the store is down, two hundred timers make no calls to it. One probe of the host does,
 // after pauses that grow; after three answers in a row ticks call the store again.
 //
@@ -42,7 +27,7 @@ func TestBreaker(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				link := dlocktest.NewFaulty(f.store)
-				store := &oneAtATime{DistributedLock: link}
+				store := &countingLock{DistributedLock: link}
 				var timers []timer.Timer
 				var ran atomic.Int64
 				for i := range 100 {

@@ -226,7 +226,7 @@ func TestClocksThatDiffer(t *testing.T) {
 				// have all.
 				c := clockTest{period: time.Second, warm: time.Minute, ticks: testkit.Rounds(t, 60, 1000),
 					apart: clocks, open: func(host int) dlock.DistributedLock {
-						return &distant{DistributedLock: store, away: time.Duration(host) * 200 * time.Microsecond,
+						return &slowStore{DistributedLock: store, away: time.Duration(host) * 200 * time.Microsecond,
 							more: mathrand.New(mathrand.NewPCG(uint64(host), 1))}
 					}}
 				r := c.run(t, limits()...)

@@ -16,9 +16,9 @@ import (
 
 func nop(context.Context) error { return nil }
 
-type nextFunc func(time.Time) time.Time
+type scheduleFunc func(time.Time) time.Time
 
-func (s nextFunc) Next(t time.Time) time.Time { return s(t) }
+func (s scheduleFunc) Next(t time.Time) time.Time { return s(t) }
 
 // All faults of a registration come back at once, each naming the timer, the field, the value and
 // the fix, and nothing has started.
@@ -46,9 +46,9 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 		timer.Timer{Name: "zero", Run: nop, Schedule: schedule.Every(0)},
 		timer.Timer{Name: "minus", Run: nop, Schedule: schedule.Every(-time.Second)},
 		timer.Timer{Name: "two", Run: nop, Schedule: schedule.Except(schedule.Daily("1", "x"))},
-		timer.Timer{Name: "never", Run: nop, Schedule: nextFunc(func(time.Time) time.Time { return time.Time{} })},
-		timer.Timer{Name: "stuck", Run: nop, Schedule: nextFunc(func(t time.Time) time.Time { return t })},
-		timer.Timer{Name: "panics", Run: nop, Schedule: nextFunc(func(time.Time) time.Time { panic("no") })},
+		timer.Timer{Name: "never", Run: nop, Schedule: scheduleFunc(func(time.Time) time.Time { return time.Time{} })},
+		timer.Timer{Name: "stuck", Run: nop, Schedule: scheduleFunc(func(t time.Time) time.Time { return t })},
+		timer.Timer{Name: "panics", Run: nop, Schedule: scheduleFunc(func(time.Time) time.Time { panic("no") })},
 	)
 	if err == nil {
 		t.Fatal("no fault found")
@@ -70,8 +70,8 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 		`timer "zero": Schedule: Every(0s)`, `timer "minus": Schedule: Every(-1s)`,
 		`timer "two": Schedule: Daily "1"`, `timer "two": Schedule: zone "x"`,
 		`timer "two": Schedule: Except: it has no blackout`,
-		`timer "never": Schedule: timer_test.nextFunc never fires`, `timer "stuck": Schedule:`,
-		`timer "panics": Schedule: timer_test.nextFunc: its Next panicked: no`,
+		`timer "never": Schedule: timer_test.scheduleFunc never fires`, `timer "stuck": Schedule:`,
+		`timer "panics": Schedule: timer_test.scheduleFunc: its Next panicked: no`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing: %s", want)

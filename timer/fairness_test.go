@@ -17,15 +17,15 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A distant store takes a while to reach, on one host longer than on another.
-type distant struct {
+// A slowStore takes a while to reach, on one host longer than on another.
+type slowStore struct {
 	dlock.DistributedLock
 	away time.Duration
 	mu   sync.Mutex
 	more *rand.Rand
 }
 
-func (d *distant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (d *slowStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 	d.mu.Lock()
 	way := d.away + time.Duration(d.more.Int64N(int64(time.Millisecond)))
 	d.mu.Unlock()
@@ -36,7 +36,7 @@ func (d *distant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 
 // List implements dlock.Lister, so that hosts are counted: LeastRecentFirst makes a host wait
 // longer the more hosts there are.
-func (d *distant) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+func (d *slowStore) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
 	return dlock.CapabilitiesOf(d.DistributedLock).Lister.List(ctx, name, slots)
 }
 
@@ -68,7 +68,7 @@ func TestLeastRecentFirstIsFair(t *testing.T) {
 						bubble(t, func(t *testing.T) {
 							f := newFleet(t)
 							for i := range 5 {
-								store := &distant{DistributedLock: f.store,
+								store := &slowStore{DistributedLock: f.store,
 									away: time.Duration(i) * 200 * time.Microsecond,
 									more: rand.New(rand.NewPCG(uint64(i), 0))}
 								f.startOn(store, timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: perTick,

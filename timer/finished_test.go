@@ -28,13 +28,13 @@ func TestFinishedTimersLeave(t *testing.T) {
 		began := time.Now()
 		once := schedule.At(began.Add(time.Minute))
 		fails := func(at time.Time) time.Time { panic("no calendar") }
-		broken := nextFunc(func(at time.Time) time.Time {
+		broken := scheduleFunc(func(at time.Time) time.Time {
 			if at.After(began.Add(30 * time.Second)) {
 				fails(at)
 			}
 			return at.Truncate(time.Second).Add(time.Second)
 		})
-		user := nextFunc(func(at time.Time) time.Time {
+		user := scheduleFunc(func(at time.Time) time.Time {
 			if at.Before(began.Add(time.Minute)) {
 				return began.Add(time.Minute)
 			}

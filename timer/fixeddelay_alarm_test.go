@@ -71,17 +71,17 @@ func TestFixedDelayCallsNothingWhileARunGoesOn(t *testing.T) {
 		var s spans
 		job := timer.Timer{Name: "job", Schedule: schedule.After(time.Hour), OnFull: timer.FullWait,
 			Run: s.always(20 * time.Minute)}
-		calls := make([]*callsOf, 2)
+		calls := make([]*countingStore, 2)
 		for i := range calls {
-			calls[i] = &callsOf{Store: f.store, name: "timer:job"}
+			calls[i] = newCountingStore(f.store, "timer:job")
 			f.startOn(calls[i], rarely, job)
 		}
 		time.Sleep(24 * time.Hour)
 		f.ended()
 		runs := s.gaps(t, time.Hour, time.Hour+time.Millisecond)
 		for i, c := range calls {
-			if runs < 18 || c.n > 3*runs {
-				t.Errorf("host %d made %d calls for %d runs in a day", i, c.n, runs)
+			if runs < 18 || c.calls() > 3*runs {
+				t.Errorf("host %d made %d calls for %d runs in a day", i, c.calls(), runs)
 			}
 		}
 	})

@@ -78,22 +78,21 @@ func (s *spans) last() span {
 	return list[len(list)-1]
 }
 
-// A callsOf counts the acquires of one name.
-type callsOf struct {
+// A countingStore is a countingLock that has the other abilities of a store, too.
+type countingStore struct {
 	*memlock.Store
-	name string
-	mu   sync.Mutex
-	n    int
+	acquires countingLock
 }
 
-func (c *callsOf) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	if req.Name == c.name {
-		c.mu.Lock()
-		c.n++
-		c.mu.Unlock()
-	}
-	return c.Store.TryAcquire(ctx, req)
+func newCountingStore(store *memlock.Store, name string) *countingStore {
+	return &countingStore{store, countingLock{DistributedLock: store, name: name}}
 }
+
+func (c *countingStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	return c.acquires.TryAcquire(ctx, req)
+}
+
+func (c *countingStore) calls() int { return int(c.acquires.calls.Load()) }
 
 // Three hosts, one with a clock that is ahead and one with a clock that is behind, start a run
 // exactly the delay after the end of the last, whoever had that and however it ended.
@@ -116,9 +115,9 @@ func TestFixedDelayInTheFleet(t *testing.T) {
 							defer mu.Unlock()
 							return time.Duration(random.Int64N(int64(longest)))
 						})}
-					counted := make([]*callsOf, 3)
+					counted := make([]*countingStore, 3)
 					for i := range counted {
-						counted[i] = &callsOf{Store: f.store, name: "timer:job"}
+						counted[i] = newCountingStore(f.store, "timer:job")
 						h := f.startOn(counted[i], timer.Config{}, timer.Timer{Name: "other", Run: nop})
 						timer.SetSkew(h.Scheduler, time.Duration(i-1)*time.Hour)
 						if err := h.Register(job); err != nil {
@@ -135,8 +134,8 @@ func TestFixedDelayInTheFleet(t *testing.T) {
 						// One when it is due, one that is told to wait, and one per delay, at
 						// least a second, of a run elsewhere.
 						per := 2 + int(longest/max(delay, time.Second)) + 1
-						if c.n > per*(runs+1) {
-							t.Errorf("host %d made %d calls for %d runs: at most %d per run", i, c.n, runs, per)
+						if c.calls() > per*(runs+1) {
+							t.Errorf("host %d made %d calls for %d runs: at most %d per run", i, c.calls(), runs, per)
 						}
 					}
 				})

@@ -120,10 +120,10 @@ func TestFixedDelayUpdatedInTheDelay(t *testing.T) {
 		var s spans
 		job := timer.Timer{Name: "job", Schedule: schedule.After(10 * time.Hour), Run: s.always(time.Second)}
 		f.start(timer.Config{}, job)
-		c := &callsOf{Store: f.store, name: "timer:job"}
+		c := newCountingStore(f.store, "timer:job")
 		h := f.startOn(c, timer.Config{}, job)
 		time.Sleep(time.Hour)
-		before, next := c.n, must(h.Status().Timer("job")).Next
+		before, next := c.calls(), must(h.Status().Timer("job")).Next
 		for i := range 10 {
 			job.MaxRunTime = time.Duration(i+1) * time.Minute
 			for _, h := range f.Hosts {
@@ -133,8 +133,8 @@ func TestFixedDelayUpdatedInTheDelay(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		if got := must(h.Status().Timer("job")).Next; c.n != before || !got.Equal(next) {
-			t.Errorf("%d calls in 10 updates, and due at %v: must be none, and %v", c.n-before, got, next)
+		if got := must(h.Status().Timer("job")).Next; c.calls() != before || !got.Equal(next) {
+			t.Errorf("%d calls in 10 updates, and due at %v: must be none, and %v", c.calls()-before, got, next)
 		}
 		time.Sleep(10 * time.Hour)
 		f.ended()

@@ -111,7 +111,7 @@ func (w *watcher) check(t *testing.T) {
 	}
 }
 
-// total returns the ticks that ran and the largest number of starts of one tick.
+// ticks returns how many ticks of a timer ran and the largest number of starts of one tick.
 func (w *watcher) ticks(name string) (ran, most int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,8 +1,6 @@
 package timer_test
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,20 +9,6 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
-
-// asks counts the acquires of one name.
-type asks struct {
-	dlock.DistributedLock
-	name string
-	n    atomic.Int64
-}
-
-func (a *asks) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	if req.Name == a.name {
-		a.n.Add(1)
-	}
-	return a.DistributedLock.TryAcquire(ctx, req)
-}
 
 // A timer that is due often and finds all slots held calls the store once a second, on each host.
 // Every tick is accounted for, and the dead-man's check counts all of them when the store next
@@ -37,9 +21,9 @@ func TestFullTimerAsksRarely(t *testing.T) {
 		f := newFleet(t)
 		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), AlarmAfter: 700,
 			MaxRunTime: 50 * time.Millisecond, Run: f.handler(0)}
-		var stores []*asks
+		var stores []*countingLock
 		for range 3 {
-			s := &asks{DistributedLock: f.store, name: "timer:a"}
+			s := &countingLock{DistributedLock: f.store, name: "timer:a"}
 			stores = append(stores, s)
 			f.startOn(s, timer.Config{}, job)
 		}
@@ -47,11 +31,11 @@ func TestFullTimerAsksRarely(t *testing.T) {
 		occupy(f, nil)
 		before := make([]int64, 3)
 		for i, s := range stores {
-			before[i] = s.n.Load()
+			before[i] = s.calls.Load()
 		}
 		time.Sleep(time.Minute)
 		for i, s := range stores {
-			if n := s.n.Load() - before[i]; n < 50 || n > 61 {
+			if n := s.calls.Load() - before[i]; n < 50 || n > 61 {
 				t.Errorf("host %d called the store %d times in a minute", i, n)
 			}
 			if st, _ := f.Hosts[i].Status().Timer("a"); st.Skipped[timer.ReasonFull] < 590 {
@@ -186,18 +170,18 @@ func TestOnlyFullIsRemembered(t *testing.T) {
 func TestInfrequentTimersAlwaysAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		s := &asks{DistributedLock: f.store, name: "timer:a"}
+		s := &countingLock{DistributedLock: f.store, name: "timer:a"}
 		f.startOn(s, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second),
 			Run: f.handler(0)})
-		often := &asks{DistributedLock: f.store, name: "timer:b"}
+		often := &countingLock{DistributedLock: f.store, name: "timer:b"}
 		f.startOn(often, timer.Config{}, timer.Timer{Name: "b", Schedule: schedule.Every(10 * time.Millisecond),
 			Run: f.handler(0)})
 		occupy(f, nil)
 		time.Sleep(time.Minute)
-		if n := s.n.Load(); n != 6 {
+		if n := s.calls.Load(); n != 6 {
 			t.Errorf("called %d times for 6 ticks", n)
 		}
-		if n := often.n.Load(); n != 6000 {
+		if n := often.calls.Load(); n != 6000 {
 			t.Errorf("called %d times for 6,000 ticks that were granted", n)
 		}
 		f.ended()
@@ -213,11 +197,11 @@ func TestShortRunsAreNotRemembered(t *testing.T) {
 		f := newFleet(t)
 		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond), MaxPerTick: timer.NoLimit,
 			Run: f.handler(30 * time.Millisecond)}
-		s := &asks{DistributedLock: f.store, name: "timer:a"}
+		s := &countingLock{DistributedLock: f.store, name: "timer:a"}
 		f.start(timer.Config{}, job)
 		f.startOn(s, timer.Config{}, job)
 		time.Sleep(time.Minute)
-		if n := s.n.Load(); n < 599 {
+		if n := s.calls.Load(); n < 599 {
 			t.Errorf("called for %d of 600 ticks", n)
 		}
 		f.Stop()

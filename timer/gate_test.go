@@ -57,7 +57,7 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		start := time.Now()
-		blocks := nextFunc(func(at time.Time) time.Time {
+		blocks := scheduleFunc(func(at time.Time) time.Time {
 			if since := time.Since(start); since >= 3*time.Second && since < 4*time.Second {
 				time.Sleep(5500 * time.Millisecond)
 			}
@@ -111,7 +111,7 @@ func TestI9OvertakenTickIsSkipped(t *testing.T) {
 		f := newFleet(t)
 		first := time.Now().Add(time.Second)
 		second := first.Add(150 * time.Millisecond)
-		twice := nextFunc(func(at time.Time) time.Time {
+		twice := scheduleFunc(func(at time.Time) time.Time {
 			switch {
 			case at.Before(first):
 				return first
@@ -179,7 +179,7 @@ func TestScheduleMayCallTheScheduler(t *testing.T) {
 		var ran atomic.Int64
 		due := time.Now().Add(time.Second)
 		self.Store(f.start(timer.Config{}, timer.Timer{Name: "a",
-			Schedule: nextFunc(func(at time.Time) time.Time {
+			Schedule: scheduleFunc(func(at time.Time) time.Time {
 				if !at.Before(due) {
 					if err := self.Load().Remove(t.Context(), "a"); err != nil {
 						t.Error(err)
@@ -204,7 +204,7 @@ func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 		f := newFleet(t)
 		start := time.Now()
 		h := f.start(timer.Config{},
-			timer.Timer{Name: "bad", Run: f.handler(0), Schedule: nextFunc(func(at time.Time) time.Time {
+			timer.Timer{Name: "bad", Run: f.handler(0), Schedule: scheduleFunc(func(at time.Time) time.Time {
 				if at.Sub(start) >= 3*time.Second {
 					panic("out of days")
 				}

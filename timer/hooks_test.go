@@ -245,7 +245,7 @@ func TestHooksAreToldOfOneServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var x told
-		store := newSeveral(f.store)
+		store := newThreeServers(f.store)
 		f.startOn(store, timer.Config{Hooks: x.hooks()},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
 			timer.Timer{Name: "c", Schedule: schedule.Every(time.Second), Run: f.handler(0)})

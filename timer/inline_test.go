@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// hog takes the only place of a host, so that all else waits in line.
-func hog(t *testing.T, h *host) {
+// fillHost takes the only place of a host, so that all else waits in line.
+func fillHost(t *testing.T, h *host) {
 	t.Helper()
 	if err := h.Trigger(t.Context(), "hog"); err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestMaxRunsBlackoutBeginsInLine(t *testing.T) {
 						Blackouts: []schedule.Blackout{night}, Run: f.handler(0)})
 				f.start(timer.Config{MaxRuns: 1}, timer.Timer{Name: "other", Run: f.handler(0)})
 				time.Sleep(time.Until(hour.Add(-time.Minute)))
-				hog(t, h)
+				fillHost(t, h)
 				time.Sleep(30 * time.Minute)
 				st, _ := h.Status().Timer("x")
 				if st.Skipped[timer.ReasonBlackout] != 1 {
@@ -60,7 +60,7 @@ func TestMaxRunsOneShotWaitsInLine(t *testing.T) {
 		h := f.start(timer.Config{MaxRuns: 1},
 			timer.Timer{Name: "hog", Run: f.handler(30 * time.Minute)},
 			timer.Timer{Name: "once", Schedule: schedule.At(time.Now().Add(time.Minute)), Run: f.handler(0)})
-		hog(t, h)
+		fillHost(t, h)
 		time.Sleep(30*time.Minute + 30*time.Second)
 		if st, ok := h.Status().Timer("once"); !ok || st.Started != 1 {
 			t.Errorf("after the other run has ended: registered %v, %+v", ok, st)
@@ -88,7 +88,7 @@ func TestMaxRunsWindowEndsInLine(t *testing.T) {
 		}
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + 2*time.Minute)))
 		h := f.start(timer.Config{MaxRuns: 1}, timer.Timer{Name: "hog", Run: f.handler(40 * time.Minute)})
-		hog(t, h)
+		fillHost(t, h)
 		if err := h.Register(x); err != nil {
 			t.Fatal(err)
 		}

@@ -262,7 +262,7 @@ func TestFarFutureIsNever(t *testing.T) {
 			time.Unix(1<<60, 0)} {
 			soon := time.Now().Add(time.Second)
 			h := f.start(timer.Config{}, timer.Timer{Name: fmt.Sprint(i), Run: f.handler(0),
-				Schedule: nextFunc(func(t time.Time) time.Time {
+				Schedule: scheduleFunc(func(t time.Time) time.Time {
 					if t.Before(soon) {
 						return soon
 					}
@@ -272,7 +272,7 @@ func TestFarFutureIsNever(t *testing.T) {
 			if st := h.Status().Timers[0]; st.Started != 1 || !st.Next.IsZero() {
 				t.Errorf("%v: %+v", last, st)
 			}
-			if err := f.New(nextFunc(func(time.Time) time.Time { return last })); err == nil ||
+			if err := f.New(scheduleFunc(func(time.Time) time.Time { return last })); err == nil ||
 				!strings.Contains(err.Error(), "never fires") {
 				t.Errorf("%v: %v", last, err)
 			}
@@ -299,7 +299,7 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 		for i := range 20 {
 			grid := schedule.Every(time.Second)
 			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Run: nop,
-				Schedule: nextFunc(func(t time.Time) time.Time {
+				Schedule: scheduleFunc(func(t time.Time) time.Time {
 					if slow.Load() {
 						time.Sleep(200 * time.Millisecond) // an expensive schedule: a round of all takes four seconds
 					}
@@ -332,13 +332,13 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 func TestQuarantineOfUnknownLength(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		endless := &countingStore{DistributedLock: &quarantine{DistributedLock: f.store,
+		endless := &countingLock{delay: 100 * time.Millisecond, DistributedLock: &quarantine{DistributedLock: f.store,
 			until: time.Now().Add(time.Hour), silent: true}}
 		f.startOn(endless, timer.Config{}, timer.Timer{Name: "daily", Schedule: once(time.Now().Add(time.Second)),
 			Run: nop})
 		time.Sleep(60 * time.Second)
 		f.Stop()
-		if n := endless.calls; n < 10 || n > 61 {
+		if n := endless.calls.Load(); n < 10 || n > 61 {
 			t.Errorf("called %d times in a minute, want about once a second", n)
 		}
 	})

@@ -90,7 +90,7 @@ func TestBriefRunsWithoutOneServerAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
 		f := newFleet(t)
-		store := newSeveral(f.store)
+		store := newThreeServers(f.store)
 		f.startOn(store, timer.Config{Logger: textLogger(&log)},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)},
 			timer.Timer{Name: "c", Schedule: schedule.Every(time.Second), Run: f.handler(0)})

@@ -111,7 +111,7 @@ func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	stepped := false
-	back := nextOf(func(after time.Time) time.Time {
+	back := scheduleFunc(func(after time.Time) time.Time {
 		if e := s.registry.get("a"); !stepped && e.askPause == planning {
 			stepped = true
 			s.planner.skew.Store(int64(-24 * time.Hour))
@@ -134,6 +134,6 @@ func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-type nextOf func(time.Time) time.Time
+type scheduleFunc func(time.Time) time.Time
 
-func (f nextOf) Next(t time.Time) time.Time { return f(t) }
+func (f scheduleFunc) Next(t time.Time) time.Time { return f(t) }

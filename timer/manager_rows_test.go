@@ -85,7 +85,7 @@ func managerOutlives(t *testing.T, who, text string, bad func(release chan struc
 				return nil
 			}}
 			if who == "Schedule" && row == "bad" {
-				tm.Schedule = scheduleOf(func(after time.Time) time.Time {
+				tm.Schedule = scheduleFunc(func(after time.Time) time.Time {
 					bad(release)
 					return after.Truncate(time.Minute).Add(time.Minute)
 				})
@@ -279,10 +279,6 @@ func TestManagerWhoseFunctionsCallTheScheduler(t *testing.T) {
 	})
 }
 
-type scheduleOf func(time.Time) time.Time
-
-func (f scheduleOf) Next(t time.Time) time.Time { return f(t) }
-
 // A looseRow has a field for which == may panic.
 type looseRow struct {
 	name string
@@ -423,7 +419,7 @@ func TestManagerWhileTheClockIsSetBack(t *testing.T) {
 		m.Timer = func(row tenantRow) (timer.Timer, error) {
 			tm, err := keep(row)
 			made := tm.Schedule
-			tm.Schedule = scheduleOf(func(after time.Time) time.Time {
+			tm.Schedule = scheduleFunc(func(after time.Time) time.Time {
 				timer.SetSkew(h.Scheduler, 0)
 				return made.Next(after)
 			})

@@ -255,7 +255,7 @@ func TestMaxRunsPlaceIsPassedOn(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{MaxRuns: 1}, append(tenants(20, timer.Timer{Run: f.handler(time.Second)}),
 			timer.Timer{Name: "black", Schedule: schedule.Cron("* * * * *", "UTC"), Run: f.handler(0),
-				Blackouts: []schedule.Blackout{later2{}}})...)
+				Blackouts: []schedule.Blackout{fromSecond2{}}})...)
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
 		for i := range 5 {
 			name, until := fmt.Sprintf("tenant-%d", i), time.Now().Add(time.Hour)
@@ -279,10 +279,10 @@ func TestMaxRunsPlaceIsPassedOn(t *testing.T) {
 	})
 }
 
-// later2 is a blackout from two seconds after each full minute on.
-type later2 struct{}
+// fromSecond2 is a blackout from two seconds after each full minute on.
+type fromSecond2 struct{}
 
-func (later2) Until(t time.Time) time.Time {
+func (fromSecond2) Until(t time.Time) time.Time {
 	if t.Second() < 2 {
 		return time.Time{}
 	}

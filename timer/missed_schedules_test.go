@@ -53,7 +53,7 @@ func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 		{"another kind", schedule.Daily("02:00", ""), schedule.Every(24 * time.Hour).Offset(14 * time.Hour)},
 		{"the grid", schedule.Every(24 * time.Hour).Offset(2 * time.Hour),
 			schedule.Every(24 * time.Hour).Offset(14 * time.Hour)},
-		{"a type of somebody else's", &foreign{2}, &foreign{14}},
+		{"a type of somebody else's", &ownDaily{2}, &ownDaily{14}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -102,10 +102,10 @@ func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 	}
 }
 
-// foreign is due once a day at that hour, and is always another pointer.
-type foreign struct{ hour int }
+// ownDaily is due once a day at that hour, and is always another pointer.
+type ownDaily struct{ hour int }
 
-func (s *foreign) Next(t time.Time) time.Time {
+func (s *ownDaily) Next(t time.Time) time.Time {
 	next := t.Truncate(24 * time.Hour).Add(time.Duration(s.hour) * time.Hour)
 	if !next.After(t) {
 		next = next.Add(24 * time.Hour)
@@ -113,7 +113,7 @@ func (s *foreign) Next(t time.Time) time.Time {
 	return next
 }
 
-func (s *foreign) String() string { return fmt.Sprintf("daily at %d", s.hour) }
+func (s *ownDaily) String() string { return fmt.Sprintf("daily at %d", s.hour) }
 
 // In a rolling deploy of another schedule both are there for a while, and hosts come and go. No
 // tick runs twice, and what runs late was missed by the schedule that it is of.

@@ -203,7 +203,7 @@ func TestMissedByDefault(t *testing.T) {
 			"at":     schedule.At(at(10), at(20)),
 			"except": schedule.Except(schedule.Cron("*/10 * * * *", "UTC"), schedule.Weekdays("UTC", time.Sunday)),
 			"every":  grid,
-			"own":    nextFunc(func(t time.Time) time.Time { return grid.Next(t) }),
+			"own":    scheduleFunc(func(t time.Time) time.Time { return grid.Next(t) }),
 		}
 		var timers []timer.Timer
 		for name, s := range schedules {

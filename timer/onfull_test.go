@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -182,19 +181,6 @@ func TestFullWaitEnds(t *testing.T) {
 	}
 }
 
-// callsOfJob counts the acquires of a timer.
-type callsOfJob struct {
-	dlock.DistributedLock
-	n *atomic.Int64
-}
-
-func (c *callsOfJob) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	if req.Name == "timer:job" {
-		c.n.Add(1)
-	}
-	return c.DistributedLock.TryAcquire(ctx, req)
-}
-
 // A tick that waits costs each host at most one call in a sixth of the TTL, and none while the run
 // in the way goes on there. What a MaxConcurrency of several and shared limits have free is found
 // as soon.
@@ -203,20 +189,21 @@ func (c *callsOfJob) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 func TestFullWaitCosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var calls [3]atomic.Int64
+		var stores [3]*countingLock
 		job := timer.Timer{Name: "job", Schedule: schedule.Every(time.Hour).Offset(0), OnFull: timer.FullWait,
 			MaxRunTime: 3 * time.Hour, Run: f.handler(2 * time.Hour)}
-		for i := range calls {
-			f.startOn(&callsOfJob{f.store, &calls[i]}, timer.Config{}, job)
+		for i := range stores {
+			stores[i] = &countingLock{DistributedLock: f.store, name: "timer:job"}
+			f.startOn(stores[i], timer.Config{}, job)
 		}
 		time.Sleep(90 * time.Minute) // it runs since 01:00; all others had it taken
-		for i := range calls {
-			calls[i].Store(0)
+		for _, s := range stores {
+			s.calls.Store(0)
 		}
 		time.Sleep(75 * time.Minute) // 02:45; the tick of 02:00 waits until 03:00
 		holders := 0
-		for i := range calls {
-			n := calls[i].Load()
+		for i, s := range stores {
+			n := s.calls.Load()
 			if st, _ := f.Hosts[i].Status().Timer("job"); len(st.Running) == 1 {
 				if holders++; n != 0 {
 					t.Errorf("the host that runs it made %d calls", n)

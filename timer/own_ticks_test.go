@@ -19,15 +19,16 @@ import (
 // Fails when schedule.CheckShared asks such a schedule once.
 func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 	t.Parallel()
-	fromNow := nextFunc(func(at time.Time) time.Time { return at.Add(time.Minute) }) // as River's PeriodicInterval
+	fromNow := scheduleFunc(func(at time.Time) time.Time { return at.Add(time.Minute) }) // as River's PeriodicInterval
 	// As robfig/cron's @every: on the full second.
 	everyTwo := cron.Every(2 * time.Second)
-	twice := nextFunc(func(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) })
+	twice := scheduleFunc(func(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) })
 	nightly, err := cron.ParseStandard("0 2 * * *")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tiny := nextFunc(func(at time.Time) time.Time { return at.Truncate(300).Add(300) }) // more often than is told apart
+	// More often than is told apart.
+	tiny := scheduleFunc(func(at time.Time) time.Time { return at.Truncate(300).Add(300) })
 	store := timer.Config{Lock: memlock.New()}
 	for name, c := range map[string]struct {
 		config  timer.Config

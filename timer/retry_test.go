@@ -245,10 +245,10 @@ func TestPermanent(t *testing.T) {
 }
 
 // treacherous is an error whose methods panic.
-type treacherous struct{}
+type panickingError struct{}
 
-func (treacherous) Error() string { return "treacherous" }
-func (treacherous) Unwrap() error { panic("looked into") }
+func (panickingError) Error() string { return "panicking" }
+func (panickingError) Unwrap() error { panic("looked into") }
 
 // Which errors are retried is up to If; panics are, only if it says so. Code of the user's that
 // misbehaves while it is asked ends its run, as its last attempt ended, and harms nobody.
@@ -274,7 +274,7 @@ func TestI10RetryIf(t *testing.T) {
 			{"panic, yes", boom, isPanic, 3, timer.OutcomePanicked},
 			{"If panics", fails(errFlaky), func(error) bool { panic("no") }, 1, timer.OutcomeFailed},
 			{"If exits", fails(errFlaky), func(error) bool { runtime.Goexit(); return true }, 1, timer.OutcomeFailed},
-			{"treacherous", fails(treacherous{}), nil, 1, timer.OutcomeFailed},
+			{"an error that panics", fails(panickingError{}), nil, 1, timer.OutcomeFailed},
 		}
 		var timers []timer.Timer
 		for _, c := range cases {
@@ -298,7 +298,7 @@ func TestI10RetryIf(t *testing.T) {
 					t.Errorf("%s: %+v, want %d attempts and %q", name, res, c.calls, c.outcome)
 				}
 				if _, isPanic := res.Err.(*timer.PanicError); isPanic != (c.outcome == timer.OutcomePanicked) ||
-					!isPanic && res.Err != errFlaky && res.Err != (treacherous{}) {
+					!isPanic && res.Err != errFlaky && res.Err != (panickingError{}) {
 					t.Errorf("%s: %v", name, res.Err)
 				}
 				trigger(t, h, name) // its place and its slot are free

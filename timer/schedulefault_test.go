@@ -24,7 +24,7 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 		start := time.Now()
 		var asked []time.Duration
 		bad := false
-		minutely := nextFunc(func(at time.Time) time.Time {
+		minutely := scheduleFunc(func(at time.Time) time.Time {
 			since := time.Since(start)
 			if since >= 10*time.Minute && since < 16*time.Minute || since >= 2*time.Hour && since < 8*time.Hour {
 				if !bad {

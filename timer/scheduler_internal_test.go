@@ -116,7 +116,7 @@ func TestUpdateWhileRunBeginsRunsOnStart(t *testing.T) {
 			asked := func() {}
 			before := Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing}
 			if !began {
-				before.Schedule = nextOf(func(after time.Time) time.Time {
+				before.Schedule = scheduleFunc(func(after time.Time) time.Time {
 					asked()
 					return after.Truncate(time.Hour).Add(time.Hour)
 				})

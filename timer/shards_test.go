@@ -17,22 +17,22 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// several is a store of three servers, a, b and c: a timer lives where its first letter says, what
-// hosts keep for themselves on b, and their other locks where the last digit says.
-type several struct {
+// threeServers is a store of three servers, a, b and c: a timer lives where its first letter says,
+// what hosts keep for themselves on b, and their other locks where the last digit says.
+type threeServers struct {
 	*memlock.Store
 	server map[string]*dlocktest.Faulty
 }
 
-func newSeveral(store *memlock.Store) several {
-	s := several{store, map[string]*dlocktest.Faulty{}}
+func newThreeServers(store *memlock.Store) threeServers {
+	s := threeServers{store, map[string]*dlocktest.Faulty{}}
 	for _, name := range []string{"a", "b", "c"} {
 		s.server[name] = dlocktest.NewFaulty(store)
 	}
 	return s
 }
 
-func (s several) Shard(name string) string {
+func (s threeServers) Shard(name string) string {
 	if timer, ok := strings.CutPrefix(name, "timer:"); ok {
 		return timer[:1]
 	}
@@ -42,21 +42,21 @@ func (s several) Shard(name string) string {
 	return "b"
 }
 
-func (s several) of(name string) *dlocktest.Faulty { return s.server[s.Shard(name)] }
+func (s threeServers) of(name string) *dlocktest.Faulty { return s.server[s.Shard(name)] }
 
-func (s several) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s threeServers) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
 	return s.of(req.Name).TryAcquire(ctx, req)
 }
 
-func (s several) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s threeServers) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
 	return s.of(grants[0].Name).Extend(ctx, ttl, grants...)
 }
 
-func (s several) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s threeServers) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
 	return s.of(grants[0].Name).Release(ctx, grants...)
 }
 
-func (s several) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+func (s threeServers) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
 	list := make([]dlock.ControlState, len(names))
 	for i, name := range names {
 		one, err := s.of(name).Inspect(ctx, name)
@@ -80,7 +80,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 		t.Run(hung, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				store := newSeveral(f.store)
+				store := newThreeServers(f.store)
 				var timers []timer.Timer
 				for i := range 30 {
 					timers = append(timers, timer.Timer{Name: fmt.Sprintf("%c%d", "abc"[i%3], i),
@@ -151,7 +151,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 func TestStoreOfSeveralServersIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		store := newSeveral(f.store)
+		store := newThreeServers(f.store)
 		h := f.startOn(store, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(240 * time.Hour),
 			Run: f.handler(0)})
 		time.Sleep(time.Minute)
@@ -184,7 +184,7 @@ func TestStoreOfSeveralServersIsDown(t *testing.T) {
 func TestRunRejoinsAServerThatIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		store := newSeveral(f.store)
+		store := newThreeServers(f.store)
 		h := f.startOn(store, timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(24 * time.Hour),
 			MaxRunTime: 4 * time.Hour, Run: f.handler(3 * time.Hour)})
 		testkit.Eventually(t, 25*time.Hour, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
@@ -215,7 +215,7 @@ func (w *watcher) most(name string) int {
 
 // refusing says of every name that it is set up wrongly, once it is told to.
 type refusing struct {
-	several
+	threeServers
 	wrong atomic.Bool
 	calls atomic.Int64
 }
@@ -226,14 +226,14 @@ func (r *refusing) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gra
 	if r.wrong.Load() {
 		return dlock.Grant{}, fmt.Errorf("%w: wrong password", dlock.ErrSetup)
 	}
-	return r.several.TryAcquire(ctx, req)
+	return r.threeServers.TryAcquire(ctx, req)
 }
 
 func (r *refusing) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
 	if r.wrong.Load() {
 		return nil, fmt.Errorf("%w: wrong password", dlock.ErrSetup)
 	}
-	return r.several.Extend(ctx, ttl, grants...)
+	return r.threeServers.Extend(ctx, ttl, grants...)
 }
 
 // Several servers that are all set up wrongly are called as seldom as one that is down, however
@@ -244,7 +244,7 @@ func (r *refusing) Extend(ctx context.Context, ttl time.Duration, grants ...dloc
 func TestServersSetUpWronglyAreRarelyAsked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		store := &refusing{several: newSeveral(f.store)}
+		store := &refusing{threeServers: newThreeServers(f.store)}
 		var timers []timer.Timer
 		for i := range 6 {
 			timers = append(timers, timer.Timer{Name: fmt.Sprintf("%c%d", "abc"[i%3], i),

@@ -136,7 +136,7 @@ func TestUpdateRefusesFaults(t *testing.T) {
 		if err := h.Update(timer.Timer{}); err == nil || errors.Is(err, timer.ErrNoTimer) {
 			t.Error(err)
 		}
-		fails := nextFunc(func(at time.Time) time.Time { panic("no calendar") })
+		fails := scheduleFunc(func(at time.Time) time.Time { panic("no calendar") })
 		if err := h.Update(timer.Timer{Name: "a", Schedule: fails, Run: f.handler(0)}); err == nil {
 			t.Error("a schedule that panics was taken")
 		}
@@ -172,7 +172,7 @@ func TestUpdateKeepsEveryTick(t *testing.T) {
 		"jitter":      func(tm *timer.Timer, n int) { tm.Delay.Jitter = 0.5 * float64(n%2) },
 		"delay":       func(tm *timer.Timer, n int) { tm.Delay.ByTimer = time.Duration(n%3) * 5 * time.Second },
 		"cron":        func(tm *timer.Timer, _ int) { tm.Schedule = schedule.Cron("* * * * *", "") },
-		"own":         func(tm *timer.Timer, _ int) { tm.Schedule = nextFunc(ownMinutely) },
+		"own":         func(tm *timer.Timer, _ int) { tm.Schedule = scheduleFunc(ownMinutely) },
 		"yields":      func(tm *timer.Timer, _ int) { tm.LeastRecentFirst = true },
 		"concurrency": func(tm *timer.Timer, n int) { tm.MaxConcurrency, tm.MaxPerTick = 1+n%3, timer.NoLimit },
 	} {
@@ -428,7 +428,7 @@ func TestUpdateAnyTime(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		asks := tm
-		asks.Schedule = nextFunc(func(at time.Time) time.Time {
+		asks.Schedule = scheduleFunc(func(at time.Time) time.Time {
 			if err := h.Update(timer.Timer{Name: "none", Run: f.handler(0)}); !errors.Is(err, timer.ErrNoTimer) {
 				t.Error(err)
 			}

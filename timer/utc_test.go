@@ -51,7 +51,7 @@ func (z *zonesSeen) only(t *testing.T, what string) {
 func TestOthersAreAskedInUTC(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var schedules, blackouts zonesSeen
-		minutely := nextFunc(func(at time.Time) time.Time {
+		minutely := scheduleFunc(func(at time.Time) time.Time {
 			schedules.ask(at)
 			return at.Truncate(time.Minute).Add(time.Minute)
 		})

@@ -29,7 +29,7 @@ func shared(s *suite, t *testing.T) {
 	work := func(ctx context.Context) error {
 		began := time.Now()
 		defer func() { busy.Add(int64(time.Since(began))) }()
-		return hold(nil)(within(ctx, s.Period+rand.N(3*s.Period)))
+		return hold(nil)(contextFor(ctx, s.Period+rand.N(3*s.Period)))
 	}
 	var timers []timer.Timer
 	for i := range 4 {
@@ -87,8 +87,8 @@ func shared(s *suite, t *testing.T) {
 	f.takeNow("limit:smtp", sharedSize, sharedSize)
 }
 
-// within returns a context that ends with ctx, or after d.
-func within(ctx context.Context, d time.Duration) context.Context {
+// contextFor returns a context that ends with ctx, or after d.
+func contextFor(ctx context.Context, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	context.AfterFunc(ctx, cancel)
 	return ctx
