@@ -12,12 +12,12 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A host that has news on each beat, such as the runs of a timer that is due every second, looks at
-// the fleet and sweeps, too, and its news is written soon nevertheless.
+// A host that has something new to write in each interval, such as the runs of a timer that is due
+// every second, reads the fleet and sweeps, too, and what is new is written soon nevertheless.
 //
-// Fails when a look or a sweep waits for a beat without news: a fleet in which all hosts are busy
-// then never sweeps, and never notices that a host is gone.
-func TestBusyHostsLookAndSweep(t *testing.T) {
+// Fails when a read or a sweep waits for a heartbeat with nothing new: a fleet in which all hosts
+// are busy then never sweeps, and never notices that a host is gone.
+func TestBusyHostsReadAndSweep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		busy, other := f.start(cluster.Options{}), f.start(cluster.Options{})
@@ -50,9 +50,9 @@ func TestBusyHostsLookAndSweep(t *testing.T) {
 	})
 }
 
-// A host with a short TTL that has news all the time is never taken for suspect.
+// A host with a short TTL that always has something new to write is never taken for suspect.
 //
-// Fails when a heartbeat after a look or a sweep comes a second later, however short the TTL is.
+// Fails when a heartbeat after a read or a sweep comes a second later, however short the TTL is.
 func TestBusyHostWithAShortTTLIsAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -71,8 +71,8 @@ func TestBusyHostWithAShortTTLIsAlive(t *testing.T) {
 // Full batches of a sweep follow each other about every second, and heartbeats are written
 // meanwhile.
 //
-// Fails when there is one batch for each two beats: a registry that gets more rows than that never
-// stops growing.
+// Fails when there is one batch for each two heartbeat intervals: a registry that gets more rows
+// than that never stops growing.
 func TestFullSweepsFollowEachOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -13,16 +13,17 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A host makes at most one call per beat, to the registry and to the store of locks together,
-// however many leases it holds, up to MaxBatch. If there is something to write on every beat, its
-// looks at the fleet and its sweeps come in addition, which makes four calls in three beats. While
-// leases that are recorded, and not of timers, come and go all the time it is one a second.
+// A host makes at most one call per heartbeat interval, to the registry and to the store of locks
+// together, however many leases it holds, up to MaxBatch. If there is something to write in every
+// interval, its reads of the fleet and its sweeps come in addition, which makes four calls in three
+// intervals. While leases that are recorded, and not of timers, come and go all the time, it makes
+// one call per second.
 //
 // Fails when leases are written by more than one call, when each is written by itself, or when the
 // store of locks is asked for its leases beside the heartbeat; and when what is written leaves no
-// turn for looks and sweeps.
+// turn for reads and sweeps.
 func TestCallsOfAHostWithManyLeases(t *testing.T) {
-	const beat, busy = ttl / 3, ttl / 4
+	const interval, busy = ttl / 3, ttl / 4
 	lasts := time.Duration(testkit.Rounds(t, 7, 20)) * time.Minute
 	for _, c := range []struct {
 		leases int
@@ -30,8 +31,8 @@ func TestCallsOfAHostWithManyLeases(t *testing.T) {
 		churn  string        // the name of a lease that comes and goes
 		most   time.Duration // between two calls
 	}{
-		{1, true, "", beat}, {cluster.MaxBatch, true, "", beat}, {1, true, "timer:often", beat},
-		{1, true, "job:often", beat}, {1, false, "", busy}, {cluster.MaxBatch, false, "", busy},
+		{1, true, "", interval}, {cluster.MaxBatch, true, "", interval}, {1, true, "timer:often", interval},
+		{1, true, "job:often", interval}, {1, false, "", busy}, {cluster.MaxBatch, false, "", busy},
 		{1, false, "timer:often", busy}, {1, false, "job:often", time.Second},
 	} {
 		t.Run(fmt.Sprintf("%d leases, listed %v, churn %q", c.leases, c.lists, c.churn), func(t *testing.T) {
@@ -75,12 +76,12 @@ func TestCallsOfAHostWithManyLeases(t *testing.T) {
 					all += calls
 				}
 				if n["read"] == 0 || n["sweep"] == 0 {
-					t.Errorf("it never looks, or never sweeps: %v", n)
+					t.Errorf("it never reads, or never sweeps: %v", n)
 				}
 				if most := int(lasts / (c.most * 9 / 10)); all > most {
 					t.Errorf("%d calls, at most %d: %v, and %d of pages", all, most, n, pages.calls.Load())
 				}
-				t.Logf("%.2f calls per beat: %v, and %d of pages", float64(all)/float64(lasts/beat), n,
+				t.Logf("%.2f calls per interval: %v, and %d of pages", float64(all)/float64(lasts/interval), n,
 					pages.calls.Load())
 				if err := session.Close(t.Context()); err != nil {
 					t.Error(err)

@@ -23,7 +23,7 @@ func (timed) RegisteredTimers(show func(name string, maxConcurrency int)) {
 // A host shows the metrics of the fleet as it last read them, and every host reads once in a while,
 // also without viewers. A scrape calls no store.
 //
-// Fails when nobody looks by itself, what is too old is shown, or Collect reads.
+// Fails when no host reads by itself, what is too old is shown, or Collect reads.
 func TestMetricsOfTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -112,7 +112,7 @@ func TestAliveSuspectGone(t *testing.T) {
 // A host whose environment is not that of the others does not start. Of two that start at once at
 // least one does not. Those that run already go on.
 //
-// Fails when the guard looks before it writes, or takes a host that is gone for a live one.
+// Fails when the check reads before it writes, or takes a host that is gone for a live one.
 func TestEnvironmentsDoNotMix(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -203,10 +203,11 @@ func TestRegistryThatFails(t *testing.T) {
 	}
 }
 
-// A healthy host makes one call per beat, on average over a long time and all that it does.
+// A healthy host makes one call per heartbeat interval, on average over a long time and all that it
+// does.
 //
-// Fails when a look or a sweep is made beside the heartbeat, news that is written wakes the writer
-// again, or a lease is written with each heartbeat.
+// Fails when a read or a sweep is made beside the heartbeat, a write wakes the writer again, or a
+// lease is written with each heartbeat.
 func TestOneCallPerBeat(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -216,7 +217,7 @@ func TestOneCallPerBeat(t *testing.T) {
 		f.hosts[0].Record(cluster.LeaseRecord{Name: "mine", Fence: 1, ExpiresIn: 24 * time.Hour})
 		time.Sleep(5 * time.Second)
 		if n := f.hosts[0].link.count()["write"]; n != 2 {
-			t.Errorf("%d writes: that the host has joined, and the news a second later", n)
+			t.Errorf("%d writes: that the host has joined, and what is new a second later", n)
 		}
 		if n := f.hosts[1].link.count()["write"]; n != 1 {
 			t.Errorf("%d writes: that the host has joined", n)

@@ -48,8 +48,8 @@ func (l *listing) Enumerate(ctx context.Context, after string, limit int) (dlock
 	return page, ctx.Err()
 }
 
-// A snapshot of 200 hosts with 1,000 timers takes at most five calls, however many look, and so do
-// the next within SnapshotAge none.
+// A snapshot of 200 hosts with 1,000 timers takes at most five calls, however many viewers there
+// are, and the next ones within SnapshotAge take none.
 //
 // Fails when each viewer reads, or the events and runs are calls of their own.
 func TestSnapshotIsSharedAndTakesFewCalls(t *testing.T) {
@@ -285,7 +285,7 @@ func TestInstantsThatCannotBeShown(t *testing.T) {
 // All leases are listed, also by a store whose pages are short because it looks at many names that
 // have none.
 //
-// Fails when a look ends after a few pages: a leader whose name comes late is then not found.
+// Fails when a read ends after a few pages: a leader whose name comes late is then not found.
 func TestShortPagesAreAllRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -24,7 +24,7 @@ func (s late) Write(ctx context.Context, b cluster.Batch) (cluster.Written, erro
 }
 
 // A host says how far its wall clock is ahead of the store's. States do not depend on it: they are
-// by the store's clock alone, whoever looks.
+// by the store's clock alone, whichever host reads.
 //
 // Fails when the offset has the other sign or is never measured, and when a host judges others by
 // its own time of day.
@@ -71,12 +71,12 @@ func TestClockOffset(t *testing.T) {
 	})
 }
 
-// Many hosts that start at once, in the long proofs a thousand, look about once per beat together,
-// from the beginning, so that a host which dies is noticed before its row is swept; and one read
-// shows them all.
+// Many hosts that start at once, in the long proofs a thousand, read about once per interval
+// together, from the beginning, so that a host which dies is noticed before its row is swept; and
+// one read shows them all.
 //
-// Fails when each host looks between two and four thirds of its turn after its start, when each
-// looks as often as in a small fleet, and when a read has only a page of the hosts.
+// Fails when each host reads between two and four thirds of its turn after its start, when each
+// reads as often as in a small fleet, and when a read has only a page of the hosts.
 func TestThousandHosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := testkit.Rounds(t, 30, 1000)
@@ -90,19 +90,19 @@ func TestThousandHosts(t *testing.T) {
 		for _, h := range f.hosts {
 			h.link.count()
 		}
-		const beats = 60
-		time.Sleep(beats * ttl / 3)
+		const intervals = 60
+		time.Sleep(intervals * ttl / 3)
 		reads, most := 0, 0
 		for _, h := range f.hosts {
 			c := h.link.count()
 			reads += c["read"]
 			most = max(most, c["write"]+c["read"]+c["sweep"])
 		}
-		if reads < beats/6 || reads > 3*beats {
-			t.Errorf("%d looks in %d beats", reads, beats)
+		if reads < intervals/6 || reads > 3*intervals {
+			t.Errorf("%d reads in %d intervals", reads, intervals)
 		}
-		if most > beats*10/9+2 {
-			t.Errorf("a host made %d calls in %d beats", most, beats)
+		if most > intervals*10/9+2 {
+			t.Errorf("a host made %d calls in %d intervals", most, intervals)
 		}
 		rows, err := f.store.Read(t.Context(), cluster.Query{Events: cluster.MaxEvents})
 		if err != nil {

@@ -5,14 +5,14 @@
 //	page, err := page.New(page.Config{Registry: registry, Timers: timers})
 //	...
 //	mux.Handle("/ops/", page)             // with the slash at the end
-//	server.RegisterOnShutdown(page.Close) // or Shutdown waits for those who look
+//	server.RegisterOnShutdown(page.Close) // or Shutdown waits for viewers
 //
 // Each page is HTML that works without JavaScript; with it, the page updates itself. The same URL
 // answers with JSON if the request says Accept: application/json, and with a stream of pages if it
 // says text/event-stream. The URL openapi.json has the description. Filters are in the URL, so a
 // link shows to others what you see.
 //
-// # Who may look, and who may act
+// # Who may read, and who may act
 //
 // It is closed unless you open it. Without Config.Authorize only requests from the same machine are
 // answered, and nothing can be changed. With it, your function says for each request who sends it,

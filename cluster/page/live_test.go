@@ -113,7 +113,7 @@ func TestFollowersSeeWhatHappens(t *testing.T) {
 	}
 }
 
-// Whoever may not look may not follow.
+// A user who may not read a page may not follow it.
 //
 // Fails when a stream is begun before admit was asked.
 func TestFollowersNeedAccess(t *testing.T) {

@@ -33,7 +33,7 @@ type Config struct {
 	// Control pauses, limits and triggers timers, and cancels runs. Default that of Timers; without
 	// both, the page only shows.
 	Control *timer.Control
-	// Sections are more pages: durablepage.New and outboxpage.New make some. Default: none.
+	// Sections are more pages: durablepage.New and outboxpage.New return one each. Default: none.
 	Sections []Section
 
 	// Authorize says who sends a request, and what that user may do. It is called for each request;
@@ -54,7 +54,7 @@ type Config struct {
 type Page struct {
 	config   Config
 	guard    *http.CrossOriginProtection
-	sections []Section // the own ones are the first and the last
+	sections []Section // those of this package are the first and the last
 	views    map[string]View
 	actions  map[string]Action
 	render   *renderer
@@ -62,7 +62,8 @@ type Page struct {
 	timers   *timers
 }
 
-// New returns every fault of the settings. It starts nothing, and calls no store.
+// New returns a Page, or an error that lists every fault of the settings. It starts nothing, and
+// calls no store.
 func New(config Config) (*Page, error) {
 	if config.RefreshInterval == 0 {
 		config.RefreshInterval = DefaultRefreshInterval
@@ -125,7 +126,7 @@ func (p *Page) add(s Section) error {
 // http.Server.RegisterOnShutdown: Shutdown waits until all requests have ended.
 func (p *Page) Close() { p.live.close() }
 
-// These pages are no View.
+// These pages have no View.
 const (
 	pageConfirm = "confirm"
 	pageDo      = "do"

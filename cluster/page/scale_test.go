@@ -71,7 +71,8 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 }
 
 // 500 viewers who follow a page for a minute cost no more calls to stores than one does, because
-// they share each read. When they have gone, nothing is left, no goroutine either (TestMain looks).
+// they share each read. When they have gone, nothing is left, no goroutine either (TestMain checks
+// that).
 //
 // Fails when a viewer has a read of his own, and when leave is not called.
 func TestManyFollowersCostWhatOneDoes(t *testing.T) {
@@ -100,9 +101,9 @@ func TestManyFollowersCostWhatOneDoes(t *testing.T) {
 			topics, n := f.page.Followers()
 			return topics == 1 && n == many
 		}
-		testkit.Eventually(t, testkit.Patience, "all look", everybody)
+		testkit.Eventually(t, testkit.Patience, "all are viewers", everybody)
 		<-time.After(followed) // what counts is how much is asked meanwhile
-		testkit.Eventually(t, testkit.Patience, "all look still, or again", everybody)
+		testkit.Eventually(t, testkit.Patience, "all are viewers still, or again", everybody)
 		took := time.Since(began)
 		calls = f.rows.calls.Load() + f.locks.calls.Load() - calls
 		if most := 3 * (2 + int64(took/cluster.DefaultSnapshotAge)); calls > most || calls < 1 {

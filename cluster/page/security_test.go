@@ -267,7 +267,7 @@ func TestStrictPolicy(t *testing.T) {
 // Whatever is in the URL, the page answers, as HTML or JSON, with all of it escaped, and never
 // with a fault of its own.
 //
-// Fails when a view takes a value for a number, or an index, without a look.
+// Fails when a view takes a value for a number, or an index, without a check.
 func FuzzParameters(f *testing.F) {
 	for _, name := range hostileNames {
 		text := url.QueryEscape(name)

@@ -37,10 +37,10 @@ func TestWritesAreHotPostgres(t *testing.T) {
 		}
 	}
 	db.Close() // which has the server count
-	look := s.db(t, "", "")
+	stats := s.db(t, "", "")
 	testkit.Eventually(t, 30*time.Second, "updates are counted, and are HOT", func(ctx context.Context) error {
 		var all, hot int
-		err := look.QueryRowContext(ctx, "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables "+
+		err := stats.QueryRowContext(ctx, "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables "+
 			"WHERE relname = 'tickslot_registry'").Scan(&all, &hot)
 		if want := 2 * hosts * (writes - 1); err == nil && (all != want || hot < all*95/100) {
 			err = fmt.Errorf("of %d updates %d are HOT, want %d and 95 %% of them", all, hot, want)

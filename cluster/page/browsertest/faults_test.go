@@ -35,10 +35,10 @@ func TestAHostThatIsKilled(t *testing.T) {
 		hosts, leases := newTab(wide), newTab(wide)
 		leader := list(f.json(0, "leaders"), "leases")[0]["holder"].(string)
 		victim := int(leader[len("host-")] - '1')
-		look := (victim + 1) % 3
-		hosts.visit(f.url(look, "hosts"))
+		viewed := (victim + 1) % 3
+		hosts.visit(f.url(viewed, "hosts"))
 		hosts.becomes("it is alive", stateOf(leader)+` === "alive"`)
-		leases.visit(f.url(look, page.URL("leases", "host", leader, "state", "held")))
+		leases.visit(f.url(viewed, page.URL("leases", "host", leader, "state", "held")))
 		leases.becomes("it holds leases", `document.querySelectorAll("tbody tr").length > 0`)
 
 		eval[int](hosts, `window.seen = []; setInterval(() => {
@@ -58,16 +58,16 @@ func TestAHostThatIsKilled(t *testing.T) {
 		t.Logf("its leases were on the page for %v", took)
 		hosts.becomes("it is gone", `window.seen.at(-1) === "gone"`)
 		if seen := eval[[]string](hosts, "window.seen"); !slices.Equal(seen, []string{"alive", "suspect", "gone"}) {
-			t.Errorf("who looks has seen it %v", seen)
+			t.Errorf("a viewer has seen it %v", seen)
 		}
-		hosts.visit(f.url(look, ""))
+		hosts.visit(f.url(viewed, ""))
 		hosts.sees(leader + " is gone without having stopped in good order: its last heartbeat was ")
 		hosts.becomes("another one leads", fmt.Sprintf(`document.body.innerText.includes("%s is led by host-") &&
 			!document.body.innerText.includes("led by %s")`, rolePlanner, leader))
 	})
 }
 
-// While the store stands still, and when it is dead, the page says so to who looks, and shows what
+// While the store stands still, and when it is dead, the page says so to viewers, and shows what
 // was read last, with its age; when the store is back, all is as it was, without a reload.
 //
 // Fails when a page waits for the store, when what was read last is not shown, and when the stream

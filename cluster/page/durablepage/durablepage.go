@@ -159,7 +159,7 @@ func idOf(q url.Values) (int64, error) {
 	return id, nil
 }
 
-// attention says what the overview shows: dead letters, what nobody works on, and pauses.
+// attention returns notices of dead letters, of handlers that no worker has, and of pauses.
 func (s *section) attention(ctx context.Context) (list []page.Notice) {
 	handlers, schedules := s.readHandlers(ctx), s.readSchedules(ctx)
 	add := func(urgent bool, url, format string, args ...any) {

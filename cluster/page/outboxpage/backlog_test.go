@@ -81,7 +81,7 @@ func TestOverviewNamesAllCausesOfAMessageThatIsDue(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("GET", "http://localhost/", nil)
-	r.RemoteAddr = "127.0.0.1:1234" // who is on this machine may look
+	r.RemoteAddr = "127.0.0.1:1234" // from this machine a page may be read
 	ops.ServeHTTP(w, r)
 	for _, want := range []string{"is due for ", "no relay runs", "they are too slow", "its topic has no sink",
 		"a dead one before it holds it back"} {

@@ -80,7 +80,7 @@ func (s *section) readBacklog(ctx context.Context) readcache.Result[outbox.Backl
 
 // A backlogView is what waits.
 type backlogView struct {
-	Pending       int64   `json:"pending"` // outbox.MaxBacklog: so many, or more
+	Pending       int64   `json:"pending"` // outbox.MaxBacklog: this many, or more
 	Dead          int64   `json:"dead"`
 	OldestDue     float64 `json:"oldest_due"`     // seconds
 	OldestPending float64 `json:"oldest_pending"` // seconds
