@@ -14,7 +14,7 @@ type storeCalls struct {
 	hook  func(StoreCall) // Hooks.Called
 }
 
-// report tells the hook of a call.
+// report calls the hook after a call.
 func (c storeCalls) report(ctx context.Context, call StoreCall, began time.Time) {
 	if c.hook == nil {
 		return

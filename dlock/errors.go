@@ -177,7 +177,7 @@ type LostError struct {
 	Slot int
 	// Silent: the trust window closed because the store did not answer the heartbeat. Nobody is
 	// known to have taken the lease. If false, the store said that the lease had ended, or this
-	// process was paused for so long that it must have.
+	// process was paused until after its end.
 	Silent bool
 	// RevokedBy is who revoked the lease, and why; nil if nobody did.
 	RevokedBy *Origin

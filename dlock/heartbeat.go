@@ -30,7 +30,7 @@ type heartbeat struct {
 
 	renewQueue leaseList // the leases to renew, by when they are due
 	lastSent   time.Time // when the last call to Extend was sent
-	renewing
+	renewalState
 
 	pending   []pendingRelease
 	releaseAt time.Time // when to release them; zero if there are none
@@ -189,7 +189,7 @@ func (h *heartbeat) nextRenewal() time.Time {
 }
 
 // calls returns how many calls it takes to renew all leases.
-func (h *heartbeat) calls() int { return (h.renewQueue.held + beatBatch - 1) / beatBatch }
+func (h *heartbeat) calls() int { return (h.renewQueue.grants + beatBatch - 1) / beatBatch }
 
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
@@ -333,7 +333,7 @@ func (h *heartbeat) dueBy(t time.Time) (due []*Lease) {
 // nextBatch returns the leases that the next call renews. Called with mu held and a lease to renew.
 func (h *heartbeat) nextBatch(t time.Time) []*Lease {
 	h.lastSent = t
-	most, n := (h.renewQueue.held+h.calls()-1)/h.calls(), 0
+	most, n := (h.renewQueue.grants+h.calls()-1)/h.calls(), 0
 	batch := make([]*Lease, 0, min(most, h.renewQueue.len))
 	for l := range h.renewQueue.all {
 		batch = append(batch, l)

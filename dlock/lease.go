@@ -253,8 +253,8 @@ func (l *Lease) appendGrants(list []Grant) []Grant {
 	return append(append(list, own), l.grant.Also...)
 }
 
-// result returns what the first results, one for each grant of the lease, say of it, and the grant
-// that decided: it is lost if any of its grants is, and renewed if all are.
+// result sums up the first results, which are about the grants of this lease: it is lost if any of
+// them is, and renewed if all are. at is the grant that decided.
 func (l *Lease) result(results []Result) (r Result, at Grant) {
 	r, at = results[0], l.grant
 	info := r.Info

@@ -5,12 +5,12 @@ import "time"
 // A leaseList is a doubly linked list of leases in ascending order of key. The links are in the
 // leases, so that removing one costs the same wherever it stands. Most are inserted at the end.
 type leaseList struct {
-	node  func(*Lease) *listNode // its links in this list
-	key   func(*Lease) time.Time
-	first *Lease
-	last  *Lease
-	len   int // leases
-	held  int // grants of theirs, of which a lease may have several
+	node   func(*Lease) *listNode // its links in this list
+	key    func(*Lease) time.Time
+	first  *Lease
+	last   *Lease
+	len    int // leases
+	grants int // of these leases: one may have several
 }
 
 // A listNode is the links of a lease in one list.
@@ -49,7 +49,7 @@ func (q *leaseList) insert(leases ...*Lease) {
 		*q.node(l) = listNode{in: true, prev: before, next: after}
 		*q.nextOf(before), *q.prevOf(after) = l, l
 		q.len++
-		q.held += l.grants()
+		q.grants += l.grants()
 		before = l
 	}
 }
@@ -64,7 +64,7 @@ func (q *leaseList) remove(leases ...*Lease) {
 		*q.nextOf(p.prev), *q.prevOf(p.next) = p.next, p.prev
 		*p = listNode{}
 		q.len--
-		q.held -= l.grants()
+		q.grants -= l.grants()
 	}
 }
 

@@ -2,29 +2,30 @@ package dlock
 
 import "time"
 
-// A renewing is how the calls of a heartbeat go.
-type renewing struct {
+// A renewalState says whether the calls of a heartbeat succeed.
+type renewalState struct {
 	failing   bool      // the last call to Extend was not answered for every lease
 	err       error     // why
 	changedAt time.Time // when failing last changed; zero: never
 }
 
-// note notes how a call went.
-func (r *renewing) note(err error) {
+// note records the error of a call, or nil.
+func (r *renewalState) note(err error) {
 	if failing := err != nil; failing != r.failing {
 		r.failing, r.changedAt = failing, time.Now()
 	}
 	r.err = err
 }
 
-// Runners shows how the heartbeat does, so that a Session is a cluster.Runner: "renewing", also if
-// there is nothing to renew, "failing" with the last error, or "closed". It reads memory only.
+// Runners shows whether the heartbeat succeeds, so that a Session is a cluster.Runner: "renewing",
+// also if there is nothing to renew, "failing" with the last error, or "closed". It reads memory
+// only.
 func (s *Session) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	s.mu.Lock()
-	state, now := "renewing", renewing{}
+	state, now := "renewing", renewalState{}
 	for h := range s.allHeartbeats {
 		if h.failing && !now.failing || h.failing == now.failing && h.changedAt.After(now.changedAt) {
-			now = h.renewing
+			now = h.renewalState
 		}
 	}
 	switch {

@@ -85,8 +85,8 @@ func (l *Lease) Info() Info {
 	return l.info
 }
 
-// MarkSucceeded records that the work ended well. It does not end the lease. Release tells the
-// store, which tells everybody who asks for the name (Info.SuccessAge).
+// MarkSucceeded records that the work ended well. It does not end the lease. Release passes it on
+// to the store, whose later answers about the name have it as Info.SuccessAge.
 func (l *Lease) MarkSucceeded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -54,8 +54,8 @@ type Role struct {
 	// before it returns a StuckError and leaves the role to expire. Default 30 s.
 	StopTimeout time.Duration
 
-	// Logger is told of changes: elected, lost, failed, another leader, the store down and back.
-	// It is called on a goroutine of its own. Default slog.Default().
+	// Logger gets a line for each change: elected, lost, failed, another leader, the store down and
+	// back. It is called on a goroutine of its own. Default slog.Default().
 	Logger *slog.Logger
 	// Registerer gets the metrics of docs/metrics.md, with the role as a label, until Run has
 	// ended. Default: none.

@@ -58,7 +58,7 @@ func (v *view) set(s State, err error) {
 }
 
 // failing reports whether the terms of this host fail in a row, and nobody else leads. A term that
-// goes on for MaxBackOff is none of them.
+// has lasted for MaxBackOff counts as a success.
 func (v *view) failing(timeout time.Duration) bool {
 	if v.failures < maxFailures || time.Since(v.failingSince) <= timeout {
 		return false

@@ -7,7 +7,7 @@
 //	session, err := dlock.NewSession(store, dlock.SessionOptions{Hooks: m.Hooks(dlock.Hooks{})})
 //
 // What it does not promise: that a lease is counted at once, or at all. Leases are counted by hooks
-// that run a little later, and of which dlock drops some if more than 10,000 wait
-// (dlock.Session.DroppedEvents); what happens after Session.Close is not counted. Nor does it know
-// what other processes hold.
+// that run a little later. dlock drops some of their events if more than 10,000 wait
+// (dlock.Session.DroppedEvents), and what happens after Session.Close is not counted. Nor does it
+// know what other processes hold.
 package lockmetrics

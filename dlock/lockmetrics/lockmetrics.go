@@ -178,7 +178,7 @@ func (m *Metrics) ended(e dlock.LeaseEnded, lost bool) {
 }
 
 // resultOf returns the label value for the result of a call. Reasons that this package does not
-// know, of which a store may have any number, become OtherLabel.
+// know become OtherLabel, because a store may invent any number of them.
 func resultOf(c dlock.StoreCall) string {
 	switch {
 	case c.Err == nil:

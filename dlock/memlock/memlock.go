@@ -256,8 +256,8 @@ func (e *entry) info(now time.Time) dlock.Info {
 	return info
 }
 
-// free returns a slot that can be granted, or -1 and the slot that ends first. A request declares
-// so many slots; 0: a mutex.
+// free returns a slot that can be granted, or -1 and the slot that ends first. slots is how many
+// the request declares; 0: a mutex.
 func (e *entry) free(slots int, now time.Time) (free int, first slot) {
 	n := max(slots, 1)
 	if limit := e.overrides.slots(); limit > 0 {

@@ -91,7 +91,8 @@ func noSecondConn(err error) error {
 		"every pool in between has to have room for one more: %w", err))
 }
 
-// compareSessions asks both connections, one of which is in a transaction, for their sessions.
+// compareSessions asks both connections for their sessions, while the other one is in a
+// transaction.
 func (n *Store) compareSessions(ctx context.Context, other *sql.Conn) error {
 	tx, err := other.BeginTx(ctx, nil)
 	if told := n.explain(err); errors.Is(told, errNotOurs) {

@@ -51,8 +51,8 @@ func file(name string, pairs ...string) string {
 	return strings.NewReplacer(pairs...).Replace(string(text))
 }
 
-// The process of a session, and a mark that only we have put on it: it tells our session from that
-// of another client of a pooler which has been given the same server connection.
+// The process of a session, and a mark that only we have put on it. Without the mark, another
+// client of a pooler that was given the same server connection would look like us.
 const postgresSession = "pg_backend_pid() || ' ' || coalesce(current_setting('tickslot.session', true), '')"
 
 // Postgres 13 has no idle_session_timeout, and takes a setting with a dot for a variable of ours.

@@ -324,8 +324,8 @@ func (n *Store) release(ctx context.Context, leases []*lease) {
 // idleLimit is how long the session may be idle once it also holds a lease of ttl.
 func (n *Store) idleLimit(ttl time.Duration) time.Duration { return max(n.session.idle, ttl+idleGrace) }
 
-// setIdleLimit stores how long the session may be idle, and tells the server if the statement
-// before did not.
+// setIdleLimit stores how long the session may be idle, and sets that on the server unless the
+// statement before has done so.
 func (n *Store) setIdleLimit(ctx context.Context, idle time.Duration) error {
 	s := n.session
 	if text := n.dialect.idle(idle); text != "" && idle != s.idle {

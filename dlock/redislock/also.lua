@@ -4,7 +4,7 @@
 local look_also, extend_also, certain, choose_also, take_also, taken_also
 
 if joint then
-  -- Returns the further semaphores, of which sizes has the slots, separated by blanks. ours: the
+  -- Returns the further semaphores. sizes: their numbers of slots, separated by blanks. ours: the
   -- token holds the slot of the attempt itself. Then it must hold one of each; otherwise none.
   function look_also(sizes, token, mine, ours)
     local others = {}

@@ -18,9 +18,9 @@ import (
 
 const (
 	// masterTrusted is how long an answer of the sentinels is used without asking again. After a
-	// failover some hosts may call the old master for so long, so the new one's quarantine lasts
-	// that much longer. (The call itself may take longer, but a lease is trusted from when the call
-	// began.)
+	// failover, hosts may still call the old master for that long, so the quarantine of the new one
+	// is longer by as much. (The call itself may take longer, but a lease is trusted from when the
+	// call began.)
 	masterTrusted = time.Second
 	// changeover bounds a call to the master, counted from when the sentinels were asked, and is
 	// also how long a host that learns of a new master makes no calls. So no host calls the new
@@ -41,7 +41,7 @@ var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClie
 // is older than a second, all sentinels are asked at once. A call ends two seconds after that
 // question, however long its context allows. So every host leaves an old master within two seconds
 // of the failover, even if that server is still alive and takes itself for the master, because it
-// was suspended or the sentinels cannot reach it. A host that hears of another master calls none
+// was suspended or the sentinels cannot reach it. A host that learns of another master calls none
 // for two seconds, until all others have left the old one: meanwhile every call is an error of the
 // store, as it is if no majority answers. List all sentinels, the same on every host, each by an
 // address of its own. With one address for several of them, such as that of a Kubernetes service,

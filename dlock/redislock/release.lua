@@ -22,13 +22,13 @@ local function note(state, ...)
   end
 end
 
--- Keeps what was the value of a lease until its release, without the token, which has so many
--- characters. A release succeeds also if it cannot be kept.
-local function keep(key, value, token)
-  if sub(value, token + 1, token + 1) ~= ',' then return end
+-- Keeps the value that a lease had until its release, without the token. after_token is where the
+-- token's member ends. If the value cannot be kept, the release succeeds all the same.
+local function keep(key, value, after_token)
+  if sub(value, after_token + 1, after_token + 1) ~= ',' then return end
   -- on a Cluster: see enlist.lua; the second key is in the same slot, and never there
   if sub(key, 1, 1) == '{' and redis.pcall('MGET', key, key .. ':').err then return end
-  redis.pcall('SET', key, '{' .. sub(value, token + 2), 'PX', ARGV[2])
+  redis.pcall('SET', key, '{' .. sub(value, after_token + 2), 'PX', ARGV[2])
 end
 
 local function release(state, slot, token, well)

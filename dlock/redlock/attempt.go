@@ -120,7 +120,7 @@ func (s *Store) newAttempt(ctx context.Context, req dlock.Request) (*attempt, co
 	return a, cancel
 }
 
-// nodes returns the servers without a record of which hang: a hanging server is waited for in each
+// nodes returns the servers, and treats none as hanging: a hanging server is waited for in each
 // step, so that what it may have done late is also undone late.
 func (a *attempt) nodes() []redsyncredis.Pool { return a.store.nodes(a.patience, nil) }
 

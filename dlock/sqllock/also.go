@@ -66,7 +66,7 @@ func (s *Store) alsoOf(req dlock.Request) (list []dialect.SemaphoreSpec, err err
 	return list, nil
 }
 
-// partsOf returns what an answer says of the n further semaphores of a request.
+// partsOf returns the parts of an answer that are about the n further semaphores of a request.
 func partsOf(v dialect.AcquireResult, n int) (parts []dialect.Part, err error) {
 	if err := json.Unmarshal([]byte(v.Also), &parts); err != nil || len(parts) != n {
 		return nil, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)

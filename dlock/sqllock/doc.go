@@ -76,6 +76,6 @@
 //
 // Every call ends with its context; a dlock.Session sets StoreTimeout (1 s by default). The
 // database waits for locks for at most nine tenths of that time, so no statement outlives its
-// caller, and the caller still hears the answer. A row that another session keeps locked costs that
+// caller, and the caller still gets the answer. A row that another session keeps locked costs that
 // slot, or that lease, and the error says so; it matches dlock.ErrFault.
 package sqllock

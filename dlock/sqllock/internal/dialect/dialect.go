@@ -104,9 +104,9 @@ type AcquireResult struct {
 // The others must be released before it is granted anything.
 const ReasonEnded = "ended"
 
-// Part is what an acquire says of a further semaphore: [slot, fence, slots declared, 1 if the
-// previous lease expired, version of the overrides, limit of the override]. In a refusal slot is
-// its index.
+// Part is the answer of an acquire about a further semaphore: [slot, fence, slots declared, 1 if
+// the previous lease expired, version of the overrides, limit of the override]. In a refusal slot
+// is its index.
 type Part struct {
 	Slot, Fence, Declared, Expired, Version, Limit int64
 }
@@ -121,7 +121,7 @@ func (p Part) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{p.Slot, p.Fence, p.Declared, p.Expired, p.Version, p.Limit})
 }
 
-// Part returns what the result says of a further semaphore.
+// Part returns the result as one about a further semaphore.
 func (v *AcquireResult) Part() Part {
 	p := Part{Slot: int64(v.Slot), Fence: v.Fence, Declared: int64(v.Declared), Version: v.Version,
 		Limit: int64(v.Limit)}
@@ -151,9 +151,9 @@ type Grant struct {
 	Succeeded int    `json:"w"` // Release: 1 if the grant Succeeded
 }
 
-// Answer is what Extend and Release say of one grant: [index, 1 if it is held, slots declared,
-// version of the overrides, who revoked it]. Release leaves out the last two. Held is -1 if another
-// session has the row locked, so that nothing was done.
+// Answer is what Extend and Release answer about one grant: [index, 1 if it is held, slots
+// declared, version of the overrides, who revoked it]. Release leaves out the last two. Held is -1
+// if another session has the row locked, so that nothing was done.
 type Answer struct {
 	Index, Held, Declared int
 	Version               int64

@@ -25,7 +25,7 @@ BEGIN
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	-- The names in the page of which a row may be deleted.
+	-- The names in the page that have a row which may be deleted.
 	DECLARE idle CURSOR FOR
 		SELECT DISTINCT resource_name FROM {table} AS l
 		WHERE resource_name >= p_after AND (resource_name > p_after OR slot > p_after_slot)
