@@ -34,10 +34,10 @@ func (c *claimer) claim() time.Duration {
 		return loop.Never // a place that becomes free wakes the loop
 	}
 	if !c.book.renewedLately() {
-		c.events.log(slog.LevelDebug, "durable: claim cycle skipped, because no lease was renewed lately")
+		c.events.Log(slog.LevelDebug, "durable: claim cycle skipped, because no lease was renewed lately")
 		return c.book.ttl / 10
 	}
-	c.events.log(slog.LevelDebug, "durable: claim cycle starting", "room", limit)
+	c.events.Log(slog.LevelDebug, "durable: claim cycle starting", "room", limit)
 	request := c.request
 	request.Limit = limit
 	sent := now()
@@ -57,7 +57,7 @@ func (c *claimer) claim() time.Duration {
 			c.runner.start(row, sent, claimed.Now)
 		}
 	}
-	c.events.log(slog.LevelDebug, "durable: claim cycle completed", "claimed", len(claimed.Runs))
+	c.events.Log(slog.LevelDebug, "durable: claim cycle completed", "claimed", len(claimed.Runs))
 	switch {
 	case len(claimed.Runs) == limit:
 		return 0 // there may be more

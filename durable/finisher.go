@@ -144,7 +144,7 @@ func (f *finisher) tellLocked(r *finished) {
 		return
 	}
 	r.told = true
-	f.events.log(slog.LevelWarn, "durable: the result of a run waits, and keeps its place, because somebody else has "+
+	f.events.Log(slog.LevelWarn, "durable: the result of a run waits, and keeps its place, because somebody else has "+
 		"the row of the run locked", r.attempt.info().line()...)
 }
 
@@ -162,26 +162,26 @@ func (f *finisher) written(r *finished, counts bool) {
 	a.handler.counts.ended(outcome, counts, r.result.Took)
 	switch {
 	case !counts:
-		f.events.log(slog.LevelInfo, "durable: the result of a run does not count: its lease had expired, and "+
+		f.events.Log(slog.LevelInfo, "durable: the result of a run does not count: its lease had expired, and "+
 			"the run was reclaimed", line()...)
 		return
 	case outcome == OutcomeInterrupted:
-		f.events.log(slog.LevelInfo, "durable: a run was given back", line()...)
+		f.events.Log(slog.LevelInfo, "durable: a run was given back", line()...)
 		return
 	case r.result.State == store.StateQueued:
-		f.events.log(slog.LevelDebug, "durable: an attempt has failed, another follows",
+		f.events.Log(slog.LevelDebug, "durable: an attempt has failed, another follows",
 			line("retry_in", r.result.RetryIn)...)
 		tell(f.events, "AttemptFailed", f.events.hooks.AttemptFailed, AttemptInfo{RunInfo: info, Outcome: outcome,
 			Took: r.result.Took, Err: r.err, RetryIn: r.result.RetryIn})
 		return
 	case r.result.State == store.StateDead:
 		if p, ok := r.err.(*PanicError); ok {
-			f.events.log(slog.LevelError, "durable: a run is a dead letter", line("stack", string(p.Stack))...)
+			f.events.Log(slog.LevelError, "durable: a run is a dead letter", line("stack", string(p.Stack))...)
 		} else {
-			f.events.log(slog.LevelError, "durable: a run is a dead letter", line()...)
+			f.events.Log(slog.LevelError, "durable: a run is a dead letter", line()...)
 		}
 	default:
-		f.events.log(slog.LevelDebug, "durable: run ended", line()...)
+		f.events.Log(slog.LevelDebug, "durable: run ended", line()...)
 	}
 	tell(f.events, "RunEnded", f.events.hooks.RunEnded, RunEndInfo{RunInfo: info, State: State(r.result.State),
 		Outcome: outcome, Took: r.result.Took, Err: r.err})

@@ -30,7 +30,7 @@ func (w *Worker) Started() error {
 	switch p, _ := w.current(); {
 	case p == PhaseCreated:
 		return errors.New("the worker is not running yet")
-	case !w.database.wasCalled():
+	case !w.database.WasCalled():
 		return errors.New("the database has not been called yet")
 	}
 	return nil
@@ -65,7 +65,7 @@ func (w *Worker) Ready() error {
 //   - schedules: a schedule of this worker fails, or does not return
 func (w *Worker) Checks() map[string]func() error {
 	return map[string]func() error{
-		"database":  w.database.reachable,
+		"database":  w.database.Reachable,
 		"leases":    w.leasesRenewed,
 		"runs":      w.runsStart,
 		"dead":      w.fewDead,
@@ -79,7 +79,7 @@ func (w *Worker) leasesRenewed() error {
 		return nil
 	}
 	return errors.Join(errors.New("leases were not renewed for two thirds of their length, and nothing new is claimed"),
-		w.database.failureOf(opRenew).err)
+		w.database.FailureOf(opRenew).Err)
 }
 
 func (w *Worker) runsStart() error {
@@ -162,10 +162,10 @@ func (w *Worker) Runners(show func(kind, name, state string, changedAt time.Time
 	show("worker", w.config.Name, string(p), changedAt, nil)
 	for _, part := range []struct{ name, op string }{{"materializer", opMaterialize}, {"claimer", opClaim},
 		{"renewer", opRenew}, {"finisher", opFinish}, {"reclaimer", opReclaim}, {"sweeper", opSweep}} {
-		state, last := "working", w.database.failureOf(part.op)
-		if last.err != nil {
+		state, last := "working", w.database.FailureOf(part.op)
+		if last.Err != nil {
 			state = "failing"
 		}
-		show(part.name, "", state, last.since, last.err)
+		show(part.name, "", state, last.Since, last.Err)
 	}
 }

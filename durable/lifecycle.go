@@ -53,11 +53,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	case ctx.Err() != nil:
 		err = nil
 	default:
-		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.name,
+		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.Name(),
 			err)
 	}
 	w.setPhase(PhaseStopped)
-	if hook := w.events.close(); hook != "" {
+	if hook := w.events.Close(HookGrace); hook != "" {
 		err = withHook(err, hook)
 	}
 	return err
@@ -76,7 +76,8 @@ func withHook(err error, hook string) error {
 func (w *Worker) begin(life, base context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.database.life, w.runner.base, w.runner.handlers = life, base, w.handlers
+	w.database.Begin(life)
+	w.runner.base, w.runner.handlers = base, w.handlers
 	w.materializer.schedules = w.schedules
 	w.claimer.request = store.ClaimRequest{Worker: w.config.Name, MaxActive: w.config.MaxActive, TTL: w.config.TTL}
 	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
@@ -86,8 +87,8 @@ func (w *Worker) begin(life, base context.Context) {
 	for _, name := range slices.Sorted(maps.Keys(w.schedules)) {
 		w.registrar.schedules = append(w.registrar.schedules, w.schedules[name].stored())
 	}
-	w.events.askDebug()
-	w.events.log(slog.LevelInfo, "durable: worker started", "worker", w.config.Name, "handlers", len(w.handlers),
+	w.events.AskDebug()
+	w.events.Log(slog.LevelInfo, "durable: worker started", "worker", w.config.Name, "handlers", len(w.handlers),
 		"schedules", len(w.schedules), "max_runs", w.config.MaxRuns, "ttl", w.config.TTL)
 }
 
@@ -96,7 +97,7 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	var asking, writing sync.WaitGroup
 	stopAsking, stopRenewing := make(chan struct{}), make(chan struct{})
 	writes, stopWriting := context.WithCancel(context.Background())
-	asks, endAsks := context.WithCancel(w.database.life)
+	asks, endAsks := context.WithCancel(w.database.Life())
 	defer stopWriting()
 	defer endAsks()
 	for _, l := range w.askingLoops() {
@@ -108,7 +109,7 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	writing.Go(func() { w.finisher.run(writes) })
 
 	<-ctx.Done()
-	w.events.log(slog.LevelInfo, "durable: draining", "cause", context.Cause(ctx))
+	w.events.Log(slog.LevelInfo, "durable: draining", "cause", context.Cause(ctx))
 	w.setPhase(PhasePreStop)
 	time.Sleep(w.config.PreStopDelay)
 	w.setPhase(PhaseDraining)
@@ -149,7 +150,7 @@ func (w *Worker) drain(asked <-chan struct{}, endRuns context.CancelCauseFunc) b
 		return true
 	}
 	if n := len(w.book.list()); n > 0 {
-		w.events.log(slog.LevelWarn, "durable: handlers did not finish within DrainTimeout; ending their contexts",
+		w.events.Log(slog.LevelWarn, "durable: handlers did not finish within DrainTimeout; ending their contexts",
 			"drain_timeout", w.config.DrainTimeout, "runs", n)
 	}
 	endRuns(ErrDraining)
@@ -177,7 +178,7 @@ func (w *Worker) idle(asked <-chan struct{}, timeout <-chan time.Time) bool {
 func (w *Worker) left(stuck []string, unwritten int) error {
 	var errs []error
 	if unwritten > 0 {
-		_, _, err := w.database.status()
+		_, _, err := w.database.Status()
 		if err == nil {
 			err = errRowLocked
 		}

@@ -36,7 +36,7 @@ func (l *listener) run(ctx context.Context) {
 		if time.Since(began) > maxListenWait {
 			wait = minListenWait
 		}
-		l.events.log(slog.LevelDebug, "durable: a connection that listens has ended: polls go on", "err", err)
+		l.events.Log(slog.LevelDebug, "durable: a connection that listens has ended: polls go on", "err", err)
 		again := time.NewTimer(loop.Jittered(wait, 0.3))
 		select {
 		case <-ctx.Done():

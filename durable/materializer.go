@@ -39,8 +39,8 @@ type materializer struct {
 
 // materialize is a step of the loop.
 func (m *materializer) materialize() time.Duration {
-	m.events.askDebug()
-	m.events.log(slog.LevelDebug, "durable: materialize cycle starting")
+	m.events.AskDebug()
+	m.events.Log(slog.LevelDebug, "durable: materialize cycle starting")
 	due, err := call(m.database, opDue, m.store.Due)
 	if err != nil {
 		return afterFailure()
@@ -70,7 +70,7 @@ func (m *materializer) materialize() time.Duration {
 			}
 		}
 	}
-	m.events.log(slog.LevelDebug, "durable: materialize cycle completed", "due", len(due.Schedules), "queued", queued)
+	m.events.Log(slog.LevelDebug, "durable: materialize cycle completed", "due", len(due.Schedules), "queued", queued)
 	if queued > 0 {
 		m.queued(queued)
 	}
@@ -128,7 +128,7 @@ func (m *materializer) recordTakeover(name string, takenOver bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if takenOver && !m.elsewhere[name] {
-		m.events.log(slog.LevelDebug, "durable: a worker of another version has taken the schedule over",
+		m.events.Log(slog.LevelDebug, "durable: a worker of another version has taken the schedule over",
 			"schedule", name)
 	}
 	if takenOver {
@@ -160,10 +160,10 @@ func (m *materializer) record(s *scheduled, err error) {
 	}
 	m.mu.Unlock()
 	if err == nil {
-		m.events.log(slog.LevelInfo, "durable: a schedule works again", "schedule", s.name)
+		m.events.Log(slog.LevelInfo, "durable: a schedule works again", "schedule", s.name)
 		return
 	}
-	m.events.log(slog.LevelError, "durable: a schedule fails, so its ticks wait", "schedule", s.name, "err", err)
+	m.events.Log(slog.LevelError, "durable: a schedule fails, so its ticks wait", "schedule", s.name, "err", err)
 }
 
 // tell tells what has become of plans, and returns how many runs were queued, and whether one of
@@ -177,7 +177,7 @@ func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now t
 		name := p.Schedule.Name
 		d, ok := by[name]
 		if !ok {
-			m.events.log(slog.LevelDebug, "durable: ticks already materialized by another worker, skipping",
+			m.events.Log(slog.LevelDebug, "durable: ticks already materialized by another worker, skipping",
 				"schedule", name)
 			continue
 		}
@@ -187,7 +187,7 @@ func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now t
 			continue // it is new
 		}
 		m.schedules[name].ticks.add(d)
-		m.events.log(slog.LevelDebug, "durable: ticks materialized", "schedule", name, "queued", d.Queued,
+		m.events.Log(slog.LevelDebug, "durable: ticks materialized", "schedule", name, "queued", d.Queued,
 			"coalesced", d.Coalesced, "skipped", d.Skipped, "paused", d.PausedTicks)
 		tell(m.events, "TicksMaterialized", m.events.hooks.TicksMaterialized, TicksInfo{Schedule: name,
 			Queued: d.Queued, Coalesced: d.Coalesced, Skipped: d.Skipped, PausedTicks: d.PausedTicks})

@@ -119,13 +119,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(m.reclaimed, w.reclaimer.reclaimed.Load())
 	counter(m.renewals, w.renewer.renewals.Load())
 	counter(m.swept, w.sweeper.Rows())
-	counter(m.droppedEvents, w.events.queue.Dropped())
+	counter(m.droppedEvents, w.events.Dropped())
 	up := 1.
-	if w.database.reachable() != nil {
+	if w.database.Reachable() != nil {
 		up = 0
 	}
 	gauge(m.databaseUp, up)
-	for op, n := range w.database.errorCounts() {
+	for op, n := range w.database.ErrorCounts() {
 		counter(m.bad, n, op)
 	}
 	m.fleet(gauge)

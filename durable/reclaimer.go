@@ -50,7 +50,7 @@ func (r *reclaimer) reclaim() time.Duration {
 func (r *reclaimer) tell(run store.Reclaimed) {
 	line := []any{"run", run.ID, "handler", run.Handler, "attempt", run.Attempt, "worker", run.Worker}
 	if !run.Dead && !run.Canceled {
-		r.events.log(slog.LevelWarn, "durable: a run was reclaimed: the lease of its worker had expired", line...)
+		r.events.Log(slog.LevelWarn, "durable: a run was reclaimed: the lease of its worker had expired", line...)
 		tell(r.events, "RunReclaimed", r.events.hooks.RunReclaimed, ReclaimInfo{ID: run.ID, Handler: run.Handler,
 			Schedule: run.Schedule, Attempt: run.Attempt, Worker: run.Worker})
 		return
@@ -59,7 +59,7 @@ func (r *reclaimer) tell(run store.Reclaimed) {
 	if run.Canceled {
 		state = StateCanceled
 	}
-	r.events.log(slog.LevelError, "durable: a run has ended, because the lease of its worker had expired",
+	r.events.Log(slog.LevelError, "durable: a run has ended, because the lease of its worker had expired",
 		append(line, "state", string(state))...)
 	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunEndInfo{State: state, Outcome: OutcomeLeaseLost,
 		Err: ErrLeaseLost,

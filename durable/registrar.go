@@ -102,7 +102,7 @@ func (r *registrar) takeAbandoned() {
 		}
 		if seen[row.Name] = last; time.Since(last.since) > unseenAfter {
 			abandoned = append(abandoned, r.schedules[i])
-			r.events.log(slog.LevelInfo, "durable: no worker of the version that had the schedule is left: this one "+
+			r.events.Log(slog.LevelInfo, "durable: no worker of the version that had the schedule is left: this one "+
 				"takes it over", "schedule", row.Name)
 		}
 	}

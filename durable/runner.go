@@ -30,7 +30,7 @@ type runner struct {
 func (n *runner) attempt(row store.Run, sent instant) *attempt {
 	h := n.handlers[row.Handler]
 	if h == nil {
-		n.events.log(slog.LevelError, "durable: the database has returned a run that was not asked for",
+		n.events.Log(slog.LevelError, "durable: the database has returned a run that was not asked for",
 			"run", row.ID, "handler", row.Handler)
 		return nil
 	}
@@ -61,7 +61,7 @@ func (n *runner) start(row store.Run, sent instant, claimedAt time.Time) {
 		return
 	}
 	a.handler.counts.started(max(0, claimedAt.Sub(row.RunAt)))
-	n.events.log(slog.LevelDebug, "durable: run started", a.info().line()...)
+	n.events.Log(slog.LevelDebug, "durable: run started", a.info().line()...)
 	tell(n.events, "RunStarted", n.events.hooks.RunStarted, a.info())
 	go n.carryOut(a)
 }
@@ -101,7 +101,7 @@ func (n *runner) handlerReturned(a *attempt, cause, err error) {
 // lost is told that a lease was lost while the handler is running.
 func (n *runner) lost(a *attempt) {
 	a.handler.counts.lost()
-	n.events.log(slog.LevelWarn, "durable: a run has lost its lease: its context has ended, and another worker may "+
+	n.events.Log(slog.LevelWarn, "durable: a run has lost its lease: its context has ended, and another worker may "+
 		"have it", a.info().line()...)
 	tell(n.events, "LeaseLost", n.events.hooks.LeaseLost, a.info())
 }
@@ -112,7 +112,7 @@ func (n *runner) cancel(a *attempt, by store.Origin) {
 		return
 	}
 	a.cancel(&CanceledError{By: dlock.Origin(by)})
-	n.events.log(slog.LevelInfo, "durable: a run was canceled", a.info().line("by", by.By, "note", by.Note)...)
+	n.events.Log(slog.LevelInfo, "durable: a run was canceled", a.info().line("by", by.By, "note", by.Note)...)
 }
 
 // info returns an attempt as hooks see it.

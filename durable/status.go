@@ -66,11 +66,11 @@ type RunStatus struct {
 func (w *Worker) Status() Status {
 	p, _ := w.current()
 	s := Status{Name: w.config.Name, Phase: p, MaxRuns: w.config.MaxRuns,
-		Places: w.config.MaxRuns - w.book.room(), DroppedEvents: w.events.queue.Dropped(),
+		Places: w.config.MaxRuns - w.book.room(), DroppedEvents: w.events.Dropped(),
 		Handlers: []HandlerStatus{}, Schedules: []ScheduleStatus{}, Running: []RunStatus{}}
-	s.Database.Name = w.database.name
+	s.Database.Name = w.database.Name()
 	var err error
-	s.Database.Up, s.Database.ChangedAt, err = w.database.status()
+	s.Database.Up, s.Database.ChangedAt, err = w.database.Status()
 	s.Database.Err = textOf(err)
 	handlers, schedules := w.parts()
 	for _, name := range slices.Sorted(maps.Keys(handlers)) {

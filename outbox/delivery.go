@@ -46,7 +46,7 @@ func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt
 		case <-time.After(returnGrace):
 			err = errors.New("outbox: the sink ignores that its context has ended")
 			done(r.attempt(m, time.Since(began), err, context.Cause(ctx), base.Err() != nil))
-			r.events.log(slog.LevelError, "outbox: a sink ignores that its context has ended: it keeps its place "+
+			r.events.Log(slog.LevelError, "outbox: a sink ignores that its context has ended: it keeps its place "+
 				"until it returns", "topic", m.Topic, "message", ID(m.ID).String())
 			r.countStuck(m.Topic, 1)
 			<-result
@@ -166,7 +166,7 @@ func (r *Relay) told(a attempt, counts bool) {
 		return line
 	}
 	if !counts {
-		r.events.log(slog.LevelInfo, "outbox: the result of a delivery does not count, because another relay has "+
+		r.events.Log(slog.LevelInfo, "outbox: the result of a delivery does not count, because another relay has "+
 			"delivered the message", line("outcome", string(outcome))...)
 		return
 	}
@@ -174,16 +174,16 @@ func (r *Relay) told(a attempt, counts bool) {
 	r.metrics.observe(a.result.Took)
 	switch outcome {
 	case OutcomeOK:
-		r.events.log(slog.LevelDebug, "outbox: message delivered", line()...)
+		r.events.Log(slog.LevelDebug, "outbox: message delivered", line()...)
 	case OutcomeTransient:
-		r.events.log(slog.LevelDebug, "outbox: an attempt has failed, another follows", line("retry_in",
+		r.events.Log(slog.LevelDebug, "outbox: an attempt has failed, another follows", line("retry_in",
 			a.result.RetryIn)...)
 	default:
 		if p, ok := a.err.(*PanicError); ok {
-			r.events.log(slog.LevelError, "outbox: a message is dead", line("outcome", string(outcome), "stack",
+			r.events.Log(slog.LevelError, "outbox: a message is dead", line("outcome", string(outcome), "stack",
 				string(p.Stack))...)
 		} else {
-			r.events.log(slog.LevelError, "outbox: a message is dead", line("outcome", string(outcome))...)
+			r.events.Log(slog.LevelError, "outbox: a message is dead", line("outcome", string(outcome))...)
 		}
 	}
 	tell(r.events, "Attempted", r.events.hooks.Attempted, AttemptInfo{ID: ID(m.ID), Topic: m.Topic, Key: m.Key,

@@ -28,7 +28,7 @@ func (r *Relay) readLayout(want int) error {
 	r.layout = layout
 	r.mu.Unlock()
 	if changed {
-		r.events.log(slog.LevelInfo, "outbox: the number of shards has changed", "shards", layout.Shards, "epoch",
+		r.events.Log(slog.LevelInfo, "outbox: the number of shards has changed", "shards", layout.Shards, "epoch",
 			layout.Epoch)
 	}
 	return nil
@@ -61,7 +61,7 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 		electors.Go(func() {
 			errs[i] = leader.Run(electionCtx, session, leader.Role{
 				Name: roleOf(layout.Epoch), Max: layout.Shards, RetryInterval: r.config.RetryInterval,
-				StopTimeout: r.config.DrainTimeout + 2*returnGrace, Logger: r.events.logger,
+				StopTimeout: r.config.DrainTimeout + 2*returnGrace, Logger: r.config.Logger,
 				Run: func(ctx context.Context, t *leader.Term) error {
 					err := r.lead(ctx, layout, t)
 					if r.currentLayout() != layout {
@@ -97,7 +97,7 @@ func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term
 	r.mu.Lock()
 	r.shards[term.Slot()] = s
 	r.mu.Unlock()
-	r.events.log(slog.LevelInfo, "outbox: this relay delivers", "shard", term.Slot(), "shards", layout.Shards, "fence",
+	r.events.Log(slog.LevelInfo, "outbox: this relay delivers", "shard", term.Slot(), "shards", layout.Shards, "fence",
 		term.Fence())
 	defer func() {
 		r.mu.Lock()

@@ -27,7 +27,7 @@ func (r *Relay) Started() error {
 	switch p, _ := r.current(); {
 	case p == phaseCreated:
 		return errors.New("the relay is not running yet")
-	case !r.calls.wasCalled():
+	case !r.calls.WasCalled():
 		return errors.New("the database has not been called yet")
 	}
 	return nil
@@ -62,7 +62,7 @@ func (r *Relay) Ready() error {
 //   - topics: messages wait for a topic that this relay has no sink for
 func (r *Relay) Checks() map[string]func() error {
 	return map[string]func() error{
-		"database": r.calls.reachable,
+		"database": r.calls.Reachable,
 		"due":      func() error { return r.dueIsYoung(r.config.Health) },
 		"pending":  func() error { return r.pendingIsYoung(r.config.Health) },
 		"dead":     func() error { return r.fewDead(r.config.Health) },
@@ -122,5 +122,6 @@ func (r *Relay) Runners(show func(kind, name, state string, changedAt time.Time,
 	case phase == phaseRunning:
 		state = "standing by"
 	}
-	show("outbox", r.config.Name, state, changedAt, errors.Join(r.calls.errorOf(opDue), r.calls.errorOf(opMark)))
+	err := errors.Join(r.calls.FailureOf(opDue).Err, r.calls.FailureOf(opMark).Err)
+	show("outbox", r.config.Name, state, changedAt, err)
 }

@@ -39,7 +39,7 @@ func (l *listener) run(ctx context.Context) {
 		if time.Since(began) > maxListenWait {
 			wait = minListenWait
 		}
-		l.relay.events.log(slog.LevelDebug, "outbox: no connection listens: the relay looks for messages instead",
+		l.relay.events.Log(slog.LevelDebug, "outbox: no connection listens: the relay looks for messages instead",
 			"err", err)
 		l.relay.wake() // it may be in the middle of a long pause
 		if !sleep(ctx, loop.Jittered(wait, 0.3)) {

@@ -103,13 +103,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		counter(m.attempts, r.counts.of(outcome), string(outcome))
 	}
 	counter(m.swept, r.sweeper.Rows())
-	counter(m.dropped, r.events.queue.Dropped())
+	counter(m.dropped, r.events.Dropped())
 	up := 1. // also before the first call: a process that has just begun is no reason for an alarm
-	if r.calls.reachable() != nil {
+	if r.calls.Reachable() != nil {
 		up = 0
 	}
 	gauge(m.up, up)
-	for op, n := range r.calls.errorCounts() {
+	for op, n := range r.calls.ErrorCounts() {
 		counter(m.bad, n, op)
 	}
 	r.mu.Lock()

@@ -87,8 +87,7 @@ func NewRelay(box *Outbox, config RelayConfig) *Relay {
 		slices.Sort(r.topics)
 	}
 	r.events = newEvents(r.config)
-	r.calls = &calls{name: name, timeout: r.config.CallTimeout, events: r.events, failing: map[string]error{},
-		errors: map[string]uint64{}}
+	r.calls = newCalls(name, r.config.CallTimeout, r.events)
 	r.marker = &marker{relay: r, news: make(chan struct{}, 1)}
 	r.listener = &listener{relay: r}
 	r.sampler = newSampler(r)
@@ -145,9 +144,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
-	r.calls.life = life
-	r.events.askDebug()
-	r.events.log(slog.LevelInfo, "outbox: relay started", "relay", r.config.Name, "topics", strings.Join(r.topics, ","))
+	r.calls.Begin(life)
+	r.events.AskDebug()
+	r.events.Log(slog.LevelInfo, "outbox: relay started", "relay", r.config.Name, "topics", strings.Join(r.topics, ","))
 	r.outbox.add(r)
 	defer r.outbox.remove(r)
 
@@ -158,11 +157,11 @@ func (r *Relay) Run(ctx context.Context) error {
 	case ctx.Err() != nil:
 		err = nil
 	default:
-		err = fmt.Errorf("outbox: nothing was started, because the database (%s) cannot serve: %w", r.calls.name, err)
+		err = fmt.Errorf("outbox: nothing was started, because the database (%s) cannot serve: %w", r.calls.Name(), err)
 	}
 	r.setPhase(phaseRunning, phaseStopped)
 	r.setPhase(phaseDraining, phaseStopped)
-	if hook := r.events.close(); hook != "" {
+	if hook := r.events.Close(HookGrace); hook != "" {
 		err = errors.Join(err, fmt.Errorf("outbox: the hook %s does not return", hook))
 	}
 	return err
@@ -215,7 +214,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	}
 	var asking, writing sync.WaitGroup
 	stop := make(chan struct{})
-	asks, endAsks := context.WithCancel(r.calls.life)
+	asks, endAsks := context.WithCancel(r.calls.Life())
 	writes, stopWriting := context.WithCancel(context.Background())
 	defer endAsks()
 	defer stopWriting()
@@ -249,7 +248,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	closing, done := context.WithTimeout(context.Background(), writeGrace)
 	defer done()
 	if e := session.Close(closing); e != nil {
-		r.events.log(slog.LevelWarn, "outbox: the locks of the shards were not released: they expire within a TTL",
+		r.events.Log(slog.LevelWarn, "outbox: the locks of the shards were not released: they expire within a TTL",
 			"err", e)
 	}
 	return err

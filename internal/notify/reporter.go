@@ -1,0 +1,65 @@
+package notify
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// A Reporter tells a log and hooks what happens. Every part of a program may use it, with any mutex
+// held: the logger and the hooks run on goroutines of their own, because they may block or panic.
+type Reporter struct {
+	prefix string // of its own lines: the name of the package
+	logger *slog.Logger
+	lines  Queue       // calls of the logger
+	hooks  Queue       // calls of hooks
+	debug  atomic.Bool // lines at Debug are wanted, as the logger last said
+}
+
+// NewReporter returns a Reporter for a package; a nil logger is slog.Default().
+func NewReporter(pkg string, logger *slog.Logger) *Reporter {
+	r := &Reporter{prefix: pkg, logger: logger}
+	if r.logger == nil {
+		r.logger = slog.Default()
+	}
+	r.debug.Store(true) // the logger has not been asked yet
+	r.hooks.Panicked = func(hook string, value any, stack []byte) {
+		r.Log(slog.LevelError, r.prefix+": a hook panicked", "hook", hook, "panic", value, "stack", string(stack))
+	}
+	return r
+}
+
+// AskDebug asks the logger whether lines at Debug are wanted. Call it now and then, so that the
+// level can be changed while the program runs.
+func (r *Reporter) AskDebug() {
+	r.lines.Put("Logger", func() { r.debug.Store(r.logger.Enabled(context.Background(), slog.LevelDebug)) })
+}
+
+// Log logs a line, in the order of the calls.
+func (r *Reporter) Log(level slog.Level, line string, args ...any) {
+	if level > slog.LevelDebug || r.debug.Load() {
+		r.lines.Put("Logger", func() { r.logger.Log(context.Background(), level, line, args...) })
+	}
+}
+
+// Tell queues the call of a hook, if there is one.
+func Tell[T any](r *Reporter, name string, hook func(T), info T) {
+	if hook != nil {
+		r.hooks.Put(name, func() { hook(info) })
+	}
+}
+
+// Dropped returns how many calls of hooks were dropped.
+func (r *Reporter) Dropped() uint64 { return r.hooks.Dropped() }
+
+// Close delivers what waits, as Queue.Close does, and returns the hook that does not return; "":
+// none.
+func (r *Reporter) Close(timeout time.Duration) (stuck string) {
+	stuck = r.hooks.Close(timeout)
+	if n := r.hooks.Dropped(); n > 0 {
+		r.Log(slog.LevelWarn, r.prefix+": hooks are slower than what happens: events were dropped", "dropped", n)
+	}
+	r.lines.Close(timeout)
+	return stuck
+}
