@@ -36,7 +36,7 @@ func (a *app) top() *cobra.Command {
 			if err := a.open(c); err != nil {
 				return err
 			}
-			options := top.Options{Store: a.store.Name, Read: a.look(), Interval: interval}
+			options := top.Options{Store: a.store.Name, Read: a.readFleet(), Interval: interval}
 			if len(args) > 0 {
 				options.Filter = args[0]
 			}
@@ -54,22 +54,22 @@ func (a *app) canPaint() bool {
 	return in && out && a.Getenv("TERM") != "dumb" && a.Getenv("TERM") != ""
 }
 
-// look returns what reads the fleet for top. While the store is down, the overrides of timers stay
-// as they were.
-func (a *app) look() func(ctx context.Context) top.Look {
+// readFleet returns a function that reads the fleet for top. While the store is down, the overrides
+// of timers stay as they were.
+func (a *app) readFleet() func(ctx context.Context) top.Reading {
 	var before []*fleet.Timer
-	return func(ctx context.Context) top.Look {
+	return func(ctx context.Context) top.Reading {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		s, err := a.readSnapshot(ctx)
-		look := top.Look{Snapshot: s, Timers: fleet.Timers(s)}
+		reading := top.Reading{Snapshot: s, Timers: fleet.Timers(s)}
 		if err != nil {
-			look.Err = a.text(err)
-			fleet.Keep(before, look.Timers)
-			return look
+			reading.Err = a.text(err)
+			fleet.Keep(before, reading.Timers)
+			return reading
 		}
-		fleet.Inspect(ctx, a.store.Locks, look.Timers, a.text)
-		before = look.Timers
-		return look
+		fleet.Inspect(ctx, a.store.Locks, reading.Timers, a.text)
+		before = reading.Timers
+		return reading
 	}
 }

@@ -20,18 +20,18 @@ var kinds = map[string]string{"durable": "worker", "outbox": "outbox"}
 func (r *report) tables(ctx context.Context) {
 	for _, part := range r.Store.Parts {
 		about := "tables of " + part.Name
-		lacks, err := r.Store.Lacks(ctx, part)
+		check, err := r.Store.CheckTables(ctx, part)
 		if err != nil {
 			r.fail(about, "See whether something has the tables locked.", "they cannot be checked: %v", err)
 			continue
 		}
-		if part.Name != "locks" && lacks.Missing && !r.used(part) {
+		if part.Name != "locks" && check.Missing && !r.used(part) {
 			r.noRegistry = r.noRegistry || part.Name == "registry"
 			r.pass(about, "not there: if it is used, \"tickslot migrate up --only %s\" creates them", part.Name)
 			continue
 		}
-		if !lacks.Missing && len(lacks.Rights) > 0 {
-			r.lacking(about, part, lacks.Rights)
+		if !check.Missing && len(check.Rights) > 0 {
+			r.missingRights(about, part, check.Rights)
 			continue // what cannot be read cannot be verified
 		}
 		switch err := part.Verify(ctx); {
@@ -55,8 +55,8 @@ func (r *report) used(part stores.Part) bool {
 	})
 }
 
-// lacking fails because the user lacks rights.
-func (r *report) lacking(about string, part stores.Part, rights []stores.Lack) {
+// missingRights fails because the user does not have rights.
+func (r *report) missingRights(about string, part stores.Part, rights []stores.MissingRights) {
 	var texts, grants []string
 	for _, right := range rights {
 		texts = append(texts, right.String())

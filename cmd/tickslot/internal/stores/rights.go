@@ -47,75 +47,76 @@ func (o Options) needs(kind string) map[string][]need {
 	}
 }
 
-// A Lack is a right that the user of the URL does not have.
-type Lack struct {
+// MissingRights are rights on a table or schema that the user of the URL does not have.
+type MissingRights struct {
 	Rights []string
 	On     string // the table, or the schema
 	to     string
 }
 
-func (l Lack) String() string { return strings.Join(l.Rights, ", ") + " on " + l.On }
+func (m MissingRights) String() string { return strings.Join(m.Rights, ", ") + " on " + m.On }
 
-// Grant is the statement that gives it.
-func (l Lack) Grant() string {
-	return fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(l.Rights, ", "), l.On, l.to)
+// Grant returns the statement that grants them.
+func (m MissingRights) Grant() string {
+	return fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(m.Rights, ", "), m.On, m.to)
 }
 
-// Lacks is what is missing of the tables of a part.
-type Lacks struct {
+// A TableCheck says what is missing of the tables of a part.
+type TableCheck struct {
 	Missing bool // the main table is not there, or, on MySQL, the user has no right on it
-	Rights  []Lack
+	Rights  []MissingRights
 }
 
-// Lacks looks for tables of a part, and for what the user may not do to them. On SQLite it looks
-// for tables only.
-func (s *Store) Lacks(ctx context.Context, part Part) (lacks Lacks, err error) {
+// CheckTables checks whether the tables of a part exist, and which rights on them the user does not
+// have. On SQLite it checks the tables only.
+func (s *Store) CheckTables(ctx context.Context, part Part) (check TableCheck, err error) {
 	for i, n := range part.needs {
 		var there bool
-		var lack Lack
+		var rights MissingRights
 		switch s.Kind {
 		case "postgres":
-			there, lack, err = s.lackOnPostgres(ctx, n)
+			there, rights, err = s.rightsOnPostgres(ctx, n)
 		case "mysql":
-			there, lack, err = s.lackOnMySQL(ctx, n)
+			there, rights, err = s.rightsOnMySQL(ctx, n)
 		default:
 			err = s.DB.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master WHERE name = ?", n.table).Scan(&there)
 		}
 		if err != nil {
-			return lacks, err
+			return check, err
 		}
 		if i == 0 && !there {
-			return Lacks{Missing: true}, nil
+			return TableCheck{Missing: true}, nil
 		}
-		if len(lack.Rights) > 0 && !slices.ContainsFunc(lacks.Rights, func(l Lack) bool { return l.On == lack.On }) {
-			lacks.Rights = append(lacks.Rights, lack)
+		known := func(m MissingRights) bool { return m.On == rights.On }
+		if len(rights.Rights) > 0 && !slices.ContainsFunc(check.Rights, known) {
+			check.Rights = append(check.Rights, rights)
 		}
 	}
-	return lacks, nil
+	return check, nil
 }
 
 // insufficientPrivilege is the SQLSTATE for a missing privilege.
 const insufficientPrivilege = "42501"
 
-const lackingOnPostgres = `SELECT to_regclass($1) IS NOT NULL, current_user, coalesce(string_agg(r, ','), '')
+const missingRightsOnPostgres = `SELECT to_regclass($1) IS NOT NULL, current_user, coalesce(string_agg(r, ','), '')
 	FROM unnest(string_to_array($2, ',')) AS r WHERE NOT coalesce(has_table_privilege(to_regclass($1), r), true)`
 
-func (s *Store) lackOnPostgres(ctx context.Context, n need) (there bool, lack Lack, err error) {
+func (s *Store) rightsOnPostgres(ctx context.Context, n need) (there bool, rights MissingRights, err error) {
 	schema := cmp.Or(s.schema, "public")
 	name := quoted(schema) + "." + quoted(n.table)
 	var missing string
-	row := s.DB.QueryRowContext(ctx, lackingOnPostgres, name, strings.Join(n.rights, ","))
-	err = row.Scan(&there, &lack.to, &missing)
+	row := s.DB.QueryRowContext(ctx, missingRightsOnPostgres, name, strings.Join(n.rights, ","))
+	err = row.Scan(&there, &rights.to, &missing)
 	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == insufficientPrivilege {
-		err = s.DB.QueryRowContext(ctx, "SELECT current_user").Scan(&lack.to)
-		lack.Rights, lack.On, lack.to = []string{"USAGE"}, "SCHEMA "+quoted(schema), quoted(lack.to)
-		return true, lack, err // whether it is there cannot be seen
+		err = s.DB.QueryRowContext(ctx, "SELECT current_user").Scan(&rights.to)
+		rights.Rights, rights.On, rights.to = []string{"USAGE"}, "SCHEMA "+quoted(schema), quoted(rights.to)
+		return true, rights, err // whether it is there cannot be seen
 	}
-	lack.On, lack.to = name, quoted(lack.to)
+	rights.On, rights.to = name, quoted(rights.to)
 	if missing != "" {
-		lack.Rights = strings.Split(missing, ",")
+		rights.Rights = strings.Split(missing, ",")
 	}
-	return there, lack, err
+	return there, rights, err
 }
 
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
@@ -123,23 +124,23 @@ func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""
 const rightsOnMySQL = `SELECT table_schema, privileges, current_user() FROM information_schema.columns
 	WHERE table_schema = coalesce(nullif(?, ''), database()) AND table_name = ?`
 
-// lackOnMySQL asks for the rights on columns, in which those on the table, the database and of
-// roles are contained, and whether rows may be deleted, which is no right on columns.
-func (s *Store) lackOnMySQL(ctx context.Context, n need) (there bool, lack Lack, err error) {
+// rightsOnMySQL finds missing rights by those on columns, in which those on the table, the database
+// and of roles are contained, and whether rows may be deleted, which is no right on columns.
+func (s *Store) rightsOnMySQL(ctx context.Context, n need) (there bool, rights MissingRights, err error) {
 	rows, err := s.DB.QueryContext(ctx, rightsOnMySQL, s.schema, n.table)
 	if err != nil {
-		return false, lack, err
+		return false, rights, err
 	}
 	defer rows.Close()
 	missing := map[string]bool{}
 	for rows.Next() {
 		var database, privileges, user string
 		if err := rows.Scan(&database, &privileges, &user); err != nil {
-			return false, lack, err
+			return false, rights, err
 		}
 		there = true
 		name, host, _ := strings.Cut(user, "@")
-		lack.On, lack.to = fmt.Sprintf("`%s`.`%s`", database, n.table), fmt.Sprintf("'%s'@'%s'", name, host)
+		rights.On, rights.to = fmt.Sprintf("`%s`.`%s`", database, n.table), fmt.Sprintf("'%s'@'%s'", name, host)
 		for _, right := range n.rights {
 			if right != "DELETE" && !slices.Contains(strings.Split(privileges, ","), strings.ToLower(right)) {
 				missing[right] = true
@@ -147,21 +148,21 @@ func (s *Store) lackOnMySQL(ctx context.Context, n need) (there bool, lack Lack,
 		}
 	}
 	if err := rows.Err(); err != nil || !there {
-		return there, lack, err
+		return there, rights, err
 	}
 	if slices.Contains(n.rights, "DELETE") {
-		deletes, err := s.explains(ctx, "DELETE FROM "+lack.On+" WHERE 1 = 0")
+		deletes, err := s.explains(ctx, "DELETE FROM "+rights.On+" WHERE 1 = 0")
 		if err != nil {
-			return there, lack, err
+			return there, rights, err
 		}
 		missing["DELETE"] = !deletes
 	}
 	for _, right := range n.rights {
 		if missing[right] {
-			lack.Rights = append(lack.Rights, right)
+			rights.Rights = append(rights.Rights, right)
 		}
 	}
-	return there, lack, nil
+	return there, rights, nil
 }
 
 // accessDenied is MySQL's number for a right on a table that is missing.

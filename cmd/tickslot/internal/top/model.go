@@ -40,8 +40,8 @@ type model struct {
 	width, height int
 	now           time.Time
 
-	look    Look
-	looked  bool           // there is one
+	last    Reading
+	hasRead bool           // there is a last one
 	reading time.Time      // since when it is read; zero: it is not
 	timers  []*fleet.Timer // that are shown, in order
 	hosts   []cluster.Host
@@ -56,9 +56,9 @@ type model struct {
 }
 
 type (
-	clockMsg time.Time // a second has passed
-	readMsg  struct{}  // it is time to read
-	lookMsg  Look      // it was read
+	clockMsg   time.Time // a second has passed
+	readMsg    struct{}  // it is time to read
+	readingMsg Reading   // it was read
 )
 
 func newModel(ctx context.Context, o Options) *model {
@@ -70,13 +70,13 @@ func (m *model) Init() tea.Cmd { return tea.Batch(m.read(), tick()) }
 
 func tick() tea.Cmd { return tea.Tick(time.Second, func(at time.Time) tea.Msg { return clockMsg(at) }) }
 
-// read reads beside, unless that is under way.
+// read reads in the background, unless a read is under way.
 func (m *model) read() tea.Cmd {
 	if !m.reading.IsZero() {
 		return nil
 	}
 	m.reading = time.Now()
-	return func() tea.Msg { return lookMsg(m.Read(m.ctx)) }
+	return func() tea.Msg { return readingMsg(m.Read(m.ctx)) }
 }
 
 // Update implements tea.Model.
@@ -90,8 +90,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		next = tick()
 	case readMsg:
 		next = m.read()
-	case lookMsg:
-		m.look, m.looked, m.reading, m.now = Look(msg), true, time.Time{}, time.Now()
+	case readingMsg:
+		m.last, m.hasRead, m.reading, m.now = Reading(msg), true, time.Time{}, time.Now()
 		next = tea.Tick(m.Interval, func(time.Time) tea.Msg { return readMsg{} })
 	case tea.PasteMsg:
 		if m.typing {
@@ -169,14 +169,14 @@ func (m *model) typed(text string) {
 
 // arrange chooses and sorts what is shown.
 func (m *model) arrange() {
-	if !m.looked {
+	if !m.hasRead {
 		return
 	}
 	has := func(name string) bool { return strings.Contains(strings.ToLower(name), strings.ToLower(m.filter)) }
-	s := m.look.Snapshot
-	m.notices = fleet.Notices(s, m.look.Timers, m.now)
+	s := m.last.Snapshot
+	m.notices = fleet.Notices(s, m.last.Timers, m.now)
 	m.timers, m.hosts = nil, nil
-	for _, t := range m.look.Timers {
+	for _, t := range m.last.Timers {
 		if has(t.Name) {
 			m.timers = append(m.timers, t)
 		}

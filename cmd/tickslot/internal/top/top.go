@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 )
 
-// A Look is what was read.
-type Look struct {
+// A Reading is what was read from the store.
+type Reading struct {
 	Snapshot *cluster.Snapshot // never nil; without a ReadAt nothing was read yet
 	Timers   []*fleet.Timer    // by name
 	Err      string            // why this is not the latest; "": it is
@@ -28,7 +28,7 @@ type Options struct {
 	// Store is what people call the store, without a password.
 	Store string
 	// Read reads what is shown. It is called again an Interval after it has returned.
-	Read     func(ctx context.Context) Look
+	Read     func(ctx context.Context) Reading
 	Interval time.Duration
 	// Filter is a text that timers and hosts that are shown have in their names, at the start.
 	Filter string

@@ -141,7 +141,7 @@ func (s *screen) before(first, second string) {
 func holder(name string) dlock.Holder { return dlock.Holder{Host: name, PID: 7, ID: "abc"} }
 
 // fleetOf is a fleet of which something is wrong in each way.
-func fleetOf(timers int) top.Look {
+func fleetOf(timers int) top.Reading {
 	now := time.Now()
 	s := &cluster.Snapshot{ReadAt: now}
 	detail := func() (list []cluster.TimerDetail) {
@@ -168,10 +168,10 @@ func fleetOf(timers int) top.Look {
 		s.Runs = append(s.Runs, cluster.HistoryRun{Timer: "timer-02", Outcome: "error", Err: "no paper",
 			Holder: holder("web-0"), EndedAt: now.Add(-5 * time.Second), Took: 1500 * time.Millisecond})
 	}
-	look := top.Look{Snapshot: s, Timers: fleet.Timers(s)}
-	look.Timers[1].Pause = &fleet.Override{Origin: dlock.Origin{By: "ann", Note: hostile}, Left: time.Hour}
-	fleet.Keep(look.Timers, look.Timers)
-	return look
+	reading := top.Reading{Snapshot: s, Timers: fleet.Timers(s)}
+	reading.Timers[1].Pause = &fleet.Override{Origin: dlock.Origin{By: "ann", Note: hostile}, Left: time.Hour}
+	fleet.Keep(reading.Timers, reading.Timers)
+	return reading
 }
 
 // The screen has what needs attention, timers with their slots and hosts; at any size no line is
@@ -183,9 +183,9 @@ func TestScreensOfAllSizes(t *testing.T) {
 	for _, size := range [][2]int{{200, 50}, {100, 30}, {80, 24}, {80, 12}, {80, 11}, {40, 10}, {20, 5}, {3, 2}, {1, 1},
 		{0, 0}} {
 		synctest.Test(t, func(t *testing.T) {
-			look := fleetOf(10)
+			reading := fleetOf(10)
 			s := start(t, t.Context(), size[0], size[1], top.Options{Store: "Redis " + hostile, Interval: time.Hour,
-				Read: func(context.Context) top.Look { return look }})
+				Read: func(context.Context) top.Reading { return reading }})
 			s.pass(time.Second)
 			lines := s.lines()
 			if len(lines) > max(1, size[1]) {
@@ -228,9 +228,9 @@ func TestScreensOfAllSizes(t *testing.T) {
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		look := fleetOf(40)
+		reading := fleetOf(40)
 		s := start(t, t.Context(), 80, 24, top.Options{Interval: time.Hour,
-			Read: func(context.Context) top.Look { return look }})
+			Read: func(context.Context) top.Reading { return reading }})
 		s.pass(time.Second)
 		s.press("s")
 		s.has("TIMERS by name, 1 to 9 of 41")
@@ -275,15 +275,15 @@ func TestKeys(t *testing.T) {
 // A store that fails or hangs changes nothing but the first line, which says how old the rest is;
 // keys work meanwhile, the store is asked once at a time, and when it is back it is seen.
 //
-// Fails when a look waits for the store, or what was read is shown as if it were new.
+// Fails when a read waits for the store, or what was read is shown as if it were new.
 func TestStoreIsDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		fault, hang, calls, busy := error(nil), false, 0, 0
-		last := top.Look{Snapshot: &cluster.Snapshot{}}
-		read := func(ctx context.Context) top.Look {
+		last := top.Reading{Snapshot: &cluster.Snapshot{}}
+		read := func(ctx context.Context) top.Reading {
 			if calls, busy = calls+1, busy+1; busy > 1 {
 				t.Error("it is asked twice at once")
 			}
@@ -295,11 +295,11 @@ func TestStoreIsDown(t *testing.T) {
 			if fault == nil {
 				last = fleetOf(3)
 			}
-			look := last
+			reading := last
 			if fault != nil {
-				look.Err = fault.Error()
+				reading.Err = fault.Error()
 			}
-			return look
+			return reading
 		}
 		fault = errors.New("connection refused")
 		s := start(t, ctx, 80, 24, top.Options{Store: "Redis here", Read: read, Interval: 2 * time.Second})

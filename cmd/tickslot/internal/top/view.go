@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	maxBoxes   = 10              // slots that are drawn
+	maxBoxes   = 10              // slots that are drawn as boxes
 	maxHolders = 3               // that are named
-	slowRead   = 3 * time.Second // from which on an answer of the store is missed
+	slowRead   = 3 * time.Second // after which the view says that the store has not answered
 	flatScreen = 12              // lines, below which only one list is shown
 	wideScreen = 120             // characters, from which on there is room for what is seldom asked
 )
@@ -115,8 +115,8 @@ func (s *screen) add(text string, style ...lipgloss.Style) {
 // head says what is shown, and how old it is.
 func (m *model) head() (string, lipgloss.Style) {
 	read := time.Time{}
-	if m.looked {
-		read = m.look.Snapshot.ReadAt
+	if m.hasRead {
+		read = m.last.Snapshot.ReadAt
 	}
 	age := show.Span(max(0, m.now.Sub(read)).Truncate(100 * time.Millisecond))
 	waits := time.Duration(0)
@@ -125,12 +125,12 @@ func (m *model) head() (string, lipgloss.Style) {
 	}
 	style, told := styles[levelUrgent], ""
 	switch {
-	case read.IsZero() && m.look.Err != "":
-		told = fmt.Sprintf("NOTHING WAS READ YET: %s: %s", m.Store, m.look.Err)
+	case read.IsZero() && m.last.Err != "":
+		told = fmt.Sprintf("NOTHING WAS READ YET: %s: %s", m.Store, m.last.Err)
 	case read.IsZero():
 		style, told = headStyle, fmt.Sprintf("reading, for %s, %s", show.Span(waits.Truncate(time.Second)), m.Store)
-	case m.look.Err != "":
-		told = fmt.Sprintf("THIS IS %s OLD: %s: %s", age, m.Store, m.look.Err)
+	case m.last.Err != "":
+		told = fmt.Sprintf("THIS IS %s OLD: %s: %s", age, m.Store, m.last.Err)
 	case waits >= slowRead:
 		told = fmt.Sprintf("THIS IS %s OLD: %s has not answered for %s", age, m.Store,
 			show.Span(waits.Truncate(time.Second)))
@@ -142,17 +142,17 @@ func (m *model) head() (string, lipgloss.Style) {
 
 // counts say how many there are of what.
 func (m *model) counts() string {
-	if !m.looked {
+	if !m.hasRead {
 		return ""
 	}
 	timers, hosts, leases := map[string]int{}, map[string]int{}, 0
-	for _, t := range m.look.Timers {
+	for _, t := range m.last.Timers {
 		timers[t.State]++
 	}
-	for _, h := range m.look.Snapshot.Hosts {
+	for _, h := range m.last.Snapshot.Hosts {
 		hosts[fleet.HostState(h)]++
 	}
-	for _, l := range m.look.Snapshot.Leases {
+	for _, l := range m.last.Snapshot.Leases {
 		if l.State == cluster.LeaseHeld {
 			leases++
 		}
@@ -280,7 +280,7 @@ func (m *model) hostTable() (t *show.Table, levels []level, heading string) {
 		t.Columns = t.Columns[:8]
 	}
 	held := map[string]int{}
-	for _, l := range m.look.snapshotLeases() {
+	for _, l := range m.last.snapshotLeases() {
 		if l.State == cluster.LeaseHeld {
 			held[l.Holder.String()]++
 		}
@@ -295,11 +295,11 @@ func (m *model) hostTable() (t *show.Table, levels []level, heading string) {
 	return t, levels, "HOSTS"
 }
 
-func (l Look) snapshotLeases() []cluster.Lease {
-	if l.Snapshot == nil {
+func (r Reading) snapshotLeases() []cluster.Lease {
+	if r.Snapshot == nil {
 		return nil
 	}
-	return l.Snapshot.Leases
+	return r.Snapshot.Leases
 }
 
 // ago is how long an instant is ago, in whole seconds: more would never stand still.
