@@ -21,7 +21,7 @@ import (
 // An outage is logged as one warning, however many timers it affects, and at most one a minute if
 // it comes and goes. Lost leases of runs that go on are logged for a few.
 //
-// Fails when down or lost warn for each timer.
+// Fails when recordDown or lost warn for each timer.
 func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -142,7 +142,7 @@ func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 
 // Of faults at the keys of a thousand timers, ten are logged.
 //
-// Fails when down warns for each timer.
+// Fails when recordDown warns for each timer.
 func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log

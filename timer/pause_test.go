@@ -83,7 +83,7 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 // The store refuses a missed tick that came due during a pause, even after it ended. That refusal
 // does not pause the timer.
 //
-// Fails when answer updates the override from the refusal of a missed tick.
+// Fails when recordAnswer updates the override from the refusal of a missed tick.
 func TestPauseThatIsOverPausesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Up to fewTimers that are registered together have a line each; of more, those with the same
+// Up to maxLines timers that are registered together have a line each; of more, those with the same
 // limits share a line at Info, and each has its own at Debug.
-const fewTimers = 20
+const maxLines = 20
 
 // logRegistered logs the limits of new timers, defaults filled in. Called without a mutex held.
 func logRegistered(log *lineLog, entries []*entry, hasStore bool) {
@@ -24,7 +24,7 @@ func logRegistered(log *lineLog, entries []*entry, hasStore bool) {
 			b.timer.Name)
 	})
 	level := slog.LevelInfo
-	if len(entries) > fewTimers {
+	if len(entries) > maxLines {
 		logTogether(log, entries, hasStore)
 		level = slog.LevelDebug
 	}
@@ -66,11 +66,11 @@ func logTogether(log *lineLog, entries []*entry, hasStore bool) {
 		groups[i].n++
 	}
 	slices.SortStableFunc(groups, func(a, b together) int { return cmp.Compare(b.n, a.n) })
-	for _, g := range groups[:min(len(groups), fewTimers)] {
+	for _, g := range groups[:min(len(groups), maxLines)] {
 		log.Log(context.Background(), slog.LevelInfo, "timer: registered",
 			append([]any{"timers", g.n, "first", g.first}, g.args()...)...)
 	}
-	if left := len(groups) - fewTimers; left > 0 {
+	if left := len(groups) - maxLines; left > 0 {
 		log.Log(context.Background(), slog.LevelInfo, "timer: registered more, which Status shows",
 			"different_limits", left)
 	}

@@ -38,7 +38,7 @@ func (f *virtualFleet) startNow(fault dlocktest.Fault, config timer.Config, time
 // A store that answers every call with a fault is no outage: nobody runs a tick without it,
 // whatever OnStoreDown says, each tick is accounted for, and the probes say so.
 //
-// Fails when down takes a fault for silence, or when the probe does not tell of what it meets
+// Fails when recordDown takes a fault for silence, or when the probe does not tell of what it meets
 // itself.
 func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 // StoreDownRunLocal, too, runs that go on end when their leases can no longer be trusted,
 // everything that watches says so within a TTL, the log with one line, and nothing needs a restart.
 //
-// Fails when down or lost take it for silence, or when the breaker does not see it.
+// Fails when recordDown or lost take it for silence, or when the breaker does not see it.
 func TestI11RightRevokedLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log

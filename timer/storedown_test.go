@@ -41,8 +41,8 @@ func eachOutage(t *testing.T, test func(t *testing.T, down dlocktest.Fault)) {
 // when it comes back. Under StoreDownRunLocal they run, degraded and not valid; under StoreDownSkip
 // they do not.
 //
-// Fails when views.down ignores the policy, when a panic is not seen as a failure, or when the
-// session gives up after an error.
+// Fails when views.recordDown ignores the policy, when a panic is not seen as a failure, or when
+// the session gives up after an error.
 func TestI7StoreDownAtStart(t *testing.T) {
 	eachOutage(t, func(t *testing.T, down dlocktest.Fault) {
 		f := newFleet(t)
@@ -229,7 +229,7 @@ func (s *takenStore) Extend(ctx context.Context, ttl time.Duration, grants ...dl
 
 // "Not acquired" is an answer: it never triggers the fallback.
 //
-// Fails when answer takes every error for a failure of the store.
+// Fails when recordAnswer takes every error for a failure of the store.
 func TestFullIsNotDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -114,8 +114,8 @@ func (tt *timetable) delayed(e *entry, now, next time.Time) time.Time {
 	}
 	reached := now.Add(-e.spread(tt.host))
 	// The longest time that its jitter can delay a tick.
-	most := float64(next.Sub(reached)) * e.timer.Delay.Jitter / (1 - e.timer.Delay.Jitter)
-	last := schedule.Latest(e.timer.Schedule, reached, time.Duration(min(most, math.MaxInt64/2)))
+	jitterBound := float64(next.Sub(reached)) * e.timer.Delay.Jitter / (1 - e.timer.Delay.Jitter)
+	last := schedule.Latest(e.timer.Schedule, reached, time.Duration(min(jitterBound, math.MaxInt64/2)))
 	if last.IsZero() || !tt.startsAt(e, last).After(now) {
 		return time.Time{}
 	}
