@@ -25,7 +25,7 @@ const (
 	maxInterval = 24 * time.Hour
 	maxJitter   = 0.9
 	maxWait     = 24 * time.Hour
-	// leastUnseen leaves a worker that cannot reach the database time to register again.
+	// minUnseen leaves a worker that cannot reach the database time to register again.
 	minUnseen = 10 * registerInterval
 	// Not every database has other years.
 	firstYear, lastYear = 1970, 9999

@@ -43,13 +43,14 @@ type Config struct {
 	// bytes. Default: host name, process id and a random part.
 	Name string
 
-	// MaxRuns is how many runs may go on at once on this worker, of all handlers. 1 to
+	// MaxRuns is how many runs may be in progress at once on this worker, of all handlers. 1 to
 	// 10,000. Default 16.
 	MaxRuns int
 
-	// MaxActive is how many runs may go on at once in the fleet, of all handlers. Workers with
-	// different values, as in a rolling deploy, together never exceed the largest. With a limit,
-	// claims of all workers are made one after the other. At most 1,000,000. Default 0: any number.
+	// MaxActive is how many runs may be in progress at once in the fleet, of all handlers. Workers
+	// with different values, as in a rolling deploy, together never exceed the largest. With a
+	// limit, claims of all workers are made one after the other. At most 1,000,000. Default 0: any
+	// number.
 	MaxActive int
 
 	// ClaimBatch is how many runs one statement claims at most. Their payloads come with them, and
@@ -146,9 +147,9 @@ type Middleware func(next Handler) Handler
 
 // HandlerOptions are the options of a handler. The zero value is fine.
 type HandlerOptions struct {
-	// MaxConcurrency is how many runs of the handler may go on at once in the fleet. Workers with
-	// different values, as in a rolling deploy, together never exceed the largest. Control can
-	// override it. At most 10,000. Default 0: any number.
+	// MaxConcurrency is how many runs of the handler may be in progress at once in the fleet.
+	// Workers with different values, as in a rolling deploy, together never exceed the largest.
+	// Control can override it. At most 10,000. Default 0: any number.
 	MaxConcurrency int
 
 	// MaxRunTime ends the context of an attempt (ErrMaxRunTime), which has then failed, whatever

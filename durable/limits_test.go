@@ -32,9 +32,9 @@ func TestLimits(t *testing.T) {
 		f.end()
 		onHost := 0
 		for _, h := range f.hosts {
-			onHost = max(onHost, f.watch.mostOf("calls on "+h.name))
+			onHost = max(onHost, f.watch.maxOf("calls on "+h.name))
 		}
-		all, some := f.watch.mostOf("runs in the fleet"), f.watch.mostOf("runs of some")
+		all, some := f.watch.maxOf("runs in the fleet"), f.watch.maxOf("runs of some")
 		if all < 8 || some < 2 || onHost < 4 {
 			t.Errorf("%d runs in the fleet, %d of a handler, %d on a host: the limits were not reached", all, some,
 				onHost)

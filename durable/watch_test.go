@@ -140,8 +140,8 @@ func (w *watch) called(id int64) int {
 	return w.calls[id]
 }
 
-// mostOf returns the largest number that was seen at once.
-func (w *watch) mostOf(what string) int {
+// maxOf returns the largest number that was seen at once.
+func (w *watch) maxOf(what string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.most[what]

@@ -18,7 +18,7 @@ var (
 	// forgotten.
 	ErrTooOld = errors.New("outbox: a receiver may have forgotten that it has had them")
 	// ErrPermanent is matched by what Permanent returns.
-	ErrPermanent = errors.New("outbox: permanent")
+	ErrPermanent = errors.New("outbox: another attempt would not fix it")
 	// ErrNoMessage is matched by the error for a message that does not exist, or does not any more.
 	ErrNoMessage = errors.New("outbox: there is no such message")
 

@@ -35,8 +35,8 @@ const (
 
 var outcomes = [...]Outcome{OutcomeOK, OutcomePermanent, OutcomeTransient, OutcomePoison}
 
-// A Filter says which messages. Empty fields match all, but a list of IDs that is empty and not nil
-// is refused: who has found nothing does not mean all.
+// A Filter selects messages: those that match all fields that are set. An empty list of IDs that is
+// not nil is refused, so that a search which found nothing does not select everything.
 type Filter struct {
 	IDs           []ID
 	Topic, Key    string
@@ -77,7 +77,7 @@ type Record struct {
 // An Attempt is a delivery that was tried.
 type Attempt struct {
 	Number     int
-	FinishedAt time.Time // its end
+	FinishedAt time.Time
 	Took       time.Duration
 	Relay      string // RelayConfig.Name
 	Outcome    Outcome

@@ -121,7 +121,7 @@ func (r *Relay) Check() error {
 
 // Run takes part in the election of each shard, and delivers the messages of those that this host
 // leads, until ctx ends. Then it starts no delivery any more, waits for those under way, writes
-// their results, and releases the shards, so that other hosts go on at once. It returns nil then,
+// their results, and releases the shards, so that other hosts take over at once. It returns nil then,
 // or an error that names a sink, or a hook, that does not return, or says how many results could
 // not be written: these messages are delivered again. Run can be called once.
 //

@@ -19,7 +19,7 @@ type Window struct {
 	has  map[ID]bool
 }
 
-// NewWindow returns a window for so many IDs; 0: DefaultWindow.
+// NewWindow returns a window with room for size IDs; 0: DefaultWindow.
 func NewWindow(size int) *Window { return &Window{size: max(0, size)} }
 
 // Add remembers an ID, and reports whether it was not there: then the message is new. Call it when

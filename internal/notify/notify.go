@@ -107,10 +107,10 @@ func (q *Queue) call(e event) {
 	e.call()
 }
 
-// Close waits until the events that are queued are delivered, for up to patience. Then it drops the
-// rest, and waits for the call under way until that has lasted for patience, too. It returns the
+// Close waits until the events that are queued are delivered, for up to timeout. Then it drops the
+// rest, and waits for the call under way until that has lasted for timeout, too. It returns the
 // hook that has not returned by then, whose goroutine is left; "": none. Later events are dropped.
-func (q *Queue) Close(patience time.Duration) (stuck string) {
+func (q *Queue) Close(timeout time.Duration) (stuck string) {
 	q.mu.Lock()
 	q.closed = true
 	if !q.delivering {
@@ -122,7 +122,7 @@ func (q *Queue) Close(patience time.Duration) (stuck string) {
 	}
 	idle := q.idle
 	q.mu.Unlock()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
 		select {
@@ -133,7 +133,7 @@ func (q *Queue) Close(patience time.Duration) (stuck string) {
 		q.mu.Lock()
 		q.dropped += uint64(len(q.waiting))
 		q.waiting = nil
-		hook, left := q.calling, patience-time.Since(q.calledAt)
+		hook, left := q.calling, timeout-time.Since(q.calledAt)
 		q.mu.Unlock()
 		if hook != "" && left <= 0 {
 			return hook

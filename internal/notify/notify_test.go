@@ -95,7 +95,7 @@ func TestEventsBeyondTheBoundAreDropped(t *testing.T) {
 //
 // Fails when Close waits forever, drops at once, or names a hook that is only slow.
 func TestCloseIsBounded(t *testing.T) {
-	const patience = 5 * time.Second
+	const timeout = 5 * time.Second
 	for name, c := range map[string]struct {
 		call            time.Duration // how long each hook takes
 		called, dropped int           // of ten events
@@ -104,7 +104,7 @@ func TestCloseIsBounded(t *testing.T) {
 	}{
 		"fast":  {call: 0, called: 10},
 		"slow":  {call: 2 * time.Second, called: 3, dropped: 7, took: 6 * time.Second},
-		"stuck": {call: 24 * time.Hour, dropped: 9, took: patience, stuck: "slow"},
+		"stuck": {call: 24 * time.Hour, dropped: 9, took: timeout, stuck: "slow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestCloseIsBounded(t *testing.T) {
 					q.Put("slow", func() { time.Sleep(c.call); mu.Lock(); defer mu.Unlock(); called++ })
 				}
 				began := time.Now()
-				stuck := q.Close(patience)
+				stuck := q.Close(timeout)
 				took := time.Since(began)
 				mu.Lock()
 				if stuck != c.stuck || called != c.called || took != c.took ||

@@ -70,7 +70,7 @@ type Worker interface {
 	Finish(ctx context.Context, worker string, results []Result) (Finished, error)
 
 	// Reclaim takes up to limit runs whose lease has expired from their workers: an attempt with
-	// the outcome lost, and then canceled if somebody has asked for that, dead if that was the last
+	// OutcomeLeaseLost, and then canceled if somebody has asked for that, dead if that was the last
 	// attempt, or else queued again, due at once.
 	Reclaim(ctx context.Context, limit int) ([]Reclaimed, error)
 

@@ -267,7 +267,7 @@ type Record struct {
 // An Attempt is a delivery that was tried.
 type Attempt struct {
 	Number     int
-	FinishedAt time.Time // its end
+	FinishedAt time.Time
 	Took       time.Duration
 	Relay      string
 	Outcome    Outcome
