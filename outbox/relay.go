@@ -121,9 +121,9 @@ func (r *Relay) Check() error {
 
 // Run takes part in the election of each shard, and delivers the messages of those that this host
 // leads, until ctx ends. Then it starts no delivery any more, waits for those under way, writes
-// their results, and releases the shards, so that other hosts take over at once. It returns nil then,
-// or an error that names a sink, or a hook, that does not return, or says how many results could
-// not be written: these messages are delivered again. Run can be called once.
+// their results, and releases the shards, so that other hosts take over at once. It returns nil
+// then, or an error that names a sink, or a hook, that does not return, or says how many results
+// could not be written: these messages are delivered again. Run can be called once.
 //
 // It returns every fault that Check finds, and starts nothing then. It also returns an error if the
 // database's first answer is that it is not set up right (an error that matches dlock.ErrSetup),
