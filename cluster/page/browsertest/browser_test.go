@@ -57,22 +57,22 @@ func axe(t *testing.T) string {
 	return string(text)
 }
 
-// A look is how somebody looks at a page.
-type look struct {
+// A viewport is the screen and the settings of a browser.
+type viewport struct {
 	dark      bool
 	width     int64
 	noScripts bool
 }
 
-func (l look) String() string {
+func (v viewport) String() string {
 	name := "light"
-	if l.dark {
+	if v.dark {
 		name = "dark"
 	}
-	return fmt.Sprintf("%s, %d px", name, l.width)
+	return fmt.Sprintf("%s, %d px", name, v.width)
 }
 
-var wide = look{width: 1400}
+var wide = viewport{width: 1400}
 
 const height = 900 // of a screen
 
@@ -87,7 +87,7 @@ type tab struct {
 }
 
 // browse starts a browser, and returns a function that opens a tab in it.
-func browse(t *testing.T) func(look) *tab {
+func browse(t *testing.T) func(viewport) *tab {
 	t.Helper()
 	path, err := browserPath()
 	if err != nil {
@@ -105,7 +105,7 @@ func browse(t *testing.T) func(look) *tab {
 	if err := chromedp.Do(root); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	return func(l look) *tab {
+	return func(v viewport) *tab {
 		t.Helper()
 		b := &tab{t: t}
 		ctx, end := chromedp.NewContext(root, chromedp.WithListener(b.hear))
@@ -115,15 +115,15 @@ func browse(t *testing.T) func(look) *tab {
 			t.Fatal(err)
 		}
 		scheme := "light"
-		if l.dark {
+		if v.dark {
 			scheme = "dark"
 		}
 		send(b, log.Enable, cdp.Empty{})
 		send(b, network.Enable, network.EnableParams{})
 		send(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "America/New_York"})
-		send(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: l.width,
+		send(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: v.width,
 			Height: height, DeviceScaleFactor: 1})
-		send(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: l.noScripts})
+		send(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: v.noScripts})
 		send(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 		return b

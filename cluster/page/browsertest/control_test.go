@@ -22,11 +22,11 @@ const (
 //
 // Fails when the script does not follow the stream, or throws, and when a form has the wrong
 // action.
-func TestAnOperatorSteersInABrowser(t *testing.T) {
+func TestAnOperatorActsInABrowser(t *testing.T) {
 	testkit.Long(t)
 	onEach(t, func(t *testing.T, f *fleet) {
 		newTab := browse(t)
-		watcher, operator := newTab(wide), newTab(look{width: 380})
+		watcher, operator := newTab(wide), newTab(viewport{width: 380})
 		own := page.URL("timer", "name", timerReport)
 		watcher.visit(f.url(1, own))
 		watcher.becomes("no slot is held", noBox)
@@ -103,7 +103,7 @@ func TestWithoutScripts(t *testing.T) {
 	testkit.Long(t)
 	requireBrowser(t)
 	f := onRedis(t)
-	b := browse(t)(look{width: 1400, noScripts: true})
+	b := browse(t)(viewport{width: 1400, noScripts: true})
 	b.visit(f.url(0, page.URL("timer", "name", timerReport)))
 	for _, step := range []string{"Pause…", "Pause " + timerReport} {
 		b.click(step)

@@ -55,7 +55,7 @@ func TestPagesInABrowser(t *testing.T) {
 		})
 		newTab := browse(t)
 		pages := pagesOf(f)
-		for _, l := range []look{{width: 1400}, {width: 1400, dark: true}, {width: 380}, {width: 380, dark: true}} {
+		for _, l := range []viewport{{width: 1400}, {width: 1400, dark: true}, {width: 380}, {width: 380, dark: true}} {
 			b := newTab(l)
 			for name, target := range pages {
 				b.visit(f.url(0, target))
@@ -68,7 +68,7 @@ func TestPagesInABrowser(t *testing.T) {
 }
 
 // checkPage checks the page that is shown.
-func checkPage(b *tab, source, what string, l look) {
+func checkPage(b *tab, source, what string, l viewport) {
 	b.t.Helper()
 	for _, fault := range eval[[]string](b, faultsOf) {
 		b.t.Errorf("%s: %s", what, fault)
@@ -91,7 +91,7 @@ func checkPage(b *tab, source, what string, l look) {
 
 // screenshots writes the pictures of the documents, if somebody wants them. All pages, if the
 // variable is a folder.
-func screenshots(b *tab, f *fleet, l look) {
+func screenshots(b *tab, f *fleet, l viewport) {
 	b.t.Helper()
 	to := os.Getenv(screenshotsEnv)
 	if to == "" {
