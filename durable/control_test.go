@@ -135,7 +135,7 @@ func TestRequeueInBatches(t *testing.T) {
 	})
 }
 
-// cancels is a store of which every run is canceled again as soon as it was requeued.
+// cancels is a store that cancels every run again as soon as it was requeued.
 type cancels struct{ *memory.Store }
 
 func (c cancels) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (int, int64, error) {

@@ -171,7 +171,7 @@ func TestClocksOfHostsAreAnHourOff(t *testing.T) {
 	}
 }
 
-// A worker of which the renewals fail claims nothing, although claims would succeed; when they
+// A worker whose renewals fail claims nothing, although claims would succeed; when they
 // succeed again, so does it.
 //
 // Fails when a claim does not ask whether leases were renewed.

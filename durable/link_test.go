@@ -40,7 +40,7 @@ type link struct {
 	mu     sync.Mutex
 	plan   func(op string) (fault, time.Duration) // what becomes of the next call, and by how much later
 	calls  map[string]int
-	locked []int64         // runs of which somebody has the rows locked
+	locked []int64         // runs whose rows somebody has locked
 	wrong  []string        // results that should not have counted
 	gone   chan struct{}   // closed when the process is dead
 	net    context.Context // of requests that are still on their way

@@ -133,24 +133,25 @@ func (w *world) trouble(string) (fault, time.Duration) {
 		time.Duration(w.n(4000)) * time.Millisecond
 }
 
-// work is a handler that works for up to so many seconds.
-func (w *world) work(most int) durable.Handler {
+// work is a handler that works for up to maxSeconds, or half as long again if it ignores its
+// context.
+func (w *world) work(maxSeconds int) durable.Handler {
 	return func(ctx context.Context, run *durable.Run) error {
-		time.Sleep(time.Duration(w.n(most*1000)) * time.Millisecond / 2)
+		time.Sleep(time.Duration(w.n(maxSeconds*1000)) * time.Millisecond / 2)
 		trouble := w.n(10)
 		if w.calm.Load() {
 			trouble = 10
 		}
 		switch trouble {
 		case 0, 3, 4: // it ignores its context, which may have ended
-			time.Sleep(time.Duration(w.n(most*1000)) * time.Millisecond)
+			time.Sleep(time.Duration(w.n(maxSeconds*1000)) * time.Millisecond)
 			return nil
 		case 1:
 			return errors.New("no luck")
 		case 2:
 			panic("help")
 		}
-		return sleeps(time.Duration(w.n(most*1000))*time.Millisecond/2)(ctx, run)
+		return sleeps(time.Duration(w.n(maxSeconds*1000))*time.Millisecond/2)(ctx, run)
 	}
 }
 

@@ -160,8 +160,8 @@ func TestSearchThatFindsNothingPauses(t *testing.T) {
 		s.calls.Store(0)
 		f.box.Notify()
 		took := f.until("the search is at its end", time.Minute, func() bool { return s.calls.Load() >= searchCalls })
-		if least := searchCalls * 19 / 10 * searchCall; took < least {
-			t.Errorf("%d calls of %v took %v, want at least %v", searchCalls, searchCall, took, least)
+		if least := searchCalls * 19 / 10 * searchCallTook; took < least {
+			t.Errorf("%d calls of %v took %v, want at least %v", searchCalls, searchCallTook, took, least)
 		}
 		time.Sleep(time.Minute)
 		// Notify tells the relay twice: itself, and through the database.
@@ -171,10 +171,10 @@ func TestSearchThatFindsNothingPauses(t *testing.T) {
 	})
 }
 
-// A search of searched is so many calls, each of which takes so long.
+// A search of searched is made of searchCalls calls, each of which takes searchCallTook.
 const (
-	searchCalls = 50
-	searchCall  = 10 * time.Millisecond
+	searchCalls    = 50
+	searchCallTook = 10 * time.Millisecond
 )
 
 // searched is a store with many keys that wait.
@@ -185,7 +185,7 @@ type searched struct {
 
 // Due implements store.Relay.
 func (s *searched) Due(ctx context.Context, q store.DueRequest) (store.Due, error) {
-	time.Sleep(searchCall)
+	time.Sleep(searchCallTook)
 	due, err := s.Store.Due(ctx, q)
 	if s.calls.Add(1)%searchCalls != 0 {
 		due.After = "a key"

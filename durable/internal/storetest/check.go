@@ -94,7 +94,7 @@ func (c *check) insert(run store.NewRun) (id int64) {
 	return id
 }
 
-// inserts queues so many runs of a handler.
+// inserts queues n runs of a handler.
 func (c *check) inserts(handler string, n int) {
 	c.Helper()
 	for range n {
@@ -112,7 +112,7 @@ func (c *check) claim(request store.ClaimRequest) (claimed store.Claimed) {
 	return claimed
 }
 
-// claims wants so many runs of a claim.
+// claims makes a claim that has to return want runs.
 func (c *check) claims(want int, request store.ClaimRequest) []store.Run {
 	c.Helper()
 	claimed := c.claim(request)
@@ -189,7 +189,7 @@ func (c *check) reclaim(limit int) (reclaimed []store.Reclaimed) {
 	return reclaimed
 }
 
-// reclaims waits until a short lease has expired, and so many runs were reclaimed.
+// reclaims waits until a short lease has expired and want runs were reclaimed.
 func (c *check) reclaims(want int) (reclaimed []store.Reclaimed) {
 	c.Helper()
 	testkit.Eventually(c, testkit.Patience, "the runs are reclaimed", func() bool {
