@@ -338,7 +338,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a message in back-off that holds nothing back",
-		edits: []edit{{"outbox/internal/sqlstore/sql/sqlite/free.sql",
+		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/free.sql",
 			"AND e.tried > 0 AND e.key <> '' AND e.seq",
 			"AND false AND e.key <> '' AND e.seq"}},
 		layer: messages("^TestConformance$/^SQLite$/^due$"),
@@ -363,7 +363,7 @@ var mutants = []mutant{
 	{
 		name: "an inbox outside the transaction",
 		edits: []edit{{"outbox/internal/sqlstore/producer.go",
-			"	return s.insert(ctx, tx, st, indexOfRecords)\n}\n", `	return s.insert(ctx, outside{s}, st, indexOfRecords)
+			"	return s.insert(ctx, tx, st, dialect.IndexOfRecords)\n}\n", `	return s.insert(ctx, outside{s}, st, dialect.IndexOfRecords)
 }
 
 type outside struct{ s *Store }

@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/postgres"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -10,13 +12,13 @@ import (
 func (s *Store) Explained() map[string][]Explained {
 	r := store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32, Topics: []string{"orders", "mails"},
 		StopOnDead: true, Keys: []string{"busy", "b2"}, IDs: []int64{7}}
-	all := map[string]params{
+	all := map[string]dialect.Params{
 		"due": dueParams(r), "layout": {}, "stats": statsParams([]string{"orders"}, true),
 		"sweep": {"dispatched": int64(9e10), "dead": int64(9e10), "inbox_kept": int64(9e10), "limit": int64(100)},
-		"mark": {"results": list([]resultJSON{{Seq: 100_001, Outcome: "ok"}, {Seq: 100_002, Outcome: "transient"},
-			{Seq: 100_003, Outcome: "ok"}})},
+		"mark": {"results": dialect.List([]resultJSON{{Seq: 100_001, Outcome: "ok"},
+			{Seq: 100_002, Outcome: "transient"}, {Seq: 100_003, Outcome: "ok"}})},
 		"message": {"id": store.ID{1}}, "append": appendParams(store.Message{ID: store.ID{15: 1}, Topic: "orders"}),
-		"appended": {"id": store.ID{1}}, "once": {"consumer": name("c"), "id": store.ID{1}},
+		"appended": {"id": store.ID{1}}, "once": {"consumer": dialect.Name("c"), "id": store.ID{1}},
 		"messages": {"limit": int64(10)}, "due_by_key": dueParams(r), "due_keyless": dueParams(r),
 		"oldest_by_key": statsParams([]string{"orders"}, true),
 	}
@@ -24,18 +26,18 @@ func (s *Store) Explained() map[string][]Explained {
 		all["sweep_inbox"] = all["sweep"]
 	}
 	if _, ok := s.texts["held"]; ok {
-		all["held"] = params{"after": name(""), "most_held": int64(dueHeld)}
-		all["due_by_key"]["held"], all["oldest_by_key"]["held"] = names{"a", "b"}, names{"a", "b"}
+		all["held"] = dialect.Params{"after": dialect.Name(""), "most_held": int64(dueHeld)}
+		all["due_by_key"]["held"], all["oldest_by_key"]["held"] = dialect.Names{"a", "b"}, dialect.Names{"a", "b"}
 	}
 	statements := map[string][]Explained{}
 	for file, p := range all {
 		for _, st := range s.statements(file, "", p)() {
-			statements[file] = append(statements[file], Explained{st.text, st.args})
+			statements[file] = append(statements[file], Explained{st.Text, st.Args})
 		}
 	}
 	r.StopOnDead, r.Topics = false, nil
 	for _, st := range s.statements("due", "", dueParams(r))() {
-		statements["due of all topics"] = append(statements["due of all topics"], Explained{st.text, st.args})
+		statements["due of all topics"] = append(statements["due of all topics"], Explained{st.Text, st.Args})
 	}
 	return statements
 }
@@ -53,20 +55,20 @@ func (s *Store) Spoil(file string) { s.texts[file] = "SELECT nothing FROM nowher
 func (s *Store) ExplainedDue(stopOnDead bool) Explained {
 	st := s.statements("due", "", dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32,
 		StopOnDead: stopOnDead}))()[0]
-	return Explained{st.text, st.args}
+	return Explained{st.Text, st.Args}
 }
 
 // ExplainedSearch returns the statements by which a relay, and health, look for what is due, by
 // file, as they are after a first call.
 func (s *Store) ExplainedSearch(ctx context.Context, stopOnDead bool, keys ...string) (map[string]Explained, error) {
-	texts := map[string]params{
+	texts := map[string]dialect.Params{
 		"due": dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32, StopOnDead: stopOnDead,
 			Keys: keys}),
 		"stats": statsParams([]string{"orders"}, stopOnDead),
 	}
 	texts["due_by_key"], texts["due_keyless"], texts["oldest_by_key"] = texts["due"], texts["due"], texts["stats"]
 	if _, ok := s.texts["held"]; ok {
-		texts["held"] = params{"after": name(""), "most_held": int64(dueHeld)}
+		texts["held"] = dialect.Params{"after": dialect.Name(""), "most_held": int64(dueHeld)}
 	}
 	held, err := s.held(ctx, "")
 	if err != nil {
@@ -80,10 +82,10 @@ func (s *Store) ExplainedSearch(ctx context.Context, stopOnDead bool, keys ...st
 		s.edgeOf(p)
 		p["held"] = held
 		st := s.statements(file, "", p)()[0]
-		search[file] = Explained{st.text, st.args}
+		search[file] = Explained{st.Text, st.Args}
 	}
 	return search, nil
 }
 
 // Planned is what Postgres is told before each transaction.
-const Planned = planned
+const Planned = postgres.Planned

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
 // Messages implements store.Operator.
 func (s *Store) Messages(ctx context.Context, which store.Filter, limit int) ([]store.Record, error) {
-	where, p := s.conditions(which, params{"limit": int64(max(0, limit))})
+	where, p := s.conditions(which, dialect.Params{"limit": int64(max(0, limit))})
 	return query(ctx, s, "messages", where, p, func(rows store.Row, r *store.Record) error {
 		return scanRecord(rows, r)
 	})
@@ -25,7 +26,7 @@ func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attem
 		number sql.NullInt64
 		store.Attempt
 	}
-	list, err := query(ctx, s, "message", "", params{"id": id}, func(rows store.Row, r *row) error {
+	list, err := query(ctx, s, "message", "", dialect.Params{"id": id}, func(rows store.Row, r *row) error {
 		var headers []byte
 		var at, took sql.NullInt64
 		var node, outcome, text sql.Null[[]byte]
@@ -72,7 +73,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, olderThan time.
 	if force {
 		olderThan = 0
 	}
-	where, p := s.conditions(which, params{"older": inMicros(olderThan), "note": storable(note)})
+	where, p := s.conditions(which, dialect.Params{"older": inMicros(olderThan), "note": storable(note)})
 	type row struct{ n, tooOld int }
 	list, err := changeAndCount(ctx, s, "requeue", where, p, func(rows store.Row, r *row) error {
 		return rows.Scan(&r.n, &r.tooOld)
@@ -88,7 +89,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, olderThan time.
 
 // Delete implements store.Operator.
 func (s *Store) Delete(ctx context.Context, which store.Filter) (int, error) {
-	where, p := s.conditions(which, params{})
+	where, p := s.conditions(which, dialect.Params{})
 	rows, err := changeAndCount(ctx, s, "delete", where, p, scanNumber)
 	return count(rows), err
 }

@@ -8,11 +8,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-func appendParams(m store.Message) params {
-	return params{"id": m.ID, "topic": name(m.Topic), "key": name(m.Key), "hash": int64(m.Hash),
+func appendParams(m store.Message) dialect.Params {
+	return dialect.Params{"id": m.ID, "topic": dialect.Name(m.Topic), "key": dialect.Name(m.Key), "hash": int64(m.Hash),
 		"payload": payload(m.Payload), "headers": headersJSON(m.Headers)}
 }
 
@@ -22,7 +23,7 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 	if err = fits(m.Topic, m.Key); err != nil {
 		return false, old, err
 	}
-	fresh, err = s.insert(ctx, tx, s.bind(s.texts["append"], p), indexOfMessages)
+	fresh, err = s.insert(ctx, tx, s.db.Bind(s.texts["append"], p), dialect.IndexOfMessages)
 	if fresh || err != nil {
 		return fresh, old, err
 	}
@@ -32,9 +33,9 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 		if !ok {
 			break
 		}
-		st := s.bind(text, p)
+		st := s.db.Bind(text, p)
 		var topic, key []byte
-		err = tx.QueryRow(ctx, st.text, st.args...).Scan(&topic, &key, &old.Payload)
+		err = tx.QueryRow(ctx, st.Text, st.Args...).Scan(&topic, &key, &old.Payload)
 		if err == nil {
 			old.Topic, old.Key = string(topic), string(key)
 			return false, old, nil
@@ -52,8 +53,8 @@ func (s *Store) Once(ctx context.Context, tx store.Tx, consumer string, id store
 	if err := fits(consumer); err != nil {
 		return false, err
 	}
-	st := s.bind(s.texts["once"], params{"consumer": name(consumer), "id": id})
-	return s.insert(ctx, tx, st, indexOfRecords)
+	st := s.db.Bind(s.texts["once"], dialect.Params{"consumer": dialect.Name(consumer), "id": id})
+	return s.insert(ctx, tx, st, dialect.IndexOfRecords)
 }
 
 // fits returns an error for a name that MySQL cuts without one, depending on its sql_mode.
@@ -67,16 +68,16 @@ func fits(names ...string) error {
 }
 
 // insert executes a statement in the caller's transaction, and returns false if the row is there.
-func (s *Store) insert(ctx context.Context, tx store.Tx, st statement, index string) (bool, error) {
+func (s *Store) insert(ctx context.Context, tx store.Tx, st dialect.Statement, index string) (bool, error) {
 	if tx == nil {
 		return false, errors.New("outbox: no transaction: pass one")
 	}
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("outbox: %w", err)
 	}
-	rows, err := tx.Exec(ctx, st.text, st.args...)
+	rows, err := tx.Exec(ctx, st.Text, st.Args...)
 	switch {
-	case s.isThere(err, index):
+	case s.db.IsThere(err, index):
 		return false, nil
 	case err != nil:
 		return false, s.inTransaction(err)
@@ -86,10 +87,10 @@ func (s *Store) insert(ctx context.Context, tx store.Tx, st statement, index str
 
 // inTransaction explains an error of a statement in the caller's transaction.
 func (s *Store) inTransaction(err error) error {
-	if s.isLater(err) {
+	if s.db.IsLater(err) {
 		return fmt.Errorf("outbox: %w: %w", store.ErrRepeat, err)
 	}
-	return fmt.Errorf("outbox: %w", s.explain(err))
+	return fmt.Errorf("outbox: %w", s.db.Explain(err))
 }
 
 // payload is not nil, which would be NULL.
@@ -104,7 +105,7 @@ func headersJSON(h map[string]string) string {
 	if len(h) == 0 {
 		return "{}"
 	}
-	return inJSON(h)
+	return dialect.InJSON(h)
 }
 
 // setHeaders sets headers from the column.

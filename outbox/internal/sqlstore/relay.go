@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -18,7 +19,7 @@ func (s *Store) Layout(ctx context.Context, want int) (store.Layout, error) {
 	if err != nil || want == 0 || want == now.Shards {
 		return now, err
 	}
-	if _, err := change(ctx, s, "set_layout", "", params{"shards": int64(want)}, scanNumber); err != nil {
+	if _, err := change(ctx, s, "set_layout", "", dialect.Params{"shards": int64(want)}, scanNumber); err != nil {
 		return store.Layout{}, err
 	}
 	return s.layout(ctx)
@@ -41,8 +42,8 @@ var errNoLayout = fmt.Errorf("outbox: %w: the table of the layout has no row: ca
 	dlock.ErrSetup)
 
 // ofTopics returns the parameters of statements that look at what can be delivered.
-func ofTopics(topics []string, stopOnDead bool) params {
-	p := params{"topics_with_sinks": names(topics), "all": int64(0), "stop": int64(0)}
+func ofTopics(topics []string, stopOnDead bool) dialect.Params {
+	p := dialect.Params{"topics_with_sinks": dialect.Names(topics), "all": int64(0), "stop": int64(0)}
 	if topics == nil {
 		p["all"] = int64(1)
 	}
@@ -61,12 +62,12 @@ const (
 	dueHeld   = 500 // keys that MySQL is told to step over
 )
 
-func dueParams(r store.DueRequest) params {
+func dueParams(r store.DueRequest) dialect.Params {
 	p := ofTopics(r.Topics, r.StopOnDead)
 	p["shards"], p["shard"] = int64(max(1, r.Layout.Shards)), int64(r.Shard)
-	p["limit"], p["keys"], p["ids"] = int64(max(0, r.Limit)), names(r.Keys), numbers(r.IDs)
+	p["limit"], p["keys"], p["ids"] = int64(max(0, r.Limit)), dialect.Names(r.Keys), dialect.Numbers(r.IDs)
 	p["window"], p["inside"] = int64(max(dueWindow, 2*r.Limit)), int64(math.MaxInt64)
-	p["after"], p["page_size"], p["most_of_key"] = name(r.After), int64(max(duePage, r.Limit)), int64(dueOfKey)
+	p["after"], p["page_size"], p["most_of_key"] = dialect.Name(r.After), int64(max(duePage, r.Limit)), int64(dueOfKey)
 	return p
 }
 
@@ -188,7 +189,7 @@ func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due 
 // far the next one is to look. Only MySQL needs to be told: it chooses indexes by numbers in the
 // text. An edge that is out of date costs time, but hides nothing: messages behind it are found by
 // key.
-func (s *Store) edgeOf(p params) (told bool) {
+func (s *Store) edgeOf(p dialect.Params) (told bool) {
 	edge := s.edge.Load()
 	if told = edge > 0; told {
 		p["inside"] = edge
@@ -203,11 +204,11 @@ func (s *Store) learned(edge sql.NullInt64) {
 }
 
 // held returns keys that are in back-off, for MySQL.
-func (s *Store) held(ctx context.Context, after string) (names, error) {
+func (s *Store) held(ctx context.Context, after string) (dialect.Names, error) {
 	if _, ok := s.texts["held"]; !ok {
 		return nil, nil
 	}
-	p := params{"after": name(after), "most_held": int64(dueHeld)}
+	p := dialect.Params{"after": dialect.Name(after), "most_held": int64(dueHeld)}
 	return query(ctx, s, "held", "", p, func(rows store.Row, key *string) error { return rows.Scan(key) })
 }
 
@@ -273,7 +274,7 @@ func (s *Store) Mark(ctx context.Context, relay string, results []store.Result) 
 		rows[i] = resultJSON{r.Seq, r.Attempts, r.Outcome, inMicros(r.RetryIn), inMicros(r.Took), storable(relay),
 			storable(r.Error)}
 	}
-	return change(ctx, s, "mark", "", params{"results": list(rows)}, scanNumber)
+	return change(ctx, s, "mark", "", dialect.Params{"results": dialect.List(rows)}, scanNumber)
 }
 
 // Sweep implements store.Relay.
@@ -281,7 +282,7 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 	if limit <= 0 {
 		return 0, ctx.Err()
 	}
-	p := params{"dispatched": inMicros(r.Dispatched), "dead": inMicros(r.Dead), "inbox_kept": inMicros(r.Inbox),
+	p := dialect.Params{"dispatched": inMicros(r.Dispatched), "dead": inMicros(r.Dead), "inbox_kept": inMicros(r.Inbox),
 		"limit": int64(limit)}
 	for _, file := range []string{"sweep", "sweep_inbox"} {
 		if _, ok := s.texts[file]; !ok { // the one before does all
@@ -299,11 +300,11 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 // firstDue is of how many messages Stats looks for the one that has waited longest.
 const firstDue = 100
 
-func statsParams(topics []string, stopOnDead bool) params {
+func statsParams(topics []string, stopOnDead bool) dialect.Params {
 	p := ofTopics(topics, stopOnDead)
 	p["most"], p["first"], p["max_unknown"] = int64(store.MaxCount), int64(firstDue), int64(store.MaxUnknown)
 	p["window"], p["inside"] = int64(dueWindow), int64(math.MaxInt64)
-	p["after"], p["page_size"], p["keys"] = name(""), int64(firstDue), names(nil)
+	p["after"], p["page_size"], p["keys"] = dialect.Name(""), int64(firstDue), dialect.Names(nil)
 	return p
 }
 
@@ -339,7 +340,7 @@ func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (st
 
 // oldestBehind returns the first OldestDue that it finds behind the first messages in the order of
 // the rows.
-func (s *Store) oldestBehind(ctx context.Context, p params) (time.Duration, error) {
+func (s *Store) oldestBehind(ctx context.Context, p dialect.Params) (time.Duration, error) {
 	type row struct {
 		n, due int64
 		last   []byte
@@ -359,7 +360,12 @@ func (s *Store) oldestBehind(ctx context.Context, p params) (time.Duration, erro
 		if due := list[0].due; due > 0 || list[0].n < p["page_size"].(int64) {
 			return max(0, micros(due)), nil
 		}
-		p["after"] = name(list[0].last)
+		p["after"] = dialect.Name(list[0].last)
 	}
 	return 0, nil
+}
+
+// storable is text of which a person is told, without what some databases cannot store.
+func storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

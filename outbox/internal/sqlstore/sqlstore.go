@@ -19,8 +19,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -44,8 +44,8 @@ type Options struct {
 
 // Store implements store.Store.
 type Store struct {
-	database
-	texts  texts
+	db     dialect.Database
+	texts  dialect.Texts
 	pool   *sql.DB
 	schema sqlmigrate.Schema
 
@@ -54,57 +54,13 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// A database executes statements.
-type database interface {
-	// String is "postgres", "mysql" …
-	String() string
-	// bind returns the statement of a text.
-	bind(text string, p params) statement
-	// read executes a statement that only reads, and calls row for each row of its answer. begin is
-	// called before each attempt.
-	read(ctx context.Context, s statement, begin func(), row func(store.Row) error) error
-	// write executes statements in one transaction. The rows are those of the last.
-	write(ctx context.Context, list func() []statement, begin func(), row func(store.Row) error) error
-	// writeAndCount executes a statement that writes, and one that asks the same connection what it
-	// has done. On MySQL that is no transaction: if the network of this host fails within one, the
-	// server keeps it for as long as it does not notice, hours by default, and its locks are in the
-	// way of all that is marked meanwhile.
-	writeAndCount(ctx context.Context, list func() []statement, begin func(), row func(store.Row) error) error
-
-	// split returns the statements of a text.
-	split(text string) []string
-	// id is a literal.
-	id(store.ID) string
-	// instant is an expression for a parameter that is in microseconds since 1970.
-	instant(param string) string
-	// isThere reports whether a row was not inserted because this index has it, and isLater whether
-	// a transaction has to be repeated because of another one.
-	isThere(err error, index string) bool
-	isLater(err error) bool
-	// explain adds to an error what to do about it.
-	explain(err error) error
-
-	// prepare does what cannot be done within a migration.
-	prepare(ctx context.Context) error
-	// verify returns how the tables differ from those of the schema.
-	verify(ctx context.Context) (faults []error, err error)
-
-	notify(ctx context.Context) error
-	listen(ctx context.Context, woken func()) error
-}
-
-// The indexes that have a row once.
-const (
-	indexOfMessages = "message_id"
-	indexOfRecords  = "PRIMARY KEY" // of the inbox
-)
-
 // errSchema is matched by errors of Migrate and Verify when tables are missing, old, or different
 // from those of Schema.
 var errSchema = fmt.Errorf("outbox: %w: the schema is not right", dlock.ErrSetup)
 
-// checked returns the options with their defaults.
-func checked(db *sql.DB, opts Options, checkName func(what, name string) error) (Options, error) {
+// newStore checks what all databases have in common.
+func newStore(db *sql.DB, opts Options, checkName func(what, name string) error,
+	open func(schema, table string) dialect.Database) (*Store, error) {
 	if opts.TableName == "" {
 		opts.TableName = DefaultTableName
 	}
@@ -126,8 +82,15 @@ func checked(db *sql.DB, opts Options, checkName func(what, name string) error) 
 	if db == nil {
 		faults = append(faults, fmt.Errorf("outbox: %w: no *sql.DB: pass one", dlock.ErrSetup))
 	}
-	return opts, errors.Join(faults...)
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	d := open(opts.Schema, opts.TableName)
+	return &Store{db: d, texts: d.Texts(), pool: db, schema: d.Schema()}, nil
 }
+
+// String implements store.Store.
+func (s *Store) String() string { return s.db.String() }
 
 // Schema implements store.Store.
 func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
@@ -138,15 +101,15 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if !errors.Is(missing, errSchema) {
 		return missing
 	}
-	err := s.prepare(ctx)
+	err := s.db.Prepare(ctx)
 	if err == nil {
 		err = s.schema.Up(ctx, s.pool)
 	}
 	switch {
 	case sqlmigrate.Passes(err):
-		return fmt.Errorf("outbox: migrate: %w", s.explain(err))
+		return fmt.Errorf("outbox: migrate: %w", s.db.Explain(err))
 	case err != nil:
-		return fmt.Errorf("%w\nand Migrate failed: %w", missing, s.explain(err))
+		return fmt.Errorf("%w\nand Migrate failed: %w", missing, s.db.Explain(err))
 	}
 	return s.Verify(ctx)
 }
@@ -156,16 +119,16 @@ func (s *Store) Verify(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
-	faults, err := s.verify(ctx)
+	faults, err := s.db.Verify(ctx)
 	if err != nil {
-		return fmt.Errorf("outbox: %w", s.explain(err))
+		return fmt.Errorf("outbox: %w", s.db.Explain(err))
 	}
 	pending := s.schema.Verify(ctx, s.pool)
 	switch {
 	case errors.Is(pending, sqlmigrate.ErrPending):
 		faults = append(faults, pending)
 	case pending != nil && len(faults) == 0:
-		return fmt.Errorf("outbox: %w", s.explain(pending))
+		return fmt.Errorf("outbox: %w", s.db.Explain(pending))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", errSchema, err)
@@ -175,37 +138,39 @@ func (s *Store) Verify(ctx context.Context) error {
 
 // statements returns those of a file, each with its arguments. where is added to the conditions of
 // those that have it.
-func (s *Store) statements(file, where string, p params) func() []statement {
-	return func() (list []statement) {
-		for _, text := range s.split(strings.ReplaceAll(s.texts[file], "{where}", where)) {
-			list = append(list, s.bind(text, p))
+func (s *Store) statements(file, where string, p dialect.Params) func() []dialect.Statement {
+	return func() (list []dialect.Statement) {
+		for _, text := range s.db.Split(strings.ReplaceAll(s.texts[file], "{where}", where)) {
+			list = append(list, s.db.Bind(text, p))
 		}
 		return list
 	}
 }
 
 // query returns the rows that a statement reads.
-func query[R any](ctx context.Context, s *Store, file, where string, p params, scan func(store.Row, *R) error) (
-	[]R, error) {
+func query[R any](ctx context.Context, s *Store, file, where string, p dialect.Params,
+	scan func(store.Row, *R) error) ([]R, error) {
 	text := s.statements(file, where, p)()[0]
-	return answer(s, scan, func(begin func(), row func(store.Row) error) error { return s.read(ctx, text, begin, row) })
+	return answer(s, scan, func(begin func(), row func(store.Row) error) error {
+		return s.db.Read(ctx, text, begin, row)
+	})
 }
 
 // change returns the rows of the last of the statements of a file, which are one transaction.
-func change[R any](ctx context.Context, s *Store, file, where string, p params, scan func(store.Row, *R) error) (
-	[]R, error) {
+func change[R any](ctx context.Context, s *Store, file, where string, p dialect.Params,
+	scan func(store.Row, *R) error) ([]R, error) {
 	statements := s.statements(file, where, p)
 	return answer(s, scan, func(begin func(), row func(store.Row) error) error {
-		return s.write(ctx, statements, begin, row)
+		return s.db.Write(ctx, statements, begin, row)
 	})
 }
 
 // changeAndCount is change for a file whose last statement asks what the one before has done.
-func changeAndCount[R any](ctx context.Context, s *Store, file, where string, p params,
+func changeAndCount[R any](ctx context.Context, s *Store, file, where string, p dialect.Params,
 	scan func(store.Row, *R) error) ([]R, error) {
 	statements := s.statements(file, where, p)
 	return answer(s, scan, func(begin func(), row func(store.Row) error) error {
-		return s.writeAndCount(ctx, statements, begin, row)
+		return s.db.WriteAndCount(ctx, statements, begin, row)
 	})
 }
 
@@ -220,7 +185,7 @@ func answer[R any](s *Store, scan func(store.Row, *R) error, call func(begin fun
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("outbox: %w", s.explain(err))
+		return nil, fmt.Errorf("outbox: %w", s.db.Explain(err))
 	}
 	return list, nil
 }
@@ -240,29 +205,23 @@ func (s *Store) Notify(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
-	if err := s.notify(ctx); err != nil {
-		return fmt.Errorf("outbox: %w", s.explain(err))
+	if err := s.db.Notify(ctx); err != nil {
+		return fmt.Errorf("outbox: %w", s.db.Explain(err))
 	}
 	return nil
 }
 
 // Listen implements store.Relay.
 func (s *Store) Listen(ctx context.Context, woken func()) error {
-	err := s.listen(ctx, woken)
+	err := s.db.Listen(ctx, woken)
 	if err == nil || errors.Is(err, store.ErrNoListen) {
 		return err
 	}
-	return fmt.Errorf("outbox: %w", s.explain(err))
+	return fmt.Errorf("outbox: %w", s.db.Explain(err))
 }
 
-// without is the part of a database that cannot wake others.
-type without struct{}
-
-func (without) notify(context.Context) error         { return nil }
-func (without) listen(context.Context, func()) error { return store.ErrNoListen }
-
 // conditions returns what a filter adds to a WHERE, and its arguments.
-func (s *Store) conditions(f store.Filter, p params) (string, params) {
+func (s *Store) conditions(f store.Filter, p dialect.Params) (string, dialect.Params) {
 	var b strings.Builder
 	add := func(condition, param string, value any) {
 		b.WriteString(" AND " + condition)
@@ -271,34 +230,27 @@ func (s *Store) conditions(f store.Filter, p params) (string, params) {
 	if len(f.IDs) > 0 {
 		ids := make([]string, len(f.IDs))
 		for i, id := range f.IDs {
-			ids[i] = s.id(id)
+			ids[i] = s.db.ID(id)
 		}
 		b.WriteString(" AND m.message_id IN (" + strings.Join(ids, ", ") + ")")
 	}
 	if f.Topic != "" {
-		add("m.topic = {topic}", "topic", name(f.Topic))
+		add("m.topic = {topic}", "topic", dialect.Name(f.Topic))
 	}
 	if f.Key != "" {
-		add("m."+s.schema.Dialect.Quote("key")+" = {key}", "key", name(f.Key))
+		add("m."+s.schema.Dialect.Quote("key")+" = {key}", "key", dialect.Name(f.Key))
 	}
 	if f.State != "" {
-		add("m.state = {state}", "state", name(f.State))
+		add("m.state = {state}", "state", dialect.Name(f.State))
 	}
 	if !f.CreatedFrom.IsZero() {
-		add("m.created_at >= "+s.instant("{since}"), "since", f.CreatedFrom.UnixMicro())
+		add("m.created_at >= "+s.db.Instant("{since}"), "since", f.CreatedFrom.UnixMicro())
 	}
 	if !f.CreatedBefore.IsZero() {
-		add("m.created_at < "+s.instant("{until}"), "until", f.CreatedBefore.UnixMicro())
+		add("m.created_at < "+s.db.Instant("{until}"), "until", f.CreatedBefore.UnixMicro())
 	}
 	if f.BeforeSeq > 0 {
 		add("m.seq < {after}", "after", f.BeforeSeq)
 	}
 	return b.String(), p
-}
-
-// repeats reports whether a statement that was not carried out because of another transaction can
-// be carried out again.
-func repeats(err error) bool {
-	state := sqlkit.State(err)
-	return state == "40001" || state == "40P01" || sqlkit.MySQLNumber(err) == "1020"
 }

@@ -1,4 +1,4 @@
-package sqlstore
+package postgres
 
 import (
 	"context"
@@ -21,12 +21,12 @@ const (
 	closeTimeout = time.Second
 )
 
-// listen hears nothing behind a PgBouncer in transaction mode, and does not know.
-func (p *postgres) listen(ctx context.Context, woken func()) error {
+// Listen hears nothing behind a PgBouncer in transaction mode, and does not know.
+func (p *database) Listen(ctx context.Context, woken func()) error {
 	return p.listenAndPing(ctx, woken, pingEvery)
 }
 
-func (p *postgres) listenAndPing(ctx context.Context, woken func(), pingEvery time.Duration) error {
+func (p *database) listenAndPing(ctx context.Context, woken func(), pingEvery time.Duration) error {
 	if p.connect == nil {
 		return store.ErrNoListen
 	}

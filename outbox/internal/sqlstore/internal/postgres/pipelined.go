@@ -1,4 +1,4 @@
-package sqlstore
+package postgres
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -19,15 +20,15 @@ const rollbackTimeout = time.Second
 
 var errDriver = errors.New("outbox: the *sql.DB is not of pgx (github.com/jackc/pgx/v5/stdlib)")
 
-// planned has the planner go through the indexes in their order. Without statistics, which a table
+// Planned has the planner go through the indexes in their order. Without statistics, which a table
 // has not that was filled a minute ago, it takes the few messages that it expects all at once, and
 // sorts them: 20,000 that wait cost 50 ms for each 32 of them. It has to be in the transaction,
 // because behind a PgBouncer the next one has another connection.
-const planned = "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), " +
+const Planned = "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), " +
 	"set_config('jit', 'off', true)"
 
 // pipelined sends a transaction as a whole, in one round trip, with a connection of pgx.
-func pipelined(ctx context.Context, conn *sql.Conn, list []statement, row func(store.Row) error) error {
+func pipelined(ctx context.Context, conn *sql.Conn, list []dialect.Statement, row func(store.Row) error) error {
 	return conn.Raw(func(driver any) error {
 		c, ok := driver.(*stdlib.Conn)
 		if !ok {
@@ -37,12 +38,12 @@ func pipelined(ctx context.Context, conn *sql.Conn, list []statement, row func(s
 	})
 }
 
-func sendAll(ctx context.Context, conn *pgx.Conn, list []statement, row func(store.Row) error) error {
+func sendAll(ctx context.Context, conn *pgx.Conn, list []dialect.Statement, row func(store.Row) error) error {
 	var b pgx.Batch
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	b.Queue(planned)
+	b.Queue(Planned)
 	for i, s := range list {
-		q := b.Queue(s.text, s.args...)
+		q := b.Queue(s.Text, s.Args...)
 		if i < len(list)-1 {
 			continue
 		}

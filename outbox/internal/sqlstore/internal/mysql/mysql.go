@@ -1,9 +1,11 @@
-package sqlstore
+// Package mysql implements dialect.Database on MySQL and MariaDB.
+package mysql
 
 import (
 	"cmp"
 	"context"
 	"database/sql"
+	"embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,64 +15,60 @@ import (
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
-// It does not call the server.
-//
-// A read is one statement: one round trip with interpolateParams=true (go-sql-driver/mysql), two
-// without it. Due takes a few more while a long queue is in its way. Mark takes five round trips,
-// for its transaction. Sessions have to commit by themselves (autocommit=1, the default).
-//
-// A driver that gives up a call closes the connection, but a server that waits for a lock does not
-// notice that. MariaDB therefore gets the limit of the call with each statement. MySQL has no such
-// limit for statements that write: one that waits for a locked row goes on for as long as
-// innodb_lock_wait_timeout of the server says, 50 s by default.
-func MySQL(db *sql.DB, opts Options) (*Store, error) {
-	opts, err := checked(db, opts, sqlkit.CheckMySQLName)
-	if err != nil {
-		return nil, err
-	}
-	d := sqlmigrate.DialectMySQL
-	m := &mysql{opts: opts}
-	m.server = server{db: db, bound: m.bound}
+//go:embed *.sql
+var files embed.FS
+
+// New returns the database of an outbox. It does not call it.
+func New(db *sql.DB, schema, table string) dialect.Database {
+	m := &database{of: sqlmigrate.Schema{Dialect: sqlmigrate.DialectMySQL, Schema: schema, Name: table, Table: table}}
+	m.Server = dialect.Server{DB: db, Bound: m.bound}
 	names := map[string]string{}
-	for suffix := range mysqlTables {
-		names[cmp.Or(suffix, "_messages")[1:]] = d.Qualified(opts.Schema, opts.TableName+suffix)
+	for suffix := range tables {
+		names[cmp.Or(suffix, "_messages")[1:]] = m.of.Dialect.Qualified(schema, table+suffix)
 	}
-	t := newTexts("mysql", names)
-	return &Store{database: m, texts: t, pool: db, schema: sqlmigrate.Schema{Dialect: d, Schema: opts.Schema,
-		Name: opts.TableName, Table: opts.TableName, Migrations: [][]string{sqlmigrate.Statements(t["schema"])},
-		Repeat: sqlmigrate.Statements(t["indexes"])}}, nil
+	m.texts = dialect.NewTexts(files, names)
+	return m
 }
 
-type mysql struct {
-	without
-	server
-	opts Options
+type database struct {
+	dialect.Without
+	dialect.Server
+	of    sqlmigrate.Schema // without statements
+	texts dialect.Texts
 }
 
-func (m *mysql) String() string { return "mysql" }
+func (m *database) String() string       { return "mysql" }
+func (m *database) Texts() dialect.Texts { return m.texts }
 
-// bind writes numbers, names and ids into the text, so that the server chooses indexes by them, and
+func (m *database) Schema() sqlmigrate.Schema {
+	s := m.of
+	s.Migrations = [][]string{sqlmigrate.Statements(m.texts["schema"])}
+	s.Repeat = sqlmigrate.Statements(m.texts["indexes"])
+	return s
+}
+
+// Bind writes numbers, names and ids into the text, so that the server chooses indexes by them, and
 // text as bytes, because the server converts text from the connection's character set.
-func (m *mysql) bind(text string, values params) statement {
-	return bind(text, values, false, func(_ int, value any) (string, any, bool) {
+func (m *database) Bind(text string, values dialect.Params) dialect.Statement {
+	return dialect.Bind(text, values, false, func(_ int, value any) (string, any, bool) {
 		switch v := value.(type) {
 		case int64:
 			return strconv.FormatInt(v, 10), nil, false
 		case store.ID:
-			return m.id(v), nil, false
-		case name:
+			return m.ID(v), nil, false
+		case dialect.Name:
 			return inHex(string(v)), nil, false
-		case names:
+		case dialect.Names:
 			all := []string{inHex("\x00")} // which no name has: a list must not be empty
 			for _, name := range v {
 				all = append(all, inHex(name))
 			}
 			return strings.Join(all, ", "), nil, false
-		case numbers:
+		case dialect.Numbers:
 			all := []string{"0"} // which no row has
 			for _, n := range v {
 				all = append(all, strconv.FormatInt(n, 10))
@@ -87,7 +85,7 @@ func inHex(text string) string { return fmt.Sprintf("x'%x'", text) }
 
 // bound returns a statement that ends a little before ctx does. MariaDB executes the text of the
 // first comment, which MySQL ignores. MySQL obeys the hints of the second, which MariaDB ignores.
-func (m *mysql) bound(ctx context.Context, text string) string {
+func (m *database) bound(ctx context.Context, text string) string {
 	limit := sqlkit.LastResort
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = max(time.Millisecond, min(time.Until(deadline)*9/10, time.Minute))
@@ -99,34 +97,34 @@ func (m *mysql) bound(ctx context.Context, text string) string {
 	).Replace(text)
 }
 
-func (m *mysql) split(text string) []string { return sqlmigrate.Statements(text) }
+func (m *database) Split(text string) []string { return sqlmigrate.Statements(text) }
 
-func (m *mysql) id(id store.ID) string { return fmt.Sprintf("x'%x'", id[:]) }
+func (m *database) ID(id store.ID) string { return fmt.Sprintf("x'%x'", id[:]) }
 
-func (m *mysql) instant(param string) string {
+func (m *database) Instant(param string) string {
 	return "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL " + param + " MICROSECOND"
 }
 
-// isThere goes by the number and by the name of the index: what else is in the text depends on the
+// IsThere goes by the number and by the name of the index: what else is in the text depends on the
 // language of the server.
-func (m *mysql) isThere(err error, index string) bool {
+func (m *database) IsThere(err error, index string) bool {
 	if sqlkit.MySQLNumber(err) != "1062" {
 		return false
 	}
-	if index == indexOfRecords {
+	if index == dialect.IndexOfRecords {
 		index = "PRIMARY"
 	}
 	return strings.Contains(err.Error(), "'"+index+"'") || strings.Contains(err.Error(), "."+index+"'")
 }
 
-func (m *mysql) isLater(err error) bool  { return repeats(err) }
-func (m *mysql) explain(err error) error { return sqlkit.Explain(err) }
+func (m *database) IsLater(err error) bool  { return dialect.Repeats(err) }
+func (m *database) Explain(err error) error { return sqlkit.Explain(err) }
 
-func (m *mysql) prepare(context.Context) error { return nil }
+func (m *database) Prepare(context.Context) error { return nil }
 
-const mysqlText = "longtext utf8mb4_bin"
+const longText = "longtext utf8mb4_bin"
 
-var mysqlTables = map[string]struct {
+var tables = map[string]struct {
 	columns []sqlkit.Column
 	indexes []sqlkit.Index
 }{
@@ -134,10 +132,10 @@ var mysqlTables = map[string]struct {
 		[]sqlkit.Column{{Name: "seq", Type: "bigint"}, {Name: "message_id", Type: "binary(16)"},
 			{Name: "topic", Type: "varbinary(200)"}, {Name: "key", Type: "varbinary(200)"},
 			{Name: "key_hash", Type: "int unsigned"}, {Name: "payload", Type: "longblob"},
-			{Name: "headers", Type: mysqlText}, {Name: "state", Type: "varbinary(10)"}, {Name: "attempts", Type: "int"},
+			{Name: "headers", Type: longText}, {Name: "state", Type: "varbinary(10)"}, {Name: "attempts", Type: "int"},
 			{Name: "tried", Type: "int"}, {Name: "next_attempt_at", Type: "datetime(6)"},
 			{Name: "created_at", Type: "datetime(6)"}, {Name: "finished_at", Type: "datetime(6)"},
-			{Name: "last_error", Type: mysqlText}, {Name: "note", Type: mysqlText},
+			{Name: "last_error", Type: longText}, {Name: "note", Type: longText},
 			{Name: "pending_topic", Type: "varbinary(200)"}, {Name: "fresh_key", Type: "varbinary(200)"},
 			{Name: "retried_key", Type: "varbinary(200)"}, {Name: "dead_key", Type: "varbinary(200)"},
 			{Name: "retry_at", Type: "datetime(6)"}},
@@ -151,7 +149,7 @@ var mysqlTables = map[string]struct {
 	"_attempts": {
 		[]sqlkit.Column{{Name: "message", Type: "bigint"}, {Name: "attempt", Type: "int"},
 			{Name: "at", Type: "datetime(6)"}, {Name: "took", Type: "bigint"}, {Name: "node", Type: "text utf8mb4_bin"},
-			{Name: "outcome", Type: "varbinary(10)"}, {Name: "error", Type: mysqlText}},
+			{Name: "outcome", Type: "varbinary(10)"}, {Name: "error", Type: longText}},
 		[]sqlkit.Index{{Name: "PRIMARY", Columns: "message,attempt"}},
 	},
 	"_inbox": {
@@ -165,26 +163,27 @@ var mysqlTables = map[string]struct {
 	},
 }
 
-func (m *mysql) verify(ctx context.Context) (faults []error, err error) {
+func (m *database) Verify(ctx context.Context) (faults []error, err error) {
 	read := func(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
 		// which it is, because MySQL has no transact
-		return m.read(ctx, statement{query, args}, func() {}, func(r store.Row) error { return row(r.(*sql.Rows)) })
+		return m.Read(ctx, dialect.Statement{Text: query, Args: args}, func() {},
+			func(r store.Row) error { return row(r.(*sql.Rows)) })
 	}
-	suffixes := make([]string, 0, len(mysqlTables))
-	for suffix := range mysqlTables {
+	suffixes := make([]string, 0, len(tables))
+	for suffix := range tables {
 		suffixes = append(suffixes, suffix)
 	}
 	slices.Sort(suffixes)
 	for _, suffix := range suffixes {
-		name := sqlmigrate.DialectMySQL.Qualified(m.opts.Schema, m.opts.TableName+suffix)
-		table, err := sqlkit.ReadMySQLTable(ctx, m.opts.Schema, m.opts.TableName+suffix, sqlkit.TextWithCollation, read)
+		name := m.of.Dialect.Qualified(m.of.Schema, m.of.Name+suffix)
+		table, err := sqlkit.ReadMySQLTable(ctx, m.of.Schema, m.of.Name+suffix, sqlkit.TextWithCollation, read)
 		switch {
 		case err != nil:
 			return nil, err
 		case table == nil:
 			faults = append(faults, fmt.Errorf("there is no table %s, or this user has no right to it", name))
 		default:
-			faults = append(faults, table.Faults(name, mysqlTables[suffix].columns, mysqlTables[suffix].indexes)...)
+			faults = append(faults, table.Faults(name, tables[suffix].columns, tables[suffix].indexes)...)
 		}
 	}
 	commits := true

@@ -1,4 +1,4 @@
-package sqlstore
+package dialect
 
 import (
 	"embed"
@@ -13,25 +13,23 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-//go:embed sql
-var files embed.FS
-
-// texts are the statements of one database, by file, with the names of the tables filled in. What
+// Texts are the statements of one database, by file, with the names of the tables filled in. What
 // is left in braces are parameters.
-type texts map[string]string
+type Texts map[string]string
 
 // parts are files that others include, each after those that it includes.
 var parts = []string{"results_as_rows", "unknown", "edge", "inside", "page", "again", "free", "mine", "delivery",
 	"old", "record", "begin"}
 
-func newTexts(folder string, names map[string]string) texts {
-	t := texts{}
-	list, err := files.ReadDir("sql/" + folder)
+// NewTexts returns the statements in files.
+func NewTexts(files embed.FS, names map[string]string) Texts {
+	t := Texts{}
+	list, err := files.ReadDir(".")
 	if err != nil {
 		panic(err) // it is embedded
 	}
 	for _, file := range list {
-		text, err := files.ReadFile("sql/" + folder + "/" + file.Name())
+		text, err := files.ReadFile(file.Name())
 		if err != nil {
 			panic(err)
 		}
@@ -48,31 +46,31 @@ func newTexts(folder string, names map[string]string) texts {
 	return t
 }
 
-// params are the arguments of statements, by name: an int64, a string, a name (of a topic, a key, a
-// consumer), []byte, a store.ID, or a list of names or of numbers.
-type params map[string]any
+// Params are the arguments of statements, by name: an int64, a string, a Name (of a topic, a key, a
+// consumer), []byte, a store.ID, or a list of Names or of Numbers.
+type Params map[string]any
 
 type (
-	name    string
-	names   []string
-	numbers []int64
+	Name    string
+	Names   []string
+	Numbers []int64
 )
 
-// A statement is one that can be executed.
-type statement struct {
-	text string
-	args []any
+// A Statement is one that can be executed.
+type Statement struct {
+	Text string
+	Args []any
 }
 
 var parameter = regexp.MustCompile(`\{[a-z_]+\}`)
 
-// bind returns the statement of a text. place returns what stands for the nth argument in it, and
+// Bind returns the statement of a text. place returns what stands for the nth argument in it, and
 // the argument; and false if there is none because the value itself stands there. once says that a
 // parameter that is there twice is one argument.
-func bind(text string, p params, once bool, place func(n int, value any) (string, any, bool)) statement {
-	var s statement
+func Bind(text string, p Params, once bool, place func(n int, value any) (string, any, bool)) Statement {
+	var s Statement
 	placed := map[string]string{}
-	s.text = parameter.ReplaceAllStringFunc(text, func(braced string) string {
+	s.Text = parameter.ReplaceAllStringFunc(text, func(braced string) string {
 		if there, ok := placed[braced]; ok && once {
 			return there
 		}
@@ -80,9 +78,9 @@ func bind(text string, p params, once bool, place func(n int, value any) (string
 		if !ok {
 			return braced // the database refuses it
 		}
-		there, arg, isArg := place(len(s.args)+1, value)
+		there, arg, isArg := place(len(s.Args)+1, value)
 		if isArg {
-			s.args = append(s.args, arg)
+			s.Args = append(s.Args, arg)
 		}
 		placed[braced] = there
 		return there
@@ -90,8 +88,8 @@ func bind(text string, p params, once bool, place func(n int, value any) (string
 	return s
 }
 
-// inJSON returns a value in ASCII, which means the same in any character set of a connection.
-func inJSON(value any) string {
+// InJSON returns a value in ASCII, which means the same in any character set of a connection.
+func InJSON(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
 		panic(err) // such values always marshal
@@ -114,15 +112,10 @@ func inJSON(value any) string {
 	return b.String()
 }
 
-// list is never null in JSON.
-func list[T any, L ~[]T](of L) string {
+// List is never null in JSON.
+func List[T any, L ~[]T](of L) string {
 	if len(of) == 0 {
 		return "[]"
 	}
-	return inJSON([]T(of))
-}
-
-// storable is text of which a person is told, without what some databases cannot store.
-func storable(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	return InJSON([]T(of))
 }

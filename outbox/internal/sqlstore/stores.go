@@ -1,0 +1,82 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/mysql"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/postgres"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/sqlite"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/sqlserver"
+)
+
+// Postgres returns a store on Postgres 13 or newer, in a database with the encoding UTF8, with any
+// driver for database/sql. It does not call the server.
+//
+// Each call is one statement, and with pgx one round trip once the connection has prepared it; Due
+// is some more while a long queue is in its way.
+//
+// connect makes a connection for Listen, which closes it; nil: there is no Listen.
+func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts Options) (*Store, error) {
+	return newStore(db, opts, anyName, func(schema, table string) dialect.Database {
+		return postgres.New(db, connect, schema, table)
+	})
+}
+
+// anyName is for databases that have names of any text.
+func anyName(string, string) error { return nil }
+
+// MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
+// It does not call the server.
+//
+// A read is one statement: one round trip with interpolateParams=true (go-sql-driver/mysql), two
+// without it. Due takes a few more while a long queue is in its way. Mark takes five round trips,
+// for its transaction. Sessions have to commit by themselves (autocommit=1, the default).
+//
+// A driver that gives up a call closes the connection, but a server that waits for a lock does not
+// notice that. MariaDB therefore gets the limit of the call with each statement. MySQL has no such
+// limit for statements that write: one that waits for a locked row goes on for as long as
+// innodb_lock_wait_timeout of the server says, 50 s by default.
+func MySQL(db *sql.DB, opts Options) (*Store, error) {
+	return newStore(db, opts, sqlkit.CheckMySQLName, func(schema, table string) dialect.Database {
+		return mysql.New(db, schema, table)
+	})
+}
+
+// SQLite returns a store in a SQLite file, for the processes of one machine. It needs SQLite 3.38
+// or newer, and works with any driver for database/sql. It does not open the file.
+//
+// The file is that of the application, whose transactions append messages. SQLite has one write
+// lock per file: a call that finds it taken tries again about every millisecond, until its context
+// ends.
+func SQLite(db *sql.DB, opts Options) (*Store, error) {
+	check := func(what, name string) error {
+		switch {
+		case what == "Schema" && name != "":
+			return fmt.Errorf("Schema %q: SQLite has none", name)
+		case strings.HasPrefix(strings.ToLower(name), "sqlite_"):
+			return fmt.Errorf("%s %q: SQLite keeps names that begin with sqlite_ to itself", what, name)
+		}
+		return nil
+	}
+	return newStore(db, opts, check, func(_, table string) dialect.Database { return sqlite.New(db, table) })
+}
+
+// SQLServer returns a store on Microsoft SQL Server 2017 or newer, with any driver for database/sql
+// that numbers its parameters @p1, @p2 and so on, as microsoft/go-mssqldb does. It does not call
+// the server.
+//
+// It is EXPERIMENTAL: it has never been run against a server. Its statements follow the
+// documentation, and only their texts are tested. Run package storetest on it before you rely on
+// it, and tell us. It may change or be removed in any release.
+func SQLServer(db *sql.DB, opts Options) (*Store, error) {
+	return newStore(db, opts, anyName, func(schema, table string) dialect.Database {
+		return sqlserver.New(db, schema, table)
+	})
+}
