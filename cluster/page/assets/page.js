@@ -52,17 +52,23 @@
     old.slice(all.length).forEach(function (child) { child.remove(); });
   }
 
+  // What tells a link, a button or a table that scrolls from others, whatever else has changed.
+  function identity(e) {
+    var names = ["href", "aria-label", "id", "name", "value"].map(function (a) { return e.getAttribute(a); });
+    return [e.nodeName, e.nodeName === "BUTTON" ? e.textContent : ""].concat(names).join("\n");
+  }
+
+  // The focus stays on what it is on, although something above it has come or gone.
   function show(html) {
     if (busy()) return;
-    var at = document.activeElement, href = at && body.contains(at) && at.getAttribute("href");
+    var at = document.activeElement, focused = at && body.contains(at) && identity(at);
     // A parsed document runs no scripts, and the policy of this page allows no inline ones.
     var parsed = new DOMParser().parseFromString(html, "text/html");
     localTimes(parsed);
     becomeAll(body, parsed.body);
-    if (href && document.activeElement !== at) {
-      var same = Array.from(body.querySelectorAll("a[href]")).find(function (a) { return a.getAttribute("href") === href; });
-      if (same) same.focus();
-    }
+    if (!focused || body.contains(document.activeElement) && identity(document.activeElement) === focused) return;
+    var same = Array.from(body.querySelectorAll(at.nodeName)).find(function (e) { return identity(e) === focused; });
+    if (same) same.focus({preventScroll: true});
   }
 
   function start() {
