@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // only returns the options of an optional argument.
@@ -100,7 +101,10 @@ func (s *Server) NewDatabase(t testing.TB, clauses ...string) string {
 		if s.Pid() == 0 {
 			return
 		}
-		if err := s.drop(name); err != nil {
+		// What a session held, such as all locks that the server has room for, is free a moment
+		// after the session was closed.
+		err := testkit.Poll(testkit.Patience, "the database is dropped", func() error { return s.drop(name) })
+		if err != nil {
 			t.Error(err)
 		}
 	})
