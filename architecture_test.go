@@ -181,7 +181,7 @@ var rules = []rule{
 		"whatever has tables links it, so it brings no driver, and is the one place that knows goose"},
 	{"internal/redistest", []string{"internal/servertest", "internal/testkit", "github.com/redis/go-redis/"},
 		"it starts servers, and knows nothing of us"},
-	{"internal/sqltest", []string{"internal/servertest"},
+	{"internal/sqltest", []string{"internal/servertest", "internal/testkit"},
 		"it starts servers, and knows nothing of us; whoever tests a driver brings it"},
 	{"internal/testkit", nil, "every package's tests use it, so it must know none of them"},
 	{"internal/timertest", []string{"dlock", "dlock/dlocktest", "health", "leader", "schedule", "timer",
