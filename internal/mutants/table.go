@@ -326,7 +326,7 @@ var mutants = []mutant{
 			"	result := make(chan error, 1)\n" +
 				"	done(r.attempt(m, 0, nil, nil, false))\n	done = func(attempt) {}\n"}},
 		layer: relays("^TestOutcomes$"),
-		says:  `poison: \[success\], want`,
+		says:  `poison: \[ok\], want`,
 	},
 	{
 		name: "a failed message that holds nothing back",
