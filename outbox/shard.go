@@ -117,6 +117,7 @@ func (s *shard) run(ctx context.Context) {
 		case <-ctx.Done():
 		case f := <-s.posts:
 			f()
+			s.takePosts()
 		case <-s.wakes:
 			s.look, s.pause = true, minPause
 		case <-timer.C:
@@ -124,6 +125,19 @@ func (s *shard) run(ctx context.Context) {
 		}
 	}
 	s.drain()
+}
+
+// takePosts calls what else has been posted, so that one call of Due fills all places that have
+// become free, and not a call each. It ends, because meanwhile no delivery begins.
+func (s *shard) takePosts() {
+	for {
+		select {
+		case f := <-s.posts:
+			f()
+		default:
+			return
+		}
+	}
 }
 
 // deliver starts deliveries while there is room.
