@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -105,7 +106,7 @@ func headersJSON(h map[string]string) string {
 	if len(h) == 0 {
 		return "{}"
 	}
-	return dialect.InJSON(h)
+	return sqlkit.InJSON(h)
 }
 
 // setHeaders sets headers from the column.

@@ -4,12 +4,7 @@ package dialect
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
@@ -82,23 +77,4 @@ type Row struct {
 func (r *Row) Columns() []any {
 	return []any{&r.Sort, &r.ID, &r.Name, &r.Machine, &r.PID, &r.HolderID, &r.Kind, &r.Slot, &r.Slots, &r.Fence,
 		&r.Grant, &r.Acquired, &r.Renewed, &r.Expires, &r.Released, &r.Happened, &r.TTL, &r.UpFor, &r.Data, &r.Detail}
-}
-
-// InASCII returns rows as JSON, which means the same in any character set of the connection.
-func InASCII(rows []Row) string {
-	text, _ := json.Marshal(rows) // such rows always marshal
-	var b strings.Builder
-	b.Grow(len(text))
-	for _, r := range string(text) {
-		switch {
-		case r < utf8.RuneSelf:
-			b.WriteByte(byte(r))
-		case r > 0xFFFF:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
 }

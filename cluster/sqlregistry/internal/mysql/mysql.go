@@ -49,7 +49,7 @@ func (m *database) bounded(ctx context.Context, name string, values map[string]i
 
 func (m *database) Write(ctx context.Context, rows func() []dialect.Row, _ string) (a dialect.Answer, err error) {
 	result, err := dialect.Exec(ctx, m.db, func() (string, []any) {
-		return m.bounded(ctx, "write", nil), []any{dialect.InASCII(rows())}
+		return m.bounded(ctx, "write", nil), []any{sqlkit.InJSON(rows())}
 	})
 	if err != nil {
 		return a, err

@@ -41,7 +41,7 @@ func (p *database) String() string { return "postgres" }
 func (p *database) Write(ctx context.Context, rows func() []dialect.Row, host string) (a dialect.Answer, err error) {
 	text := p.File("write", nil)
 	err = dialect.QueryRow(ctx, p.db, func() (string, []any) {
-		return text, []any{dialect.InASCII(rows()), host}
+		return text, []any{sqlkit.InJSON(rows()), host}
 	}, &a.HostKnown, &a.Clock)
 	return a, err
 }

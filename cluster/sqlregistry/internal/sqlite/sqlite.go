@@ -77,7 +77,7 @@ func (s *database) alone(ctx context.Context, call func(*sql.Conn) error) error 
 func (s *database) Write(ctx context.Context, rows func() []dialect.Row, host string) (a dialect.Answer, err error) {
 	text := s.File("write", nil)
 	err = s.alone(ctx, func(conn *sql.Conn) error {
-		if _, err := conn.ExecContext(local, text, dialect.InASCII(rows())); err != nil {
+		if _, err := conn.ExecContext(local, text, sqlkit.InJSON(rows())); err != nil {
 			return err
 		}
 		return conn.QueryRowContext(local, s.File("known", nil), host).Scan(&a.HostKnown, &a.Clock)

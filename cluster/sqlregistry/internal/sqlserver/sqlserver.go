@@ -52,7 +52,7 @@ func (m *database) bounded(ctx context.Context, name string, values map[string]i
 
 func (m *database) Write(ctx context.Context, rows func() []dialect.Row, host string) (a dialect.Answer, err error) {
 	err = dialect.QueryRow(ctx, m.db, func() (string, []any) {
-		return m.bounded(ctx, "write", nil), []any{dialect.InASCII(inHex(rows())), []byte(host)}
+		return m.bounded(ctx, "write", nil), []any{sqlkit.InJSON(inHex(rows())), []byte(host)}
 	}, &a.HostKnown, &a.Clock)
 	return a, err
 }

@@ -2,14 +2,10 @@ package dialect
 
 import (
 	"embed"
-	"encoding/json"
-	"fmt"
 	"regexp"
-	"slices"
 	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
 
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
@@ -88,34 +84,10 @@ func Bind(text string, p Params, once bool, place func(n int, value any) (string
 	return s
 }
 
-// InJSON returns a value in ASCII, which means the same in any character set of a connection.
-func InJSON(value any) string {
-	text, err := json.Marshal(value)
-	if err != nil {
-		panic(err) // such values always marshal
-	}
-	if !slices.ContainsFunc(text, func(b byte) bool { return b >= utf8.RuneSelf }) {
-		return string(text)
-	}
-	var b strings.Builder
-	for _, r := range string(text) {
-		switch {
-		case r < utf8.RuneSelf:
-			b.WriteByte(byte(r))
-		case r > 0xFFFF:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
-}
-
 // List is never null in JSON.
 func List[T any, L ~[]T](of L) string {
 	if len(of) == 0 {
 		return "[]"
 	}
-	return InJSON([]T(of))
+	return sqlkit.InJSON([]T(of))
 }
