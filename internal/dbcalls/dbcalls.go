@@ -3,8 +3,10 @@ package dbcalls
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -28,6 +30,7 @@ type Options struct {
 type Failure struct {
 	Err   error
 	Since time.Time
+	Times int // in a row
 }
 
 // Calls are those to one database. Make them with New, and call Begin before the first one.
@@ -82,9 +85,9 @@ func (c *Calls) record(op string, err error) {
 	c.called, c.err = true, err
 	before := c.failing[op]
 	if (err == nil) != (before.Err == nil) {
-		c.failing[op] = Failure{err, time.Now()}
+		c.failing[op] = Failure{Err: err, Since: time.Now(), Times: 1}
 	} else if err != nil {
-		c.failing[op] = Failure{err, before.Since}
+		c.failing[op] = Failure{err, before.Since, before.Times + 1}
 	}
 	if err == nil {
 		c.failures = 0
@@ -135,6 +138,25 @@ func (c *Calls) Reachable() error {
 	}
 	return fmt.Errorf("%s has not answered for %v: %w", c.options.Name,
 		time.Since(c.changedAt).Round(time.Second), c.err)
+}
+
+// Working returns an error while the database is down, or calls of one kind have failed, more than
+// once, for longer than three of them may take, whatever becomes of the others: then their work
+// stands still, although the database answers.
+func (c *Calls) Working() error {
+	if err := c.Reachable(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, op := range slices.Sorted(maps.Keys(c.failing)) {
+		f := c.failing[op]
+		if age := time.Since(f.Since); f.Err != nil && f.Times > 1 && age > 3*c.options.Timeout {
+			errs = append(errs, fmt.Errorf("the call %s has failed for %v: %w", op, age.Round(time.Second), f.Err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // ErrorCounts returns how many calls of each kind have failed.

@@ -77,3 +77,36 @@ func TestCallThatIsCutOffIsNotRecorded(t *testing.T) {
 		t.Errorf("%v, recorded: %t", err, c.WasCalled())
 	}
 }
+
+// A kind of call that always fails is seen after three times the time-out, with its error, while
+// others succeed. One that has failed once is not, until it fails again.
+//
+// Fails when a success of another kind hides it.
+func TestKindOfCallThatAlwaysFailsIsSeen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := dbcalls.New(dbcalls.Options{Timeout: time.Second, Failed: func(string, error, bool) {}})
+		c.Begin(t.Context())
+		oops := errors.New("oops")
+		do := func(op string, err error) {
+			_, _ = dbcalls.Do(c, op, func(context.Context) (none struct{}, _ error) { return none, err })
+		}
+		do("sweep", oops)
+		for i := range 5 {
+			if err := c.Working(); (err != nil) != (i > 3) || i > 3 && !errors.Is(err, oops) {
+				t.Errorf("after %d s: %v", i, err)
+			}
+			do("claim", oops)
+			do("renew", nil)
+			time.Sleep(time.Second)
+		}
+		err := c.Working()
+		if err == nil || c.Reachable() != nil || err.Error() != "the call claim has failed for 5s: oops" {
+			t.Errorf("%v; reachable: %v", err, c.Reachable())
+		}
+		do("claim", nil)
+		if err := c.Working(); err != nil {
+			t.Error(err)
+		}
+	})
+}

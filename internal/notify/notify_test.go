@@ -1,8 +1,11 @@
 package notify_test
 
 import (
+	"bytes"
+	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -150,6 +153,29 @@ func TestCloseTwiceAndFromAHook(t *testing.T) {
 		both.Wait()
 		if inside != "closes" {
 			t.Errorf("the hook was told that %q is stuck", inside)
+		}
+	})
+}
+
+// Of a line that comes all the time ten a minute are logged, and the next one says how many were
+// left out.
+//
+// Fails when a receiver that is down fills the log, or what was left out is not told.
+func TestLinesOfOneKindAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := notify.NewReporter("p", slog.New(slog.NewTextHandler(&log, nil)))
+		for range 25 {
+			r.LogSome(slog.LevelWarn, "it failed")
+		}
+		r.LogSome(slog.LevelWarn, "another line")
+		time.Sleep(time.Minute)
+		r.LogSome(slog.LevelWarn, "it failed")
+		r.Close(time.Second)
+		synctest.Wait()
+		if text := log.String(); strings.Count(text, "it failed") != 11 || strings.Count(text, "left_out=15") != 1 ||
+			!strings.Contains(text, "another line") {
+			t.Error(text)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package notify
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -15,11 +16,24 @@ type Reporter struct {
 	lines  Queue       // calls of the logger
 	hooks  Queue       // calls of hooks
 	debug  atomic.Bool // lines at Debug are wanted, as the logger last said
+
+	mu      sync.Mutex         // of all callers of LogSome
+	minutes map[string]*minute // by line
+}
+
+// maxPerMinute is how often LogSome logs a line in a minute.
+const maxPerMinute = 10
+
+// A minute is what there was of a line since it began.
+type minute struct {
+	began   time.Time
+	logged  int
+	leftOut int
 }
 
 // NewReporter returns a Reporter for a package; a nil logger is slog.Default().
 func NewReporter(pkg string, logger *slog.Logger) *Reporter {
-	r := &Reporter{prefix: pkg, logger: logger}
+	r := &Reporter{prefix: pkg, logger: logger, minutes: map[string]*minute{}}
 	if r.logger == nil {
 		r.logger = slog.Default()
 	}
@@ -41,6 +55,32 @@ func (r *Reporter) Log(level slog.Level, line string, args ...any) {
 	if level > slog.LevelDebug || r.debug.Load() {
 		r.lines.Put("Logger", func() { r.logger.Log(context.Background(), level, line, args...) })
 	}
+}
+
+// LogSome logs a line of which there may be thousands a second: ten a minute. What is left out is
+// logged at Debug, and counted in the next one that is logged.
+func (r *Reporter) LogSome(level slog.Level, line string, args ...any) {
+	now := time.Now()
+	r.mu.Lock()
+	m := r.minutes[line]
+	if m == nil {
+		m = &minute{began: now}
+		r.minutes[line] = m
+	}
+	if now.Sub(m.began) >= time.Minute {
+		m.began, m.logged = now, 0
+	}
+	leftOut := m.leftOut
+	if m.logged < maxPerMinute {
+		m.logged, m.leftOut = m.logged+1, 0
+	} else {
+		level, leftOut, m.leftOut = slog.LevelDebug, 0, m.leftOut+1
+	}
+	r.mu.Unlock()
+	if leftOut > 0 {
+		args = append(args, "left_out", leftOut)
+	}
+	r.Log(level, line, args...)
 }
 
 // Tell queues the call of a hook, if there is one.

@@ -55,8 +55,8 @@ func (p *process) exited() bool {
 }
 
 // limit bounds the wait for a single server to start, stop, or freeze. It is
-// generous: a busy disk has taken seconds for the first checkpoint.
-const limit = 30 * time.Second
+// generous: on a busy machine initdb has taken half a minute.
+const limit = 2 * time.Minute
 
 // ends waits for the end of the process, and reports false if it takes longer
 // than limit.

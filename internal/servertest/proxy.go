@@ -29,11 +29,13 @@ type Proxy struct {
 	mu       sync.Mutex // taken after flow
 	drop     int        // reply chunks still to be swallowed
 	mute     bool       // replies are lost
+	inside   bool       // requests are cut off in their middle
 	listener net.Listener
 	links    map[*link]struct{}
 	delay    time.Duration
 	jitter   time.Duration
 	replies  time.Duration // by how much replies are late besides
+	rate     int           // bytes of replies in a second; 0: any
 	cut      bool
 	closed   bool
 }
@@ -394,7 +396,14 @@ func (p *Proxy) send(l *link, queue <-chan chunk, conn net.Conn, replies bool) {
 		case <-l.ctx.Done():
 			return
 		}
-		if !p.wait(l, c.due) || !p.write(l, conn, c.data, replies) {
+		if !p.wait(l, c.due) {
+			return
+		}
+		if p.cuts(c, replies) {
+			p.passFirstPart(l, conn, c.data)
+			return
+		}
+		if !p.write(l, conn, c.data, replies) || !p.wait(l, time.Now().Add(p.throttled(len(c.data), replies))) {
 			return
 		}
 		if c.err != nil {

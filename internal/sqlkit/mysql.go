@@ -1,5 +1,37 @@
 package sqlkit
 
+import (
+	"errors"
+	"strings"
+)
+
+// MySQLSession is a query of one row that reads the settings of a session of which
+// MySQLSessionFaults says what is wrong.
+const MySQLSession = "SELECT @@SESSION.autocommit, @@SESSION.completion_type, @@SESSION.sql_safe_updates, " +
+	"@@SESSION.sql_mode"
+
+// MySQLSessionFaults returns what the settings of a session would change: the one list for all
+// packages whose statements are transactions of their own. What else may be set changes nothing.
+func MySQLSessionFaults(autocommit bool, completion string, safe bool, mode string) (faults []error) {
+	if !autocommit {
+		faults = append(faults, errors.New("sessions do not commit by themselves: take autocommit=0 out of the "+
+			"settings of the connection or the server"))
+	}
+	if completion != "NO_CHAIN" {
+		faults = append(faults, errors.New("after a commit sessions begin another transaction, or end: take "+
+			"completion_type="+completion+" out of the settings of the connection or the server"))
+	}
+	if safe {
+		faults = append(faults, errors.New("the server refuses to change rows that are not found by a key: take "+
+			"sql_safe_updates=1 out of the settings of the connection or the server"))
+	}
+	if strings.Contains(mode, "EMPTY_STRING_IS_NULL") {
+		faults = append(faults, errors.New("the server takes an empty text for NULL, so that records without one are "+
+			"not found: take EMPTY_STRING_IS_NULL out of the sql_mode of the connection or the server"))
+	}
+	return faults
+}
+
 // mysqlStates maps errors of MySQL to the SQLSTATEs of other databases. MySQL reports many of them
 // as 42000 or HY000, which say nothing.
 var mysqlStates = map[string]string{

@@ -21,15 +21,16 @@ type mysqlLock struct {
 // settings of a session.
 type settings struct {
 	mode, completion, isolation string
-	idle, tables                int64 // wait_timeout, lock_wait_timeout
+	idle, tables, safe          int64 // wait_timeout, lock_wait_timeout, sql_safe_updates
 }
 
 // migrating are the settings of a session that migrates. A routine keeps the sql_mode of the
 // session that made it, and some change what ” or "x" means. With completion_type RELEASE a COMMIT
 // ends the session. With READ COMMITTED and binlog_format STATEMENT no row can be written. The
-// server ends a session that does nothing for wait_timeout, and with it the lock.
+// server ends a session that does nothing for wait_timeout, and with it the lock. With
+// sql_safe_updates it deletes nothing that is not found by a key.
 var migrating = settings{"STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "NO_CHAIN", "REPEATABLE-READ",
-	seconds(pause), seconds(lastWait)}
+	seconds(pause), seconds(lastWait), 0}
 
 // SessionLock implements lock.SessionLocker.
 func (l *mysqlLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
@@ -74,7 +75,8 @@ func (l *mysqlLock) name() string {
 
 func (s *settings) read(ctx context.Context, conn *sql.Conn) error {
 	err := sqlkit.QueryRow(ctx, conn, "SELECT @@SESSION.sql_mode, @@SESSION.completion_type, "+
-		"@@SESSION.wait_timeout, @@SESSION.lock_wait_timeout", nil, &s.mode, &s.completion, &s.idle, &s.tables)
+		"@@SESSION.wait_timeout, @@SESSION.lock_wait_timeout, @@SESSION.sql_safe_updates", nil, &s.mode,
+		&s.completion, &s.idle, &s.tables, &s.safe)
 	if err != nil {
 		return err
 	}
@@ -88,8 +90,8 @@ func (s *settings) read(ctx context.Context, conn *sql.Conn) error {
 
 func (s *settings) set(ctx context.Context, conn *sql.Conn) error {
 	for _, statement := range []string{
-		fmt.Sprintf("SET SESSION sql_mode = '%s', completion_type = '%s', wait_timeout = %d, lock_wait_timeout = %d",
-			s.mode, s.completion, s.idle, s.tables),
+		fmt.Sprintf("SET SESSION sql_mode = '%s', completion_type = '%s', wait_timeout = %d, lock_wait_timeout = %d, "+
+			"sql_safe_updates = %d", s.mode, s.completion, s.idle, s.tables, s.safe),
 		"SET SESSION TRANSACTION ISOLATION LEVEL " + strings.ReplaceAll(s.isolation, "-", " "),
 	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {

@@ -1,0 +1,125 @@
+// Package mask hides secrets in texts that leave the process: errors on pages, in probes, in logs,
+// in rows of a store and on a terminal, and headers of messages. A driver's error may quote the
+// whole URL of its server, and a client's error the header that was refused.
+//
+// It knows what a secret looks like, not what it is: a password that stands in a sentence without
+// its name is not found. It prefers to hide too much.
+package mask
+
+import (
+	"log/slog"
+	"net/textproto"
+	"regexp"
+	"strings"
+)
+
+// Mask stands where a secret was.
+const Mask = "***"
+
+// names matches what secrets are called, also as a part of a longer name: x-api-key, client_secret,
+// PGPASSWORD.
+const names = `pass(?:word|wd|phrase)|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|signature|` +
+	`credentials?|\bsig\b|\bpass\b`
+
+// value matches what follows a name, in an assignment, a query, a DSN, a header or JSON, which may
+// itself be inside a text in JSON.
+const value = `(?:\\"[^"\\]*\\?"|"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.|'')*'?|[^\s"'&;,}\])]+)`
+
+// server matches what comes before user and password in a URL.
+const server = `([a-zA-Z][\w+.-]*:/{2})`
+
+const headers = `(?i)(\b(?:(?:proxy-)?authorization|(?:set-)?cookie)\\?["']?\s*[=:]\s*`
+
+var patterns = []struct {
+	pattern *regexp.Regexp
+	mask    string
+}{
+	// Headers whose value may have spaces and semicolons come to the end of the line, or of the
+	// text in quotes.
+	{regexp.MustCompile(headers + `\[)[^\]\r\n]*`), "$1" + Mask},
+	{regexp.MustCompile(headers + `)(?:\\?"[^"\r\n]*|'[^'\r\n]*|[^\s"'\[][^\r\n]*)`), "$1" + Mask},
+	// user:password@, of a URL or of a DSN of MySQL; the last @, because a password may have one.
+	{regexp.MustCompile(server + `[^\s"'/]*:[^\s"']*@`), "${1}" + Mask + "@"},
+	{regexp.MustCompile(`[^\s"'/]*:(?:/?[^\s"'/][^\s"']*)?@`), Mask + "@"},
+	{regexp.MustCompile(server + `[^\s"'/@:?#]+@`), "${1}" + Mask + "@"}, // a token alone
+	{regexp.MustCompile(`(?i)([\w-]*(?:` + names + `)[\w-]*)(\\?["']?\s*(?:=>|[=:])\s*)` + value), "$1$2" + Mask},
+	{regexp.MustCompile(`\beyJ[\w-]{4,}\.[\w-]{4,}(?:\.[\w-]*)?`), Mask}, // a token in JWT
+}
+
+// scheme matches the value of an Authorization header without its name.
+var scheme = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)([\w.~+/=-]{4,})`)
+
+// prose are words that follow the name of a scheme in a sentence.
+var prose = regexp.MustCompile(`(?i)^(?:tokens?|auth\w*|schemes?|credentials?|access)[.:]?$`)
+
+// Text returns a text without what looks like a secret in it.
+func Text(s string) string {
+	for _, p := range patterns {
+		s = p.pattern.ReplaceAllString(s, p.mask)
+	}
+	return scheme.ReplaceAllStringFunc(s, func(found string) string {
+		parts := scheme.FindStringSubmatch(found)
+		basic := strings.EqualFold(parts[1], "basic")
+		if prose.MatchString(parts[3]) || basic && !strings.ContainsAny(parts[3], "0123456789=") {
+			return found
+		}
+		return parts[1] + parts[2] + Mask
+	})
+}
+
+var secretName = regexp.MustCompile(`(?i)^(?:proxy-)?authorization$|^(?:set-)?cookie$|[-_]auth$|` + names)
+
+// IsSecret reports whether the value of a header, or of any other thing with a name, is a secret as
+// far as its name says.
+func IsSecret(name string) bool { return secretName.MatchString(textproto.TrimString(name)) }
+
+// Headers returns a copy of headers without the values that are secret, by their name or by what
+// they look like. It returns nil for nil.
+func Headers(headers map[string]string) map[string]string {
+	if headers == nil {
+		return nil
+	}
+	masked := make(map[string]string, len(headers))
+	for name, v := range headers {
+		if IsSecret(name) {
+			v = Mask
+		}
+		masked[name] = Text(v)
+	}
+	return masked
+}
+
+// A maskedError is an error whose text is masked. errors.Is and errors.As see the error itself.
+type maskedError struct{ err error }
+
+func (e *maskedError) Error() string { return Text(e.err.Error()) }
+func (e *maskedError) Unwrap() error { return e.err }
+
+// Error returns an error with the same meaning, without secrets in its text: err itself if there is
+// none.
+func Error(err error) (safe error) {
+	if err == nil {
+		return nil
+	}
+	defer func() {
+		if recover() != nil { // its Error method; whoever prints it finds out
+			safe = &maskedError{err}
+		}
+	}()
+	if text := err.Error(); Text(text) == text {
+		return err
+	}
+	return &maskedError{err}
+}
+
+// Logger returns a logger that hides secrets in the errors and texts that it logs as attributes.
+// A nil logger is slog.Default().
+func Logger(logger *slog.Logger) *slog.Logger {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	if _, done := logger.Handler().(*handler); done {
+		return logger
+	}
+	return slog.New(&handler{logger.Handler()})
+}

@@ -1,0 +1,11 @@
+package pgxkit
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/internal/servertest"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }

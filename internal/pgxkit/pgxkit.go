@@ -1,0 +1,63 @@
+// Package pgxkit executes transactions on Postgres with pgx, for durable and outbox.
+package pgxkit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// closeTimeout bounds how long a connection takes to close, or to leave a failed transaction.
+// It tells the server first.
+const closeTimeout = time.Second
+
+// Transact executes the statements that queue adds to a batch in one transaction, which is sent as
+// a whole, in one round trip. The settings of its session are those of sqlkit.PostgresPinned. After
+// an error the connection is not within a transaction: it is closed if it cannot be told to leave
+// it.
+func Transact(ctx context.Context, conn *pgx.Conn, queue func(*pgx.Batch)) error {
+	var b pgx.Batch
+	b.Queue(sqlkit.PostgresBegin)
+	text, args := sqlkit.PostgresPinned(ctx)
+	b.Queue(text, args...)
+	queue(&b)
+	b.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
+		if tag.String() != "COMMIT" {
+			return fmt.Errorf("the transaction was not committed, but %q", tag)
+		}
+		return nil
+	})
+	err := conn.SendBatch(ctx, &b).Close()
+	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
+			HangUp(conn)
+		}
+	}
+	return err
+}
+
+// EachRow has row called for each row of a statement's answer, until it fails.
+func EachRow(q *pgx.QueuedQuery, row func(pgx.Rows) error) {
+	q.Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := row(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// HangUp closes a connection.
+func HangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
+}

@@ -1,0 +1,75 @@
+package main
+
+// The columns: the stores of locks, the products, the stores of the fleet registry, and what people
+// look at.
+var columns = []column{
+	{"memlock", "dlock/memlock"},
+	{"redislock", "dlock/redislock"},
+	{"redlock", "dlock/redlock"},
+	{"sqllock postgres", "dlock/sqllock/internal/postgres"},
+	{"sqllock mysql", "dlock/sqllock/internal/mysql"},
+	{"sqllock sqlite", "dlock/sqllock/internal/sqlite"},
+	{"sqllock sqlserver", "dlock/sqllock/internal/sqlserver"},
+	{"nativelock", "dlock/nativelock"},
+	{"timer", "timer"},
+	{"leader", "leader"},
+	{"durable postgres", "durable/internal/postgres"},
+	{"durable sqlite", "durable/internal/sqlite"},
+	{"outbox postgres", "outbox/internal/sqlstore/internal/postgres"},
+	{"outbox mysql", "outbox/internal/sqlstore/internal/mysql"},
+	{"outbox sqlite", "outbox/internal/sqlstore/internal/sqlite"},
+	{"outbox sqlserver", "outbox/internal/sqlstore/internal/sqlserver"},
+	{"registry memory", "cluster"},
+	{"registry redis", "cluster/redisregistry"},
+	{"registry postgres", "cluster/sqlregistry/internal/postgres"},
+	{"registry mysql", "cluster/sqlregistry/internal/mysql"},
+	{"registry sqlite", "cluster/sqlregistry/internal/sqlite"},
+	{"registry sqlserver", "cluster/sqlregistry/internal/sqlserver"},
+	{"page", "cluster/page"},
+	{"command line", "cmd"},
+	{"health", "health"},
+}
+
+// groups of columns. SQL Server is apart, because nothing of it was ever run on a server.
+var groups = map[string][]string{
+	"SQL locks": {"sqllock postgres", "sqllock mysql", "sqllock sqlite"},
+	"durable":   {"durable postgres", "durable sqlite"},
+	"outbox":    {"outbox postgres", "outbox mysql", "outbox sqlite"},
+	"registry": {"registry memory", "registry redis", "registry postgres", "registry mysql",
+		"registry sqlite"},
+	"SQL registries": {"registry postgres", "registry mysql", "registry sqlite"},
+	"SQL Server":     {"sqllock sqlserver", "outbox sqlserver", "registry sqlserver"},
+	"people":         {"page", "command line", "health"},
+}
+
+// noColumns are folders where a store or a product could be, with the reason why they have no
+// column.
+var noColumns = map[string]string{
+	"dlock":                                     "it is the contract of stores, and leases on top",
+	"dlock/sqllock":                             "it is the frame of its four databases",
+	"dlock/sqllock/internal/dialect":            "it is the contract of the four databases",
+	"dlock/dlocktest":                           "its stores are faulty on purpose",
+	"cluster/sqlregistry":                       "it is the frame of its four databases",
+	"cluster/sqlregistry/internal/dialect":      "it is the contract of the four databases",
+	"durable":                                   "it has a column for each database",
+	"durable/internal/memory":                   "it is for tests",
+	"durable/internal/store":                    "it is the contract of the databases",
+	"durable/internal/storetest":                "it tests the databases",
+	"outbox":                                    "it has a column for each database",
+	"outbox/internal/sqlstore/internal/dialect": "it is the contract of the four databases",
+	"schedule":                                  "it computes, and calls nobody",
+	"internal":                                  "the products that use it have columns",
+	"oteltickslot":                              "it shows what the products do",
+	"contrib":                                   "each folder is a bridge to another library",
+	"benchmarks":                                "they measure",
+	"examples":                                  "they show the products",
+	"model":                                     "it is a proof",
+	"deploy":                                    "these are files of configuration",
+	"docs":                                      "these are documents",
+	"scripts":                                   "they build and test",
+}
+
+const (
+	sqlServer = "no: its statements are read and compared in tests, and were never run on a server"
+	shows     = "no: it keeps nothing, and shows what the others have"
+)

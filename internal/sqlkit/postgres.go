@@ -1,0 +1,53 @@
+package sqlkit
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// PostgresBegin begins each transaction of ours on Postgres. It sees what others have committed
+// before each of its statements, whatever the default level is.
+const PostgresBegin = "BEGIN ISOLATION LEVEL READ COMMITTED"
+
+//go:embed postgres_pinned.sql
+var postgresPinned string
+
+// PostgresPinned returns the statement that comes after PostgresBegin, and its arguments. It is the
+// one list of the settings that could change an answer, whatever the role, the database, or another
+// client of a pooler has set. The transaction, each of its statements and each wait for a lock end
+// with ctx. It has no effect in transactions of the application, which therefore nothing may
+// depend on there.
+func PostgresPinned(ctx context.Context) (text string, args []any) {
+	longest := LastResort
+	if deadline, ok := ctx.Deadline(); ok {
+		longest = max(10*time.Millisecond, min(time.Until(deadline), time.Hour))
+	}
+	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	// The error of a lock still reaches the caller, and so does that of a statement.
+	return strings.TrimSpace(postgresPinned), []any{ms(longest * 9 / 10), ms(longest), ms(longest + time.Second)}
+}
+
+// QueryRowPinned executes a statement that returns one row in a transaction with the settings of
+// PostgresPinned, and puts its columns into dest. It takes four round trips: see package pgxkit.
+func QueryRowPinned(ctx context.Context, conn *sql.Conn, query string, args []any, dest ...any) error {
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return err
+	}
+	text, pins := PostgresPinned(ctx)
+	if _, err = tx.ExecContext(ctx, text, pins...); err == nil {
+		err = QueryRow(ctx, tx, query, args, dest...)
+	}
+	if err != nil {
+		if undo := tx.Rollback(); !errors.Is(undo, sql.ErrTxDone) { // it may have ended with ctx
+			err = errors.Join(err, undo)
+		}
+		return err
+	}
+	return tx.Commit()
+}

@@ -1,0 +1,54 @@
+package sqltest
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Documented returns the statements GRANT that a page has under a heading, which is a comment of
+// SQL ("registry, Postgres"), one each: for another schema, and to another role.
+func Documented(page, heading, schema, role string) (grants []string, err error) {
+	doc, err := os.ReadFile(page)
+	if err != nil {
+		return nil, err
+	}
+	block := regexp.MustCompile("(?m)^-- " + regexp.QuoteMeta(heading) + "\n((?:GRANT .*;\n)+)").FindSubmatch(doc)
+	if block == nil {
+		return nil, fmt.Errorf("%s has no grants under %q", page, heading)
+	}
+	text := regexp.MustCompile(`\b(locks|work|shop)([.;]| TO)`).ReplaceAllString(string(block[1]), schema+"$2")
+	text = regexp.MustCompile(` TO \S+;`).ReplaceAllString(text, " TO "+role+";")
+	return strings.Split(strings.TrimSpace(text), "\n"), nil
+}
+
+// A Right is one right of a statement GRANT: DELETE of GRANT SELECT, DELETE ON a TO b.
+type Right struct {
+	Name, On      string
+	Grant, Revoke string // statements
+}
+
+func (r Right) String() string { return r.Name + " " + r.On }
+
+var (
+	grantStatement = regexp.MustCompile(`^GRANT (.*) (ON .*) TO (.*);$`)
+	rightName      = regexp.MustCompile(`[A-Z]+(?: [A-Z]+)*(?: \([^)]*\))?`)
+)
+
+// Rights divides statements GRANT, as Documented returns them, into their rights. Each is there
+// once.
+func Rights(grants []string) (all []Right) {
+	for _, grant := range grants {
+		parts := grantStatement.FindStringSubmatch(grant)
+		for _, name := range rightName.FindAllString(parts[1], -1) {
+			r := Right{name, parts[2], "GRANT " + name + " " + parts[2] + " TO " + parts[3] + ";",
+				"REVOKE " + name + " " + parts[2] + " FROM " + parts[3] + ";"}
+			if !slices.Contains(all, r) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
