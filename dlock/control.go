@@ -158,6 +158,10 @@ type ControlState struct {
 	// The latest tick claimed, and who claimed it last; zero: none is known.
 	LastTick  time.Time
 	ClaimedBy Holder
+
+	// LastTick lies more than MaxTickAhead ahead of the store's clock: that was ahead when the tick
+	// was claimed. It counts for nothing: any other tick can be claimed.
+	LastTickAhead bool
 }
 
 // A Trigger asks for one run. To agree on who runs it, hosts claim its instant, At, as a Tick of a

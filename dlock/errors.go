@@ -77,7 +77,8 @@ type NotAcquiredError struct {
 	// HeldFor is how long Holder has had it (ReasonFull).
 	HeldFor time.Duration
 	// ExpiresIn is how long until it may be free, unless extended (ReasonFull, ReasonQuarantine,
-	// ReasonPaused), or until Tick.Delay has passed (ReasonTickEarly). 0 if that is not known.
+	// ReasonPaused), or until Tick.Delay has passed (ReasonTickEarly). 0 if that is not known. Of a
+	// quarantine of Redis, which tells its age in whole seconds, it may be a second too short.
 	ExpiresIn time.Duration
 	// PausedBy is who paused the name, and why (ReasonPaused).
 	PausedBy Origin
@@ -119,7 +120,9 @@ func (e *NotAcquiredError) Error() string {
 		why = fmt.Sprintf("the tick is more than %v ahead of the store's clock: check the clock of this host",
 			MaxTickAhead)
 	case ReasonQuarantine:
-		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in %s", round(e.ExpiresIn))
+		// Redis tells its age in whole seconds, so the end is known to a second only.
+		about := max(time.Second, (e.ExpiresIn + time.Second - 1).Truncate(time.Second))
+		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in about %s", about)
 	case ReasonPaused:
 		why = "paused"
 		if e.PausedBy != (Origin{}) { // not every store knows

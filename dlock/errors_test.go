@@ -33,9 +33,9 @@ func TestErrors(t *testing.T) {
 			"job: not acquired: a later tick has been claimed already"},
 		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonTickAhead}, dlock.ErrNotAcquired,
 			"job: not acquired: the tick is more than 5s ahead of the store's clock: check the clock of this host"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonQuarantine, ExpiresIn: time.Second},
+		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonQuarantine, ExpiresIn: time.Millisecond},
 			dlock.ErrNotAcquired, "job: not acquired: the store restarted and may have lost its leases; it grants " +
-				"again in 1s"},
+				"again in about 1s"},
 		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonPaused}, dlock.ErrNotAcquired,
 			"job: not acquired: paused"},
 		{&dlock.NotAcquiredError{Name: "job"}, dlock.ErrNotAcquired, "job: not acquired: the store gave no reason"},

@@ -32,14 +32,20 @@ type Tick struct {
 	// MissedAt, if it is set, makes this the claim of a missed tick: it came due at that time, with
 	// no host running. It is not before At, and later where hosts delay their ticks. The store
 	// refuses the claim if nothing was missed:
-	//   - this tick or a later one was claimed (ReasonTickTaken, ReasonTickLate);
-	//   - the latest tick claimed is of another Schedule, or none is known (ReasonTickFirst): a
+	//   - its Schedule is not known, or was not yet when the tick came due (ReasonTickFirst): a
 	//     timer that is new or was changed has missed nothing;
 	//   - it came due during a pause, or a limit of 0 (ReasonPaused);
+	//   - this tick or a later one was claimed (ReasonTickTaken, ReasonTickLate);
 	//   - it came due while a lease of the name was held (ReasonTickHeld): that host was running,
 	//     and skipped the tick.
 	//
-	// The last two are checked for semaphores only.
+	// A schedule is known if the latest tick claimed is of it. If it is not known, that refusal
+	// makes it known from MissedAt on, or from now on if that is more than MaxTickAhead ahead,
+	// until a tick of another schedule is claimed, or another schedule is made known. It changes
+	// nothing else: claims of ticks that are due are granted as before. So the first tick of a
+	// timer can be missed, too. See KnownSince.
+	//
+	// Pauses, leases and schedules that are made known are those of semaphores.
 	MissedAt time.Time
 
 	// Delay, if it is set, makes this the claim of a fixed delay. The store refuses it while any
@@ -50,6 +56,16 @@ type Tick struct {
 	// any other store must return an error.
 	Delay time.Duration
 }
+
+// KnownSince returns a claim that is always refused. It is for a host that starts when no tick of
+// its schedule has come due lately: from then on the store knows the schedule (see Tick.MissedAt),
+// so a tick that comes due after since, with no host running, has been missed.
+func KnownSince(schedule int64, since time.Time) Tick {
+	return Tick{At: beforeAll, Max: 1, Schedule: schedule, MissedAt: since}
+}
+
+// beforeAll is never the instant of a missed tick: it counts as one that was claimed.
+var beforeAll = time.UnixMicro(0)
 
 // Info comes with every answer, so that nobody needs to poll for it.
 type Info struct {

@@ -21,7 +21,7 @@ type mistake struct {
 }
 
 var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, controlMistakes, alsoMistakes,
-	delayMistakes, enumerationMistakes)
+	delayMistakes, clockMistakes, enumerationMistakes)
 
 // brokenHarness returns a harness of the mutant of that name.
 func brokenHarness(name string, mutate func(*mutant)) Harness {
@@ -36,8 +36,9 @@ func brokenHarness(name string, mutate func(*mutant)) Harness {
 			}
 			m := &mutant{Store: memlock.New()}
 			ns := Namespace{
-				Open:     func() dlock.DistributedLock { return m },
-				LoseData: func() { *m.Store = memlock.Store{} },
+				Open:      func() dlock.DistributedLock { return m },
+				LoseData:  func() { *m.Store = memlock.Store{} },
+				StepClock: steppable(m.Store),
 			}
 			switch name {
 			case "a mutex kept as a semaphore of one slot":
@@ -58,6 +59,16 @@ func brokenHarness(name string, mutate func(*mutant)) Harness {
 			return ns
 		},
 	}.withDefaults()
+}
+
+// steppable gives a store a clock that can be stepped.
+func steppable(store *memlock.Store) func(time.Duration) time.Duration {
+	ahead := time.Duration(0)
+	store.Clock = func() time.Time { return time.Now().Add(ahead) }
+	return func(by time.Duration) time.Duration {
+		ahead += by
+		return ahead
+	}
 }
 
 // A suite that passes everything proves nothing: each mistake must be caught by the promises it

@@ -1,6 +1,7 @@
 package dlocktest
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +56,10 @@ type Harness struct {
 	// Virtual is set; close what needs closing in a t.Cleanup.
 	New func(t testing.TB) Namespace
 
+	// Only is how the names of the tests begin that Run runs, for a set-up that only they need.
+	// Default "": all tests.
+	Only string
+
 	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and
 	// that does no I/O. Otherwise tests wait in real time and run in parallel. Default false.
 	Virtual bool
@@ -79,6 +84,12 @@ type Namespace struct {
 	// would. Default nil: fences after a loss of data are not tested.
 	LoseData func()
 
+	// StepClock sets the clock of the store forward, or back if by is negative, and returns how far
+	// it is now ahead of time.Now. A test whose store has a clock that cannot be set may instead
+	// move each instant that was noted the other way, which comes to the same, and return 0.
+	// Default nil: what a store believes after its clock was wrong is not tested.
+	StepClock func(by time.Duration) (ahead time.Duration)
+
 	// RoundTrips counts the round trips of this namespace's clients on the wire. Required for
 	// Features.OneRoundTrip.
 	RoundTrips func() int64
@@ -88,6 +99,9 @@ type Namespace struct {
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults()
 	for _, p := range promises {
+		if !strings.HasPrefix(p.name, h.Only) {
+			continue
+		}
 		t.Run(p.name, func(t *testing.T) {
 			var c *check
 			if h.Virtual {
@@ -166,6 +180,7 @@ var promises = join(
 	jointly,
 	delays,
 	missing,
+	clocks,
 	roundTrips,
 	hammering,
 	randomly,

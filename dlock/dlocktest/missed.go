@@ -11,6 +11,8 @@ import (
 var missing = []promise{
 	{name: "missed/what ran was not missed", given: needsTick, show: missedTicks},
 	{name: "missed/a new schedule has missed nothing", given: needsTick, show: missedBySchedule},
+	{name: "missed/a first tick that was asked about", given: needsTick, show: missedFirst},
+	{name: "missed/asking takes no tick", given: needsTick, show: missedAsked},
 	{name: "missed/what came due during a lease was skipped", given: needsTick, show: missedWhileHeld},
 	{name: "missed/also if nobody released it", given: needsTick, show: missedWhileExpired},
 	{name: "missed/not during a pause", given: needsControl, show: missedInPause},
@@ -41,9 +43,10 @@ func (c *check) later() time.Time {
 // timer existed.
 func missedTicks(c *check) {
 	a, b := c.host(), c.host()
-	a.mustRefuse(c.missed("x", thisSecond()), dlock.ReasonTickFirst)
+	due := thisSecond()
+	a.mustRefuse(c.missed("x", due), dlock.ReasonTickFirst)
 	c.want("release", a.release(a.mustAcquire(c.request("x", 3)).grant), dlock.GrantOK) // without a tick
-	a.mustRefuse(c.missed("x", c.later()), dlock.ReasonTickFirst)
+	a.mustRefuse(c.missed("x", due), dlock.ReasonTickFirst)
 	at := a.ran("x")
 	b.mustRefuse(c.missed("x", at), dlock.ReasonTickTaken) // though two more starts are allowed
 	b.mustRefuse(c.missed("x", at.Add(-time.Second)), dlock.ReasonTickLate)
@@ -72,21 +75,113 @@ func missedBySchedule(c *check) {
 		c.pause()
 		last := of(is, c.tick(name, 3, time.Now(), 3))
 		run(b, last)
-		if no := a.try(of(was, c.missed(name, last.Tick.At))); reason(no.err) != dlock.ReasonTickTaken {
-			c.errorf("a tick that was started for another schedule: %v: must be refused as %q", no.err,
-				dlock.ReasonTickTaken)
-		}
-		due := c.later()
+		taken := dlock.ReasonTickTaken
 		if was != is {
-			a.mustRefuse(of(was, c.missed(name, due)), dlock.ReasonTickFirst)
+			taken = dlock.ReasonTickFirst
 		}
+		a.mustRefuse(of(was, c.missed(name, last.Tick.At)), taken)
 		run(b, c.request(name, 3)) // a grant without a tick changes nothing of that
-		due = c.later()
-		if was != is {
-			a.mustRefuse(of(was, c.missed(name, due)), dlock.ReasonTickFirst)
+		a.mustRefuse(of(was, c.missed(name, last.Tick.At)), taken)
+		run(b, of(is, c.missed(name, c.later())))
+		due := c.later()
+		if was != is { // it was asked about, but another tick has been claimed since
+			run(a, of(was, c.tick(name, 3, time.Now(), 3)))
+			due = c.later()
+			a.mustRefuse(of(is, c.missed(name, due)), dlock.ReasonTickFirst)
+			a.mustRefuse(of(is, c.missed(name, due)), dlock.ReasonTickFirst)
+			due = c.later()
 		}
 		run(b, of(is, c.missed(name, due)))
 	}
+}
+
+// missedFirst catches a store that never learns of a timer before its first tick was claimed: if
+// that tick comes due while no host runs, nobody would run it.
+func missedFirst(c *check) {
+	a, b := c.host(), c.host()
+	known := func(name string) dlock.Request {
+		req := c.request(name, 3)
+		tick := dlock.KnownSince(7, time.Now())
+		req.Tick = &tick
+		return req
+	}
+	for _, name := range []string{"asked", "known", "claimed"} {
+		of := func(schedule int64, due time.Time) dlock.Request {
+			req := c.missed(name, due)
+			req.Tick.Schedule = schedule
+			return req
+		}
+		before := time.Now().Add(-time.Hour)
+		if name == "claimed" { // by a timer of that name with another schedule
+			tick := c.tick(name, 3, before.Add(time.Second), 3)
+			tick.Tick.Schedule = 8
+			c.want("release", a.release(a.mustAcquire(tick).grant), dlock.GrantOK)
+		}
+		unasked := c.later()
+		c.pause()
+		if name == "known" {
+			a.mustRefuse(known(name), dlock.ReasonTickFirst)
+			if no := b.try(known(name)); no.err == nil {
+				c.errorf("KnownSince was granted")
+			}
+			a.mustRefuse(of(7, unasked), dlock.ReasonTickFirst)
+		} else {
+			a.mustRefuse(of(7, before), dlock.ReasonTickFirst)
+			b.mustRefuse(of(7, before), dlock.ReasonTickFirst)
+		}
+		due := c.later()
+		b.mustAcquire(of(7, due))
+		a.mustRefuse(of(7, due), dlock.ReasonTickTaken)
+		a.try(known(name))
+		a.mustRefuse(of(7, due), dlock.ReasonTickTaken)
+	}
+	// What a host with a fast clock asks about is known from now on.
+	ahead := known("ahead")
+	ahead.Tick.MissedAt = time.Now().Add(time.Hour)
+	a.mustRefuse(ahead, dlock.ReasonTickFirst)
+	due := c.missed("ahead", c.later())
+	due.Tick.Schedule = 7
+	b.mustAcquire(due)
+}
+
+// missedAsked catches a store that takes something from other hosts when it learns of a schedule:
+// a tick that is due must start, and none of a paused timer.
+func missedAsked(c *check) {
+	a, b := c.host(), c.host()
+	for name, slots := range map[string]int{"one": 1, "many": 3} {
+		of := func(schedule int64, req dlock.Request) dlock.Request {
+			req.Slots, req.Tick.Schedule = slots, schedule
+			return req
+		}
+		last := c.later()
+		c.want("release", a.release(a.mustAcquire(of(1, c.tick(name, slots, last, 1))).grant), dlock.GrantOK)
+		due := c.later()
+		c.pause()
+		a.mustRefuse(of(2, c.missed(name, time.Now())), dlock.ReasonTickFirst)
+		if c.h.Features.Control {
+			if at := a.inspect(name)[0].LastTick; !at.Equal(last.Truncate(time.Microsecond)) {
+				c.errorf("a schedule was asked about: the latest tick claimed is %v: must stay %v", at, last)
+			}
+		}
+		c.want("release", b.release(b.mustAcquire(of(1, c.tick(name, slots, due, 1))).grant), dlock.GrantOK)
+		a.mustRefuse(of(1, c.tick(name, slots, due, 1)), dlock.ReasonTickTaken)
+		a.mustAcquire(of(2, c.missed(name, c.later()))) // ticks of the old schedule change nothing
+	}
+	now := thisSecond()
+	a.mustRefuse(c.missed("new", now), dlock.ReasonTickFirst)
+	b.mustAcquire(c.tick("new", 3, now, 1))
+	a.mustRefuse(c.tick("new", 3, now, 1), dlock.ReasonTickTaken)
+	if !c.h.Features.Control {
+		return
+	}
+	a.pauseFor("paused", time.Hour)
+	a.mustRefuse(c.missed("paused", thisSecond()), dlock.ReasonTickFirst)
+	due := c.later()
+	a.mustRefuse(c.missed("paused", due), dlock.ReasonPaused)
+	c.pause()
+	a.resume("paused")
+	b.mustRefuse(c.missed("paused", due), dlock.ReasonPaused)
+	b.mustAcquire(c.missed("paused", c.later()))
 }
 
 // missedWhileHeld catches a store that lets a tick be claimed that running hosts had skipped,

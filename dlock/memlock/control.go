@@ -10,13 +10,14 @@ import (
 // overrides are the pause, limit and trigger set for a name at run time. The zero value sets
 // nothing.
 type overrides struct {
-	version int64
-	pause   dlock.Origin
-	until   time.Time // end of the pause, or of a limit of 0; kept after it
-	limit   *dlock.LimitOverride
-	trigger dlock.Origin
-	at      time.Time // of the trigger
-	value   string
+	version   int64
+	pause     dlock.Origin
+	until     time.Time // end of the pause, which may be over; zero once it was ended before
+	resumedAt time.Time // when a pause, or a limit of 0, was ended last
+	limit     *dlock.LimitOverride
+	trigger   dlock.Origin
+	at        time.Time // of the trigger
+	value     string
 }
 
 // slots returns the limit of the override, or 0 if there is none or it is 0.
@@ -35,7 +36,8 @@ func (o *overrides) refuse(req dlock.Request, now time.Time) *dlock.NotAcquiredE
 		no.PausedBy, no.ExpiresIn = o.pause, o.until.Sub(now)
 	case o.limit != nil && o.limit.Slots == 0:
 		no.PausedBy = o.limit.Origin
-	case req.Tick != nil && req.Tick.MissedAt.Before(o.until) && !req.Tick.MissedAt.IsZero():
+	case req.Tick != nil && !req.Tick.MissedAt.IsZero() &&
+		(req.Tick.MissedAt.Before(o.until) || req.Tick.MissedAt.Before(o.resumedAt)):
 		no.PausedBy = o.pause
 	default:
 		return nil
@@ -50,7 +52,7 @@ func (s *Store) Update(ctx context.Context, name string, update dlock.Update) er
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	o := &s.entry(key{name: name}).overrides
 	if v := update.Value; v != nil {
 		if v.Version != o.version {
@@ -63,11 +65,12 @@ func (s *Store) Update(ctx context.Context, name string, update dlock.Update) er
 	case p != nil:
 		o.pause, o.until = p.Origin, now.Add(p.For)
 	case update.Resume != nil && now.Before(o.until):
-		o.pause, o.until = *update.Resume, now
+		// Not until = now: that would be a pause again if the clock is ahead, and is set back.
+		o.pause, o.until, o.resumedAt = *update.Resume, time.Time{}, now
 	}
 	lifted := func(by dlock.Origin) { // what came due under a limit of 0 was not missed
-		if o.limit != nil && o.limit.Slots == 0 && o.until.Before(now) {
-			o.pause, o.until = by, now
+		if o.limit != nil && o.limit.Slots == 0 && o.until.Before(now) && o.resumedAt != now {
+			o.pause, o.resumedAt = by, now
 		}
 	}
 	switch l := update.Limit; {
@@ -95,7 +98,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	list := make([]dlock.ControlState, len(names))
 	for i, name := range names {
 		list[i].Name = name
@@ -117,6 +120,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 		}
 		if e.tick != 0 {
 			list[i].LastTick, list[i].ClaimedBy = time.UnixMicro(e.tick), e.claimer
+			list[i].LastTickAhead = e.tick > now.Add(dlock.MaxTickAhead).UnixMicro()
 		}
 	}
 	return list, nil
@@ -133,7 +137,7 @@ func (s *Store) Value(ctx context.Context, name string) (dlock.ValueState, error
 	if e == nil || e.overrides.version == 0 {
 		return dlock.ValueState{}, nil
 	}
-	return dlock.ValueState{Text: e.overrides.value, Version: e.overrides.version, At: time.Now()}, nil
+	return dlock.ValueState{Text: e.overrides.value, Version: e.overrides.version, At: s.now()}, nil
 }
 
 // Revoke implements dlock.Controller.
@@ -144,7 +148,7 @@ func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.F
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.names[key{name: name}]
-	if e == nil || slot < 0 || slot >= len(e.slots) || e.slots[slot].fence != fence || !e.slots[slot].held(time.Now()) {
+	if e == nil || slot < 0 || slot >= len(e.slots) || e.slots[slot].fence != fence || !e.slots[slot].held(s.now()) {
 		return dlock.ErrNotHeld
 	}
 	if e.slots[slot].revoked == nil { // the first revocation is the one reported

@@ -21,7 +21,7 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dl
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	var names []key
 	for k, e := range s.names {
 		if k.place() > after && slices.ContainsFunc(e.slots, func(sl slot) bool { return sl.listed(now) }) {

@@ -2,7 +2,8 @@
 // process and for tests. Several schedulers ("hosts") in one process can share a Store and then
 // share their limits.
 //
-// Its clock is time.Now, so its leases expire in virtual time inside a testing/synctest bubble.
+// Its clock is time.Now, unless Clock is set, so its leases expire in virtual time inside a
+// testing/synctest bubble.
 //
 // What it does not promise: anything between processes, or after a restart.
 package memlock
@@ -22,6 +23,10 @@ const idle = 40 * 24 * time.Hour
 
 // Store implements dlock.DistributedLock. The zero value is ready to use.
 type Store struct {
+	// Clock is what the store takes for the time. Tests set it, to find out what happens when the
+	// clock is set forward or back. Set it before the first call. Default time.Now.
+	Clock func() time.Time
+
 	mu    sync.Mutex
 	names map[key]*entry
 	swept time.Time
@@ -31,6 +36,13 @@ type Store struct {
 func New() *Store { return &Store{} }
 
 func (s *Store) String() string { return "memory" }
+
+func (s *Store) now() time.Time {
+	if s.Clock == nil {
+		return time.Now()
+	}
+	return s.Clock()
+}
 
 // key distinguishes a mutex from a semaphore of the same name.
 type key struct {
@@ -45,11 +57,19 @@ type entry struct {
 	tick        int64 // the latest tick claimed, in microseconds
 	starts      int   // of tick
 	schedule    int64 // schedule of tick
+	asked       asked
 	usedAt      time.Time
 	releasedAt  time.Time    // when a grant was last released
 	succeededAt time.Time    // when a grant was last released as succeeded
 	claimer     dlock.Holder // who started tick last
 	overrides   overrides
+}
+
+// asked is a schedule that a host has asked about before a tick of it was claimed. The zero value
+// is none.
+type asked struct {
+	schedule int64
+	since    time.Time
 }
 
 type slot struct {
@@ -76,10 +96,11 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	s.sweep(now)
 	e := s.entry(key{req.Name, req.Slots == 0})
 	e.usedAt = now
+	e.disbelieve(now)
 	info := e.info(now)
 	if g, ok, err := s.again(req, now); ok || err != nil {
 		return g, err
@@ -87,13 +108,16 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	refuse := func(reason dlock.Reason) (dlock.Grant, error) {
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	}
-	if no := e.overrides.refuse(req, now); no != nil {
-		no.Info = info
-		return dlock.Grant{}, no
-	}
 	delay := time.Duration(0)
 	if req.Tick != nil {
 		delay = req.Tick.Delay
+	}
+	if t := req.Tick; t != nil && delay == 0 && e.first(*t, now) {
+		return refuse(dlock.ReasonTickFirst)
+	}
+	if no := e.overrides.refuse(req, now); no != nil {
+		no.Info = info
+		return dlock.Grant{}, no
 	}
 	if t := req.Tick; t != nil && delay == 0 {
 		at, missed := t.At.UnixMicro(), !t.MissedAt.IsZero()
@@ -105,8 +129,6 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		case at == e.tick && (e.starts >= t.Max || missed):
 			return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonTickTaken,
 				Slots: req.Slots, Holder: e.claimer, Info: info}
-		case missed && (e.tick == 0 || e.schedule != t.Schedule):
-			return refuse(dlock.ReasonTickFirst)
 		case missed && t.MissedAt.Before(e.lastHeld()):
 			return refuse(dlock.ReasonTickHeld)
 		}
@@ -142,6 +164,9 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			e.tick, e.starts = at, 0
 		}
 		e.starts++
+		if e.schedule != req.Tick.Schedule {
+			e.asked = asked{}
+		}
 		e.schedule, e.claimer = req.Tick.Schedule, req.Holder
 	}
 	g := e.take(free, req, dlock.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, now)
@@ -181,7 +206,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	results := make([]dlock.Result, len(grants))
 	for g, grant := range grants {
 		results[g].Outcome = dlock.GrantLost
@@ -207,7 +232,7 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	k := key{name, slots == 0}
 	e := s.names[k]
 	if e == nil {
@@ -232,6 +257,38 @@ func (s *Store) entry(k key) *entry {
 		s.names[k] = e
 	}
 	return e
+}
+
+// disbelieve forgets what was noted while the clock was ahead: it would stop the timer, or hide
+// that nothing runs, until the clock is there again.
+func (e *entry) disbelieve(now time.Time) {
+	latest := now.Add(dlock.MaxTickAhead)
+	if e.tick > latest.UnixMicro() {
+		e.tick, e.starts = 0, 0
+	}
+	for _, at := range []*time.Time{&e.asked.since, &e.succeededAt, &e.releasedAt, &e.overrides.resumedAt} {
+		if at.After(latest) {
+			*at = time.Time{}
+		}
+	}
+}
+
+// first reports whether a missed tick is of a schedule that is not known, or was not yet when the
+// tick came due. From then on it is known.
+func (e *entry) first(t dlock.Tick, now time.Time) bool {
+	switch {
+	case t.MissedAt.IsZero(), t.At.After(now.Add(dlock.MaxTickAhead)):
+		return false
+	case e.tick != 0 && e.schedule == t.Schedule:
+		return false
+	case !e.asked.since.IsZero() && e.asked.schedule == t.Schedule:
+		return !t.MissedAt.After(e.asked.since)
+	}
+	e.asked = asked{t.Schedule, t.MissedAt}
+	if t.MissedAt.After(now.Add(dlock.MaxTickAhead)) {
+		e.asked.since = now
+	}
+	return true
 }
 
 // sweep removes idle names, once an hour.

@@ -19,10 +19,15 @@ func TestConformance(t *testing.T) {
 			PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true, Enumeration: true},
 		Virtual: true,
 		New: func(testing.TB) dlocktest.Namespace {
-			store := memlock.New()
+			store, ahead := memlock.New(), time.Duration(0)
+			store.Clock = func() time.Time { return time.Now().Add(ahead) }
 			return dlocktest.Namespace{
 				Open:     func() dlock.DistributedLock { return store },
 				LoseData: func() { *store = memlock.Store{} },
+				StepClock: func(by time.Duration) time.Duration {
+					ahead += by
+					return ahead
+				},
 			}
 		},
 	})

@@ -159,7 +159,7 @@ func TestI7NoAnswer(t *testing.T) {
 				cancel()
 			}
 			testkit.Eventually(t, testkit.Patience, "another connection", func() bool {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience/3)
 				defer cancel()
 				g, err := n.TryAcquire(ctx, request("y", 0, 2*time.Second))
 				if err == nil {

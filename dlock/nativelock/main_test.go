@@ -16,9 +16,9 @@ func TestMain(m *testing.M) {
 
 // suiteTTL is the length of the leases for which the conformance suite waits: long enough for a
 // busy machine.
-const suiteTTL = time.Second
+const suiteTTL = 2 * time.Second
 
 // crowdOptions have short leases, which still last long enough for a busy machine to renew them.
 var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: faultTTL / 3}
 
-const faultTTL = 2 * time.Second
+const faultTTL = 4 * time.Second

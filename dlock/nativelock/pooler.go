@@ -51,9 +51,10 @@ func (n *Store) take(ctx context.Context) (*sql.Conn, error) {
 }
 
 // compareRounds: an idle pooler reuses its last connection, so the first round detects it. In a
-// busy one another client may take that connection; then our session has changed by the second
-// round.
-const compareRounds = 2
+// busy one another client may take that connection; then our session has changed by the next round.
+// By chance we may have got it back by then: with two rounds, that happened once in some hundred
+// stores.
+const compareRounds = 4
 
 // checkSession verifies that the new session is not shared and that its locks exclude others. It
 // compares it with a second connection in a transaction, for which a pooler has to reserve a server

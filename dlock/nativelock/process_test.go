@@ -23,7 +23,7 @@ import (
 // and a data source name.
 const nativeChildEnv = "TICKSLOT_TEST_NATIVE_CHILD"
 
-const nativeChildTTL = 1500 * time.Millisecond
+const nativeChildTTL = 4 * time.Second
 
 func init() {
 	if words := strings.SplitN(os.Getenv(nativeChildEnv), " ", 3); len(words) == 3 {

@@ -6,9 +6,10 @@
 --   state   hash: fence, tick, starts, slots, run (master_replid of the server that granted
 --           last), form, success (µs: when a grant was last released as succeeded), claimer (JSON
 --           members: who started the tick last), kept (ms: when the expiry of the state was last
---           extended, and the name noted: see enlist.lua), schedule (of the tick), released
---           (mutex: 0 from a grant to its release, then 1; semaphore: when a grant was last
---           released, µs); of a semaphore also overrides, see update.lua.
+--           extended, and the name noted: see enlist.lua), schedule (of the tick), asked
+--           (semaphore: a schedule that was asked about before a tick of it was claimed, and
+--           since when, µs), released (mutex: 0 from a grant to its release, then 1; semaphore:
+--           when a grant was last released, µs); of a semaphore also overrides, see update.lua.
 --           A version that stores what this one would misread must write format, a number: 2. This
 --           version then grants nothing of that name, and writes nothing
 --   index   sorted set: slot -> when it ends (ms). The score of a released slot is its own number,
@@ -99,7 +100,8 @@ end
 
 -- How long an unused name is remembered. A name with ticks may belong to a monthly timer.
 local function memory(state, version)
-  return (version ~= '0' or call('HEXISTS', state, 'tick') == 1) and long_retention or short_retention
+  return (version ~= '0' or call('HEXISTS', state, 'tick') == 1 or call('HEXISTS', state, 'asked') == 1)
+    and long_retention or short_retention
 end
 
 -- Lets an unused name expire, unless it has overrides. PERSIST is needed because a version of this

@@ -33,7 +33,8 @@ func TestSharedLimitCostsNoRoundTrip(t *testing.T) {
 	store := open(t, client, redislock.Options{Prefix: unique(shop)})
 	awake(t, store)
 	registry := prometheus.NewRegistry()
-	work := timer.Timer{Schedule: schedule.Every(25 * time.Millisecond), MaxConcurrency: 2, Limits: []string{"smtp"},
+	work := timer.Timer{Schedule: schedule.Every(25 * time.Millisecond), MaxConcurrency: 2,
+		MaxPerTick: 2, Limits: []string{"smtp"},
 		Run: func(context.Context) error { time.Sleep(40 * time.Millisecond); return nil }}
 	mail, news := work, work
 	mail.Name, news.Name = "mail", "news"

@@ -1,3 +1,9 @@
+-- Returns an instant of the state (µs), 0 if the clock was ahead then.
+local function noted_at(state, field)
+  local at = count(call('HGET', state, field))
+  return at <= micros + ahead and at or 0
+end
+
 local function attempt(state, token, slots, claim)
   local also
   if joint then slots, also = string.match(slots, '^(%d+) (.+)$') end
@@ -13,13 +19,13 @@ local function attempt(state, token, slots, claim)
     known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'format')
   elseif mutex then
     known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released',
-      'tick', 'starts', 'claimer', 'format')
+      'tick', 'starts', 'claimer', 'schedule', 'asked', 'format')
   elseif claim == '' then
     known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept',
       'slots', 'version', 'until', 'limit', 'format')
   else
     known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept',
-      'slots', 'version', 'until', 'limit', 'tick', 'starts', 'claimer', 'format')
+      'slots', 'version', 'until', 'limit', 'tick', 'starts', 'claimer', 'schedule', 'asked', 'format')
   end
   if known.err then
     error(no_state(state, known.err), 0)
@@ -71,8 +77,13 @@ local function attempt(state, token, slots, claim)
     return joint and answer .. extend_also(others) or answer
   end
 
-  -- 2. Overrides. A tick that came due before the end of a pause was not missed.
+  -- 2. The claim. A missed tick of a schedule that is not known, or was not when it came due, is
+  -- refused, and from then on the schedule is known.
+  local at = mutex and 7 or 10 -- index of tick, then starts, claimer, schedule and asked
   local tick_text, most, missed, schedule, wanted, delay
+  -- What was noted while the clock was ahead must not refuse everything until then.
+  local tick = count(known[at])
+  if tick > micros + ahead then tick = 0 end
   if claim ~= '' then
     tick_text, most, missed, schedule = string.match(claim, '^(-?%d+) (%d+) (-?%d+) (-?%d+)$')
     if not tick_text then
@@ -82,7 +93,20 @@ local function attempt(state, token, slots, claim)
     if not tick_text then error('TICKSLOT the claim of a tick is malformed', 0) end
     wanted, missed = tick_text + 0, missed ~= '0' and missed + 0
   end
-  if micros < paused or missed and missed < paused then
+  if missed and wanted <= micros + ahead and not (tick > 0 and known[at + 3] == schedule) then
+    local asked, since = string.match(known[at + 4] or '', '^(-?%d+) (-?%d+)$')
+    if asked and since + 0 > micros + ahead then asked = nil end
+    if asked ~= schedule and not mutex then
+      if not known[1] then check_form(state, ':slot:state') end
+      call('HSET', state, 'asked', schedule .. ' ' .. int(missed > micros + ahead and micros or missed),
+        'form', form)
+      forget(state, version)
+    end
+    if asked ~= schedule or missed <= since + 0 then return 'tick_first' .. info end
+  end
+
+  -- Overrides. A tick that came due before the end of a pause was not missed.
+  if micros < paused or missed and (missed < paused or missed < noted_at(state, 'resumed')) then
     return 'paused' .. info .. ' ' .. int(paused) .. '\n' .. (call('HGET', state, 'pause') or '')
   end
   if limit == 0 then return 'paused' .. info .. ' 0\n' .. (call('HGET', state, 'limit_order') or '') end
@@ -90,10 +114,6 @@ local function attempt(state, token, slots, claim)
   -- 3. The tick: a scheduled instant, claimed at most max times, and never after a later one.
   local starts = 0
   if wanted and not delay then
-    local at = mutex and 7 or 10 -- index of tick, then starts and claimer
-    local tick = count(known[at])
-    -- claimed while the clock was ahead: must not refuse everything until then
-    if tick > micros + ahead then tick = 0 end
     if wanted > micros + ahead then return 'tick_ahead' .. info end
     if wanted < tick then return 'tick_late' .. info end
     if wanted == tick then
@@ -101,10 +121,9 @@ local function attempt(state, token, slots, claim)
       if missed or starts >= most + 0 then return 'tick_taken' .. info .. '\n' .. (known[at + 2] or '') end
     end
     if missed then
-      if tick == 0 or (call('HGET', state, 'schedule') or '0') ~= schedule then return 'tick_first' .. info end
       -- The tick was not missed if a lease was held when it came due. Leases that were not released
       -- stay in the index with their end until their slot is granted again.
-      if not mutex and (missed < count(call('HGET', state, 'released'))
+      if not mutex and (missed < noted_at(state, 'released')
         or #call('ZRANGEBYSCORE', index, '(' .. int(math.floor(missed / 1000)), '+inf', 'LIMIT', '0', '1') > 0) then
         return 'tick_held' .. info
       end
@@ -119,7 +138,7 @@ local function attempt(state, token, slots, claim)
     n, limit = 1, 1
     held_until = (call('ZRANGE', index, '-1', '-1', 'WITHSCORES')[2] or 0) + 0
     local ended = held_until >= 1000000 and (held_until + 1) * 1000 or 0 -- else all are released
-    over = delay + math.max(ended, count(call('HGET', state, 'released')))
+    over = delay + math.max(ended, noted_at(state, 'released'))
     if held_until <= now and micros < over then return 'tick_early' .. info .. ' ' .. int(over) end
   end
 
@@ -203,10 +222,11 @@ local function attempt(state, token, slots, claim)
   elseif wanted then
     call('HSET', state, 'fence', fence_text, 'tick', tick_text, 'starts', int(starts + 1), 'claimer', holder,
       'schedule', schedule)
+    if (known[at + 4] or '') ~= '' and known[at + 3] ~= schedule then call('HSET', state, 'asked', '') end
   else
     call('HSET', state, 'fence', fence_text)
   end
-  local first_tick = wanted and not known[mutex and 7 or 10]
+  local first_tick = wanted and not known[at]
   if kept > now or now - kept > often or known[2] ~= run or first_tick or not mutex and declared ~= slots then
     call('HSET', state, 'slots', slots, 'form', form, 'kept', now_text)
     if run then call('HSET', state, 'run', run) end

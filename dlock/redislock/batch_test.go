@@ -277,7 +277,7 @@ func TestHookThatPanics(t *testing.T) {
 	close(c.gate.opened)
 	c.calls.Wait()
 	if _, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: "after", Token: "t",
-		TTL: time.Second}); err != nil {
+		TTL: quarantineTTL}); err != nil {
 		t.Error(err)
 	}
 }

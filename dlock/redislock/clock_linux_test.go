@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
 )
@@ -173,4 +174,29 @@ func TestServerClockBack(t *testing.T) {
 	if last.Fence() <= next.Fence() {
 		t.Errorf("the clock is right again: fence %d after %d", last.Fence(), next.Fence())
 	}
+}
+
+// A server notes instants while its clock is ahead. When the clock is right again, they stop no
+// timer, pause no name, and do not hide that nothing runs. TestConformanceMiniredis has the other
+// steps.
+//
+// Fails when a latest tick, a release, a success or the end of a pause that lies in the server's
+// future is believed.
+func TestServerClockWasAhead(t *testing.T) {
+	t.Parallel()
+	dlocktest.Run(t, dlocktest.Harness{Features: features, Only: "clock/was 2h0m0s ahead",
+		New: func(t testing.TB) dlocktest.Namespace {
+			server, clock := redistest.NewWithClock(t, redistest.Options{})
+			client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
+			t.Cleanup(func() { client.Close() })
+			ahead := time.Duration(0)
+			return dlocktest.Namespace{
+				Open: func() dlock.DistributedLock { return open(t, client, redislock.Options{}) },
+				StepClock: func(by time.Duration) time.Duration {
+					ahead += by
+					clock.Set(ahead)
+					return ahead
+				},
+			}
+		}})
 }

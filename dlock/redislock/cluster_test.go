@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func clusterOf(t *testing.T, opts redislock.Options) (*redistest.Cluster, *redis
 		awake := 0
 		for i := range 30 {
 			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1,
-				Token: "awake", TTL: time.Second})
+				Token: "awake", TTL: cmp.Or(opts.QuarantineTTL, quarantineTTL)})
 			if err == nil {
 				_, err = store.Release(t.Context(), g)
 			}
@@ -120,7 +121,7 @@ func TestAcquireAsksNoOtherNode(t *testing.T) {
 	cluster, store := clusterOf(t, redislock.Options{})
 	for i := range 10 {
 		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a-" + strconv.Itoa(i), Slots: 1, Token: "token",
-			TTL: time.Second}); err != nil {
+			TTL: quarantineTTL}); err != nil {
 			t.Fatal(err)
 		}
 	}

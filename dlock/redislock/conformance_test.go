@@ -79,10 +79,18 @@ func TestConformanceMiniredis(t *testing.T) {
 		Features: features,
 		New: func(t testing.TB) dlocktest.Namespace {
 			// One for each check: to age all keys of all checks would take long.
-			client := redis.NewClient(&redis.Options{Addr: ageing(t).Addr()})
+			server := ageing(t)
+			client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 			t.Cleanup(func() { client.Close() })
 			connect := func(testing.TB) redis.UniversalClient { return client }
-			return namespaces(connect, client, redislock.Options{Embedded: true})(t)
+			ns := namespaces(connect, client, redislock.Options{Embedded: true})(t)
+			ahead := time.Duration(0)
+			ns.StepClock = func(by time.Duration) time.Duration {
+				ahead += by
+				server.SetTime(time.Now().Add(ahead)) // it stands still then
+				return ahead
+			}
+			return ns
 		},
 	})
 }

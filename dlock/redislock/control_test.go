@@ -36,12 +36,12 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	_, store := shared(t, unique("texts"))
 	ctx := t.Context()
 	nasty := `x","revoked":{"by":"nobody"},"fence":1,"y":"`
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second,
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL,
 		Holder: dlock.Holder{Host: nasty, PID: 1, ID: nasty}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
 		t.Errorf("%+v, %v: nobody has revoked it", r, err)
 	}
 	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
@@ -54,11 +54,11 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
 		t.Errorf("revoked by a fence in the origin: %v", err)
 	}
-	r, err := store.Extend(ctx, time.Second, g)
+	r, err := store.Extend(ctx, quarantineTTL, g)
 	if err != nil || r[0].Outcome != dlock.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != origin {
 		t.Errorf("%+v, %v: want %+v", r, err, origin)
 	}
-	again, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
+	again, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
 	if err != nil || again.Fence != g.Fence {
 		t.Errorf("asked again: %+v, %v; want fence %d", again, err, g.Fence)
 	}
@@ -161,7 +161,7 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	prefix := unique("stay")
 	client, store := shared(t, prefix)
 	ctx := t.Context()
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,10 +172,10 @@ func TestOverridesDoNotExpire(t *testing.T) {
 		t.Errorf("the state ends in %v", ttl)
 	}
 	limit(t, store, "a", 2)
-	if _, err := store.Extend(ctx, time.Second, g); err != nil {
+	if _, err := store.Extend(ctx, quarantineTTL, g); err != nil {
 		t.Fatal(err)
 	}
-	h, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: time.Second})
+	h, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	// A host of a version without overrides makes the state expire; then the last host of that
 	// version stops.
 	client.PExpire(ctx, prefix+"a:slot:state", time.Hour)
-	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "v", TTL: time.Second}); err != nil {
+	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "v", TTL: quarantineTTL}); err != nil {
 		t.Fatal(err)
 	}
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
@@ -230,7 +230,7 @@ func TestForeignOverrides(t *testing.T) {
 	} {
 		client.Del(ctx, key)
 		client.HSet(ctx, key, fields...)
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
+		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused ||
 			no.PausedBy != (dlock.Origin{}) {
 			t.Errorf("%v: %v; want paused by nobody", fields, err)
@@ -246,13 +246,13 @@ func TestForeignOverrides(t *testing.T) {
 		}
 	}
 	client.Del(ctx, key)
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Second})
+	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
 	client.Set(ctx, key, "x", 0)
-	_, acquireErr := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: time.Second})
-	_, extendErr := store.Extend(ctx, time.Second, g)
+	_, acquireErr := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: quarantineTTL})
+	_, extendErr := store.Extend(ctx, quarantineTTL, g)
 	_, releaseErr := store.Release(ctx, g)
 	states, err := store.Inspect(ctx, "b", "a")
 	if err != nil || states[0].Err != nil {
@@ -284,7 +284,7 @@ func TestUpdatesInTheOtherFormAreRefused(t *testing.T) {
 	prefix := unique("form")
 	client, store := shared(t, prefix)
 	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t",
-		TTL: time.Second}); err != nil {
+		TTL: quarantineTTL}); err != nil {
 		t.Fatal(err)
 	}
 	other := open(t, client, redislock.Options{Prefix: prefix, Keys: redislock.KeysTagged})
@@ -303,13 +303,13 @@ func TestPausedWhileQuarantined(t *testing.T) {
 	prefix := unique("quarantine")
 	client, store := shared(t, prefix)
 	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t",
-		TTL: time.Second}); err != nil {
+		TTL: quarantineTTL}); err != nil {
 		t.Fatal(err)
 	}
 	forget(t, client, store, prefix+"a:slot:state", "another")
 	refused := func(want dlock.Reason) {
 		t.Helper()
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: time.Second})
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: quarantineTTL})
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != want {
 			t.Errorf("%v: want %s", err, want)
 		}

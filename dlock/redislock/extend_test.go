@@ -23,13 +23,13 @@ func TestAllocationsOfARenewal(t *testing.T) {
 	for i := range grants {
 		var err error
 		if grants[i], err = store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("job-", i), Slots: 5,
-			Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", TTL: time.Second}); err != nil {
+			Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", TTL: quarantineTTL}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	allocs := func(grants []dlock.Grant) float64 {
 		return testing.AllocsPerRun(20, func() {
-			if r, err := store.Extend(ctx, time.Second, grants...); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := store.Extend(ctx, quarantineTTL, grants...); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Fatal(r, err)
 			}
 		})
@@ -50,7 +50,7 @@ func TestRunOfDifferentLeases(t *testing.T) {
 	_, store := shared(t, unique("mixed"))
 	ctx := t.Context()
 	take := func(name string, slots int, token string) dlock.Grant {
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Second})
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestRunOfDifferentLeases(t *testing.T) {
 	mutex, other := take("job", 0, "0"), take("other", 0, "-1")
 	stranger, none := slots[0], slots[1]
 	stranger.Token, none.Slot = slots[2].Token, -1
-	results, err := store.Extend(ctx, time.Second, none, mutex, slots[2], stranger, other, slots[0])
+	results, err := store.Extend(ctx, quarantineTTL, none, mutex, slots[2], stranger, other, slots[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 	ctx := t.Context()
 	var grants []dlock.Grant
 	for _, name := range []string{"before", "bad", "behind"} {
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "t", TTL: time.Second})
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "t", TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,13 +97,13 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 	}
 	client.Del(ctx, prefix+"bad:slot:index")
 	client.LPush(ctx, prefix+"bad:slot:index", "x")
-	results, err := store.Extend(ctx, time.Second, grants...)
+	results, err := store.Extend(ctx, quarantineTTL, grants...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, r := range results {
 		if left := client.PTTL(ctx, store.Key(grants[i].Name)+":slot:0").Val(); r.Outcome != dlock.GrantOK ||
-			left > time.Second {
+			left > quarantineTTL {
 			t.Errorf("%s: %+v, and it ends in %v", grants[i].Name, r, left)
 		}
 	}

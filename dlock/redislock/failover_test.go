@@ -326,6 +326,9 @@ func TestCallsToTheOldMasterEnd(t *testing.T) {
 func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t)
+	// no failover ends it sooner
+	must(t, s.Sentinels[0].Client().Do(t.Context(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds",
+		time.Minute.Milliseconds()).Err())
 	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
 	awake(t, store)
 	must(t, s.Master.Pause())
@@ -457,7 +460,7 @@ func TestFailoverSetUpWrongly(t *testing.T) {
 		opts.SentinelAddrs = s.SentinelAddrs()
 		store := redislock.NewFailover(opts, redislock.Options{})
 		defer store.Close()
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "a", TTL: time.Second})
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "a", TTL: quarantineTTL})
 		return err
 	}
 	if err := acquire(&redis.FailoverOptions{MasterName: "other"}); !errors.Is(err, dlock.ErrSetup) ||

@@ -262,7 +262,7 @@ func TestConnectionResets(t *testing.T) {
 	proxy := servertest.NewProxyFor(t, server.Addr())
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: proxy.Addr()})
 	defer client.Close()
-	const ttl = 3 * time.Second
+	const ttl = 6 * time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	steady, err := newSession(t, open(t, client, redislock.Options{QuarantineTTL: ttl}), ttl,
@@ -307,7 +307,7 @@ func TestI7ServerGone(t *testing.T) {
 	defer client.Close()
 	store := open(t, client, redislock.Options{})
 	awake(t, store)
-	session := newSession(t, store, quarantineTTL, 400*time.Millisecond)
+	session := newSession(t, store, quarantineTTL, quarantineTTL/3)
 	lease, err := session.Mutex("a").TryAcquire(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -381,7 +381,7 @@ func TestTickBeforeTheEpoch(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("epoch"))
 	for _, token := range []string{"a", "b"} {
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Second,
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: quarantineTTL,
 			Tick: &dlock.Tick{At: time.Unix(-1, 0), Max: 1}})
 		if !isReason(err, dlock.ReasonTickLate) {
 			t.Errorf("%s: %v, want that the tick is late", token, err)
@@ -399,14 +399,14 @@ func TestRevocationThatMakesNoSense(t *testing.T) {
 	ctx := t.Context()
 	var grants []dlock.Grant
 	for _, name := range []string{"x", "y"} {
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "token", TTL: time.Second})
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "token", TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
 		grants = append(grants, g)
 	}
 	client.Set(ctx, prefix+"x:slot:0", `{"token":"token","revoked":{bad},"fence":1}`, redis.KeepTTL)
-	r, err := store.Extend(ctx, time.Second, grants...)
+	r, err := store.Extend(ctx, quarantineTTL, grants...)
 	if err != nil || r[0].Outcome != dlock.GrantUnknown || r[0].Err == nil || r[1].Outcome != dlock.GrantOK {
 		t.Errorf("%+v, %v; want an error for x, and y extended", r, err)
 	}
@@ -422,7 +422,7 @@ func TestQuarantineIsOfEachName(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	for _, name := range []string{"new0", "new1", "old", "first0", "first1", "first2",
 		"first3"} { // the latter take the round trips
-		g, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: name, Token: "before", TTL: time.Second})
+		g, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: name, Token: "before", TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}

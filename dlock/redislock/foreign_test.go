@@ -41,7 +41,7 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 		var err error
 		for j := range 2 {
 			_, err = store.TryAcquire(ctx, dlock.Request{Name: name, Slots: c.slots, Token: fmt.Sprint("t", j),
-				TTL: time.Second})
+				TTL: quarantineTTL})
 		}
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), key) {
 			t.Errorf("%s: %v; want an error of the store that names the key", key, err)
@@ -50,7 +50,7 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 	for _, key := range []string{"%s:slot:index", "%s:slot:tokens"} {
 		name := "other" + key[len("%s:slot:"):]
 		client.Set(ctx, prefix+fmt.Sprintf(key, name), "x", 0)
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 3, Token: "t", TTL: time.Second})
+		_, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 3, Token: "t", TTL: quarantineTTL})
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
 			t.Errorf("%s: %v; want an error of the store", name, err)
 		}
@@ -58,7 +58,7 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 	// A string that is no lease counts as a lock: it is not taken, and the refusal names no holder.
 	client.Set(ctx, prefix+"text:slot:0", "hello", time.Minute)
 	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "text", Slots: 1, Token: "t",
-		TTL: time.Second}); err == nil {
+		TTL: quarantineTTL}); err == nil {
 		t.Error("took a key that holds something else")
 	}
 }

@@ -36,10 +36,10 @@ func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 		for _, slots := range []int{0, 1, 3} {
 			name := fmt.Sprint("slots", slots)
 			tick := &dlock.Tick{At: time.Now(), Max: 1}
-			g := untilGranted(t, first, dlock.Request{Name: name, Slots: slots, Token: "first", TTL: time.Second,
+			g := untilGranted(t, first, dlock.Request{Name: name, Slots: slots, Token: "first", TTL: quarantineTTL,
 				Tick: tick})
 			_, err := second.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "second",
-				TTL: time.Second, Tick: tick})
+				TTL: quarantineTTL, Tick: tick})
 			if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "Options.Keys") {
 				t.Errorf("a %T, then a %T, %d slots: %v, want an error that says to set Options.Keys", clients[0],
 					clients[1], slots, err)
@@ -106,7 +106,7 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := open(t, wrapped, redislock.Options{Prefix: shop, SharedPool: true}).TryAcquire(t.Context(),
-		dlock.Request{Name: "plain", Slots: 3, Token: "t", TTL: time.Second})
+		dlock.Request{Name: "plain", Slots: 3, Token: "t", TTL: quarantineTTL})
 	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "Options.Keys: KeysTagged") {
 		t.Errorf("the plain form on a Cluster: %v, want an error that says what to set", err)
 	}
@@ -176,7 +176,7 @@ func TestNamesThatSoundLikeErrors(t *testing.T) {
 			}
 			client.LPush(t.Context(), key, "not a lease")
 			_, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "t",
-				TTL: time.Second})
+				TTL: quarantineTTL})
 			if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) ||
 				redis.HasErrorPrefix(err, "READONLY") {
 				t.Errorf("%q with %d slots: %v, want a fault of that name", name, slots, err)
@@ -231,7 +231,8 @@ func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {
 	grants := map[string]dlock.Grant{}
 	for range 2 {
 		for _, token := range []string{"x", "y", "z"} {
-			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: token, TTL: time.Second})
+			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: token,
+				TTL: quarantineTTL})
 			if before, again := grants[token]; err != nil || again &&
 				(before.Slot != g.Slot || before.Fence != g.Fence) {
 				t.Errorf("%s: %+v, %v; before it was %+v", token, g, err, before)

@@ -31,7 +31,7 @@ func lasting(t testing.TB, prefix, name string, slots int) (*redis.Client, *redi
 	t.Helper()
 	client, short := shared(t, prefix)
 	g, err := short.TryAcquire(context.Background(), dlock.Request{Name: name, Slots: slots, Token: "first",
-		TTL: time.Second})
+		TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,8 +181,8 @@ func TestTheOtherFormOfTheKeysIsRefused(t *testing.T) {
 		first := open(t, client, redislock.Options{Prefix: prefix, Keys: forms[0]})
 		second := open(t, client, redislock.Options{Prefix: prefix, Keys: forms[1]})
 		ctx := context.Background()
-		untilGranted(t, first, dlock.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Second})
-		_, err := second.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: time.Second})
+		untilGranted(t, first, dlock.Request{Name: "a", Slots: 2, Token: "t", TTL: quarantineTTL})
+		_, err := second.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: quarantineTTL})
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "Options.Keys") {
 			t.Errorf("err %v, want one that says to set Options.Keys", err)
 		}
@@ -201,7 +201,7 @@ func TestNamesInBracesAreNotTheOtherForm(t *testing.T) {
 	for i, name := range []string{"{job}", "job", "{{job}}"} {
 		for _, slots := range []int{0, 2} {
 			if _, err := store.TryAcquire(context.Background(), dlock.Request{Name: name, Slots: slots,
-				Token: fmt.Sprint("t", i), TTL: time.Second}); err != nil {
+				Token: fmt.Sprint("t", i), TTL: quarantineTTL}); err != nil {
 				t.Errorf("%s with %d slots: %v", name, slots, err)
 			}
 		}
@@ -234,7 +234,7 @@ func TestIndexWithManyGaps(t *testing.T) {
 	if err := client.ConfigResetStat(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: "t", TTL: time.Second})
+	_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: "t", TTL: quarantineTTL})
 	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
 		t.Errorf("err %v, want full", err)
 	}

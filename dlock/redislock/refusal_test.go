@@ -23,11 +23,11 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 	errs := map[string]error{}
 	for kind, slots := range map[string]int{"mutex": 0, "semaphore": 3} {
 		g := dlock.Grant{Name: "a", Slots: slots, Token: "t"}
-		req := dlock.Request{Name: "a", Slots: slots, Token: "t", TTL: time.Second,
+		req := dlock.Request{Name: "a", Slots: slots, Token: "t", TTL: quarantineTTL,
 			Tick: &dlock.Tick{At: time.Now(), Max: 1}}
 		_, errs["acquire "+kind] = store.TryAcquire(ctx, req)
 		_, errs["repeat "+kind] = store.TryAcquire(ctx, req) // as after a reply that was lost
-		results, err := store.Extend(ctx, time.Second, g)
+		results, err := store.Extend(ctx, quarantineTTL, g)
 		errs["extend "+kind] = unknown(results, err)
 		results, err = store.Release(ctx, g)
 		errs["release "+kind] = unknown(results, err)
@@ -169,7 +169,7 @@ func TestWhatPassesByItself(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint(says), Slots: 2, Token: "t", TTL: time.Second})
+		_, err := store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint(says), Slots: 2, Token: "t", TTL: quarantineTTL})
 		if err == nil || errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) ||
 			errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want a failure of the store, with %s", err, says)

@@ -44,7 +44,7 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 				// is still being set up
 				continue
 			}
-			store := open(t, c, redislock.Options{SharedPool: shared, QuarantineTTL: time.Second})
+			store := open(t, c, redislock.Options{SharedPool: shared, QuarantineTTL: quarantineTTL})
 			awake(t, store)
 			stores = append(stores, store)
 		}
@@ -109,7 +109,7 @@ func TestReplicaGrantsNothing(t *testing.T) {
 	}
 	for _, name := range []string{"known", "new"} {
 		for {
-			_, err := p.onOther.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "other", TTL: time.Second})
+			_, err := p.onOther.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "other", TTL: pairTTL})
 			if !isReason(err, dlock.ReasonQuarantine) { // the replica has just started
 				refused("acquire "+name, err)
 				break
@@ -127,7 +127,7 @@ func TestReplicaGrantsNothing(t *testing.T) {
 	}
 	token := regexp.MustCompile(`"token":"([^"]+)"`).FindStringSubmatch(value)[1]
 	g := dlock.Grant{Name: "known", Slots: 2, Slot: lease.Slot(), Token: token}
-	results, err := p.onOther.Extend(ctx, time.Second, g)
+	results, err := p.onOther.Extend(ctx, pairTTL, g)
 	refused("extend", unknown(results, err))
 	results, err = p.onOther.Release(ctx, g)
 	refused("release", unknown(results, err))

@@ -103,7 +103,7 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 // info parses INFO; now is the server's time in µs. sane is false if it cannot be.
 func (w *words) info(now int64) (info dlock.Info, sane bool) {
 	info.DeclaredSlots = int(w.number())
-	if success := w.number(); success > 0 && success < maxMicros {
+	if success := w.number(); success > 0 && success <= now+dlock.MaxTickAhead.Microseconds() {
 		info.SuccessAge = max(time.Microsecond, microseconds(now-success))
 	}
 	info.Version, info.SlotLimit = w.number(), int(w.number())
@@ -234,6 +234,7 @@ func parseControlState(name string, a []any) (dlock.ControlState, error) {
 	}
 	if tick := number(a[8]); tick > 0 {
 		o.LastTick, o.ClaimedBy = time.UnixMicro(tick), parseClaimer(a[9])
+		o.LastTickAhead = tick > now+dlock.MaxTickAhead.Microseconds()
 	}
 	if fault != nil {
 		return dlock.ControlState{},

@@ -177,7 +177,7 @@ func TestReshardingMeetsNoKeyTwice(t *testing.T) {
 	source, target := do(from, "CLUSTER", "MYID").Val(), do(to, "CLUSTER", "MYID").Val()
 	var grants []dlock.Grant
 	for _, lock := range []dlock.SemaphoreSpec{{Name: "mutex"}, {Name: "semaphore", Slots: 2}} {
-		req := dlock.Request{Name: lock.Name, Slots: lock.Slots, Token: "first", TTL: time.Second}
+		req := dlock.Request{Name: lock.Name, Slots: lock.Slots, Token: "first", TTL: quarantineTTL}
 		testkit.Eventually(t, 30*time.Second, "the node grants", func() error {
 			g, err := first.TryAcquire(ctx, req)
 			if err == nil {

@@ -75,7 +75,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 	awake(t, store)
 	ctx := t.Context()
 	// The first grant, by a store with a short quarantine, notes the server as known.
-	first, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "first", TTL: time.Second})
+	first, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "first", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 	}
 	busy := func() {
 		t.Helper()
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "next", TTL: time.Second})
+		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "next", TTL: quarantineTTL})
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
 			t.Errorf("%v: want full", err)
 		}
@@ -143,7 +143,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 	}
 	says("released <nil>")
 	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "next",
-		TTL: time.Second}); err != nil {
+		TTL: quarantineTTL}); err != nil {
 		t.Error(err)
 	}
 	if err := cmd.Wait(); err != nil {

@@ -43,7 +43,7 @@ func TestLoadDividesOnACluster(t *testing.T) {
 		var grants []dlock.Grant
 		for i := range 30 {
 			g, err := store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1, Token: "awake",
-				TTL: time.Second})
+				TTL: quarantineTTL})
 			if err == nil {
 				grants = append(grants, g)
 			}
@@ -51,7 +51,7 @@ func TestLoadDividesOnACluster(t *testing.T) {
 		if len(grants) < 30 {
 			return fmt.Errorf("%d of 30", len(grants))
 		}
-		if _, err := store.Extend(ctx, time.Second, grants...); err != nil {
+		if _, err := store.Extend(ctx, quarantineTTL, grants...); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := store.Release(ctx, grants...); err != nil {

@@ -25,7 +25,7 @@ func cycle(t *testing.T, store *redislock.Store) {
 	ctx := context.Background()
 	for _, slots := range []int{0, 3} {
 		req := dlock.Request{Name: fmt.Sprint("timer:cycle", slots), Slots: slots, Holder: dlock.NewHolder(),
-			Token: "a", TTL: time.Second, Tick: &dlock.Tick{At: time.Now(), Max: 1}}
+			Token: "a", TTL: quarantineTTL, Tick: &dlock.Tick{At: time.Now(), Max: 1}}
 		g, err := store.TryAcquire(ctx, req)
 		if err != nil {
 			t.Fatal(err)
@@ -34,7 +34,7 @@ func cycle(t *testing.T, store *redislock.Store) {
 		if _, err := store.TryAcquire(ctx, req); !errors.Is(err, dlock.ErrNotAcquired) {
 			t.Error(err)
 		}
-		if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Error(r, err)
 		}
 		if list, err := store.List(ctx, req.Name, slots); err != nil || len(list) != 1 {
@@ -146,13 +146,13 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 	store := redislock.New(client, redislock.Options{Prefix: prefix, QuarantineTTL: quarantineTTL})
 	defer store.Close()
 	for _, slots := range []int{0, 3} {
-		req := dlock.Request{Name: "a", Slots: slots, Token: "a", TTL: time.Second,
+		req := dlock.Request{Name: "a", Slots: slots, Token: "a", TTL: quarantineTTL,
 			Tick: &dlock.Tick{At: time.Now(), Max: 2}}
 		g, err := store.TryAcquire(ctx, req)
 		if err != nil {
 			return err
 		}
-		if _, err := store.Extend(ctx, time.Second, g); err != nil {
+		if _, err := store.Extend(ctx, quarantineTTL, g); err != nil {
 			return err
 		}
 		if _, err := store.List(ctx, "a", slots); err != nil {
@@ -187,7 +187,7 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 	}
 	for token := range 10 { // so many slots that they are counted
 		_, err := store.TryAcquire(ctx, dlock.Request{Name: "nine", Slots: 9, Token: fmt.Sprint("t", token),
-			TTL: time.Second})
+			TTL: quarantineTTL})
 		if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
 			return err
 		}
@@ -217,7 +217,7 @@ func TestNodeOfAClusterIsRefused(t *testing.T) {
 		var refused int
 		for i := range 20 { // some names would be on this node
 			_, err := store.TryAcquire(context.Background(), dlock.Request{Name: fmt.Sprint("n", i), Slots: 3,
-				Token: "t", TTL: time.Second})
+				Token: "t", TTL: quarantineTTL})
 			if err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
 				refused++
 			}
@@ -238,8 +238,8 @@ func TestPasswordIsNotTold(t *testing.T) {
 		store := open(t, client, redislock.Options{})
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Token: "t", TTL: time.Second})
-		_, extendErr := store.Extend(ctx, time.Second, dlock.Grant{Name: "a", Token: "t"})
+		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Token: "t", TTL: quarantineTTL})
+		_, extendErr := store.Extend(ctx, quarantineTTL, dlock.Grant{Name: "a", Token: "t"})
 		_, releaseErr := store.Release(ctx, dlock.Grant{Name: "a", Token: "t"})
 		want := "connection refused"
 		if addr == server.Addr() {
@@ -292,7 +292,7 @@ func TestI6DrainedPoolCostsNoLease(t *testing.T) {
 	if err := conn.Ping(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	session := newSession(t, store, quarantineTTL, 400*time.Millisecond)
+	session := newSession(t, store, quarantineTTL, quarantineTTL/3)
 	lease, err := session.Mutex("a").TryAcquire(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	client, store := shared(t, prefix)
 	ctx := t.Context()
 	request := func(token string) dlock.Request {
-		return dlock.Request{Name: "a", Token: token, TTL: time.Second, Holder: dlock.Holder{Host: "h-" + token}}
+		return dlock.Request{Name: "a", Token: token, TTL: quarantineTTL, Holder: dlock.Holder{Host: "h-" + token}}
 	}
 	g, err := store.TryAcquire(ctx, request("one"))
 	if err != nil {
@@ -35,7 +35,7 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	client.HSet(ctx, prefix+"a:slot:mutex", "released", "1")
 	_, err = store.TryAcquire(ctx, request("two"))
 	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull ||
-		no.Holder.Host != "h-one" || no.ExpiresIn <= 0 || no.ExpiresIn > time.Second {
+		no.Holder.Host != "h-one" || no.ExpiresIn <= 0 || no.ExpiresIn > quarantineTTL {
 		t.Errorf("%v (%+v), want that the first has it", err, no)
 	}
 	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
@@ -71,7 +71,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	ctx := t.Context()
 	grant := func(name string, slots int, tick *dlock.Tick) dlock.Grant {
 		t.Helper()
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: time.Second,
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: quarantineTTL,
 			Tick: tick})
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +137,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 			g := grant(name, 4, nil)
 			client.HSet(ctx, state, "kept", time.Now().Add(kept).UnixMilli())
 			expire()
-			if r, err := store.Extend(ctx, time.Second, g); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
 				t.Error(r, err)
 			}
 			putOff(fmt.Sprintf("with a heartbeat, last put off %v from now", kept))
@@ -240,7 +240,8 @@ func TestI4FencesGrowAcrossLossOfTheState(t *testing.T) {
 	ctx := context.Background()
 	var last dlock.Fence
 	for i := range 20 {
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: fmt.Sprint("t", i), TTL: time.Second})
+		g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: fmt.Sprint("t", i),
+			TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}

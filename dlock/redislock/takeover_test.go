@@ -175,7 +175,7 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
 	defer client.Close()
 	store := open(t, client, redislock.Options{})
-	request := func(name string) dlock.Request { return dlock.Request{Name: name, Token: "token", TTL: time.Second} }
+	request := func(name string) dlock.Request { return dlock.Request{Name: name, Token: "token", TTL: quarantineTTL} }
 	names := []string{"a", "b", "c"}
 	for _, wait := range []bool{true, false} { // for the first use of any name
 		for _, name := range names {
@@ -317,7 +317,7 @@ func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
 		defer client.Close()
 		store := open(t, client, redislock.Options{Keys: keys})
-		g := untilGranted(t, store, dlock.Request{Name: "a", Token: "first", TTL: time.Second})
+		g := untilGranted(t, store, dlock.Request{Name: "a", Token: "first", TTL: quarantineTTL})
 		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
 			t.Fatal(r, err)
 		}
@@ -331,7 +331,7 @@ func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		client.HSet(t.Context(), store.Key("a")+":slot:mutex", saved)
-		request := dlock.Request{Name: "a", Token: "second", TTL: time.Second}
+		request := dlock.Request{Name: "a", Token: "second", TTL: quarantineTTL}
 		if _, err := store.TryAcquire(t.Context(), request); !isReason(err, dlock.ReasonQuarantine) {
 			t.Errorf("%s: right after the restart: %v, want quarantine", form, err)
 		}
@@ -356,8 +356,8 @@ func TestTickFromTheFuture(t *testing.T) {
 	store, clock := clocked(t)
 	for slots := range 2 {
 		claim := func(token string, at time.Time) (dlock.Grant, error) {
-			return store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Second,
-				Tick: &dlock.Tick{At: at, Max: 1}})
+			return store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token,
+				TTL: quarantineTTL, Tick: &dlock.Tick{At: at, Max: 1}})
 		}
 		clock.Set(time.Hour)
 		g, err := claim("ahead", time.Now().Add(time.Hour))

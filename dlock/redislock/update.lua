@@ -1,9 +1,9 @@
 -- Update: change the overrides of a semaphore. A part that is '' stays as it is.
 --
--- KEYS[1] state   see acquire.lua. Its overrides: version, until (µs: end of the pause, or of a
---         limit of 0; kept after it), pause (JSON), limit (-1: as requests declare), limit_order
---         (JSON), trigger (JSON), at (µs: of the trigger), value. After the first update it does
---         not expire
+-- KEYS[1] state   see acquire.lua. Its overrides: version, until (µs: end of the pause; kept after
+--         it, 0 once it was ended before), resumed (µs: when a pause, or a limit of 0, was ended
+--         last), pause (JSON), limit (-1: as requests declare), limit_order (JSON), trigger (JSON),
+--         at (µs: of the trigger), value. After the first update it does not expire
 -- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its origin
 -- ARGV[3] limit   ARGV[4] its origin
 -- ARGV[5] trigger
@@ -34,19 +34,27 @@ local function change(field, value)
   changes[#changes + 1] = value
 end
 local paused = count(known[2])
+local function resumed(origin)
+  change('resumed', int(micros))
+  change('pause', origin)
+end
 if ARGV[1] ~= '' then
   local length = tonumber(ARGV[1])
-  if length > 0 or micros < paused then
+  if length > 0 then
     paused = micros + length
     change('until', int(paused))
     change('pause', ARGV[2])
+  elseif micros < paused then
+    paused = micros
+    -- not now: that would be a pause again if the clock is ahead, and is set back
+    change('until', '0')
+    resumed(ARGV[2])
   end
 end
 if ARGV[3] ~= '' then
   -- a tick that came due under a limit of 0 was not missed either
   if known[3] == '0' and ARGV[3] ~= '0' and paused < micros then
-    change('until', int(micros))
-    change('pause', ARGV[4])
+    resumed(ARGV[4])
   end
   change('limit', ARGV[3])
   change('limit_order', ARGV[4])

@@ -51,7 +51,7 @@ func TestRoundTrips(t *testing.T) {
 	for range 2 {
 		if l, err := warm.Semaphore("warm", 1).TryAcquire(ctx); err != nil {
 			t.Fatal(err)
-		} else if _, err := store.Extend(ctx, time.Second, dlock.Grant{Name: "warm", Slots: 1,
+		} else if _, err := store.Extend(ctx, quarantineTTL, dlock.Grant{Name: "warm", Slots: 1,
 			Token: "none"}); err != nil {
 			t.Fatal(err)
 		} else if err := l.Release(ctx); err != nil {
@@ -125,7 +125,7 @@ func TestRoundTrips(t *testing.T) {
 		}
 	}
 	// A thousand leases of many names: the session sends them in batches of 500.
-	session := newSession(t, store, quarantineTTL, 400*time.Millisecond)
+	session := newSession(t, store, quarantineTTL, quarantineTTL/3)
 	for i := range 1000 {
 		if _, err := session.Semaphore(fmt.Sprintf("beat%d", i%40),
 			25).Acquire(ctx); err != nil { // also when a busy machine makes the store late
@@ -158,11 +158,11 @@ func TestDriverRepeatsNothing(t *testing.T) {
 	held := dlock.Grant{Name: "a", Slots: 1, Slot: 0, Token: "mine"}
 	for what, call := range map[string]func() error{
 		"an acquire": func() error {
-			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "mine", TTL: time.Second})
+			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "mine", TTL: quarantineTTL})
 			return err
 		},
 		"an extend": func() error {
-			results, err := store.Extend(ctx, time.Second, held)
+			results, err := store.Extend(ctx, quarantineTTL, held)
 			return unknown(results, err)
 		},
 		"a release": func() error {

@@ -72,6 +72,26 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// No error of servers that cannot be reached, or refuse the login, contains the password.
+func TestPasswordIsNotTold(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t, redistest.Options{Password: "right"})
+	for _, addr := range []string{server.Addr(), "127.0.0.1:1"} {
+		var clients []redis.UniversalClient
+		for range 3 {
+			client := redis.NewClient(&redis.Options{Addr: addr, Password: canary})
+			defer client.Close()
+			clients = append(clients, client)
+		}
+		q := redlock.New(clients, redlock.Options{})
+		defer q.Close()
+		_, err := q.TryAcquire(quorumContext(t, 2*time.Second), quorumRequest(0))
+		if err == nil || strings.Contains(err.Error(), canary) {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+}
+
 // If there would be a majority without the servers that refuse every request, the error is
 // dlock.ErrSetup. If there would be none anyway, the store is down, and if there is one with them
 // refusing, it works.

@@ -167,6 +167,7 @@ func stateOf(r dialect.Control, name string) dlock.ControlState {
 	}
 	if r.Tick != nil {
 		o.LastTick, o.ClaimedBy = time.UnixMicro(*r.Tick), dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID}
+		o.LastTickAhead = *r.Tick > r.Clock+dlock.MaxTickAhead.Microseconds()
 	}
 	return o
 }

@@ -18,8 +18,8 @@ import (
 
 // overrideColumns are the columns of overrides.
 var overrideColumns = []string{
-	"revoked", "overrides_version", "paused_until", "pause_origin", "slot_limit", "limit_origin", "triggered_at",
-	"trigger_origin", "kept_value",
+	"revoked", "overrides_version", "paused_until", "resumed_at", "pause_origin", "slot_limit", "limit_origin",
+	"triggered_at", "trigger_origin", "kept_value",
 }
 
 // Fails when one of them is not checked.
@@ -163,6 +163,10 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 		t.Fatal(err)
 	}
 	update("resumed", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}, dlock.Update{Resume: &ann})
+	for name, at := range map[string]time.Time{"first": begun, "resumed": begun.Add(-time.Hour)} {
+		// Only the first refusal of a missed tick writes: it makes the schedule known.
+		_, _ = acquire(name, "u", &dlock.Tick{At: at, Max: 1, MissedAt: at})
+	}
 	lock()
 	for name, want := range map[string]struct {
 		reason dlock.Reason

@@ -37,6 +37,10 @@ func (o onTx) QueryRow(ctx context.Context, query string, args []any, dest ...an
 	return o.tx.QueryRow(ctx, query, args...).Scan(dest...)
 }
 
+func (o onTx) QueryRowAlone(context.Context, string, []any, ...any) error {
+	return errors.ErrUnsupported
+}
+
 func (o onTx) WithDB(func(*sql.DB) error) error { return errors.ErrUnsupported }
 
 func (o onTx) Close() error { return nil }

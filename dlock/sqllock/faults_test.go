@@ -20,7 +20,7 @@ import (
 // crowdOptions have short leases, which still last long enough for a busy machine to renew them.
 var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: faultTTL / 3}
 
-const faultTTL = 2 * time.Second
+const faultTTL = 4 * time.Second
 
 // backWithin bounds the time without a grant after a fault: a TTL until the leases that nobody
 // could release have ended, and another for the calls that the fault held up and their

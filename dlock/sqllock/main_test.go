@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -34,6 +35,8 @@ type subject struct {
 	exec func(t testing.TB, statements string) string
 	// table is how a statement of the dialect names the default table.
 	table string
+	// span is how a statement writes a number of microseconds that it adds to an instant.
+	span string
 	// database is its name.
 	database string
 	// as returns an open for another user of the database.
@@ -147,6 +150,18 @@ func (s subject) hosts(t testing.TB) func() dlock.DistributedLock {
 	return func() dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) }
 }
 
+// stepClock has the database find what it noted as if its clock had been stepped since. No lease
+// may be held.
+func (s subject) stepClock(t testing.TB, by time.Duration, where string) {
+	t.Helper()
+	moved := "tick = tick - %[2]d, asked_at = asked_at - %[2]d"
+	for _, column := range []string{"released_at", "succeeded_at", "paused_until", "resumed_at"} {
+		moved += ", " + column + " = " + column + " - %[1]s"
+	}
+	span := fmt.Sprintf(s.span, by.Microseconds())
+	s.exec(t, "UPDATE "+s.table+" SET "+fmt.Sprintf(moved, span, by.Microseconds())+where)
+}
+
 // suiteTTL is the length of the leases for which the conformance suite waits: long enough for a
 // busy machine.
-const suiteTTL = time.Second
+const suiteTTL = 2 * time.Second

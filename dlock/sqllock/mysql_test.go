@@ -72,7 +72,7 @@ func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
 	return subject{
 		open:  viaMySQL(server.DSN("", "", database) + params),
 		exec:  execOn(server, database),
-		table: "distributed_locks", database: database,
+		table: "distributed_locks", span: "INTERVAL %d MICROSECOND", database: database,
 		as: func(_ testing.TB, user string) func(testing.TB, sqllock.Options) *sqllock.Store {
 			return viaMySQL(server.DSN(user, "", database) + params)
 		},

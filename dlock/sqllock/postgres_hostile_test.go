@@ -246,6 +246,10 @@ func (p onPool) QueryRow(ctx context.Context, query string, args []any, dest ...
 	return p.pool.QueryRow(ctx, query, args...).Scan(dest...)
 }
 
+func (p onPool) QueryRowAlone(context.Context, string, []any, ...any) error {
+	return errors.ErrUnsupported
+}
+
 func (p onPool) WithDB(do func(*sql.DB) error) error {
 	db := stdlib.OpenDBFromPool(p.pool)
 	return errors.Join(do(db), db.Close())

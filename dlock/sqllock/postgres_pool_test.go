@@ -36,17 +36,18 @@ func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 			testkit.SkipShort(t)
 			server := sqltest.SharedPostgres(t)
 			proxy := servertest.NewProxyFor(t, server.Addr())
-			dsn := strings.Replace(server.DSN("", "", server.NewDatabase(t)), server.Addr(), proxy.Addr(), 1)
+			dsn := strings.Replace(server.DSN("", "", server.NewDatabase(t)), server.Addr(), proxy.Addr(), 1) +
+				"&connect_timeout=2"
 			open := viaPgx(t, dsn)
 			if way == "database/sql" {
-				open = viaSQL(t, dsn+"&connect_timeout=2")
+				open = viaSQL(t, dsn)
 			}
 			store := open(t, sqllock.Options{})
 			if err := store.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			ttl := 10 * time.Second // pgx would wait longer
-			session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: ttl, StoreTimeout: time.Second})
+			ttl := 14 * time.Second // pgx would wait longer
+			session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: ttl, StoreTimeout: 2 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
@@ -33,10 +33,10 @@ var postgresWays = []struct {
 		sqllock.Options) *sqllock.Store {
 		return viaPgx(t, server.DSN(user, "", database))
 	}},
-	{"simple protocol", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
+	{"pipelines", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
 		sqllock.Options) *sqllock.Store {
 		return viaPgx(t, server.DSN(user, "", database), func(c *pgxpool.Config) {
-			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+			c.ConnConfig.RuntimeParams["standard_conforming_strings"] = "off" // pgx cannot quote then
 		})
 	}},
 	{"PgBouncer", func(t testing.TB, server *sqltest.Server, database, user string) func(testing.TB,
@@ -66,7 +66,8 @@ func postgresOn(t testing.TB, server *sqltest.Server, way string) subject {
 				return w.open(t, server, database, user)
 			}
 			return subject{
-				open: as(t, ""), exec: execOn(server, database), table: "distributed_locks", database: database, as: as,
+				open: as(t, ""), exec: execOn(server, database), table: "distributed_locks",
+				span: "%d * interval '1 microsecond'", database: database, as: as,
 				grants: append([]string{"REVOKE ALL ON SCHEMA public FROM PUBLIC;"},
 					documented(t, "Postgres", "public")...),
 			}
@@ -93,6 +94,9 @@ func viaPgx(t testing.TB, dsn string, settings ...func(*pgxpool.Config)) func(te
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !strings.Contains(dsn, "connect_timeout=") {
+		config.ConnConfig.ConnectTimeout = 10 * time.Second // all these tests at once keep a machine busy
 	}
 	for _, set := range settings {
 		set(config)
@@ -131,9 +135,11 @@ var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, 
 func conform(t *testing.T, s subject) {
 	dlocktest.Run(t, dlocktest.Harness{Features: features, TTL: suiteTTL, New: func(t testing.TB) dlocktest.Namespace {
 		prefix := sqltest.Unique("p")
+		ours := " WHERE resource_name LIKE '" + prefix + "%'"
 		return dlocktest.Namespace{
-			Open:     func() dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) },
-			LoseData: func() { s.exec(t, "DELETE FROM "+s.table+" WHERE resource_name LIKE '"+prefix+"%'") },
+			Open:      func() dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) },
+			LoseData:  func() { s.exec(t, "DELETE FROM "+s.table+ours) },
+			StepClock: func(by time.Duration) time.Duration { s.stepClock(t, by, ours); return 0 },
 		}
 	}})
 }

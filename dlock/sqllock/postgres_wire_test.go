@@ -3,12 +3,17 @@ package sqllock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
@@ -264,25 +269,75 @@ func TestDeletedRowsPostgres(t *testing.T) {
 	}
 }
 
-// A database in which transactions are not read committed would decide on stale rows: it is refused
-// with an error that says what to do. So is a name that the database cannot store when the
-// connection translates it. Neither is taken for a store that is down.
+// Whatever level and limits the role or the database has set, calls decide on fresh rows, and wait
+// for as long as they may.
+//
+// Fails when a call trusts the settings of its session.
+func TestSessionsWithOtherSettingsPostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	for _, setting := range []string{"default_transaction_isolation = 'serializable'",
+		"default_transaction_isolation = 'repeatable read'", "statement_timeout = '50ms'",
+		"lock_timeout = '10ms'; ALTER DATABASE $ SET synchronous_commit = off; " +
+			"ALTER DATABASE $ SET bytea_output = 'escape'; " +
+			"ALTER DATABASE $ SET plan_cache_mode = force_generic_plan; " +
+			"ALTER DATABASE $ SET datestyle = 'German, DMY'; ALTER DATABASE $ SET search_path = nowhere"} {
+		database := server.NewDatabase(t)
+		dsn := server.DSN("", "", database)
+		s := subject{open: viaPgx(t, dsn), exec: execOn(server, database)}.migrated(t)
+		s.exec(t, "ALTER DATABASE "+database+" SET "+strings.ReplaceAll(setting, "$", database))
+		for way, open := range map[string]func(testing.TB, sqllock.Options) *sqllock.Store{"pgx": viaPgx(t, dsn),
+			"database/sql": viaSQL(t, dsn)} {
+			store := open(t, sqllock.Options{})
+			name := way + " " + setting[:20]
+			request := dlock.Request{Name: name, Slots: 1, Token: "t", TTL: time.Hour}
+			g, err := store.TryAcquire(t.Context(), request)
+			if err != nil {
+				t.Errorf("%s: acquire: %v", name, err)
+				continue
+			}
+			again := request
+			again.Token = "u"
+			if _, err := store.TryAcquire(t.Context(), again); !errors.Is(err, dlock.ErrNotAcquired) {
+				t.Errorf("%s: a second acquire: %v", name, err)
+			}
+			if held, err := store.List(t.Context(), name, 1); err != nil || len(held) != 1 {
+				t.Errorf("%s: List: %v, %v", name, held, err)
+			}
+			if _, err := store.Extend(t.Context(), time.Hour, g); err != nil {
+				t.Errorf("%s: Extend: %v", name, err)
+			}
+			if _, err := store.Release(t.Context(), g); err != nil {
+				t.Errorf("%s: Release: %v", name, err)
+			}
+			// Somebody has the row of the only slot locked for a while.
+			blocker, err := pgx.Connect(t.Context(), server.DSN("", "", database)+"&statement_timeout=0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := blocker.Exec(t.Context(), "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; "+
+				"SELECT FROM public.distributed_locks FOR UPDATE"); err != nil {
+				t.Fatal(err)
+			}
+			free := time.AfterFunc(300*time.Millisecond, func() { _ = blocker.Close(context.Background()) })
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			if _, err := store.TryAcquire(ctx, again); err != nil {
+				t.Errorf("%s: an acquire that waits: %v", name, err)
+			}
+			cancel()
+			if free.Stop() {
+				t.Errorf("%s: it has not waited", name)
+				_ = blocker.Close(context.Background())
+			}
+		}
+	}
+}
+
+// A name that the database cannot store when the connection translates it is refused with an error
+// that says so. It is not taken for a store that is down.
 func TestUnfitDatabasesPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
-	isolated := server.NewDatabase(t)
-	isolatedSubject := subject{open: viaPgx(t, server.DSN("", "", isolated)),
-		exec: execOn(server, isolated)}.migrated(t)
-	for _, level := range []string{"serializable", "repeatable read"} {
-		isolatedSubject.exec(t, "ALTER DATABASE "+isolated+" SET default_transaction_isolation = '"+level+"'")
-		store := viaPgx(t, server.DSN("", "", isolated))(t, sqllock.Options{})
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
-		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), level) ||
-			!strings.Contains(err.Error(), "read committed") {
-			t.Errorf("%s: %v", level, err)
-		}
-	}
-
 	latin := server.NewDatabase(t, "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
 	dsn := server.DSN("", "", latin)
 	store := viaPgx(t, dsn)(t, sqllock.Options{})
@@ -311,5 +366,48 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 	}
 	if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Origin != ann {
 		t.Errorf("an update: %+v, %v", o, err)
+	}
+}
+
+// tooLate is a Driver whose server cancels statements because of the role's statement_timeout: each
+// lone one, and as many transactions as are left.
+type tooLate struct {
+	onPool
+	left *int
+}
+
+func (d tooLate) QueryRow(context.Context, string, []any, ...any) error {
+	return &pgconn.PgError{Code: "57014"}
+}
+
+func (d tooLate) QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error {
+	if *d.left--; *d.left >= 0 {
+		return &pgconn.PgError{Code: "57014"}
+	}
+	return d.onPool.QueryRow(ctx, query, args, dest...)
+}
+
+// A role's statement_timeout is so short that a busy server needs several attempts to change it.
+//
+// Fails when a call gives up after the first attempt, or never.
+func TestStatementTimeoutThatIsOverAtOncePostgres(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	dsn := server.DSN("", "", server.NewDatabase(t))
+	if err := viaPgx(t, dsn)(t, sqllock.Options{}).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for left, granted := range map[int]bool{0: true, 3: true, 4: false} {
+		store := sqllock.PostgresOn(tooLate{onPool{pool}, &left}, sqllock.Options{})
+		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprint("n", left), Token: "t",
+			TTL: time.Minute})
+		if (err == nil) != granted {
+			t.Errorf("granted: %t, %v", granted, err)
+		}
 	}
 }

@@ -215,7 +215,7 @@ func TestMigratePostgres(t *testing.T) {
 
 func TestTableNamesPostgres(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{"pgx", "simple protocol", "database/sql"} {
+	for _, way := range []string{"pgx", "pipelines", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			if way != "pgx" {

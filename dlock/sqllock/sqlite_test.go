@@ -60,7 +60,7 @@ func sqlitePath(t testing.TB) string {
 // sqliteOn is a subject on a file, which each host opens for itself.
 func sqliteOn(path string) subject {
 	return subject{
-		table: "distributed_locks",
+		table: "distributed_locks", span: "%d",
 		open: func(t testing.TB, opts sqllock.Options) *sqllock.Store {
 			return sqllock.SQLite(openSQLite(t, sqliteDSN(path)), opts)
 		},
@@ -74,9 +74,9 @@ func sqliteOn(path string) subject {
 // sqliteShared is a subject on one pool for all hosts.
 func sqliteShared(db *sql.DB) subject {
 	return subject{
-		table: "distributed_locks",
-		open:  func(t testing.TB, opts sqllock.Options) *sqllock.Store { return sqllock.SQLite(db, opts) },
-		exec:  func(t testing.TB, statements string) string { t.Helper(); return execSQLite(t, db, statements) },
+		table: "distributed_locks", span: "%d",
+		open: func(t testing.TB, opts sqllock.Options) *sqllock.Store { return sqllock.SQLite(db, opts) },
+		exec: func(t testing.TB, statements string) string { t.Helper(); return execSQLite(t, db, statements) },
 	}
 }
 

@@ -19,6 +19,10 @@ type Driver interface {
 	// QueryRow executes a statement that returns one row, and puts its columns into dest. It
 	// returns when ctx ends, whatever the server does.
 	QueryRow(ctx context.Context, query string, args []any, dest ...any) error
+	// QueryRowAlone does so in a transaction of its own that is READ COMMITTED, and whose
+	// statement_timeout is the time that ctx has left. It is called where the role or the database
+	// has set something else.
+	QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error
 	// WithDB calls do with a *sql.DB on the same connections, for Migrate.
 	WithDB(do func(*sql.DB) error) error
 	// Close closes the connections that the driver opened itself.

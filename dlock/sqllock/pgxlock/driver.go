@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/tickslot/tickslot/internal/pgxkit"
 )
 
 // driver implements sqllock.Driver.
@@ -34,7 +36,29 @@ func newDriver() *driver {
 }
 
 func (d *driver) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	return d.with(ctx, func(conn *pgx.Conn) error { return conn.QueryRow(ctx, query, args...).Scan(dest...) })
+	return d.with(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, query, append([]any{execMode(conn)}, args...)...).Scan(dest...)
+	})
+}
+
+// execMode returns how a lone statement is sent to a server: in one message, with which it begins
+// when it has all of it. A pipeline that is cut off before its last message leaves a transaction
+// open, and a slot locked, for as long as something keeps the connection up. pgx cannot quote
+// arguments under other settings of a session than these.
+func execMode(conn *pgx.Conn) pgx.QueryExecMode {
+	c := conn.PgConn()
+	if c.ParameterStatus("standard_conforming_strings") == "on" && c.ParameterStatus("client_encoding") == "UTF8" {
+		return pgx.QueryExecModeSimpleProtocol
+	}
+	return pgx.QueryExecModeExec
+}
+
+func (d *driver) QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error {
+	return d.with(ctx, func(conn *pgx.Conn) error {
+		return pgxkit.Transact(ctx, conn, func(b *pgx.Batch) {
+			b.Queue(query, args...).QueryRow(func(row pgx.Row) error { return row.Scan(dest...) })
+		})
+	})
 }
 
 func (d *driver) WithDB(do func(*sql.DB) error) error {

@@ -30,7 +30,8 @@ func ExampleNew() {
 	timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
 		Name:           "process-orders",
 		Schedule:       schedule.Every(time.Minute),
-		MaxConcurrency: 3,
+		MaxConcurrency: 3, // runs at once in the fleet
+		MaxPerTick:     1, // each tick runs once in the fleet
 		Run:            func(ctx context.Context) error { return nil },
 	})
 	if err != nil {

@@ -4,8 +4,9 @@
 //	defer store.Close()
 //
 // It opens a small pool of its own with the settings of yours, so an application that uses all its
-// connections loses no lease. It does not prepare statements, so each is one round trip, and a
-// PgBouncer in transaction mode works. Its promises are those of package sqllock.
+// connections loses no lease. Each call is one message, a query of the simple protocol: it prepares
+// nothing, takes one round trip, works through a PgBouncer in transaction mode, and leaves nothing
+// locked when it is cut off in the middle. Its promises are those of package sqllock.
 package pgxlock
 
 import (
@@ -26,17 +27,22 @@ import (
 // acquires at once of a host may need.
 const maxConns = 4
 
-// maxConnectTime bounds a connection attempt.
-const maxConnectTime = 2 * time.Second
+// connectTime bounds a connection attempt, unless pool has a bound of its own of at most
+// maxConnectTime.
+const connectTime, maxConnectTime = 2 * time.Second, 10 * time.Second
 
 // New returns a store on the database of pool, which the caller closes. It does not call the
 // server, so it works while the server is down. Check, which dlock.NewSession and timer.New call,
 // reports faults of the options.
 //
 // It copies the settings of pool except: the number of connections (at most 4), how statements are
-// sent (QueryExecModeExec, or the simple protocol if pool uses that), the time to connect (at most
-// 2 s), and the hooks that run when a connection leaves or enters the pool. Of a tracer it keeps
+// sent, the time to connect (2 s, or that of pool if it is at most 10 s: connect_timeout in its
+// URL), and the hooks that run when a connection leaves or enters the pool. Of a tracer it keeps
 // what concerns queries, but hides their arguments, which contain the tokens of leases.
+//
+// Where a session has standard_conforming_strings off, or another client_encoding than UTF8, calls
+// are sent by QueryExecModeExec. Cut off in the middle, such a call keeps its rows locked until the
+// connection is closed.
 func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if pool == nil {
 		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)
@@ -51,7 +57,7 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	// A dial that gets no answer occupies a place in the pool until it times out. With the usual
 	// two minutes, an outage of the network for some seconds would be one of the store for minutes.
 	if t := config.ConnConfig.ConnectTimeout; t <= 0 || t > maxConnectTime {
-		config.ConnConfig.ConnectTimeout = maxConnectTime
+		config.ConnConfig.ConnectTimeout = connectTime
 	}
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -74,5 +80,8 @@ type broken struct{ err error }
 func (b broken) Check() error { return b.err }
 
 func (b broken) QueryRow(context.Context, string, []any, ...any) error { return b.err }
-func (b broken) WithDB(func(*sql.DB) error) error                      { return b.err }
-func (b broken) Close() error                                          { return nil }
+func (b broken) QueryRowAlone(context.Context, string, []any, ...any) error {
+	return b.err
+}
+func (b broken) WithDB(func(*sql.DB) error) error { return b.err }
+func (b broken) Close() error                     { return nil }

@@ -13,6 +13,9 @@ type Driver interface {
 	// QueryRow executes a statement that returns one row, and puts its columns into dest. It
 	// returns when ctx ends, whatever the server does.
 	QueryRow(ctx context.Context, query string, args []any, dest ...any) error
+	// QueryRowAlone does so in a transaction of its own that has the settings of
+	// sqlkit.PostgresPinned. Only Postgres needs it.
+	QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error
 	// WithDB calls do with a *sql.DB on the same connections, for Migrate.
 	WithDB(do func(*sql.DB) error) error
 	// Close closes the connections that the driver opened itself.
@@ -35,6 +38,11 @@ func NewPool(db *sql.DB) (Pool, error) {
 // QueryRow implements Driver.
 func (p Pool) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
 	return p.With(ctx, func(conn *sql.Conn) error { return sqlkit.QueryRow(ctx, conn, query, args, dest...) })
+}
+
+// QueryRowAlone implements Driver.
+func (p Pool) QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error {
+	return p.With(ctx, func(conn *sql.Conn) error { return sqlkit.QueryRowPinned(ctx, conn, query, args, dest...) })
 }
 
 // WithDB implements Driver.

@@ -72,9 +72,11 @@ var columns = []struct {
 	{"resource_name", KindName}, {"slot", KindInt}, {"lock_id", KindToken}, {"fence", KindBig},
 	{"acquired_at", KindTime}, {"renewed_at", KindTime}, {"expires_at", KindTime}, {"released_at", KindTime},
 	{"host_name", KindText}, {"process_id", KindBig}, {"process_tag", KindText}, {"revoked", KindOrigin},
-	{"tick", KindBig}, {"tick_starts", KindInt}, {"tick_schedule", KindBig}, {"slots", KindInt},
+	{"tick", KindBig}, {"tick_starts", KindInt}, {"tick_schedule", KindBig},
+	{"asked_schedule", KindBig}, {"asked_at", KindBig}, {"slots", KindInt},
 	{"succeeded_at", KindTime}, {"overrides_version", KindBig},
-	{"paused_until", KindTime}, {"pause_origin", KindOrigin}, {"slot_limit", KindInt}, {"limit_origin", KindOrigin},
+	{"paused_until", KindTime}, {"resumed_at", KindTime}, {"pause_origin", KindOrigin},
+	{"slot_limit", KindInt}, {"limit_origin", KindOrigin},
 	{"triggered_at", KindBig}, {"trigger_origin", KindOrigin},
 	{"kept_value", KindValue},
 }

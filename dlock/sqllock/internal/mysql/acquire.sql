@@ -1,7 +1,8 @@
 -- Takes a free slot, one start of a tick if the request has a tick, and a slot of each further
 -- semaphore, in one transaction.
 --
--- A refusal comes from one snapshot, takes no lock and writes nothing. If a slot looks free, the
+-- A refusal comes from one snapshot, takes no lock and writes nothing, except that a schedule
+-- becomes known. If a slot looks free, the
 -- procedure locks the row with slot -1 (of each semaphore) until it commits and reads everything
 -- again. So grants of one name are serial, and no request is refused while a slot is free.
 --
@@ -38,8 +39,9 @@ BEGIN
 	DECLARE v_refusal VARCHAR(128);
 	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present,
 		v_free, v_row, v_passed INT;
-	DECLARE v_tick, v_schedule, v_version, v_clock_us, v_fence, v_again_fence, v_pid, v_tick_pid BIGINT;
-	DECLARE v_clock, v_over, v_ends, v_acquired, v_expires, v_succeeded, v_paused DATETIME(6);
+	DECLARE v_tick, v_schedule, v_asked, v_asked_at, v_version, v_clock_us, v_fence, v_again_fence, v_pid,
+		v_tick_pid BIGINT;
+	DECLARE v_clock, v_over, v_ends, v_acquired, v_expires, v_succeeded, v_paused, v_resumed DATETIME(6);
 	DECLARE v_previous_expired BOOLEAN;
 	DECLARE v_host, v_tag, v_tick_host, v_tick_tag VARBINARY(1020);
 	DECLARE v_pause_origin, v_limit_origin BLOB;
@@ -87,15 +89,16 @@ BEGIN
 
 		-- 1. Read everything. The first read without a lock takes the snapshot, after the lock was
 		-- taken.
-		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_schedule = NULL, v_declared = NULL, v_succeeded = NULL,
-			v_previous_expired = FALSE, v_again = NULL, v_first = NULL,
-			v_version = NULL, v_paused = NULL, v_limit = NULL, v_tick_host = NULL, v_tick_pid = NULL, v_tick_tag = NULL;
+		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_schedule = NULL, v_asked = NULL, v_asked_at = NULL,
+			v_declared = NULL, v_succeeded = NULL, v_previous_expired = FALSE, v_again = NULL, v_first = NULL,
+			v_version = NULL, v_paused = NULL, v_resumed = NULL, v_limit = NULL,
+			v_tick_host = NULL, v_tick_pid = NULL, v_tick_tag = NULL;
 		IF v_lock THEN
-			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, overrides_version, paused_until,
-				pause_origin, slot_limit, limit_origin,
+			SELECT slot, tick, tick_starts, tick_schedule, asked_schedule, asked_at, slots, succeeded_at,
+				overrides_version, paused_until, resumed_at, pause_origin, slot_limit, limit_origin,
 				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
-			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_origin,
-				v_limit, v_limit_origin,
+			INTO v_head, v_tick, v_starts, v_schedule, v_asked, v_asked_at, v_declared, v_succeeded,
+				v_version, v_paused, v_resumed, v_pause_origin, v_limit, v_limit_origin,
 				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE SKIP LOCKED;
 			IF v_head IS NULL THEN
@@ -123,11 +126,11 @@ BEGIN
 				SET v_i = v_i + 1;
 			END WHILE;
 		ELSE
-			SELECT slot, tick, tick_starts, tick_schedule, slots, succeeded_at, overrides_version, paused_until,
-				pause_origin, slot_limit, limit_origin,
+			SELECT slot, tick, tick_starts, tick_schedule, asked_schedule, asked_at, slots, succeeded_at,
+				overrides_version, paused_until, resumed_at, pause_origin, slot_limit, limit_origin,
 				COALESCE(host_name, ''), COALESCE(process_id, 0), COALESCE(process_tag, '')
-			INTO v_head, v_tick, v_starts, v_schedule, v_declared, v_succeeded, v_version, v_paused, v_pause_origin,
-				v_limit, v_limit_origin,
+			INTO v_head, v_tick, v_starts, v_schedule, v_asked, v_asked_at, v_declared, v_succeeded,
+				v_version, v_paused, v_resumed, v_pause_origin, v_limit, v_limit_origin,
 				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1;
 		END IF;
@@ -152,6 +155,10 @@ BEGIN
 		-- leases found held were held at the same moment.
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock),
 			v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
+		-- What was noted while the clock was ahead must not refuse everything until then.
+		SET v_tick = IF(v_tick > v_clock_us + p_ahead, NULL, v_tick),
+			v_asked = IF(v_asked_at > v_clock_us + p_ahead, NULL, v_asked),
+			v_succeeded = IF(v_succeeded > v_clock + INTERVAL p_ahead MICROSECOND, NULL, v_succeeded);
 		IF p_delay IS NOT NULL THEN -- it has no instant to compare with others
 			SET p_tick = v_clock_us, v_tick = NULL;
 		END IF;
@@ -214,20 +221,41 @@ BEGIN
 			LEAVE attempt;
 		END IF;
 
-		-- 3. The overrides, and the tick: it is started at most p_max times, and never after a
+		-- 3. A missed tick of a schedule that is not known, or was not when it came due. From then
+		-- on the schedule is known.
+		IF p_missed IS NOT NULL AND p_tick <= v_clock_us + p_ahead
+			AND (v_tick IS NULL OR COALESCE(v_schedule, 0) <> p_schedule)
+			AND (NOT (v_asked <=> p_schedule) OR p_missed <= v_asked_at) THEN
+			IF NOT (v_asked <=> p_schedule) THEN
+				IF NOT v_lock THEN
+					SET v_create = IF(v_head IS NULL, p_resource, NULL), v_lock = TRUE;
+					ITERATE attempt;
+				END IF;
+				UPDATE {table} SET asked_schedule = p_schedule,
+					asked_at = IF(p_missed > v_clock_us + p_ahead, v_clock_us, p_missed)
+				WHERE resource_name = p_resource AND slot = -1;
+			END IF;
+			SET v_reason = 'tick_first';
+			LEAVE attempt;
+		END IF;
+
+		-- 4. The overrides, and the tick: it is started at most p_max times, and never after a
 		-- later one.
 		SET v_reason = CASE
 			WHEN v_paused > v_clock OR v_limit = 0 THEN 'paused'
-			WHEN p_missed < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_paused) THEN 'paused'
+			WHEN p_missed < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_paused)
+				OR v_resumed <= v_clock + INTERVAL p_ahead MICROSECOND
+				AND p_missed < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_resumed) THEN 'paused'
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < v_tick THEN 'tick_late'
-			WHEN p_tick = v_tick AND (v_starts >= p_max OR p_missed IS NOT NULL) THEN 'tick_taken'
-			WHEN p_missed IS NOT NULL AND (v_tick IS NULL OR COALESCE(v_schedule, 0) <> p_schedule) THEN 'tick_first'
+			WHEN p_tick = v_tick AND v_starts >= p_max OR p_missed IS NOT NULL AND p_tick <= COALESCE(v_tick, 0)
+				THEN 'tick_taken'
 		END;
 		IF v_reason IS NULL AND p_missed IS NOT NULL THEN -- a host held a lease then, so the tick was not missed
 			-- in an IF it would lock what it reads
 			SELECT COUNT(*) INTO v_held FROM {table} WHERE resource_name = p_resource AND slot >= 0
-				AND GREATEST(COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch))
+				AND GREATEST(COALESCE(expires_at, v_epoch),
+					IF(released_at <= v_clock + INTERVAL p_ahead MICROSECOND, released_at, v_epoch))
 					> v_epoch + INTERVAL p_missed MICROSECOND;
 			SET v_reason = IF(v_held > 0, 'tick_held', NULL);
 		END IF;
@@ -235,7 +263,7 @@ BEGIN
 			LEAVE attempt;
 		END IF;
 
-		-- 4. A limit counts the leases of every slot: after it was lowered there may be more than
+		-- 5. A limit counts the leases of every slot: after it was lowered there may be more than
 		-- it allows. With a delay no lease may be held, and it counts from the end of the last.
 		IF v_limit > 0 OR p_delay IS NOT NULL THEN
 			SELECT COUNT(*) INTO v_held FROM {table} FORCE INDEX (ends) WHERE resource_name = p_resource AND slot >= 0
@@ -252,7 +280,8 @@ BEGIN
 		END IF;
 
 		IF p_delay IS NOT NULL THEN
-			SELECT MAX(GREATEST(COALESCE(expires_at, v_epoch), COALESCE(released_at, v_epoch)))
+			SELECT MAX(GREATEST(COALESCE(expires_at, v_epoch),
+					IF(released_at <= v_clock + INTERVAL p_ahead MICROSECOND, released_at, v_epoch)))
 				+ INTERVAL p_delay MICROSECOND INTO v_over
 			FROM {table} WHERE resource_name = p_resource AND slot >= 0;
 			IF v_over > v_clock THEN
@@ -261,7 +290,7 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 5. Find a free slot: one that has ended and is not locked, a new one, or one whose row is
+		-- 6. Find a free slot: one that has ended and is not locked, a new one, or one whose row is
 		-- missing.
 		SET v_free = NULL, v_passed = 0;
 		IF v_first IS NULL THEN
@@ -308,7 +337,7 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 6. The further semaphores: the first that has no free slot refuses the request. If their
+		-- 7. The further semaphores: the first that has no free slot refuses the request. If their
 		-- rows are locked, take a slot of each.
 		SET v_i = 0, v_also = '';
 		WHILE v_i < v_others DO
@@ -413,7 +442,7 @@ BEGIN
 			ITERATE attempt;
 		END IF;
 
-		-- 7. Grant it.
+		-- 8. Grant it.
 		IF v_free = v_first THEN
 			SET v_fence = GREATEST(v_fence + 1, v_clock_us), v_previous_expired = v_expires > v_epoch;
 			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock,
@@ -437,7 +466,9 @@ BEGIN
 			IF p_tick IS NOT NULL THEN
 				SET v_tick_host = p_host, v_tick_pid = p_pid, v_tick_tag = p_tag;
 			END IF;
+			-- MySQL assigns from left to right, and later expressions see the new values.
 			UPDATE {table} SET tick = COALESCE(p_tick, tick), tick_starts = v_starts,
+				asked_schedule = IF(p_tick IS NULL OR tick_schedule <=> p_schedule, asked_schedule, NULL),
 				tick_schedule = IF(p_tick IS NULL, tick_schedule, p_schedule), slots = p_slots,
 				host_name = CONVERT(v_tick_host USING utf8mb4), process_id = v_tick_pid,
 				process_tag = CONVERT(v_tick_tag USING utf8mb4)

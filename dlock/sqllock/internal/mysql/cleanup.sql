@@ -34,7 +34,8 @@ BEGIN
 				THEN GREATEST(COALESCE(acquired_at, v_epoch), COALESCE(expires_at, v_epoch),
 					COALESCE(released_at, v_epoch)) < v_before
 					AND fence < v_clock_us
-				ELSE COALESCE(tick, 0) < v_clock_us - p_retention AND overrides_version IS NULL -- overrides stay
+				ELSE GREATEST(COALESCE(tick, 0), COALESCE(asked_at, 0)) < v_clock_us - p_retention
+					AND overrides_version IS NULL -- overrides stay
 					AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0)
 				END
 		ORDER BY resource_name;
@@ -77,7 +78,8 @@ BEGIN
 			DELETE FROM {table} WHERE resource_name = v_name AND slot > v_kept;
 		ELSE
 			DELETE FROM {table} WHERE resource_name = v_name AND slot = -1
-				AND COALESCE(tick, 0) < v_clock_us - p_retention AND overrides_version IS NULL;
+				AND GREATEST(COALESCE(tick, 0), COALESCE(asked_at, 0)) < v_clock_us - p_retention
+				AND overrides_version IS NULL;
 		END IF;
 		SET v_deleted = v_deleted + ROW_COUNT();
 		COMMIT AND NO CHAIN NO RELEASE;

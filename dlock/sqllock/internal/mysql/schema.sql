@@ -21,10 +21,13 @@ CREATE TABLE IF NOT EXISTS {table} (
 	                                           --          (claimed by host_name and so on),
 	tick_starts   INT,                         --          how often it was started,
 	tick_schedule BIGINT,                      --          of which schedule it is,
+	asked_schedule BIGINT,                     --          a schedule that was asked about before a tick of it
+	asked_at      BIGINT,                      --          was claimed, and since when, in microseconds since 1970,
 	slots         INT,                         --          how many slots the latest grant declared,
 	succeeded_at  DATETIME(6),                 --          when a grant was last released as succeeded,
 	overrides_version BIGINT,                 --          overrides: it grows with every update,
 	paused_until  DATETIME(6),
+	resumed_at    DATETIME(6),                --          when a pause, or a limit of 0, was ended last,
 	pause_origin  TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, -- who did it, and why,
 	slot_limit    INT,                         --          how many slots there are, whatever grants declare,
 	limit_origin  TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,

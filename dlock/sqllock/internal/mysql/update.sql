@@ -42,11 +42,17 @@ BEGIN
 					AND COALESCE(paused_until < v_clock, TRUE) THEN CONVERT(p_limit_origin USING utf8mb4)
 				ELSE pause_origin
 			END,
-			paused_until = CASE
-				WHEN p_pause > 0 THEN v_clock + INTERVAL p_pause MICROSECOND
+			resumed_at = CASE
+				WHEN p_pause > 0 THEN resumed_at
 				WHEN p_pause = 0 AND paused_until > v_clock THEN v_clock
 				-- nothing was missed under a limit of 0
 				WHEN slot_limit = 0 AND p_limit <> 0 AND COALESCE(paused_until < v_clock, TRUE) THEN v_clock
+				ELSE resumed_at
+			END,
+			paused_until = CASE
+				WHEN p_pause > 0 THEN v_clock + INTERVAL p_pause MICROSECOND
+				-- not the clock: that would be a pause again if it is ahead, and is set back
+				WHEN p_pause = 0 AND paused_until > v_clock THEN NULL
 				ELSE paused_until
 			END,
 			slot_limit = IF(p_limit IS NULL, slot_limit, NULLIF(p_limit, -1)),

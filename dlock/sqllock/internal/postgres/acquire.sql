@@ -2,11 +2,12 @@
 -- semaphore, in one transaction.
 --
 -- A refusal comes from one statement on one snapshot, takes no lock that others wait for, and
--- writes nothing. An expired slot goes to the session that locks its row first, so grants of one
--- name do not wait for each other to commit. A request that has a tick or further semaphores, needs
--- a new row, has a limit to keep, or found all free rows locked, takes an advisory lock on the name
--- (and those of the semaphores) until it commits, and reads again. So no request is refused while a
--- slot is free, and none has to be repeated by its caller.
+-- writes nothing, except that a schedule becomes known. An expired slot goes to the session that
+-- locks its row first, so grants of one name do not wait for each other to commit. A request that
+-- has a tick or further semaphores, needs a new row, has a limit to keep, or found all free rows
+-- locked, takes an advisory lock on the name (and those of the semaphores) until it commits, and
+-- reads again. So no request is refused while a slot is free, and none has to be repeated by its
+-- caller.
 --
 -- No row is waited for while another slot is free: an open transaction may keep it locked for
 -- hours. If the rows of all free slots are locked, the function tries again until p_wait is over,
@@ -53,6 +54,7 @@ DECLARE
 	v_leases record;
 	v_clock timestamptz;
 	v_clock_us bigint;
+	v_latest timestamptz;       -- what is later was noted while the clock was ahead
 	v_over timestamptz;         -- when the delay is over
 	v_ended boolean;
 	v_locked boolean := false;  -- the name, by this transaction
@@ -70,11 +72,7 @@ DECLARE
 	v_fence bigint;
 	v_expired boolean;
 BEGIN
-	IF current_setting('transaction_isolation') <> 'read committed' THEN
-		RAISE EXCEPTION 'these transactions are %, and have to be read committed',
-			current_setting('transaction_isolation')
-			USING ERRCODE = '42000', HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
-	END IF;
+	{session}
 	IF current_setting('transaction_read_only') = 'on' THEN -- a replica may be behind
 		RAISE EXCEPTION 'nothing can be granted in a read-only transaction' USING ERRCODE = '25006';
 	END IF;
@@ -109,10 +107,11 @@ BEGIN
 
 		-- 1. Read everything. Each part is written so that only one index fits: with old statistics
 		-- the planner may choose badly.
-		SELECT head.slot AS head, head.tick, head.tick_starts, head.tick_schedule, head.host_name AS tick_host,
+		SELECT head.slot AS head, head.tick, head.tick_starts, head.tick_schedule, head.asked_schedule, head.asked_at,
+			head.host_name AS tick_host,
 			head.process_id AS tick_pid, head.process_tag AS tick_tag,
-			head.slots, head.succeeded_at, head.overrides_version, head.paused_until, head.pause_origin,
-			head.slot_limit, head.limit_origin,
+			head.slots, head.succeeded_at, head.overrides_version, head.paused_until, head.resumed_at,
+			head.pause_origin, head.slot_limit, head.limit_origin,
 			(SELECT mine.slot FROM (SELECT * FROM {table} AS l WHERE l.lock_id = p_token OFFSET 0) AS mine
 				WHERE mine.resource_name = p_resource AND mine.slot >= 0 AND mine.expires_at > clock_timestamp()
 					LIMIT 1) AS again,
@@ -137,8 +136,16 @@ BEGIN
 			p_tick := v_clock_us;
 			v_seen.tick := NULL;
 		END IF;
+		-- What was noted while the clock was ahead must not refuse everything until then.
+		v_latest := v_clock + p_ahead * interval '1 microsecond';
+		IF v_seen.tick > v_clock_us + p_ahead THEN
+			v_seen.tick := NULL;
+		END IF;
+		IF v_seen.asked_at > v_clock_us + p_ahead THEN
+			v_seen.asked_schedule := NULL;
+		END IF;
 		o_declared := coalesce(v_seen.slots, 0);
-		o_success := CASE WHEN v_seen.succeeded_at IS NULL THEN 0
+		o_success := CASE WHEN v_seen.succeeded_at IS NULL OR v_seen.succeeded_at > v_latest THEN 0
 			ELSE greatest(1, extract(epoch FROM v_clock - v_seen.succeeded_at) * 1000000) END;
 
 		o_version := coalesce(v_seen.overrides_version, 0);
@@ -188,7 +195,27 @@ BEGIN
 			END;
 		END IF;
 
-		-- 3. The overrides. If they change the number of slots, read again.
+		-- 3. A missed tick of a schedule that is not known, or was not when it came due. From then
+		-- on the schedule is known.
+		IF p_missed IS NOT NULL AND p_tick <= v_clock_us + p_ahead
+			AND (v_seen.tick IS NULL OR coalesce(v_seen.tick_schedule, 0) <> p_schedule)
+			AND (v_seen.asked_schedule IS DISTINCT FROM p_schedule OR p_missed <= v_seen.asked_at) THEN
+			IF v_seen.asked_schedule IS DISTINCT FROM p_schedule THEN
+				IF NOT v_locked THEN
+					{lock_names}
+					CONTINUE;
+				END IF;
+				INSERT INTO {table} AS head (resource_name, slot, asked_schedule, asked_at)
+				VALUES (p_resource, -1, p_schedule,
+					CASE WHEN p_missed > v_clock_us + p_ahead THEN v_clock_us ELSE p_missed END)
+				ON CONFLICT (resource_name, slot) DO UPDATE SET asked_schedule = EXCLUDED.asked_schedule,
+					asked_at = EXCLUDED.asked_at;
+			END IF;
+			o_reason := 'tick_first';
+			RETURN;
+		END IF;
+
+		-- 4. The overrides. If they change the number of slots, read again.
 		IF v_seen.overrides_version IS NOT NULL THEN
 			CASE
 				WHEN v_seen.paused_until > v_clock THEN
@@ -198,7 +225,8 @@ BEGIN
 				WHEN v_seen.slot_limit = 0 THEN
 					o_reason := 'paused'; o_origin := coalesce(v_seen.limit_origin, '');
 					RETURN;
-				WHEN p_missed < extract(epoch FROM v_seen.paused_until) * 1000000 THEN
+				WHEN p_missed < extract(epoch FROM greatest(v_seen.paused_until,
+					CASE WHEN v_seen.resumed_at <= v_latest THEN v_seen.resumed_at END)) * 1000000 THEN
 					o_reason := 'paused'; o_origin := coalesce(v_seen.pause_origin, '');
 					RETURN;
 				WHEN v_slots <> coalesce(v_seen.slot_limit, greatest(p_slots, 1)) THEN
@@ -210,17 +238,18 @@ BEGIN
 			END CASE;
 		END IF;
 
-		-- 4. The tick: it is started at most p_max times, and never after a later one.
+		-- 5. The tick: it is started at most p_max times, and never after a later one.
 		o_reason := CASE
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < v_seen.tick THEN 'tick_late'
-			WHEN p_tick = v_seen.tick AND (v_seen.tick_starts >= p_max OR p_missed IS NOT NULL) THEN 'tick_taken'
-			WHEN p_missed IS NOT NULL
-				AND (v_seen.tick IS NULL OR coalesce(v_seen.tick_schedule, 0) <> p_schedule) THEN 'tick_first'
+			WHEN p_tick = v_seen.tick AND v_seen.tick_starts >= p_max
+				OR p_missed IS NOT NULL AND p_tick <= coalesce(v_seen.tick, 0) THEN 'tick_taken'
 		END;
 		IF o_reason IS NULL AND p_missed IS NOT NULL THEN -- a host held a lease then, so the tick was not missed
 			IF EXISTS (SELECT 1 FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0
-				AND extract(epoch FROM greatest(l.expires_at, l.released_at)) * 1000000 > p_missed) THEN
+				AND extract(epoch FROM greatest(l.expires_at,
+					CASE WHEN l.released_at <= v_latest THEN l.released_at END))
+					* 1000000 > p_missed) THEN
 				o_reason := 'tick_held';
 			END IF;
 		END IF;
@@ -234,7 +263,7 @@ BEGIN
 			v_seen.slot_limit := 1;
 		END IF;
 
-		-- 5. Find a free slot: one that has ended, a new one, or one whose row is missing.
+		-- 6. Find a free slot: one that has ended, a new one, or one whose row is missing.
 		v_ended := coalesce(v_seen.expires_at <= v_clock, false);
 		v_free := CASE
 			WHEN v_ended AND NOT v_skipped THEN v_seen.first
@@ -275,7 +304,8 @@ BEGIN
 		END IF;
 		v_ended := v_ended AND NOT v_skipped;
 		IF p_delay IS NOT NULL THEN -- counted from the end of the last lease, in whatever slot
-			SELECT max(greatest(l.expires_at, l.released_at)) + p_delay * interval '1 microsecond' INTO v_over
+			SELECT max(greatest(l.expires_at, CASE WHEN l.released_at <= v_latest THEN l.released_at END))
+				+ p_delay * interval '1 microsecond' INTO v_over
 			FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0;
 			IF v_over > v_clock THEN
 				o_reason := 'tick_early';
@@ -284,7 +314,7 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 6. The further semaphores: the first that has no free slot refuses the request.
+		-- 7. The further semaphores: the first that has no free slot refuses the request.
 		IF v_others > 0 THEN
 			FOR v_other IN
 				SELECT a.i, coalesce(h.slot_limit, a.size) AS n, coalesce(h.slots, 0) AS slots,
@@ -322,7 +352,7 @@ BEGIN
 			END LOOP;
 		END IF;
 
-		-- 7. Grant it. The EXCEPTION block is a savepoint: what it had locked is unlocked when it
+		-- 8. Grant it. The EXCEPTION block is a savepoint: what it had locked is unlocked when it
 		-- fails, so nobody waits for a row that was not granted after all.
 		IF NOT v_locked AND (p_tick IS NOT NULL OR v_others > 0 OR NOT v_ended OR v_seen.slot_limit IS NOT NULL) THEN
 			{lock_names}
@@ -401,7 +431,8 @@ BEGIN
 					AND v_seen.overrides_version IS NOT DISTINCT FROM -- no override was set meanwhile
 						(SELECT h.overrides_version FROM {table} AS h
 							WHERE h.resource_name = p_resource AND h.slot = -1)
-					AND (p_delay IS NULL OR greatest(l.expires_at, l.released_at) -- a lease may have come and gone
+					AND (p_delay IS NULL OR greatest(l.expires_at, -- a lease may have come and gone
+						CASE WHEN l.released_at <= v_latest THEN l.released_at END)
 						+ p_delay * interval '1 microsecond' <= v_clock)
 				RETURNING l.slot, l.fence INTO o_slot, o_fence;
 			ELSE
@@ -444,6 +475,8 @@ BEGIN
 				tick_starts = CASE WHEN p_tick IS NULL THEN head.tick_starts
 					WHEN p_tick = head.tick THEN head.tick_starts + 1 ELSE 1 END,
 				tick_schedule = CASE WHEN p_tick IS NULL THEN head.tick_schedule ELSE p_schedule END,
+				asked_schedule = CASE WHEN p_tick IS NULL
+					OR head.tick_schedule = p_schedule THEN head.asked_schedule END,
 				host_name = CASE WHEN p_tick IS NULL THEN head.host_name ELSE p_host END,
 				process_id = CASE WHEN p_tick IS NULL THEN head.process_id ELSE p_pid END,
 				process_tag = CASE WHEN p_tick IS NULL THEN head.process_tag ELSE p_tag END,

@@ -9,12 +9,14 @@ LANGUAGE plpgsql
 AS $tickslot$
 #variable_conflict use_variable
 DECLARE
+	p_wait CONSTANT bigint := 1000; -- ms to wait for the table
 	v_before timestamptz := clock_timestamp() - p_retention * interval '1 microsecond';
 	v_clock_us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
 	v_rows bigint;
 	v_kept integer;
 BEGIN
-	PERFORM set_config('lock_timeout', '1000', true); -- of the table
+	{session}
+	PERFORM set_config('lock_timeout', p_wait::text, true);
 	o_seen := 0; o_deleted := 0; o_last := '';
 	WHILE o_seen < p_limit LOOP
 		SELECT l.resource_name INTO p_after FROM {table} AS l WHERE l.resource_name > p_after
@@ -42,7 +44,8 @@ BEGIN
 		GET DIAGNOSTICS v_rows = ROW_COUNT;
 		o_deleted := o_deleted + v_rows;
 		PERFORM FROM {table} AS h WHERE h.resource_name = p_after AND h.slot = -1
-			AND coalesce(h.tick, 0) < v_clock_us - p_retention AND h.overrides_version IS NULL -- overrides stay
+			AND coalesce(greatest(h.tick, h.asked_at), 0) < v_clock_us - p_retention
+				AND h.overrides_version IS NULL -- overrides stay
 			AND NOT EXISTS (SELECT FROM {table} AS l WHERE l.resource_name = p_after AND l.slot >= 0)
 		FOR UPDATE SKIP LOCKED;
 		IF FOUND THEN

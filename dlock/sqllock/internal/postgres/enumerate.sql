@@ -9,6 +9,7 @@ SET enable_sort = off
 AS $tickslot$
 #variable_conflict use_variable
 BEGIN
+	{session}
 	PERFORM set_config('lock_timeout', p_wait::text, true); -- of the table: it waits for no row
 	WITH page AS MATERIALIZED (
 		SELECT l.resource_name, l.slot, l.fence, l.acquired_at, l.renewed_at, l.expires_at, l.released_at, l.host_name,

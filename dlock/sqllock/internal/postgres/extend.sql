@@ -16,6 +16,7 @@ DECLARE
 	v_left json;
 	v_done bigint;
 BEGIN
+	{session}
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
 		PERFORM set_config('synchronous_commit', 'on', true); -- an extension must survive a crash of the server

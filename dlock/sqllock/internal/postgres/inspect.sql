@@ -5,6 +5,7 @@ LANGUAGE plpgsql
 AS $tickslot$
 #variable_conflict use_variable
 BEGIN
+	{session}
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	SELECT coalesce(json_agg(json_build_object(
 		'n', h.resource_name, 'version', coalesce(h.overrides_version, 0),

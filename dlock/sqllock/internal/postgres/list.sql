@@ -5,6 +5,7 @@ LANGUAGE plpgsql
 AS $tickslot$
 #variable_conflict use_variable
 BEGIN
+	{session}
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	SELECT coalesce(json_agg(json_build_object(
 		'slot', h.slot, 'host', coalesce(h.host_name, ''), 'pid', coalesce(h.process_id, 0),

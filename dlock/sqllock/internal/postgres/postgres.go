@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -27,7 +28,7 @@ var functions = []string{"acquire", "extend", "release", "list", "enumerate", "u
 	"cleanup"}
 
 // parts are files that several functions include.
-var parts = []string{"settings", "retry_locked", "lock_names"}
+var parts = []string{"settings", "session", "retry_locked", "lock_names"}
 
 // defaultSchema is used if Options name no schema. It is not the first of the search_path, which
 // behind a pooler another client may have set.
@@ -50,6 +51,7 @@ type DB struct {
 	OldTransactionAge time.Duration // see oldTransaction
 	queries           queries
 	schema            sqlmigrate.Schema
+	alone             atomic.Bool // calls have a transaction of their own: see QueryRow
 }
 
 // queries are the statements that a DB executes: the first nine call a function.
@@ -109,6 +111,35 @@ func read(name string) string {
 }
 
 func (p *DB) String() string { return "postgres" }
+
+// strangeSession is the SQLSTATE of a function that does not trust the settings of its session: see
+// session.sql. It has done nothing.
+const strangeSession = "TS001"
+
+// queryCanceled is the SQLSTATE of a statement that took longer than statement_timeout.
+const queryCanceled = "57014"
+
+// QueryRow implements dialect.Driver. A call is a statement, and costs one round trip, unless the
+// settings of the sessions are not fit for it. Then this and all later ones have a transaction of
+// their own, with the right settings, which takes four with database/sql.
+func (p *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	if !p.alone.Load() {
+		err := p.Driver.QueryRow(ctx, query, args, dest...)
+		switch state := sqlkit.State(err); {
+		case state == strangeSession:
+			p.alone.Store(true)
+		case state != queryCanceled || ctx.Err() != nil: // else statement_timeout was over at once
+			return err
+		}
+	}
+	// A server that is busy may need longer than a short statement_timeout to change it.
+	for tries := 3; ; tries-- {
+		err := p.QueryRowAlone(ctx, query, args, dest...)
+		if sqlkit.State(err) != queryCanceled || ctx.Err() != nil || tries == 0 {
+			return err
+		}
+	}
+}
 
 // Acquire implements dialect.Database.
 func (p *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
@@ -238,6 +269,14 @@ func (p *DB) Verify(ctx context.Context) error {
 		return fmt.Errorf("%w: this server is not Postgres, but %q: what it does with locks differs, so that limits "+
 			"would not be kept", dlock.ErrSetup, version)
 	}
+	hides := ""
+	hidden, tables := sqlkit.PostgresHidden(n["table"], p.schema.Versions())
+	if err := p.QueryRow(ctx, hidden, tables, &hides); err != nil {
+		return err
+	}
+	if err := sqlkit.CheckHidden(hides); err != nil {
+		return err
+	}
 	if kind == "" {
 		return dialect.WrongSchema(fmt.Errorf("there is no table %s", n["table"]))
 	}
@@ -301,8 +340,9 @@ func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	}
 	if isolation != "read committed" {
 		warnings = append(warnings, fmt.Sprintf(
-			"transactions are %s here, with which every acquire is refused: ALTER ROLE %s SET "+
-				"default_transaction_isolation = 'read committed'", isolation, role))
+			"transactions are %s here, so every call begins one of its own that is not, which takes four round trips "+
+				"with database/sql: ALTER ROLE %s SET default_transaction_isolation = 'read committed'", isolation,
+			role))
 	}
 	old, err := p.vacuum(ctx)
 	warnings = append(warnings, old...)

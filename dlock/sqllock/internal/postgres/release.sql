@@ -17,6 +17,7 @@ DECLARE
 	v_ended text[];
 	v_resource text;
 BEGIN
+	{session}
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	-- If the slot is unknown, its acquire may still be running: wait for it.
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || x.t, 0))

@@ -7,6 +7,7 @@ LANGUAGE plpgsql
 AS $tickslot$
 #variable_conflict use_variable
 BEGIN
+	{session}
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
 		PERFORM set_config('synchronous_commit', 'on', true); -- an update must survive a crash of the server

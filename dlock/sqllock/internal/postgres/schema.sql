@@ -20,10 +20,13 @@ CREATE TABLE IF NOT EXISTS {table} (
 	                                           --          (claimed by host_name and so on),
 	tick_starts   integer,                     --          how often it was started,
 	tick_schedule bigint,                      --          of which schedule it is,
+	asked_schedule bigint,                     --          a schedule that was asked about before a tick of it
+	asked_at      bigint,                      --          was claimed, and since when, in µs since 1970,
 	slots         integer,                     --          how many slots the latest grant declared,
 	succeeded_at  timestamptz,                 --          when a grant was last released as succeeded,
 	overrides_version bigint,                 --          overrides: it grows with every update,
 	paused_until  timestamptz,
+	resumed_at    timestamptz,                --          when a pause, or a limit of 0, was ended last,
 	pause_origin  text,                        --          who did it, and why,
 	slot_limit    integer,                     --          how many slots there are, whatever grants declare,
 	limit_origin  text,

@@ -20,6 +20,7 @@ DECLARE
 	v_clock timestamptz;
 	v_clock_us bigint;
 BEGIN
+	{session}
 	PERFORM set_config('lock_timeout', p_wait::text, true);
 	IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
 		PERFORM set_config('synchronous_commit', 'on', true); -- an update must survive a crash of the server
@@ -50,10 +51,15 @@ BEGIN
 		overrides_version = greatest(head.overrides_version + 1, v_clock_us),
 		paused_until = CASE
 			WHEN p_pause > 0 THEN EXCLUDED.paused_until
+			-- not the clock: that would be a pause again if it is ahead, and is set back
+			WHEN p_pause = 0 AND head.paused_until > v_clock THEN NULL
+			ELSE head.paused_until END,
+		resumed_at = CASE
+			WHEN p_pause > 0 THEN head.resumed_at
 			WHEN p_pause = 0 AND head.paused_until > v_clock THEN v_clock
 			-- nothing was missed under a limit of 0
 			WHEN head.slot_limit = 0 AND p_limit <> 0 AND coalesce(head.paused_until < v_clock, true) THEN v_clock
-			ELSE head.paused_until END,
+			ELSE head.resumed_at END,
 		pause_origin = CASE
 			WHEN p_pause > 0 OR p_pause = 0 AND head.paused_until > v_clock THEN p_pause_origin
 			WHEN head.slot_limit = 0 AND p_limit <> 0

@@ -13,6 +13,6 @@ DELETE FROM {table}
 WHERE (resource_name, slot) > (?1, ?2) AND resource_name <= ?3
 AND CASE WHEN slot >= 0
 	THEN slot > coalesce((SELECT used.slot FROM used WHERE used.resource_name = {name}.resource_name), -1)
-	ELSE coalesce(tick, 0) < {now} - ?4 AND overrides_version IS NULL -- overrides stay
+	ELSE max(coalesce(tick, 0), coalesce(asked_at, 0)) < {now} - ?4 AND overrides_version IS NULL -- overrides stay
 		AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = {name}.resource_name AND s.slot >= 0)
 	END

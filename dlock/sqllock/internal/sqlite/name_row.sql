@@ -8,6 +8,7 @@ ON CONFLICT (resource_name, slot) DO UPDATE SET
 	tick_starts = CASE WHEN excluded.tick IS NULL THEN tick_starts
 		WHEN excluded.tick = tick THEN tick_starts + 1 ELSE 1 END,
 	tick_schedule = CASE WHEN excluded.tick IS NULL THEN tick_schedule ELSE excluded.tick_schedule END,
+	asked_schedule = CASE WHEN excluded.tick IS NULL OR tick_schedule = excluded.tick_schedule THEN asked_schedule END,
 	slots = excluded.slots,
 	host_name = CASE WHEN excluded.tick IS NULL THEN host_name ELSE excluded.host_name END,
 	process_id = CASE WHEN excluded.tick IS NULL THEN process_id ELSE excluded.process_id END,

@@ -19,10 +19,13 @@ CREATE TABLE IF NOT EXISTS {table} (
 	tick          INTEGER,                     -- slot -1: the latest tick claimed; claimed by host_name and so on,
 	tick_starts   INTEGER,                     --          how often it was started,
 	tick_schedule INTEGER,                     --          of which schedule it is,
+	asked_schedule INTEGER,                    --          a schedule that was asked about before a tick of it
+	asked_at      INTEGER,                     --          was claimed, and since when,
 	slots         INTEGER,                     --          how many slots the latest grant declared,
 	succeeded_at  INTEGER,                     --          when a grant was last released as succeeded,
 	overrides_version INTEGER,                --          overrides: it grows with every update,
 	paused_until  INTEGER,
+	resumed_at    INTEGER,                    --          when a pause, or a limit of 0, was ended last,
 	pause_origin  TEXT,                        --          who did it, and why,
 	slot_limit    INTEGER,                     --          how many slots there are, whatever grants declare,
 	limit_origin  TEXT,

@@ -17,12 +17,15 @@ type snapshot struct {
 	tick     sql.Null[int64] // the latest one claimed
 	starts   sql.Null[int]   // of the tick
 	schedule int64           // that it belongs to
+	asked    sql.Null[int64] // a schedule that was asked about before a tick of it was claimed
+	askedAt  int64           // since when it is known
 	slots    sql.Null[int]   // as the latest grant declared them
 	success  sql.Null[int64] // when a grant was last released as succeeded
 	claimer  dlock.Holder    // of the tick, the last
 
 	version     int64         // of the overrides
 	pausedUntil int64         // it stays when that is over
+	resumedAt   int64         // when a pause, or a limit of 0, was ended last
 	pauseOrigin string        // who did it, and why, as JSON
 	limit       sql.Null[int] // the limit of slots
 	limitOrigin string
@@ -43,11 +46,27 @@ type snapshot struct {
 
 func (l *snapshot) dest() []any {
 	return []any{
-		&l.now, &l.tick, &l.starts, &l.schedule, &l.slots, &l.success, &l.claimer.Host, &l.claimer.PID, &l.claimer.ID,
-		&l.version, &l.pausedUntil, &l.pauseOrigin, &l.limit, &l.limitOrigin,
+		&l.now, &l.tick, &l.starts, &l.schedule, &l.asked, &l.askedAt, &l.slots, &l.success, &l.claimer.Host,
+		&l.claimer.PID, &l.claimer.ID,
+		&l.version, &l.pausedUntil, &l.resumedAt, &l.pauseOrigin, &l.limit, &l.limitOrigin,
 		&l.first, &l.ends, &l.firstEndAt, &l.firstAcquiredAt, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held,
 		&l.last, &l.present,
 		&l.lastHeld, &l.again, &l.format,
+	}
+}
+
+// disbelieve forgets what was noted while the clock was ahead: it would refuse everything until
+// then.
+func (l *snapshot) disbelieve() {
+	latest := l.now + ahead
+	l.tick.Valid = l.tick.Valid && l.tick.V <= latest
+	l.asked.Valid = l.asked.Valid && l.askedAt <= latest
+	l.success.Valid = l.success.Valid && l.success.V <= latest
+	if !l.tick.Valid {
+		l.tick.V = 0
+	}
+	if l.resumedAt > latest {
+		l.resumedAt = -1
 	}
 }
 
@@ -77,20 +96,21 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 	before, last := window.of(l.n(c))
 	switch {
 	case l.again: // the same attempt, asked again because its reply was lost
+	case l.isFirst(c):
+		v.Reason = string(dlock.ReasonTickFirst)
 	case l.pausedUntil >= l.now:
 		v.Reason, v.ExpiresIn, v.Origin = string(dlock.ReasonPaused), max(1, l.pausedUntil-l.now), l.pauseOrigin
 	case l.limit.Valid && l.limit.V == 0:
 		v.Reason, v.Origin = string(dlock.ReasonPaused), l.limitOrigin
-	case c.MissedAt != nil && *c.MissedAt < l.pausedUntil:
+	case c.MissedAt != nil && *c.MissedAt < max(l.pausedUntil, l.resumedAt):
 		v.Reason, v.Origin = string(dlock.ReasonPaused), l.pauseOrigin
 	case c.Tick != nil && *c.Tick > l.now+dlock.MaxTickAhead.Microseconds():
 		v.Reason = string(dlock.ReasonTickAhead)
 	case c.Tick != nil && l.tick.Valid && *c.Tick < l.tick.V:
 		v.Reason = string(dlock.ReasonTickLate)
-	case c.Tick != nil && l.tick.Valid && *c.Tick == l.tick.V && (l.starts.V >= c.Max || c.MissedAt != nil):
+	case c.Tick != nil && l.tick.Valid && *c.Tick == l.tick.V && l.starts.V >= c.Max,
+		c.MissedAt != nil && *c.Tick <= l.tick.V:
 		v.Reason, v.Holder = string(dlock.ReasonTickTaken), l.claimer
-	case c.MissedAt != nil && (!l.tick.Valid || l.schedule != c.Schedule):
-		v.Reason = string(dlock.ReasonTickFirst)
 	case c.MissedAt != nil && *c.MissedAt < l.lastHeld: // a host held a lease then, so the tick was not missed
 		v.Reason = string(dlock.ReasonTickHeld)
 	case l.limit.V > 0 && l.held >= l.limit.V, // of all slots: after the limit was lowered there may be more
@@ -113,6 +133,18 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 	return v, free
 }
 
+// isFirst reports whether a missed tick is of a schedule that is not known, or was not yet when the
+// tick came due.
+func (l snapshot) isFirst(c dialect.AcquireParams) bool {
+	return c.MissedAt != nil && *c.Tick <= l.now+ahead &&
+		(!l.tick.Valid || l.schedule != c.Schedule) && (!l.hasAsked(c) || *c.MissedAt <= l.askedAt)
+}
+
+// hasAsked reports whether a schedule was asked about before.
+func (l snapshot) hasAsked(c dialect.AcquireParams) bool {
+	return l.asked.Valid && l.asked.V == c.Schedule
+}
+
 // info is the part of the result that every answer has.
 func (l snapshot) info() dialect.AcquireResult {
 	return dialect.AcquireResult{Declared: l.slots.V, SuccessAge: l.successAge(), Version: l.version,
@@ -132,8 +164,8 @@ func (w window) of(n int) (before, last int) {
 	return before, min(before+windowSize, n-1)
 }
 
-// Acquire first reads without a lock, so that a refusal is one statement. If a slot is free it
-// reads again with the lock.
+// Acquire first reads without a lock, so that a refusal is one statement. If a slot is free, or a
+// schedule becomes known, it reads again with the lock.
 func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.AcquireResult, error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (v dialect.AcquireResult, err error) {
 		in := window(rand.IntN(1 << 30))
@@ -143,7 +175,7 @@ func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.Acqu
 		if err := cmp.Or(s.onePath(), err); err != nil {
 			return v, err
 		}
-		if v, _ = decideAll(look, c, in); v.Reason != "" {
+		if v, _ = decideAll(look, c, in); v.Reason != "" && !look[0].becomesKnown(c, v) {
 			return v, nil
 		}
 		err = s.write(ctx, s.queries.snapshot, func(conn *sql.Conn, statement *sql.Stmt) error {
@@ -154,14 +186,27 @@ func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.Acqu
 				return err
 			}
 			var free []int
-			if v, free = decideAll(look, c, in); v.Reason != "" {
-				return nil
+			v, free = decideAll(look, c, in)
+			if look[0].becomesKnown(c, v) {
+				since := *c.MissedAt
+				if since > look[0].now+ahead {
+					since = look[0].now
+				}
+				_, err = conn.ExecContext(local, s.queries.asked, c.Resource, c.Schedule, since)
+			}
+			if v.Reason != "" {
+				return err
 			}
 			v, err = s.grantAll(conn, look, c, free, in)
 			return err
 		})
 		return v, err
 	})
+}
+
+// becomesKnown reports whether a refusal makes the schedule known.
+func (l snapshot) becomesKnown(c dialect.AcquireParams, v dialect.AcquireResult) bool {
+	return v.Reason == string(dlock.ReasonTickFirst) && !l.hasAsked(c)
 }
 
 // looks reads the snapshot of the name, and those of the further semaphores.
@@ -174,6 +219,7 @@ func (s *DB) looks(c dialect.AcquireParams, in window, read func(args []any) (sn
 		if err := cmp.Or(err, dialect.CheckFormat(look.format)); err != nil {
 			return nil, err
 		}
+		look.disbelieve()
 		list = append(list, look)
 	}
 	return list, nil

@@ -9,9 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
@@ -24,6 +26,9 @@ var files embed.FS
 // constant within a statement, and is read when the statement has its lock. julianday is the oldest
 // function with milliseconds; round removes the error of its float64.
 const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
+
+// ahead is dlock.MaxTickAhead in µs.
+const ahead = int64(dlock.MaxTickAhead / time.Microsecond)
 
 // DB implements dialect.Database.
 type DB struct {
@@ -38,8 +43,8 @@ type DB struct {
 
 // queries are the statements that a DB executes. Each has a file.
 type queries struct {
-	snapshot, grant, missingRow, regrant, nameRow, extend, release, markSucceeded string
-	update, inspect, revoke, list, enumerate, cleanupPage, cleanup, verify        string
+	snapshot, grant, missingRow, regrant, nameRow, asked, extend, release, markSucceeded string
+	update, inspect, revoke, list, enumerate, cleanupPage, cleanup, verify               string
 }
 
 // CheckNames refuses names that SQLite would refuse later.
@@ -61,7 +66,7 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 		RemoteKind: remoteKind}
 	s.table = in(s.name)
 	names := map[string]string{"table": s.table, "name": sqlmigrate.DialectSQLite.Quote(s.name), "ends_in": in(s.ends),
-		"holders_in": in(s.holders), "now": now,
+		"holders_in": in(s.holders), "now": now, "ahead": strconv.FormatInt(ahead, 10),
 		"n": "(CASE WHEN head.slot_limit > 0 THEN head.slot_limit ELSE ?2 END)"}
 	file := func(name string) string {
 		text, err := files.ReadFile(name + ".sql")
@@ -74,6 +79,7 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 		Migrations: [][]string{sqlmigrate.Statements(file("schema"))}, Repeat: sqlmigrate.Statements(file("indexes"))}
 	s.queries.snapshot, s.queries.grant, s.queries.missingRow, s.queries.regrant, s.queries.nameRow = file("snapshot"),
 		file("grant"), file("missing_row"), file("regrant"), file("name_row")
+	s.queries.asked = file("asked")
 	s.queries.extend, s.queries.release, s.queries.markSucceeded, s.queries.list = file("extend"), file("release"),
 		file("mark_succeeded"), file("list")
 	s.queries.enumerate = file("enumerate")

@@ -11,10 +11,15 @@ ON CONFLICT (resource_name, slot) DO UPDATE SET
 	overrides_version = max(coalesce(overrides_version, 0) + 1, excluded.overrides_version),
 	paused_until = CASE
 		WHEN ?2 > 0 THEN excluded.paused_until
-		WHEN ?2 = 0 AND paused_until >= {now} THEN {now} - 1
-		-- nothing was missed under a limit of 0
-		WHEN slot_limit = 0 AND ?4 <> 0 AND coalesce(paused_until, 0) < {now} THEN {now} - 1
+		-- not now: that would be a pause again if the clock is ahead, and is set back
+		WHEN ?2 = 0 AND paused_until >= {now} THEN NULL
 		ELSE paused_until END,
+	resumed_at = CASE
+		WHEN ?2 > 0 THEN resumed_at
+		WHEN ?2 = 0 AND paused_until >= {now} THEN {now}
+		-- nothing was missed under a limit of 0
+		WHEN slot_limit = 0 AND ?4 <> 0 AND coalesce(paused_until, 0) < {now} THEN {now}
+		ELSE resumed_at END,
 	pause_origin = CASE
 		WHEN ?2 > 0 OR ?2 = 0 AND paused_until >= {now} THEN ?3
 		WHEN slot_limit = 0 AND ?4 <> 0 AND coalesce(paused_until, 0) < {now} THEN ?5

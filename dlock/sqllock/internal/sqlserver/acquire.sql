@@ -12,10 +12,11 @@ DECLARE @resource varbinary(544) = @p1, @slots int = @p2, @token varbinary(64) =
 	@schedule bigint = @p13;
 DECLARE @name nvarchar(255) = N'tickslot ' + CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @resource), 2);
 DECLARE @reason varchar(16), @slot int, @fence bigint, @declared int, @last_tick bigint, @last_schedule bigint,
-	@starts int, @locked int, @succeeded datetime2(6), @before datetime2(6);
+	@asked bigint, @asked_at bigint, @starts int, @locked int, @succeeded datetime2(6), @before datetime2(6);
 DECLARE @first int, @ends datetime2(6), @since datetime2(6), @who nvarchar(255), @who_pid bigint,
 	@who_tag nvarchar(255);
-DECLARE @head int, @version bigint, @paused datetime2(6), @pause_origin nvarchar(4000), @limit int,
+DECLARE @head int, @version bigint, @paused datetime2(6), @resumed datetime2(6),
+	@pause_origin nvarchar(4000), @limit int,
 	@limit_origin nvarchar(4000), @origin nvarchar(4000),
 	@claimer nvarchar(255), @claimer_pid bigint, @claimer_tag nvarchar(255);
 SET LOCK_TIMEOUT {wait};
@@ -32,12 +33,24 @@ DECLARE @clock datetime2(6) = SYSUTCDATETIME();
 DECLARE @clock_us bigint = DATEDIFF_BIG(MICROSECOND, '1970-01-01', @clock);
 -- DATEADD takes an int: milliseconds, rounded up, last for 24 days.
 DECLARE @until datetime2(6) = DATEADD(MILLISECOND, (@ttl + 999) / 1000, @clock);
-SELECT @head = slot, @last_tick = tick, @last_schedule = tick_schedule, @starts = tick_starts, @declared = slots,
+SELECT @head = slot, @last_tick = tick, @last_schedule = tick_schedule,
+	@asked = asked_schedule, @asked_at = asked_at, @starts = tick_starts, @declared = slots,
 	@succeeded = succeeded_at,
-	@version = overrides_version, @paused = paused_until, @pause_origin = pause_origin, @limit = slot_limit,
+	@version = overrides_version, @paused = paused_until, @resumed = resumed_at, @pause_origin = pause_origin,
+	@limit = slot_limit,
 	@limit_origin = limit_origin,
 	@claimer = host_name, @claimer_pid = process_id, @claimer_tag = process_tag
 FROM {table} WHERE resource_name = @resource AND slot = -1;
+-- What was noted while the clock was ahead must not refuse everything until then.
+DECLARE @latest datetime2(6) = DATEADD(MICROSECOND, @ahead, @clock);
+IF @last_tick > @clock_us + @ahead
+	SET @last_tick = NULL;
+IF @asked_at > @clock_us + @ahead
+	SET @asked = NULL;
+IF @succeeded > @latest
+	SET @succeeded = NULL;
+IF @resumed > @latest
+	SET @resumed = NULL;
 DECLARE @n int = CASE WHEN @limit > 0 THEN @limit WHEN @slots > 0 THEN @slots ELSE 1 END;
 SELECT TOP (1) @first = slot, @ends = expires_at, @since = acquired_at, @who = host_name, @who_pid = process_id,
 	@who_tag = process_tag
@@ -52,8 +65,23 @@ UPDATE {table} SET expires_at = @until, renewed_at = @clock, @slot = slot, @fenc
 WHERE lock_id = @token AND resource_name = @resource AND slot >= 0 AND expires_at > SYSUTCDATETIME();
 IF @slot IS NOT NULL
 	SET @reason = 'ok';
+-- A missed tick of a schedule that is not known, or was not when it came due. From then on the
+-- schedule is known.
+ELSE IF @missed IS NOT NULL AND @tick <= @clock_us + @ahead
+	AND (@last_tick IS NULL OR COALESCE(@last_schedule, 0) <> @schedule)
+	AND (@asked IS NULL OR @asked <> @schedule OR @missed <= @asked_at)
+BEGIN
+	SET @reason = 'tick_first';
+	IF @head IS NULL
+		INSERT INTO {table} (resource_name, slot) VALUES (@resource, -1);
+	IF @asked IS NULL OR @asked <> @schedule
+		UPDATE {table} SET asked_schedule = @schedule,
+			asked_at = CASE WHEN @missed > @clock_us + @ahead THEN @clock_us ELSE @missed END
+		WHERE resource_name = @resource AND slot = -1;
+END
 -- The overrides.
 ELSE IF @paused > @clock OR @limit = 0 OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @paused)
+	OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @resumed)
 	SELECT @reason = 'paused', @origin = CASE
 		WHEN @limit = 0 AND (@paused IS NULL OR @paused <= @clock) THEN @limit_origin ELSE @pause_origin END;
 -- The tick: it is started at most @max times, and never after a later one.
@@ -61,15 +89,13 @@ ELSE IF @tick > @clock_us + @ahead
 	SET @reason = 'tick_ahead';
 ELSE IF @tick < @last_tick
 	SET @reason = 'tick_late';
-ELSE IF @tick = @last_tick AND (@starts >= @max OR @missed IS NOT NULL)
+ELSE IF @tick = @last_tick AND @starts >= @max OR @missed IS NOT NULL AND @tick <= COALESCE(@last_tick, 0)
 	SELECT @reason = 'tick_taken', @who = @claimer, @who_pid = @claimer_pid, @who_tag = @claimer_tag;
-ELSE IF @missed IS NOT NULL AND (@last_tick IS NULL OR COALESCE(@last_schedule, 0) <> @schedule)
-	SET @reason = 'tick_first';
 -- A host held a lease then, so the tick was not missed.
 ELSE IF @missed IS NOT NULL AND EXISTS (
 	SELECT 1 FROM {table} WITH (READCOMMITTEDLOCK) WHERE resource_name = @resource AND slot >= 0
 	AND (DATEDIFF_BIG(MICROSECOND, '1970-01-01', expires_at) > @missed
-		OR DATEDIFF_BIG(MICROSECOND, '1970-01-01', released_at) > @missed))
+		OR released_at <= @latest AND DATEDIFF_BIG(MICROSECOND, '1970-01-01', released_at) > @missed))
 	SET @reason = 'tick_held';
 -- A limit counts the leases of every slot: after it was lowered there may be more than it allows.
 ELSE IF @limit > 0 AND @limit <= (
@@ -125,6 +151,7 @@ BEGIN
 				tick_starts = CASE WHEN @tick IS NULL THEN tick_starts
 					WHEN @tick = tick THEN tick_starts + 1 ELSE 1 END,
 				tick_schedule = CASE WHEN @tick IS NULL THEN tick_schedule ELSE @schedule END,
+				asked_schedule = CASE WHEN @tick IS NULL OR tick_schedule = @schedule THEN asked_schedule END,
 				host_name = @claimer, process_id = @claimer_pid, process_tag = @claimer_tag
 			WHERE resource_name = @resource AND slot = -1;
 	END

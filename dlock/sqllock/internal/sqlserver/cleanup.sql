@@ -19,7 +19,8 @@ WHERE l.slot >= 0 AND l.fence < @clock_us
 		AND COALESCE(l.released_at, @before) <= @before
 		AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot > l.slot
 			AND (s.acquired_at > @before OR s.expires_at > @before OR s.released_at > @before OR s.fence >= @clock_us))
-	OR l.slot = -1 AND COALESCE(l.tick, 0) < @clock_us - @retention AND l.overrides_version IS NULL -- overrides stay
+	OR l.slot = -1 AND COALESCE(l.tick, 0) < @clock_us - @retention
+		AND COALESCE(l.asked_at, 0) < @clock_us - @retention AND l.overrides_version IS NULL -- overrides stay
 		AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0);
 SET @deleted = @@ROWCOUNT;
 SELECT COUNT(*), @deleted, COALESCE((SELECT TOP (1) resource_name FROM @page ORDER BY resource_name DESC, slot DESC),

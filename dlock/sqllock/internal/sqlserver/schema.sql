@@ -22,10 +22,13 @@ CREATE TABLE {table} (
 	                                           --          (claimed by host_name and so on),
 	tick_starts   int NULL,                    --          how often it was started,
 	tick_schedule bigint NULL,                 --          of which schedule it is,
+	asked_schedule bigint NULL,                --          a schedule that was asked about before a tick of it
+	asked_at      bigint NULL,                 --          was claimed, and since when, in µs since 1970,
 	slots         int NULL,                    --          how many slots the latest grant declared,
 	succeeded_at  datetime2(6) NULL,           --          when a grant was last released as succeeded,
 	overrides_version bigint NULL,            --          overrides: it grows with every update,
 	paused_until  datetime2(6) NULL,
+	resumed_at    datetime2(6) NULL,          --          when a pause, or a limit of 0, was ended last,
 	pause_origin  nvarchar(4000) NULL,         --          who did it, and why,
 	slot_limit    int NULL,                    --          how many slots there are, whatever grants declare,
 	limit_origin  nvarchar(4000) NULL,

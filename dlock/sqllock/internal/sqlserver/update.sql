@@ -25,10 +25,15 @@ UPDATE {table} SET
 	paused_until = CASE
 		-- DATEADD takes an int
 		WHEN @pause > 0 THEN DATEADD(MICROSECOND, @pause % 1000000, DATEADD(SECOND, @pause / 1000000, @clock))
+		-- not the clock: that would be a pause again if it is ahead, and is set back
+		WHEN @pause = 0 AND paused_until > @clock THEN NULL
+		ELSE paused_until END,
+	resumed_at = CASE
+		WHEN @pause > 0 THEN resumed_at
 		WHEN @pause = 0 AND paused_until > @clock THEN @clock
 		-- nothing was missed under a limit of 0
 		WHEN slot_limit = 0 AND @limit <> 0 AND (paused_until IS NULL OR paused_until < @clock) THEN @clock
-		ELSE paused_until END,
+		ELSE resumed_at END,
 	pause_origin = CASE
 		WHEN @pause > 0 OR @pause = 0 AND paused_until > @clock THEN @pause_origin
 		WHEN slot_limit = 0 AND @limit <> 0 AND (paused_until IS NULL OR paused_until < @clock) THEN @limit_origin

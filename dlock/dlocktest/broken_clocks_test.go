@@ -1,0 +1,88 @@
+package dlocktest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// clockMistakes are in what a store believes that it noted while its clock was ahead.
+var clockMistakes = []mistake{
+	{"the latest tick is believed", []string{"clock/was 10m0s ahead", "clock/was 2h0m0s ahead",
+		"clock/was 9600h0m0s ahead"}, func(m *mutant) {
+		var mu sync.Mutex
+		latest := map[string]time.Time{}
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if req.Tick != nil && req.Tick.Delay == 0 && req.Tick.At.Before(latest[req.Name]) {
+				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots,
+					Reason: dlock.ReasonTickLate}
+			}
+			g, err := m.Store.TryAcquire(ctx, req)
+			if err == nil && req.Tick != nil {
+				latest[req.Name] = req.Tick.At
+			}
+			return g, err
+		}
+	}},
+	{"a release in the future is believed", []string{"clock/was 10m0s ahead"}, func(m *mutant) {
+		var mu sync.Mutex
+		released := map[string]time.Time{}
+		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, g := range grants {
+				released[g.Name] = m.Store.Clock()
+			}
+			return m.Store.Release(ctx, grants...)
+		}
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if req.Tick != nil && m.Store.Clock().Before(released[req.Name].Add(req.Tick.Delay)) {
+				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots,
+					Reason: dlock.ReasonTickEarly, ExpiresIn: time.Minute}
+			}
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
+	{"a success in the future was a moment ago", []string{"clock/was 2h0m0s ahead"}, func(m *mutant) {
+		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) {
+			info.SuccessAge = max(info.SuccessAge, time.Microsecond)
+		})
+	}},
+	{"a pause ends when it is resumed, by the clock", []string{"clock/was 2s ahead", "clock/was 2h0m0s ahead"},
+		func(m *mutant) {
+			var mu sync.Mutex
+			until := map[string]time.Time{}
+			m.update = func(ctx context.Context, name string, change dlock.Update) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if change.Resume != nil {
+					until[name] = m.Store.Clock()
+				}
+				return m.Store.Update(ctx, name, change)
+			}
+			m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if m.Store.Clock().Before(until[req.Name]) {
+					return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots,
+						Reason: dlock.ReasonPaused}
+				}
+				return m.Store.TryAcquire(ctx, req)
+			}
+		}},
+	{"that a tick counts for nothing is not told", []string{"clock/was 2h0m0s ahead"}, func(m *mutant) {
+		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+			list, err := m.Store.Inspect(ctx, names...)
+			for i := range list {
+				list[i].LastTickAhead = false
+			}
+			return list, err
+		}
+	}},
+}

@@ -1,0 +1,105 @@
+package dlocktest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// clocks are for a store whose clock was wrong, and is right again: what it noted meanwhile lies in
+// its future, or long ago.
+var clocks = clocksWrongBy(2*time.Second, 10*time.Minute, 2*time.Hour, 400*24*time.Hour)
+
+func clocksWrongBy(steps ...time.Duration) (list []promise) {
+	for _, by := range steps {
+		list = append(list,
+			promise{name: fmt.Sprintf("clock/was %v ahead", by), show: clockWasWrong(by)},
+			promise{name: fmt.Sprintf("clock/was %v behind", by), show: clockWasWrong(-by)})
+	}
+	return list
+}
+
+// clockWasWrong catches a store that refuses ticks until its clock is where it was, counts a delay
+// from a release in the future, takes such a success for one of a moment ago, or pauses a name
+// again that was resumed.
+func clockWasWrong(by time.Duration) func(*check) {
+	return func(c *check) {
+		if c.ns.StepClock == nil {
+			c.skip("the Namespace cannot step the store's clock")
+		}
+		f, a, b := c.h.Features, c.host(), c.host()
+		began, ahead := time.Now(), c.ns.StepClock(by)
+		if f.AtomicTick {
+			a.succeed(a.mustAcquire(c.tick("cron", 3, time.Now().Add(ahead), 1)).grant)
+		}
+		if f.Delay {
+			a.succeed(a.mustAcquire(c.delayed("after", time.Minute)).grant)
+		}
+		version := int64(0)
+		if f.Control {
+			a.pauseFor("paused", time.Hour)
+			a.resume("paused")
+			a.limit("limited", 0)
+			a.resetLimit("limited")
+			version = a.inspect("paused")[0].Version
+		}
+
+		c.ns.StepClock(-by)
+		// What lies a little ahead is believed: clocks differ.
+		little := time.Duration(0)
+		if by > 0 && by <= dlock.MaxTickAhead {
+			little = by
+		}
+		known := by <= dlock.MaxTickAhead
+		told := func(what string, answer attempt) {
+			age := answer.info().SuccessAge
+			least, most := max(time.Microsecond, -by-c.h.Slack), max(time.Microsecond, -by+time.Since(began)+c.h.Slack)
+			switch {
+			case !f.LastSuccess:
+			case !known && age != 0:
+				c.errorf("%s: the last success was %v ago: must be 0, it lies in the future", what, age)
+			case known && (age < least || age > most):
+				c.errorf("%s: the last success was %v ago: must be %v to %v", what, age, least, most)
+			}
+		}
+		if f.AtomicTick && f.Control {
+			if o := b.inspect("cron")[0]; o.LastTickAhead == known {
+				c.errorf("the latest tick is told as one that counts for nothing: %t", !known)
+			}
+		}
+		if f.AtomicTick {
+			told("a tick", b.mustAcquire(c.tick("cron", 3, time.Now().Add(little+time.Millisecond), 1)))
+		}
+		if f.Delay {
+			after := b.try(c.delayed("after", time.Minute))
+			told("a delay", after)
+			switch why := reason(after.err); {
+			case known && by > -time.Minute && why != dlock.ReasonTickEarly:
+				c.errorf("a delay of a minute after a moment: %v: must be refused as %q", after.err,
+					dlock.ReasonTickEarly)
+			case (!known || by <= -time.Minute) && after.err != nil:
+				c.errorf("a delay of a minute: %v: must be granted", after.err)
+			}
+		}
+		if !f.Control {
+			return
+		}
+		for _, name := range []string{"paused", "limited"} {
+			if f.AtomicTick {
+				b.ran(name)
+			}
+			if f.AtomicTick && little == 0 { // else it came due before the end
+				b.mustAcquire(c.missed(name, c.later()))
+			}
+			b.mustAcquire(c.request(name, 3))
+		}
+		if pause := b.inspect("paused")[0].Pause; pause != nil {
+			c.errorf("paused for another %v, though it was resumed", pause.For)
+		}
+		b.update("paused", dlock.Update{})
+		if after := b.inspect("paused")[0].Version; after <= version {
+			c.errorf("an update has version %d after %d: must grow", after, version)
+		}
+	}
+}
