@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // ServeHTTP answers a probe.
@@ -150,7 +151,7 @@ func (a *answer) text(verbose bool) []byte {
 		case v.failed && (verbose || v.required):
 			fmt.Fprintf(&b, "[-]%s failed", oneLine(v.name))
 			if a.details {
-				b.WriteString(": " + oneLine(masked(v.text)))
+				b.WriteString(": " + oneLine(mask.Text(v.text)))
 			}
 			b.WriteByte('\n')
 		case verbose && !v.failed:
@@ -195,7 +196,7 @@ func (a *answer) json() []byte {
 	for _, v := range a.verdicts {
 		f := found{Status: v.state().draft()}
 		if v.failed && a.details {
-			f.Output = masked(v.text)
+			f.Output = mask.Text(v.text)
 		}
 		doc.Checks[v.name] = append(doc.Checks[v.name], f)
 	}
@@ -214,21 +215,4 @@ func oneLine(s string) string {
 		}
 		return r
 	}, strings.ReplaceAll(s, "\n", "; "))
-}
-
-var secrets = []struct {
-	pattern *regexp.Regexp
-	mask    string
-}{
-	{regexp.MustCompile(`(\w+://)?[^\s"'/]*:[^\s"']*@`), "${1}***@"},
-	{regexp.MustCompile(`(?i)(password|passwd|pwd|secret|token|api_?key)` +
-		`(["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s"'&;,]+)`), "$1$2***"},
-}
-
-// masked hides what looks like a password in an error. It prefers to hide too much.
-func masked(s string) string {
-	for _, secret := range secrets {
-		s = secret.pattern.ReplaceAllString(s, secret.mask)
-	}
-	return s
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/admission"
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
@@ -31,6 +32,7 @@ type Elector struct {
 	role    Role
 	lines   notify.Queue // of the log
 	metrics *metrics     // nil: no Registerer
+	door    admission.Door
 
 	// Of the goroutine of Run.
 	backOff backoff.ExponentialBackOff // after failures
@@ -92,9 +94,16 @@ func (e *Elector) Run(ctx context.Context) error {
 		defer e.role.Registerer.Unregister(e.metrics)
 	}
 	e.began()
-	err := e.loop(ctx)
+	err := e.door.Enter(ctx, e.loop)
 	e.stopped(err)
 	return err
+}
+
+// AdmitBy has Run call ask before it takes part: an error keeps it from doing so, and a later call
+// of refused ends its part and its term. Registry.Add of package cluster calls AdmitBy, so that a
+// process on the store of another environment leads nothing.
+func (e *Elector) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
+	e.door.AdmitBy(ask)
 }
 
 func (e *Elector) loop(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 const (
@@ -72,9 +73,7 @@ func (r Role) withDefaults() Role {
 	if r.StopTimeout == 0 {
 		r.StopTimeout = DefaultStopTimeout
 	}
-	if r.Logger == nil {
-		r.Logger = slog.Default()
-	}
+	r.Logger = mask.Logger(r.Logger)
 	return r
 }
 

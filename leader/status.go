@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // A State is what an Elector does at the moment.
@@ -60,7 +61,7 @@ type Status struct {
 func (s Status) MarshalJSON() ([]byte, error) {
 	text := ""
 	if s.Err != nil {
-		text = s.Err.Error()
+		text = mask.Text(s.Err.Error())
 	}
 	holder := ""
 	if s.Leader != (dlock.Holder{}) {

@@ -27,6 +27,10 @@ func (t *Term) Slot() int { return t.lease.Slot() }
 // slot; 0 if the store gives none.
 func (t *Term) Fence() dlock.Fence { return t.lease.Fence() }
 
+// PreviousExpired reports whether the leader before this one let its lease expire without releasing
+// it: it has died, or was cut off.
+func (t *Term) PreviousExpired() bool { return t.lease.PreviousExpired() }
+
 // Valid reports whether this host leads at this instant. It reads clocks and does not call the
 // store: ask it before each step that must not be done by two leaders.
 func (t *Term) Valid() bool { return t.lease.Valid() }

@@ -51,8 +51,8 @@ func TestAfterHasNoTicks(t *testing.T) {
 	if ticks, err := schedule.NextTicks(s, time.Now(), 5); err != nil || len(ticks) != 0 {
 		t.Errorf("%v, %v: want none", ticks, err)
 	}
-	if schedule.Identity(s) == schedule.Identity(schedule.After(time.Hour)) || schedule.IsCalendar(s) ||
+	if schedule.Identity(s) == schedule.Identity(schedule.After(time.Hour)) || schedule.CatchesUp(s) ||
 		schedule.Ends(s) {
-		t.Error("an After is neither a calendar nor does it end, and its delay is part of its identity")
+		t.Error("an After is not caught up, nor does it end, and its delay is part of its identity")
 	}
 }

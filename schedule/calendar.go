@@ -41,7 +41,8 @@ func (d onceADay) Next(t time.Time) time.Time {
 }
 
 // At is due at each of these instants and never again. Instants in the past are not a fault,
-// because a program that is started after the last one must still start.
+// because a program that is started after the last one must still start. A timer runs one that has
+// passed only if a host had the timer before it (timer.CatchUp), or with timer.RunOnStartOnce.
 func At(times ...time.Time) Schedule {
 	in := make(instants, 0, len(times))
 	for _, t := range times {
@@ -90,16 +91,18 @@ func (in instants) String() string {
 	return "at " + strings.Join(s, ", ")
 }
 
-// IsCalendar reports whether a schedule is a calendar: a Cron, a Daily, an At, or an Except of one
-// of these. The next tick of a calendar may be a day or a year away, so a missed tick is worth a
-// late run; for an interval the next tick makes up for it. User-defined schedules are not
-// calendars.
-func IsCalendar(s Schedule) bool {
+// CatchesUp reports whether a missed tick of a schedule is worth a late run, unless somebody says
+// otherwise: of a calendar (a Cron, a Daily, an At), whose next tick may be a day or a year away,
+// of an Every of a day or longer, and of an Except of one of these. For a shorter interval the
+// next tick makes up for it. Of user-defined schedules that is not known.
+func CatchesUp(s Schedule) bool {
 	switch s := s.(type) {
 	case crontab, daily, instants:
 		return true
+	case Interval:
+		return s.period >= 24*time.Hour
 	case except:
-		return IsCalendar(s.schedule)
+		return CatchesUp(s.schedule)
 	}
 	return false
 }

@@ -22,8 +22,9 @@ import (
 // 7 are Sunday. Days of the month may be L (the last), L-2 (two days before the last), 15W (the
 // weekday nearest to the 15th) and LW (the last weekday). Days of the week may be fri#2 (the second
 // Friday) and fri#L (the last Friday). If both the day of month and the day of week are restricted,
-// a day that matches either is due, as in every cron. @yearly, @annually, @monthly, @weekly,
-// @daily, @midnight and @hourly are accepted.
+// a day that matches either is due, as in robfig/cron. Other crons differ: in Vixie's a field that
+// begins with *, such as */2, is not restricted, and Quartz restricts one of the two only. @yearly,
+// @annually, @monthly, @weekly, @daily, @midnight and @hourly are accepted.
 //
 // When clocks are set forward, a skipped time is due once, at the first instant after the gap. When
 // they are set back, a time that is shown twice is due the first time only. An expression that

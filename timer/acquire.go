@@ -115,6 +115,7 @@ func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lea
 	var err error
 	if tick, claims := e.claim(t); claims {
 		lease, err = sem.TryAcquireTick(ctx, tick)
+		e.noteClaim(tick, err)
 	} else {
 		lease, err = sem.TryAcquire(ctx)
 	}

@@ -57,6 +57,9 @@ func (g *gate) tryWaiting(w *fullWait) {
 			return
 		}
 	}
+	if g.letTriggersFirst(e, t, true) {
+		return
+	}
 	g.ledger.triedAgain(&e.state.record)
 	why, err := g.recheck(e, t)
 	if why == "" {

@@ -94,7 +94,7 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 		}
 		// The hosts that ran the tick before yield a few milliseconds into the blackout.
 		for range 3 {
-			f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: minutely(), MaxConcurrency: 3,
+			f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: minutely(), MaxConcurrency: 3, MaxPerTick: 3,
 				LeastRecentFirst: true, Run: f.handler(0),
 				Blackouts: []schedule.Blackout{schedule.Between(at(30, 0).Add(time.Microsecond), at(40, 0))}})
 		}

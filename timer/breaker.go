@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 const (
@@ -151,7 +152,7 @@ func (b *breaker) status(label string) StoreStatus {
 	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.open, NotSetUp: b.setupErr != nil,
 		ChangedAt: b.changedAt}
 	if why := b.why(); why != nil {
-		status.Err = fmt.Sprint(why) // which survives an error that panics
+		status.Err = mask.Text(fmt.Sprint(why)) // which survives an error that panics
 	}
 	return status
 }

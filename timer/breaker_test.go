@@ -150,6 +150,7 @@ func TestHostsAreCounted(t *testing.T) {
 		f := newFleet(t)
 		for range 4 {
 			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3,
+				MaxPerTick: 3,
 				MaxPerHost: 2, Run: f.handler(0)})
 		}
 		time.Sleep(2 * time.Minute)

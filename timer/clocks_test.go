@@ -178,7 +178,7 @@ var (
 func limits() []timer.Timer {
 	return []timer.Timer{
 		{Name: "one"},
-		{Name: "three", MaxConcurrency: 3},
+		{Name: "three", MaxConcurrency: 3, MaxPerTick: 3},
 		{Name: "all", MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit},
 		{Name: "each", MaxConcurrency: 5, MaxPerTick: timer.NoLimit, MaxPerHost: 1},
 	}

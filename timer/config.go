@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -98,9 +100,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = mask.Logger(c.Logger)
 	if c.TTL == 0 {
 		c.TTL = dlock.DefaultTTL
 	}
@@ -171,7 +171,7 @@ func (t Timer) check(fleet bool) error {
 	if t.Run == nil {
 		fault("Run", "it is nil: set the function that does the work")
 	}
-	claims := fleet && !t.LocalOnly && t.MaxPerTick != NoLimit && !(t.MaxPerTick == 0 && t.MaxConcurrency == NoLimit)
+	claims := fleet && !t.LocalOnly && t.MaxPerTick != NoLimit
 	t.checkSchedule(claims, fault)
 	t.checkRunOnStart(fleet && !t.LocalOnly, claims, fault)
 	limit := func(field string, value int) bool {
@@ -188,7 +188,9 @@ func (t Timer) check(fleet bool) error {
 		return false
 	}
 	inFleet, onHost := limit("MaxConcurrency", t.MaxConcurrency), limit("MaxPerHost", t.MaxPerHost)
-	limit("MaxPerTick", t.MaxPerTick)
+	if limit("MaxPerTick", t.MaxPerTick) && fleet && t.sharesTicks() {
+		t.checkPerTick(fault)
+	}
 	if concurrency := max(limitOf(t.MaxConcurrency), 1); inFleet && onHost && t.MaxPerHost > concurrency &&
 		t.MaxPerHost != NoLimit {
 		fault("MaxPerHost",
@@ -262,6 +264,29 @@ func checkName(name, lockName, what string, fault func(string, string, ...any)) 
 			fault("Name", "%v", err)
 		}
 	}
+}
+
+// sharesTicks reports whether hosts that share a store may start several runs of one tick, so that
+// MaxPerTick matters: not of a timer that is only triggered, nor of schedule.After, whose runs
+// never overlap.
+func (t Timer) sharesTicks() bool {
+	_, fixed := t.Schedule.(schedule.FixedDelay)
+	return t.Schedule != nil && !fixed && !t.LocalOnly && limitOf(t.MaxConcurrency) > 1
+}
+
+// checkPerTick returns the fault of a timer that lets runs overlap and does not say how many of
+// them may be of one tick. Neither number would be a safe default: with 1 a timer that shares its
+// work among hosts stands still on all but one of them, and with more a mail is sent several times.
+func (t Timer) checkPerTick(fault func(string, string, ...any)) {
+	if t.MaxPerTick != 0 {
+		return
+	}
+	concurrency, several := "timer.NoLimit", "timer.NoLimit, // every host runs each tick"
+	if n := t.MaxConcurrency; n != NoLimit {
+		concurrency, several = strconv.Itoa(n), fmt.Sprintf("%d, // up to %d hosts run each tick", n, n)
+	}
+	fault("MaxPerTick", "say how many hosts may run each tick, which does not follow from MaxConcurrency: %s. Add one "+
+		"of these lines:\n\tMaxPerTick: 1, // each tick runs once in the fleet\n\tMaxPerTick: %s", concurrency, several)
 }
 
 // checkSchedule returns the faults of the schedule. claims: hosts claim ticks, so they have to

@@ -42,6 +42,7 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 		timer.Timer{Name: "negative", Run: nop, MaxConcurrency: -5, MaxPerTick: -2, MaxPerHost: -3, MaxRunTime: -4},
 		timer.Timer{Name: "absurd", Run: nop, MaxConcurrency: 10_001, MaxPerTick: 1 << 40},
 		timer.Timer{Name: "host", Run: nop, MaxConcurrency: 2, MaxPerHost: 3},
+		timer.Timer{Name: "shares", Run: nop, Schedule: every, MaxConcurrency: 3},
 		timer.Timer{Name: "policy", Run: nop, OnStoreDown: 7},
 		timer.Timer{Name: "zero", Run: nop, Schedule: schedule.Every(0)},
 		timer.Timer{Name: "minus", Run: nop, Schedule: schedule.Every(-time.Second)},
@@ -66,6 +67,7 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 		`timer "absurd": MaxConcurrency: 10001 is more than 10000`,
 		`timer "absurd": MaxPerTick: 1099511627776 is more than 10000`,
 		`timer "host": MaxPerHost: 3 is more than MaxConcurrency (2)`,
+		`timer "shares": MaxPerTick: say how many hosts may run each tick`,
 		`timer "policy": OnStoreDown: 7 is not a policy`,
 		`timer "zero": Schedule: Every(0s)`, `timer "minus": Schedule: Every(-1s)`,
 		`timer "two": Schedule: Daily "1"`, `timer "two": Schedule: zone "x"`,
@@ -107,6 +109,57 @@ func TestZeroValuesWork(t *testing.T) {
 		if _, err := timer.New(timer.Config{Lock: memlock.New()}, tm); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A MaxConcurrency above 1 never decides silently how often each tick runs: hosts that share ticks
+// have to say MaxPerTick, and the error shows the lines to choose from.
+//
+// Fails when checkPerTick finds no fault, or finds one in a timer that shares no ticks.
+func TestMaxPerTickIsSaid(t *testing.T) {
+	every := schedule.Every(time.Minute)
+	several := timer.Timer{Name: "a", Run: nop, Schedule: every, MaxConcurrency: 3}
+	const lines = "MaxConcurrency: 3. Add one of these lines:\n\tMaxPerTick: 1, // each tick runs once in the fleet\n" +
+		"\tMaxPerTick: 3, // up to 3 hosts run each tick"
+	store := timer.Config{Lock: memlock.New()}
+	refuses := func(what string, err error, want string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", what, err, want)
+		}
+	}
+	_, err := timer.New(store, several)
+	refuses("New", err, lines)
+	host, err := timer.New(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuses("Register", host.Register(several), lines)
+	if err := host.Register(timer.Timer{Name: "a", Run: nop, MaxConcurrency: 3}); err != nil {
+		t.Errorf("only triggered: %v", err)
+	}
+	refuses("Update", host.Update(several), lines)
+	unlimited := several
+	unlimited.MaxConcurrency = timer.NoLimit
+	_, err = timer.New(store, unlimited)
+	refuses("NoLimit", err, "\tMaxPerTick: timer.NoLimit, // every host runs each tick")
+	for what, change := range map[string]func(*timer.Timer){
+		"1":              func(tm *timer.Timer) { tm.MaxPerTick = 1 },
+		"3":              func(tm *timer.Timer) { tm.MaxPerTick = 3 },
+		"NoLimit":        func(tm *timer.Timer) { tm.MaxPerTick = timer.NoLimit },
+		"only triggered": func(tm *timer.Timer) { tm.Schedule = nil },
+		"one at a time":  func(tm *timer.Timer) { tm.MaxConcurrency = 1 },
+		"a delay":        func(tm *timer.Timer) { tm.Schedule, tm.MaxConcurrency = schedule.After(time.Minute), 0 },
+		"LocalOnly":      func(tm *timer.Timer) { tm.LocalOnly = true },
+	} {
+		tm := several
+		change(&tm)
+		if _, err := timer.New(store, tm); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := timer.New(timer.Config{}, several); err != nil {
+		t.Errorf("without a store: %v", err)
 	}
 }
 

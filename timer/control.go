@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // ErrNoControl is returned by a Control whose store keeps no overrides: there is no store, or it is
@@ -45,7 +46,7 @@ const coldTimeout = 5 * time.Second
 // may take Config.StoreTimeout.
 func NewControl(store dlock.DistributedLock) *Control {
 	return &Control{caps: dlock.CapabilitiesOf(store), timeout: coldTimeout,
-		log: slog.New(guarded{slog.Default().Handler()})}
+		log: slog.New(guarded{mask.Logger(nil).Handler()})}
 }
 
 // Control returns a Control for the fleet that shares this scheduler's store.
@@ -104,11 +105,16 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 // timer, and counted in its TimerStatus.ExpiredTriggers. If a later Trigger of the timer finds it
 // first, the Control logs it, and nothing counts it.
 //
-// When a run of the timer ends, the host on which it ran looks for triggers within a heartbeat.
-// Hosts have to ask the store to learn that a slot has become free elsewhere: one of them asks
-// after half the time that the trigger has waited, at least 5 s and at most a minute. A timer whose
-// runs follow each other at once, because its ticks wait (FullWait), may leave no room for a
-// trigger until it expires.
+// When a run ends, its place is offered to triggers of that timer, and of timers with which it
+// shares a limit, before any tick of that host gets it, the oldest first. Ticks of such timers on
+// other hosts wait a moment meanwhile: at most half a StoreTimeout, and a quarter of the time to
+// their next tick. So a trigger starts within a TTL, in which all hosts learn of it, and the time
+// of the longest run that is in its way, or as many of these as triggers wait before it: also if
+// ticks keep the timer or the limit busy all the time. That is so if the hosts whose runs are in
+// the way have registered the timer, and nothing but such runs is. A host that asks in the same few
+// milliseconds may be faster: then it is the end of the next run. For places that become free
+// elsewhere one host asks after half the time that the trigger has waited, at least 5 s and at most
+// a minute.
 //
 // A host takes a trigger before it starts the run. If it dies in between, nobody else runs it, and
 // its expiry is reported. At most once holds as long as the store keeps its data: a failover of
@@ -359,7 +365,7 @@ func (c *Control) update(ctx context.Context, timer string, change dlock.Update)
 			timer, err)
 	}
 	if known, err := c.Known(ctx, timer); err == nil && !known {
-		c.log.Warn("timer: a timer was changed that no host is known to run: check how its name is spelt",
+		c.log.Warn("timer: a timer was changed that has not run yet, or that no host has: check how its name is spelt",
 			"timer", timer)
 	}
 	return nil

@@ -147,7 +147,8 @@ func TestWithoutAStore(t *testing.T) {
 			return sleep(ctx, 2500*time.Millisecond)
 		}
 		s, err := timer.New(timer.Config{},
-			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxPerHost: timer.NoLimit,
+			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2,
+				MaxPerTick: 2, MaxPerHost: timer.NoLimit,
 				Run: work})
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,8 @@
 //		timer.Timer{
 //			Name:           "process-orders",
 //			Schedule:       schedule.Every(time.Minute),
-//			MaxConcurrency: 3,
+//			MaxConcurrency: 3, // runs at once in the fleet
+//			MaxPerTick:     1, // each tick runs once in the fleet
 //			MaxRunTime:     30 * time.Second,
 //			Run:            processOrders,
 //		},
@@ -22,9 +23,9 @@
 // Each timer has three limits:
 //
 //   - MaxConcurrency, overlap: runs at once in the fleet. Default 1.
-//   - MaxPerTick, rate: starts of one tick in the fleet. Default MaxConcurrency. Without it three
-//     hosts with a short job could run it three times per interval, one after the other, without
-//     overlap.
+//   - MaxPerTick, rate: starts of one tick in the fleet, on as many hosts. With 3, three hosts run
+//     a short job three times per interval; with 1 it runs once. Both are wanted often, so with a
+//     MaxConcurrency above 1 it has to be said. Otherwise it is 1.
 //   - MaxPerHost: runs at once on one host. Default MaxConcurrency, so one host may take all slots.
 //
 // Several timers may share a [Limit], which holds in the fleet, too: a run takes a slot of it in

@@ -50,6 +50,10 @@ type state struct {
 	// places is how many are taken under the name, also by runs of a removed timer. Written with
 	// registry.mu held.
 	places atomic.Int32
+
+	// knownAt is when the store was last seen to know the schedule, in seconds since programStart,
+	// plus 1; 0: it was not. It is that of the latest entry.
+	knownAt atomic.Int32
 }
 
 func newEntry(t Timer, hasStore bool) *entry {

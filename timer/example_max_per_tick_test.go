@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Three hosts and three slots, but each tick starts only once in the fleet. Without MaxPerTick each
+// Three hosts and three slots, but each tick starts only once in the fleet. With MaxPerTick: 3 each
 // host would start it.
 func ExampleTimer_maxPerTick() {
 	store := memlock.New()
@@ -20,7 +20,7 @@ func ExampleTimer_maxPerTick() {
 			Name:           "send-digest",
 			Schedule:       schedule.Every(20 * time.Millisecond),
 			MaxConcurrency: 3, // a slow run does not hold up the next tick
-			MaxPerTick:     1,
+			MaxPerTick:     1, // each tick runs once in the fleet
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
 				ticks <- run.Tick()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -173,6 +174,10 @@ type Explanation struct {
 	ClaimedBy dlock.Holder // the host that claimed it last
 	Pause     *dlock.Pause // now
 
+	// LastTick was claimed while the store's clock was ahead, and still lies in its future. It
+	// counts for nothing, and keeps no tick from running.
+	LastTickAhead bool
+
 	Text string // all of the above in words
 }
 
@@ -259,7 +264,7 @@ func (x *Explanation) inspect(ctx context.Context, control *Control) {
 	if err != nil {
 		return
 	}
-	x.LastTick, x.ClaimedBy, x.Pause = o.LastTick, o.ClaimedBy, o.Pause
+	x.LastTick, x.ClaimedBy, x.LastTickAhead, x.Pause = o.LastTick, o.ClaimedBy, o.LastTickAhead, o.Pause
 	if !o.LastTick.IsZero() {
 		x.LastTick = o.LastTick.UTC()
 	}
@@ -297,6 +302,9 @@ func (x *Explanation) words(w wording) string {
 		text += fmt.Sprintf("%s does not remember it (it keeps the last %d since it was started)", x.Host, historyLen)
 	}
 	switch {
+	case x.LastTickAhead:
+		text += fmt.Sprintf("; the store's clock was ahead: the latest tick that was claimed, %s, lies in its future, "+
+			"and counts for nothing", x.LastTick.Format(time.RFC3339Nano))
 	case x.Known && x.Reason == "":
 	case x.LastTick.Equal(x.Tick) && x.ClaimedBy == x.Host:
 		text += "; according to the store, this host claimed it last"
@@ -336,7 +344,7 @@ func (x *Explanation) here(w wording) string {
 		text += fmt.Sprintf(" after %d attempts", x.Run.Attempts)
 	}
 	if x.Run.Err != nil {
-		text += fmt.Sprintf(": %v", x.Run.Err)
+		text += ": " + mask.Text(fmt.Sprint(x.Run.Err))
 	}
 	return text
 }
@@ -355,10 +363,10 @@ func (x *Explanation) why(w wording) string {
 	}
 	if _, failed := errors.AsType[*dlock.StoreError](x.Err); x.Reason == ReasonStoreDown && x.Err != nil && !failed {
 		// The breaker was open: the error is that of another call.
-		return fmt.Sprintf("the store did not answer: %v", x.Err)
+		return "the store did not answer: " + mask.Text(fmt.Sprint(x.Err))
 	}
 	if x.Err != nil {
-		return x.Err.Error()
+		return mask.Text(x.Err.Error())
 	}
 	switch x.Reason {
 	case ReasonMissed:

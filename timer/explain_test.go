@@ -36,7 +36,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 	}{
 		"ran": {says: "a at 2000-01-01T00:02:00Z: ran here, on me/1/x, in slot 0, from 2000-01-01T00:02:00Z for " +
 			"1s: ok"},
-		"runs": {job: timer.Timer{MaxConcurrency: 2, Run: hang}, says: "runs here, on me/1/x, in slot 1"},
+		"runs": {job: timer.Timer{MaxConcurrency: 2, MaxPerTick: 2, Run: hang},
+			says: "runs here, on me/1/x, in slot 1"},
 		"failed": {job: timer.Timer{Run: func(context.Context) error { return errors.New("no paper") }},
 			says: "for 0s: error: no paper"},
 		"retried": {job: timer.Timer{Retry: timer.Retry{MaxAttempts: 3},
@@ -96,14 +97,16 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			says: "paused by ann: the database is being moved (for another 10m0s): until 2000-01-01T00:12:00"},
 		"blackout": {job: timer.Timer{Blackouts: dark}, reason: timer.ReasonBlackout,
 			says: "daily 00:02 to 00:20 in UTC, until 2000-01-01T00:20:00Z at the earliest"},
-		"limit local": {job: timer.Timer{MaxConcurrency: 3, MaxPerHost: 1, Run: hang}, reason: timer.ReasonHostFull,
-			says: "MaxPerHost (1) runs were active"},
+		"limit local": {job: timer.Timer{MaxConcurrency: 3, MaxPerTick: 3, MaxPerHost: 1, Run: hang},
+			reason: timer.ReasonHostFull,
+			says:   "MaxPerHost (1) runs were active"},
 		"store": {job: timer.Timer{OnStoreDown: timer.StoreDownSkip}, when: func(_ *testing.T, f *virtualFleet,
 			h *host) {
 			h.Link.Inject(dlocktest.Error(errors.New("down")))
 		},
 			reason: timer.ReasonStoreDown, says: "did not run here, on me/1/x: store: the store did not answer: down"},
-		"rejoining": {job: timer.Timer{MaxConcurrency: 3, Schedule: schedule.Every(20 * time.Second).Offset(0),
+		"rejoining": {job: timer.Timer{MaxConcurrency: 3,
+			MaxPerTick: 3, Schedule: schedule.Every(20 * time.Second).Offset(0),
 			Run: hang}, when: func(t *testing.T, f *virtualFleet, h *host) {
 			// 00:00:20 to 00:01:20 have slots or found none; then the host is cut off for long
 			// enough to lose them, and others take them
@@ -117,16 +120,12 @@ func TestExplainTellsEveryReason(t *testing.T) {
 			}
 			h.Link.Heal()
 		}, reason: timer.ReasonHostFull, says: "MaxPerHost (3) runs were active"},
-		"removed or drained": {when: func(t *testing.T, f *virtualFleet, h *host) {
-			time.Sleep(30*time.Second - 100*time.Millisecond)
-			h.Link.Inject(dlocktest.Slow(800*time.Millisecond), dlocktest.OpAcquire)
-			time.Sleep(200 * time.Millisecond)
-			h.Stopped(t)
-			f.Hosts = nil
-			h.Link.Heal()
-		}, reason: timer.ReasonDraining,
-			says: "the host was shutting down, or the timer was removed; according to the store, this host claimed " +
-				"it last"},
+		"removed or drained": {job: timer.Timer{OnFull: timer.FullWait, Run: hang},
+			when: func(t *testing.T, f *virtualFleet, h *host) {
+				time.Sleep(30*time.Second + 100*time.Millisecond) // the second tick waits for the run of the first
+				h.Stopped(t)
+				f.Hosts = nil
+			}, reason: timer.ReasonDraining, says: "the host was shutting down, or the timer was removed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -186,7 +185,7 @@ func TestExplainMissedTicks(t *testing.T) {
 					"(1m0s)"},
 			{"run", minute(9), "this host came to it late, and a later one was due already"},
 			{"run", minute(9).Add(time.Second), "not a tick of its schedule"},
-			{"run", minute(10), "tick_first"},
+			{"run", minute(10), "ran here"}, // the host asked for the tick of minute 0, which made the schedule known
 			{"skip", minute(5), "or a later one was due already, and CatchUp says to skip it"},
 			{"skip", minute(10), "this host came to it late, or"},
 			{"skip", minute(11), "ran here"},
@@ -231,7 +230,7 @@ func TestExplainRing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: minutely(), Run: f.handler(0)},
-			timer.Timer{Name: "idle", Schedule: schedule.Every(24 * time.Hour).Offset(23 * time.Hour), Run: nop})
+			timer.Timer{Name: "idle", Schedule: schedule.Every(24 * time.Hour).Offset(12 * time.Hour), Run: nop})
 		if n := timer.Remembered(h.Scheduler, "a"); n != 0 {
 			t.Errorf("%d ticks before the first", n)
 		}
@@ -274,7 +273,8 @@ func TestExplainWhileTicksComeDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(named("me"), timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), MaxConcurrency: 3,
-			Delay: timer.Delay{Jitter: .5}, Run: f.handler(2 * time.Millisecond)})
+			MaxPerTick: 3,
+			Delay:      timer.Delay{Jitter: .5}, Run: f.handler(2 * time.Millisecond)})
 		var asking sync.WaitGroup
 		for i := range 4 {
 			asking.Go(func() {

@@ -72,7 +72,8 @@ func TestLeastRecentFirstIsFair(t *testing.T) {
 									away: time.Duration(i) * 200 * time.Microsecond,
 									more: rand.New(rand.NewPCG(uint64(i), 0))}
 								f.startOn(store, timer.Config{}, timer.Timer{Name: "a", MaxConcurrency: perTick,
-									Schedule: schedule.Every(time.Hour).Offset(30 * time.Minute), Run: nop,
+									MaxPerTick: perTick,
+									Schedule:   schedule.Every(time.Hour).Offset(30 * time.Minute), Run: nop,
 									LeastRecentFirst: leastRecent})
 							}
 							time.Sleep(2 * time.Minute) // the hosts have been counted
@@ -162,7 +163,7 @@ func TestYieldedTicksAreAccountedFor(t *testing.T) {
 		for _, remove := range []bool{false, true} {
 			f := newFleet(t)
 			for range 5 {
-				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5,
+				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, MaxPerTick: 5,
 					LeastRecentFirst: true, Run: f.handler(0)})
 			}
 			// All ran the tick before, and yield.
@@ -196,7 +197,7 @@ func TestYieldedThenQuarantined(t *testing.T) {
 		f := newFleet(t)
 		tick := time.Now().Truncate(time.Minute).Add(10 * time.Minute)
 		for range 5 {
-			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5,
+			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, MaxPerTick: 5,
 				LeastRecentFirst: true, Run: f.handler(0),
 				Blackouts: []schedule.Blackout{schedule.Between(tick.Add(10*time.Second), tick.Add(50*time.Second))}})
 		}

@@ -128,7 +128,7 @@ func TestFullIsForgotten(t *testing.T) {
 
 		// Two slots, one of which somebody else has.
 		f = newFleet(t)
-		job.MaxConcurrency, job.Run = 2, f.handler(350*time.Millisecond)
+		job.MaxConcurrency, job.MaxPerTick, job.Run = 2, 2, f.handler(350*time.Millisecond)
 		h = f.start(timer.Config{}, job)
 		take(time.Hour, 2)
 		time.Sleep(time.Minute)

@@ -24,6 +24,7 @@ type gate struct {
 	runner   *runner
 	ledger   *ledger
 	store    *storeWatch // nil: no store
+	triggers *triggers   // likewise
 	starts   []start     // of the current batch
 	// For ticks that have waited for a place.
 	timetable      *timetable
@@ -113,7 +114,7 @@ func (g *gate) try(e *entry, t dueTick) {
 		g.turnAway(e, t, why, err)
 		return
 	}
-	if g.yield(e, t) {
+	if g.letTriggersFirst(e, t, t.yielded) || g.yield(e, t) {
 		return
 	}
 	why, waits := g.enterOrWait(e, t)

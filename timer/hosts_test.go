@@ -43,6 +43,7 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 		f := newFleet(t)
 		for range 5 {
 			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3,
+				MaxPerTick: 3,
 				MaxPerHost: 2, Run: f.handler(0)})
 		}
 		expect := func(when string, hosts, bound int) {

@@ -33,7 +33,8 @@ func idleTimersAreSmall(t *testing.T, registerer prometheus.Registerer) {
 	run := func(context.Context) error { return nil }
 	for i := range timers {
 		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: schedule.Every(24 * time.Hour), MaxConcurrency: 3,
-			Run: run}
+			MaxPerTick: 3,
+			Run:        run}
 	}
 	before, goroutines := heapInUse(), runtime.NumGoroutine()
 	s, err := New(Config{Lock: memlock.New(), Registerer: registerer,

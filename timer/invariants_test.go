@@ -28,6 +28,7 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 		f := newFleet(t)
 		for range 5 {
 			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 3,
+				MaxPerTick: 3,
 				MaxRunTime: time.Minute,
 				Run:        f.handler(2700 * time.Millisecond)})
 		}
@@ -136,7 +137,7 @@ func TestI4FencesGrowFromRunToRun(t *testing.T) {
 		f := newFleet(t)
 		for range 3 {
 			f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond),
-				MaxConcurrency: 2, Run: f.handler(30 * time.Millisecond)})
+				MaxConcurrency: 2, MaxPerTick: 2, Run: f.handler(30 * time.Millisecond)})
 		}
 		time.Sleep(time.Minute)
 		f.Stop()
@@ -197,7 +198,7 @@ func TestI9EveryTickIsAccountedFor(t *testing.T) {
 			}
 			timers = append(timers, timer.Timer{
 				Name: fmt.Sprint(i), Schedule: schedule.Every(time.Duration(1+i%7) * 300 * time.Millisecond),
-				MaxConcurrency: 1 + i%3, OnStoreDown: policy,
+				MaxConcurrency: 1 + i%3, MaxPerTick: 1 + i%3, OnStoreDown: policy,
 				Run: f.handler(time.Duration(i) * 20 * time.Millisecond),
 			})
 		}

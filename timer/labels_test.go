@@ -35,7 +35,7 @@ func TestTimersThatShareALabel(t *testing.T) {
 		f := newFleet(t)
 		tenant := func(i int) timer.Timer {
 			return timer.Timer{Name: fmt.Sprintf("report:tenant-%d", i), Schedule: schedule.Every(time.Minute),
-				MaxConcurrency: 2, Run: f.handler(time.Second)}
+				MaxConcurrency: 2, MaxPerTick: 2, Run: f.handler(time.Second)}
 		}
 		h := f.start(timer.Config{Registerer: reg, TimerLabel: beforeColon}, tenant(0), tenant(1), tenant(2),
 			timer.Timer{Name: "invoice", Schedule: schedule.Every(time.Minute), Run: f.handler(0)})

@@ -286,7 +286,7 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	var log testkit.Log
 	s, err := timer.New(timer.Config{Lock: memlock.New(), Logger: textLogger(&log)},
-		timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3,
+		timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3, MaxPerTick: 3,
 			OnStoreDown: timer.StoreDownSkip, Run: run},
 		timer.Timer{Name: "b", Schedule: schedule.Daily("02:00", "Europe/Berlin"), MaxPerTick: timer.NoLimit,
 			MaxRunTime: time.Minute, Run: run})

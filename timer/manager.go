@@ -39,6 +39,11 @@ const (
 // If other code removes a timer of the Manager, the next round registers it again, unless its
 // schedule is an At of which no instant is left.
 //
+// A row that went and comes back is a timer that comes back: its latest tick runs at once if it
+// came due meanwhile and CatchUp says so, as after a restart of the fleet. Let the Timer of a
+// tenant that may be suspended have CatchUpSkip, or keep the row and pause the timer with a
+// Control.
+//
 // It does not promise that all hosts see a change at once: for up to a SyncInterval they differ, as
 // in a rolling deploy.
 type Manager[Row comparable] struct {

@@ -252,7 +252,7 @@ func (m *metrics) look(e *entry, l *levels) (t *tally, ok bool) {
 	l.held += d.count((*Run).holds)
 	l.overdue += d.count((*Run).overdue)
 	l.limit += min(e.limit(), dlock.MaxSlots)
-	l.bound += boundValue(s.bound(e))
+	l.bound += boundValue(e.bound(s.store))
 	l.elsewhere = max(l.elsewhere, st.LimitElsewhere)
 	l.fallback += intIf(st.Fallback)
 	l.scheduleFailed += intIf(e.ticks.scheduleFault() != "")

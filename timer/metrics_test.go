@@ -24,7 +24,8 @@ func TestMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		f := newFleet(t)
-		f.start(timer.Config{}, timer.Timer{Name: "ok", MaxConcurrency: 7, Schedule: schedule.Every(time.Second),
+		f.start(timer.Config{}, timer.Timer{Name: "ok", MaxConcurrency: 7,
+			MaxPerTick: 7, Schedule: schedule.Every(time.Second),
 			Run: f.handler(0)})
 		h := f.start(timer.Config{Registerer: keeping{reg}},
 			timer.Timer{Name: "ok", Schedule: schedule.Every(time.Second), Run: f.handler(0)},

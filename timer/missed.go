@@ -19,27 +19,35 @@ const (
 type CatchUpPolicy uint8
 
 const (
-	// CatchUpDefault is CatchUpOnce for calendars (schedule.Cron, Daily, At, and Except of these),
-	// and CatchUpSkip for all other schedules.
+	// CatchUpDefault is CatchUpOnce for calendars (schedule.Cron, Daily, At), for a schedule.Every
+	// of a day or longer, and for an Except of these. It is CatchUpSkip for all other schedules.
 	CatchUpDefault CatchUpPolicy = iota
 	// CatchUpSkip counts missed ticks as skipped, and goes on with the next tick.
 	CatchUpSkip
 	// CatchUpOnce runs the latest missed tick, once in the fleet, if it is no older than
-	// CatchUp.Window. The store decides: it must know that an earlier tick of the same schedule was
-	// claimed and this one was not. So it needs a store and a MaxPerTick. Without them, a host that
-	// was suspended runs the latest tick that it missed, and a host that starts runs none. If other
-	// hosts were running meanwhile, the tick has been claimed and does not run again.
+	// CatchUp.Window. The store decides: it must have known the schedule before the tick came due,
+	// and that no host claimed the tick. So it needs a store and a MaxPerTick. Without them, a host
+	// that was suspended runs the latest tick that it missed, and a host that starts runs none. If
+	// other hosts were running meanwhile, the tick has been claimed and does not run again.
+	//
+	// The store knows a schedule from the first tick that is claimed, or from the first host that
+	// registers the timer: within a second, that host makes it known with one call to the store (if
+	// it has many timers, a hundred a second, the soonest due first), and again each day on which
+	// it claims none. So the first tick of a timer, and the only one of an At, is caught up as
+	// well.
 	//
 	// A tick does not count as missed if it came due during a pause, under a limit of 0, or in a
 	// blackout; or while a run went on, or before the lease of a crashed run had ended: the host
-	// that held the lease was there, and skipped the tick. Nor are ticks missed before the first
-	// claim of a timer that is new or has a new schedule. Schedules of your own are told apart by
-	// their String method or, without one, by their type.
+	// that held the lease was there, and skipped the tick. Nor are ticks missed before a host has
+	// registered the timer, or its new schedule. Schedules of your own are told apart by their
+	// String method or, without one, by their type.
 	//
-	// The store knows only claims and leases. So a host that starts also runs a tick that was not
-	// claimed because the store was down or in quarantine, even if hosts ran it without the store.
-	// A store forgets a timer for which no host has called it for 40 days: a missed tick that is
-	// more than 40 days after the one before never runs.
+	// The store knows only schedules, claims and leases. So a host that starts also runs a tick
+	// that was not claimed because the store was down or in quarantine, even if hosts ran it
+	// without the store; and the latest tick of a timer that was removed, with Remove or because
+	// its row of a Manager was gone, and has come back within the Window: the store cannot tell a
+	// tenant that was suspended from a fleet that was down. Pause such a timer, or use CatchUpSkip.
+	// A store forgets a timer that no host has had for 40 days.
 	CatchUpOnce
 )
 

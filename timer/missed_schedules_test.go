@@ -165,7 +165,7 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 		{"on the host", timer.Timer{}, 1, false},
 		{"on another host", timer.Timer{}, 3, false},
 		{"the host's limit", timer.Timer{MaxConcurrency: 3, MaxPerTick: 1, MaxPerHost: 1}, 1, false},
-		{"every host's limit", timer.Timer{MaxConcurrency: 2, MaxPerHost: 1}, 2, false},
+		{"every host's limit", timer.Timer{MaxConcurrency: 2, MaxPerTick: 2, MaxPerHost: 1}, 2, false},
 		{"the host dies", timer.Timer{}, 1, true},
 		{"another host dies", timer.Timer{}, 2, true},
 	} {
@@ -280,7 +280,7 @@ func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
 				f := newFleet(t)
 				for i := range 3 { // their clocks differ by more than a run takes, so that slots are free again
 					h := f.start(timer.Config{}, timer.Timer{Name: "job",
-						Schedule: schedule.Every(time.Minute).Offset(0), MaxConcurrency: c.inCode,
+						Schedule: schedule.Every(time.Minute).Offset(0), MaxConcurrency: c.inCode, MaxPerTick: c.inCode,
 						Run: f.handler(time.Second)})
 					timer.SetSkew(h.Scheduler, -time.Duration(i)*2*time.Second)
 				}

@@ -188,8 +188,8 @@ func TestNotMissed(t *testing.T) {
 	})
 }
 
-// Calendars are made up for unless they say otherwise, also their very last tick; other schedules
-// are not.
+// Calendars and intervals of a day are made up for unless they say otherwise, also the very last
+// tick of a calendar; other schedules are not.
 //
 // Fails when setNext drops what was missed of a schedule that has ended, or when withDefaults
 // leaves CatchUpSkip to calendars.
@@ -203,6 +203,8 @@ func TestMissedByDefault(t *testing.T) {
 			"at":     schedule.At(at(10), at(20)),
 			"except": schedule.Except(schedule.Cron("*/10 * * * *", "UTC"), schedule.Weekdays("UTC", time.Sunday)),
 			"every":  grid,
+			"long":   schedule.Every(24 * time.Hour).Offset(20 * time.Minute),
+			"short":  schedule.Every(24*time.Hour - time.Millisecond).From(at(20)),
 			"own":    scheduleFunc(func(t time.Time) time.Time { return grid.Next(t) }),
 		}
 		var timers []timer.Timer
@@ -215,8 +217,9 @@ func TestMissedByDefault(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		f.start(timer.Config{}, timers...)
 		time.Sleep(time.Minute)
-		for name, want := range map[string]int{"cron": 20, "at": 20, "except": 20, "every": 10, "own": 10} {
-			if _, last := f.runs(name); !last.Equal(at(want)) {
+		for name, want := range map[string]int{"cron": 20, "at": 20, "except": 20, "every": 10, "own": 10, "long": 20,
+			"short": 0} {
+			if _, last := f.runs(name); want > 0 && !last.Equal(at(want)) || want == 0 && !last.IsZero() {
 				t.Errorf("%s: its last run is of %v, want %v", name, last, at(want))
 			}
 		}
@@ -276,12 +279,12 @@ func TestMissedBySleeping(t *testing.T) {
 		starts        int
 	}{
 		{"all", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}}, 3, 3, 1},
-		{"all, three per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 3}, 3, 3,
-			1},
+		{"all, three per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 3,
+			MaxPerTick: 3}, 3, 3, 1},
 		{"all, skip", timer.Timer{}, 3, 3, 0},
 		{"one", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}}, 1, 3, 1},
-		{"one, three per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 3}, 1, 3,
-			2},
+		{"one, three per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, MaxConcurrency: 3,
+			MaxPerTick: 3}, 1, 3, 2},
 		{"all, and long ago", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce, Window: 4 * time.Minute}},
 			3, 3, 0},
 		{"all, without a limit per tick", timer.Timer{CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce},
@@ -446,7 +449,7 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 func TestMissedDuringQuarantine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 3,
+		job := timer.Timer{Name: "job", Schedule: tenMinutes, MaxConcurrency: 3, MaxPerTick: 3,
 			CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce}, Run: f.handler(time.Second)}
 		f.start(timer.Config{}, job)
 		time.Sleep(15 * time.Minute)

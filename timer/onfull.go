@@ -53,6 +53,8 @@ type fullWaits struct {
 	// The gate's, set when the parts are connected: tries a tick that was taken out, in a goroutine
 	// of its own.
 	try func(*fullWait)
+	// Likewise, of the triggers: offers them the place of a run that has ended. Nil: no store.
+	offer func(*entry) bool
 
 	n atomic.Int32 // how many wait; written with mu held
 
@@ -195,9 +197,10 @@ func (f *fullWaits) of(e *entry) time.Time {
 
 // runEnded tries the tick that has waited longest for a run like this one to end: only one place
 // has become free. If that is the tick of another timer, which may wait for something else as well,
-// the tick of the run's own timer is tried, too.
+// the tick of the run's own timer is tried, too. If triggers wait for the place, it is offered to
+// them instead, and the ticks are tried after their pause.
 func (f *fullWaits) runEnded(e *entry) {
-	if f.n.Load() == 0 {
+	if f.offer != nil && f.offer(e) || f.n.Load() == 0 {
 		return
 	}
 	f.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -408,7 +409,7 @@ func (p *planner) scheduleFailed(e *entry, err error) {
 		p.log.later(slog.LevelError, "timer: its schedule failed, so the timer is not due until that works again",
 			"timer", e.timer.Name, "err", err)
 	}
-	e.ticks.setFault(err.Error())
+	e.ticks.setFault(mask.Text(err.Error()))
 	e.askPause = min(max(2*e.askPause, minAskPause), maxAskPause)
 	p.heap.push(item{when: p.now().Add(e.askPause).UnixMicro(), e: e})
 }

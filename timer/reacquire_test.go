@@ -54,7 +54,8 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	}
 	for host := range hosts {
 		f.start(timer.Config{}, timer.Timer{
-			Name: "a", Schedule: schedule.Every(3 * time.Second), MaxConcurrency: limit, MaxPerHost: perHost,
+			Name: "a", Schedule: schedule.Every(3 * time.Second), MaxConcurrency: limit,
+			MaxPerTick: limit, MaxPerHost: perHost,
 			OnStoreDown: policy,
 			Run: func(ctx context.Context) error {
 				defer f.watch.enter(ctx)()
@@ -197,7 +198,7 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(800 * time.Millisecond),
-			MaxConcurrency: 2, Run: f.handler(40 * time.Second)})
+			MaxConcurrency: 2, MaxPerTick: 2, Run: f.handler(40 * time.Second)})
 		// The first tick, which asks twice, for a second in all.
 		h.Link.InjectN(2, dlocktest.Hang, dlocktest.OpAcquire)
 		// The second, 800 ms after the first.
@@ -234,6 +235,7 @@ func TestOverdueRunIsNotWaitedFor(t *testing.T) {
 		var calls atomic.Int64
 		end := make(chan struct{})
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2,
+			MaxPerTick: 2,
 			MaxRunTime: 20 * time.Second, Run: func(context.Context) error {
 				if calls.Add(1) == 1 {
 					<-end // and ignores its context

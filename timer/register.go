@@ -62,14 +62,17 @@ func (g *registrar) add(entries []*entry, firsts []plan, names map[string]bool) 
 	if g.host.store != nil {
 		g.host.store.overrides.readAgain()
 	}
+	g.host.announcer.add(entries)
 	return nil
 }
 
 // Remove removes a timer: nothing of it starts any more. It then waits, until ctx ends, for the
-// timer's runs, whose contexts it does not end. A handler may remove its own timer: if it passes
-// its own context, Remove does not wait for its run. Remove returns ErrNoTimer, or the cause of ctx
-// if runs are left; these go on, and show in Status until they end. The name is free at once: see
-// Register.
+// timer's runs, whose contexts it does not end. A tick that the store grants at that moment is
+// given up: hosts that still have the timer cannot run it either. A handler may remove its own
+// timer: if it passes its own context, Remove does not wait for its run. Remove returns ErrNoTimer,
+// or the cause of ctx if runs are left; these go on, and show in Status until they end. The name is
+// free at once: see Register. A timer that comes back may run a tick of the time in which it was
+// gone: see CatchUpOnce.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext

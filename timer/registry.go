@@ -3,7 +3,6 @@ package timer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,7 +78,7 @@ func (g *registry) begin(prepare func()) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.current() != PhaseCreated {
-		return errors.New("timer: Run was called before: make another Scheduler")
+		return errRunAgain
 	}
 	prepare()
 	g.phase.Store(new(PhaseRunning))
@@ -110,6 +109,7 @@ func (g *registry) add(entries []*entry, names map[string]bool) (continuing []*e
 		if old := g.removedRunning[e.timer.Name]; old != nil {
 			delete(g.removedRunning, e.timer.Name)
 			e.state = old.state
+			e.state.knownAt.Store(0) // of what may have been another schedule
 			continuing = append(continuing, e)
 		} else {
 			g.labels.join(&e.state.record)

@@ -30,8 +30,8 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 				f := newFleet(t)
 				reg := newRegistry()
 				release := make(chan struct{})
-				stuck := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxPerHost: 1,
-					MaxRunTime: 10 * time.Second, LocalOnly: local,
+				stuck := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2, MaxPerTick: 2,
+					MaxPerHost: 1, MaxRunTime: 10 * time.Second, LocalOnly: local,
 					Run: func(ctx context.Context) error { defer f.watch.enter(ctx)(); <-release; return nil }}
 				h := f.start(timer.Config{Registerer: reg}, stuck)
 				testkit.Eventually(t, 2*time.Second, "it runs",
@@ -138,7 +138,7 @@ func TestHandlerRemovesItsOwnTimer(t *testing.T) {
 				took <- time.Since(began)
 				return err
 			}},
-			timer.Timer{Name: "two", Schedule: schedule.Every(time.Second).Offset(0), MaxConcurrency: 2,
+			timer.Timer{Name: "two", Schedule: schedule.Every(time.Second).Offset(0), MaxConcurrency: 2, MaxPerTick: 2,
 				Run: func(ctx context.Context) error {
 					began := time.Now()
 					if r, _ := timer.RunFromContext(ctx); r.Slot() == 0 {
@@ -173,7 +173,8 @@ func TestTimersComeAndGo(t *testing.T) {
 		reg := newRegistry()
 		h := f.start(timer.Config{Registerer: reg, DrainTimeout: time.Second})
 		f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: 2,
-			Run: f.handler(1500 * time.Millisecond)})
+			MaxPerTick: 2,
+			Run:        f.handler(1500 * time.Millisecond)})
 		var over atomic.Bool
 		work := func(ctx context.Context) error {
 			defer f.watch.enter(ctx)()
@@ -195,7 +196,7 @@ func TestTimersComeAndGo(t *testing.T) {
 					switch rand.IntN(4) {
 					case 0:
 						_ = h.Register(timer.Timer{Name: name, Schedule: schedule.Every(time.Second), MaxConcurrency: 2,
-							LocalOnly: name == "c", MaxRunTime: 2 * time.Second, Run: work})
+							MaxPerTick: 2, LocalOnly: name == "c", MaxRunTime: 2 * time.Second, Run: work})
 					case 1:
 						_ = h.Remove(ctx, name)
 					case 2:

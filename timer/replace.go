@@ -25,6 +25,9 @@ func (e *entry) takeOver(g *registry, mine *entry) (old *entry, err error) {
 	old.places = 0
 	g.entries[e.timer.Name] = e
 	old.successor.Store(e)
+	if e.id != old.id {
+		e.state.knownAt.Store(0)
+	}
 	return old, nil
 }
 

@@ -191,6 +191,7 @@ func TestI9RetriesAreNoTicks(t *testing.T) {
 		for i := range 20 {
 			timers = append(timers, timer.Timer{Name: fmt.Sprint(i),
 				Schedule: schedule.Every(time.Duration(1+i%4) * 700 * time.Millisecond), MaxConcurrency: 1 + i%3,
+				MaxPerTick:  1 + i%3,
 				OnStoreDown: timer.StoreDownSkip, MaxRunTime: 20 * time.Second, Run: flaky,
 				Retry: timer.Retry{MaxAttempts: 1 + i%4, FirstWait: time.Second, If: func(error) bool { return true }}})
 		}

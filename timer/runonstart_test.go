@@ -74,7 +74,8 @@ func TestRunOnStartOnceInTheFleet(t *testing.T) {
 func TestRunOnStartEachHost(t *testing.T) {
 	for _, job := range []timer.Timer{
 		{RunOnStart: timer.RunOnStartEachHost, Schedule: tenMinutes, MaxConcurrency: 5, MaxPerTick: 1},
-		{RunOnStart: timer.RunOnStartEachHost, Schedule: tenMinutes, MaxConcurrency: timer.NoLimit},
+		{RunOnStart: timer.RunOnStartEachHost, Schedule: tenMinutes, MaxConcurrency: timer.NoLimit,
+			MaxPerTick: timer.NoLimit},
 		{RunOnStart: timer.RunOnStartEachHost, MaxConcurrency: 5},
 		{RunOnStart: timer.RunOnStartOnce, LocalOnly: true},
 		{RunOnStart: timer.RunOnStartOnce, LocalOnly: true, Schedule: tenMinutes},
@@ -350,7 +351,7 @@ func TestRunOnStartFaults(t *testing.T) {
 		{func(t *timer.Timer) { t.Schedule, t.LocalOnly = nil, true }, ""},
 		{func(t *timer.Timer) { t.Schedule, t.RunOnStart = nil, timer.RunOnStartEachHost }, ""},
 		{func(t *timer.Timer) { t.MaxPerTick = timer.NoLimit }, "MaxPerTick: NoLimit"},
-		{func(t *timer.Timer) { t.MaxConcurrency = timer.NoLimit }, "MaxPerTick: NoLimit"},
+		{func(t *timer.Timer) { t.MaxConcurrency = timer.NoLimit }, "MaxPerTick: timer.NoLimit"},
 		{func(t *timer.Timer) { t.MaxPerTick, t.RunOnStart = timer.NoLimit, timer.RunOnStartEachHost }, ""},
 	} {
 		job := good

@@ -140,7 +140,7 @@ func TestRunIDs(t *testing.T) {
 		}
 		every := schedule.Every(time.Second)
 		timers := []timer.Timer{
-			{Name: "often", Schedule: every, MaxConcurrency: 3, Run: note(700 * time.Millisecond)},
+			{Name: "often", Schedule: every, MaxConcurrency: 3, MaxPerTick: 3, Run: note(700 * time.Millisecond)},
 			{Name: "local", Schedule: every, LocalOnly: true, Run: note(700 * time.Millisecond)},
 			{Name: "long", Schedule: every, Run: note(90 * time.Second)},
 		}

@@ -1,11 +1,13 @@
 package timer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/admission"
 )
 
 // A Scheduler runs the timers of one host. Its methods may be called from any goroutine.
@@ -15,6 +17,7 @@ type Scheduler struct {
 	events   *events
 	session  *dlock.Session // nil: no store
 	metrics  *metrics       // nil: none
+	door     admission.Door
 	registry *registry
 	limits   *limits
 	waits    *fullWaits
@@ -26,8 +29,9 @@ type Scheduler struct {
 	runner   *runner
 	ledger   *ledger
 
-	store    *storeWatch // not on the path; nil: no store
-	triggers *triggers   // not on the path; nil: no store
+	store     *storeWatch // not on the path; nil: no store
+	triggers  *triggers   // not on the path; nil: no store
+	announcer *announcer  // likewise
 
 	registering sync.Mutex // held while timers are added or replaced, and while Run begins: one after the other
 }
@@ -105,6 +109,9 @@ func (s *Scheduler) build() {
 	s.planner.gate = s.gate
 	if s.store != nil {
 		s.triggers = s.newTriggers()
+		s.gate.triggers, s.waits.offer = s.triggers, s.triggers.runEnded
+		s.announcer = &announcer{registry: s.registry, session: s.session, store: s.store,
+			base: func() context.Context { return s.runner.base }}
 	}
 	s.runner.ended = s.planner.runEnded
 	s.registry.line = newLine(s.config)

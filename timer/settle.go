@@ -30,13 +30,20 @@ func (a *acquirer) settle(e *entry, t dueTick, lease *dlock.Lease, err error, de
 			return settlement{postponed: true}
 		}
 		return settlement{why: reasonOf(err), err: err}
-	case !a.registry.starting() || e.removed(): // since the store was called; a tick that was claimed is spent
+	case e.removed(), !a.registry.starting() && !a.mustRun(e, t, lease): // since the store was called
 		return settlement{why: ReasonDraining, unused: lease}
 	}
 	if full := a.limits.enter(e, lease != nil); full != nil {
 		return settlement{why: ReasonLimitFull, err: full}
 	}
 	return settlement{start: true, degraded: degraded}
+}
+
+// mustRun reports whether a tick starts although the host was told to end while the store answered:
+// it was claimed, so that no other host can have it, and Run waits for it as for every run.
+func (a *acquirer) mustRun(e *entry, t dueTick, lease *dlock.Lease) bool {
+	_, claimed := e.claim(t)
+	return claimed && lease != nil && a.runner.base.Err() == nil
 }
 
 // withoutStore applies OnStoreDown to a tick without calling the store.

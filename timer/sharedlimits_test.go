@@ -105,6 +105,7 @@ func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 		watch := &limitWatch{}
 		for range 5 {
 			f.start(smtp(3), mailers(4, timer.Timer{Schedule: schedule.Every(200 * time.Millisecond), MaxConcurrency: 3,
+				MaxPerTick:  3,
 				OnStoreDown: timer.StoreDownSkip,
 				Run:         watch.handler(func() time.Duration { return rand.N(6 * time.Second) })})...)
 		}
@@ -273,7 +274,7 @@ func TestHostsDisagreeAboutALimit(t *testing.T) {
 		watch := &limitWatch{}
 		var log testkit.Log
 		reg := newRegistry()
-		work := mailers(3, timer.Timer{Schedule: schedule.Every(time.Second), MaxConcurrency: 5,
+		work := mailers(3, timer.Timer{Schedule: schedule.Every(time.Second), MaxConcurrency: 5, MaxPerTick: 5,
 			Run: watch.handler(fixed(2500 * time.Millisecond))})
 		old := f.start(smtp(3), work...)
 		config := smtp(5)
@@ -323,7 +324,7 @@ func TestSharedLimitWithoutTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		watch := &limitWatch{}
 		work := func(w *limitWatch) []timer.Timer {
-			return mailers(4, timer.Timer{Schedule: schedule.Every(time.Second), MaxConcurrency: 3,
+			return mailers(4, timer.Timer{Schedule: schedule.Every(time.Second), MaxConcurrency: 3, MaxPerTick: 3,
 				Run: w.handler(fixed(5 * time.Second))})
 		}
 		config := smtp(3)

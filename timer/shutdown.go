@@ -4,25 +4,53 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/admission"
 )
 
 // Run runs the timers until ctx ends, and then drains: Ready fails at once, PreStopDelay passes,
-// and nothing more starts. Handlers have DrainTimeout to finish; then their contexts end, and they
-// have another CancelGrace. The slots are released, and queued hook calls have HookGrace. Then Run
-// returns nil, or a *StuckError that names the timers whose handlers did not return, and the hook
-// that did not; the slots of these handlers are left to expire. When Run has returned, no goroutine
-// of the Scheduler is left except those that a StuckError names, and its metrics are unregistered.
-// Run can be called once.
+// and nothing more starts, except the run of a tick that the store was just being asked for, and
+// which it grants: no other host could have the tick. Handlers have DrainTimeout to finish; then
+// their contexts end, and they have another CancelGrace. The slots are released, and queued hook
+// calls have HookGrace. Then Run returns nil, or a *StuckError that names the timers whose handlers
+// did not return, and the hook that did not; the slots of these handlers are left to expire. When
+// Run has returned, no goroutine of the Scheduler is left except those that a StuckError names, and
+// its metrics are unregistered. Run can be called once.
 //
 // Run first calls the store, and waits up to 5 s (or the TTL, if that is shorter) for an answer. If
 // the first answer is that the store is not set up right (an error that matches dlock.ErrSetup),
 // Run starts nothing and returns it. If the store does not answer, Run starts the timers
 // nevertheless. If the store reports such an error later, ticks are skipped until it is fixed.
 // Neither needs a restart.
+//
+// Before all that, Run calls what AdmitBy was given, such as Admit of a cluster.Registry. If that
+// refuses this process, Run starts nothing, and returns the error. If it does so later, Run ends as
+// it does when ctx ends, but without PreStopDelay.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
 	}
+	err := s.door.Enter(ctx, s.run)
+	switch {
+	case errors.Is(err, admission.ErrEntered):
+		return errRunAgain
+	case s.registry.current() == PhaseCreated: // it was refused
+		s.registry.setPhase(PhaseStopped)
+		if s.metrics != nil {
+			s.config.Registerer.Unregister(s.metrics)
+		}
+	}
+	return err
+}
+
+// AdmitBy has Run call ask before it starts anything: an error keeps it from starting, and a later
+// call of refused stops it. Ready and Started return the error, too. Registry.Add of package
+// cluster calls AdmitBy, so that a process on the store of another environment runs no timer.
+func (s *Scheduler) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
+	s.door.AdmitBy(ask)
+}
+
+func (s *Scheduler) run(ctx context.Context) error {
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	if err := s.start(base); err != nil {
@@ -43,7 +71,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		s.planner.loop(ctx.Done())
 		s.log.Info("timer: draining", "cause", context.Cause(ctx))
 		s.registry.setPhase(PhasePreStop)
-		if s.config.PreStopDelay > 0 {
+		if s.config.PreStopDelay > 0 && s.door.Refused() == nil {
 			over, stop := context.WithTimeout(context.Background(), s.config.PreStopDelay)
 			s.planner.loop(over.Done())
 			stop()
@@ -87,6 +115,7 @@ func (s *Scheduler) start(base context.Context) error {
 	s.registering.Unlock()
 	if err == nil {
 		s.planner.begin(entries)
+		s.announcer.add(entries)
 	}
 	return err
 }
@@ -95,6 +124,7 @@ func (s *Scheduler) start(base context.Context) error {
 func (s *Scheduler) drain() <-chan struct{} {
 	s.registry.setPhase(PhaseDraining)
 	s.acquirer.close()
+	s.announcer.close()
 	for _, l := range append(s.registry.closeLine(), s.waits.close()...) {
 		s.ledger.skip(l.e, l.tick.at, ReasonDraining, nil)
 	}

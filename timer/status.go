@@ -219,7 +219,7 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 		t.Next = time.UnixMicro(next)
 	}
 	s.ledger.fill(&e.state.record, &t)
-	t.EffectiveLimit = shown(s.bound(e))
+	t.EffectiveLimit = shown(e.bound(s.store))
 	t.ScheduleError = e.ticks.scheduleFault()
 	if s.store != nil {
 		s.store.views.fill(e, &t)
@@ -243,16 +243,16 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 }
 
 // bound returns how many runs may be in progress at once in the fleet in the worst case; 0: not
-// known. Without the store, MaxPerHost is the only limit.
-func (s *Scheduler) bound(e *entry) int {
+// known. Without the store, MaxPerHost is the only limit. w is nil if there is none.
+func (e *entry) bound(w *storeWatch) int {
 	limit := e.hostLimit()
 	switch {
-	case s.session == nil || !s.store.views.fallback(e) && !e.timer.LocalOnly:
+	case w == nil || !w.views.fallback(e) && !e.timer.LocalOnly:
 		return e.limit()
 	case limit == unlimited:
 		return unlimited
 	default:
-		return s.store.hostsSeen() * limit // 0: not known
+		return w.hostsSeen() * limit // 0: not known
 	}
 }
 
@@ -268,6 +268,9 @@ func (s *Scheduler) Live() error {
 // Ready returns an error unless Run is running and its context has not ended. A store that is down
 // does not make a host unready, because all hosts would be unready at once.
 func (s *Scheduler) Ready() error {
+	if err := s.door.Refused(); err != nil {
+		return err
+	}
 	switch s.registry.current() {
 	case PhaseRunning:
 		return nil
@@ -288,6 +291,9 @@ func (s *Scheduler) Running() <-chan struct{} { return s.registry.ran }
 // Started returns an error until Run has begun and the store has been called once, whatever it
 // answered. A store that is down does not keep a host from starting.
 func (s *Scheduler) Started() error {
+	if err := s.door.Refused(); err != nil {
+		return err
+	}
 	switch {
 	case s.registry.current() == PhaseCreated:
 		return errors.New("the timers are not running yet")

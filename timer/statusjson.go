@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // The JSON of a Status is for programs in other languages, so it has no sentinel values: NoLimit is
@@ -212,7 +213,7 @@ func (r RunStatus) MarshalJSON() ([]byte, error) {
 func (r EndedRun) MarshalJSON() ([]byte, error) {
 	text := ""
 	if r.Err != nil {
-		text = fmt.Sprint(r.Err) // fmt survives an Error that panics
+		text = mask.Text(fmt.Sprint(r.Err)) // fmt survives an Error that panics
 	}
 	return json.Marshal(struct {
 		Tick      time.Time   `json:"tick,omitzero"`

@@ -342,7 +342,8 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 		for _, n := range []int{3, 5} {
 			for range 3 {
 				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), MaxConcurrency: n,
-					Run: f.handler(10 * time.Second)})
+					MaxPerTick: n,
+					Run:        f.handler(10 * time.Second)})
 			}
 		}
 		time.Sleep(5 * time.Minute)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // A storeWatch watches the store's health. It is not on the path of a tick: every part may call it,
@@ -454,7 +455,7 @@ func (w *storeWatch) status() StoreStatus {
 	st := b.status(w.label)
 	st.ServersDown = down
 	if fault != nil {
-		st.Up, st.Err = false, fmt.Sprint(fault)
+		st.Up, st.Err = false, mask.Text(fmt.Sprint(fault))
 	}
 	return st
 }

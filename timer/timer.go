@@ -84,10 +84,12 @@ type Timer struct {
 	// for which the store allows 10,000. Default 1.
 	MaxConcurrency int
 
-	// MaxPerTick is how many runs one tick may start in the fleet. 1 to 10,000, or NoLimit: one per
-	// host. Default: MaxConcurrency, so if you raise that and want one run per tick, set MaxPerTick
-	// to 1. An override of MaxConcurrency at run time does not change it. A host starts at most one
-	// run per tick.
+	// MaxPerTick is how many runs one tick may start in the fleet: 1, each tick runs once; N, up to
+	// N hosts run it; NoLimit, each host does. A host starts at most one run per tick. 1 to 10,000,
+	// or NoLimit. Required for a timer with a Schedule whose hosts share a store, if MaxConcurrency
+	// is more than 1. A timer that is only triggered, one with LocalOnly, and one without a store
+	// share no ticks and need not say it. An override of MaxConcurrency at run time does not change
+	// it. Default MaxConcurrency where it is not required.
 	MaxPerTick int
 
 	// MaxPerHost is how many runs may be in progress at once on this host. 1 to MaxConcurrency, or
@@ -97,9 +99,11 @@ type Timer struct {
 	// Limits are the names of limits of Config.Limits that the timer shares with others. A run
 	// takes a slot of each together with its own slot, in one step, or it does not start
 	// (ReasonLimitFull). A run that loses any of these slots has lost its lease. While the timer
-	// runs without the store (StoreDownRunLocal), a limit holds on each host separately. The store
-	// must be able to take several locks in one step, as redislock, sqllock and memlock are. At
-	// most 10, and none for a LocalOnly timer. Default none.
+	// runs without the store (StoreDownRunLocal), a limit holds on each host separately. Ticks take
+	// free places as they come due, so timers that keep a limit busy may cost others theirs
+	// (FullWait has them wait); triggers of a Control have their turn: see Control.Trigger. The
+	// store must be able to take several locks in one step, as redislock, sqllock and memlock are.
+	// At most 10, and none for a LocalOnly timer. Default none.
 	Limits []string
 
 	// MaxRunTime is how long a run may take. Then its context ends (cause ErrMaxRunTime) and its
@@ -160,8 +164,8 @@ type Timer struct {
 
 // A CatchUp decides about ticks that came due while this host, or the whole fleet, was not running.
 type CatchUp struct {
-	// Policy says which of them run. Default CatchUpOnce for calendars (Cron, Daily, At),
-	// CatchUpSkip for all other schedules.
+	// Policy says which of them run. Default CatchUpOnce for calendars (Cron, Daily, At) and an
+	// Every of a day or longer, CatchUpSkip for all other schedules.
 	Policy CatchUpPolicy
 
 	// Window is how old a missed tick may be that CatchUpOnce still runs. NoLimit: any age. Default
@@ -234,7 +238,7 @@ func (t Timer) withDefaults() Timer {
 	}
 	if t.CatchUp.Policy == CatchUpDefault {
 		t.CatchUp.Policy = CatchUpSkip
-		if t.Schedule != nil && schedule.IsCalendar(t.Schedule) {
+		if t.Schedule != nil && schedule.CatchesUp(t.Schedule) {
 			t.CatchUp.Policy = CatchUpOnce
 		}
 	}

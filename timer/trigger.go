@@ -27,21 +27,17 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options TriggerOpt
 		return nil, fmt.Errorf("timer %q: not triggered: %w", name, err)
 	}
 	t := newTriggering(options, context.WithoutCancel(ctx))
-	if err := s.trigger(ctx, name, t); err != nil {
+	err := s.tryTrigger(ctx, name, t)
+	if e := s.registry.get(name); e != nil {
+		s.ledger.triggered(e, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return t.handle, nil
 }
 
-// trigger starts a run, or returns why it does not, and counts that.
-func (s *Scheduler) trigger(ctx context.Context, name string, by *triggering) error {
-	err := s.tryTrigger(ctx, name, by)
-	if e := s.registry.get(name); e != nil {
-		s.ledger.triggered(e, err)
-	}
-	return err
-}
-
+// tryTrigger starts a run, or returns why it does not.
 func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering) error {
 	refuse := func(reason Reason, err error) error {
 		return &RefusedError{Timer: name, Reason: reason, Err: err}

@@ -26,7 +26,8 @@ const (
 	MaxPendingTriggers = 8
 
 	// A trigger for which the store had no slot is tried again after half the time that it has
-	// waited, within these bounds. Each try costs four calls, and each waiting host one to read it.
+	// waited, within these bounds, unless it is offered a place before. Each try costs four calls,
+	// and each waiting host one to read it.
 	minTriggerRetry = 5 * time.Second
 	maxTriggerRetry = time.Minute
 )

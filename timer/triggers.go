@@ -39,6 +39,7 @@ type triggers struct {
 	why   func(*entry) Reason
 	start func(ctx context.Context, e *entry, t *triggering, again bool) error
 
+	n       atomic.Int32 // len(waiting); written with mu held
 	mu      sync.Mutex
 	waiting map[string]*waitingTriggers // by timer: those whose queue may not be empty
 	expired map[string]int              // by timer: how many this host has reported
@@ -46,11 +47,15 @@ type triggers struct {
 
 // waitingTriggers are the triggers of one timer, as this host last read them.
 type waitingTriggers struct {
-	timer  string
-	again  bool // somebody has triggered the timer since a worker last began
-	busy   bool // a worker has it, and with it what follows; triggers.mu guards list and readAt, too
-	readAt time.Time
-	list   []PendingTrigger
+	timer string
+	again bool // somebody has triggered the timer since a worker last began
+	// These say whether ticks let it go first: see triggerturns.go.
+	wantsRoom bool      // at the last look only room was missing
+	offeredAt time.Time // when it was last offered the place of a run that ended here
+	offered   bool      // once more, since the worker began
+	busy      bool      // a worker has it, and with it what follows; triggers.mu guards list and readAt, too
+	readAt    time.Time
+	list      []PendingTrigger
 
 	read    bool            // the queue was read since the worker began
 	version int64           // that was read last; 0: there was no queue
@@ -61,6 +66,7 @@ type waitingTriggers struct {
 
 	retryAt time.Time // nothing is taken before, unless freed; as it was read
 	freed   bool      // since this host last tried, there was no room here, or a run has ended
+	begun   int       // runs of it that have started here
 	places  int       // of the timer that were taken here at the last look
 	faulty  bool      // that was logged
 }
@@ -73,6 +79,7 @@ func (q *triggers) look(e *entry) {
 	if w == nil {
 		w = &waitingTriggers{timer: e.timer.Name, started: make(map[string]bool), told: make(map[string]bool)}
 		q.waiting[e.timer.Name] = w
+		q.n.Add(1)
 	}
 	w.again = true
 }
@@ -109,21 +116,32 @@ func (q *triggers) carryOut() {
 	}
 }
 
-// work starts what may start of one queue.
-func (q *triggers) work(w *waitingTriggers) {
-	e := q.registry.get(w.timer)
-	if !q.canSkip(e, w) {
-		for range 4 * MaxPendingTriggers { // so that hosts which are always faster do not keep it forever
-			if !q.step(e, w) {
-				break
+// work starts what may start of one queue. It reports whether a run has started.
+func (q *triggers) work(w *waitingTriggers) (started bool) {
+	for more := true; more; more = q.offeredAgain(w) {
+		e, begun := q.registry.get(w.timer), w.begun
+		if !q.canSkip(e, w) {
+			for range 4 * MaxPendingTriggers { // so that hosts which are always faster do not keep it forever
+				if !q.step(e, w) {
+					break
+				}
 			}
 		}
+		started = started || w.begun > begun
 	}
+	q.finish(w)
+	return started
+}
+
+// finish ends the work on a queue, and forgets one that is empty.
+func (q *triggers) finish(w *waitingTriggers) {
+	e := q.registry.get(w.timer)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.busy = false
+	w.busy, w.offered = false, false
 	if !w.again && w.read && (len(w.list) == 0 || e == nil && len(w.started) == 0 && len(w.late) == 0 && !w.mine) {
 		delete(q.waiting, w.timer)
+		q.n.Add(-1)
 	}
 }
 
@@ -200,6 +218,7 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 		why = q.whyNot(e, w)
 	}
 	if why != "" {
+		q.noteRoom(w, why)
 		if e != nil && !e.gone() { // the next look is at what has replaced it
 			q.tell(w, t, why, nil)
 		}
@@ -230,6 +249,8 @@ func (q *triggers) startRun(e *entry, w *waitingTriggers, t *queuedTrigger) (why
 	err := q.start(ctx, e, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil), w.told[t.ID])
 	if err == nil {
 		w.started[t.ID] = true
+		w.begun++
+		q.noteRoom(w, "")
 		q.log.Info("timer: triggered", "timer", w.timer, "by", t.By.By, "note", t.By.Note,
 			"payload_bytes", len(t.Payload))
 		return "", true
@@ -237,6 +258,7 @@ func (q *triggers) startRun(e *entry, w *waitingTriggers, t *queuedTrigger) (why
 	if no, refused := errors.AsType[*RefusedError](err); refused {
 		why = no.Reason
 	}
+	q.noteRoom(w, why)
 	q.tell(w, t, why, err)
 	w.told[t.ID] = true
 	return why, false

@@ -104,6 +104,7 @@ func (g *registrar) put(e, mine *entry) error {
 		}
 	}
 	g.host.planner.proceed(old, e)
+	g.host.announcer.add([]*entry{e})
 	g.host.log.flush()
 	return nil
 }

@@ -67,8 +67,9 @@ func TestUpdateLeavesRunsAlone(t *testing.T) {
 					}}
 				h := f.start(timer.Config{}, old)
 				time.Sleep(90 * time.Second) // a run goes on
-				next := timer.Timer{Name: "a", LocalOnly: local, MaxConcurrency: 2, MaxRunTime: time.Minute,
-					Schedule: schedule.Every(time.Minute).Offset(0), Run: ran.handler(f, "new", 30*time.Second)}
+				next := timer.Timer{Name: "a", LocalOnly: local, MaxConcurrency: 2, MaxPerTick: 2,
+					MaxRunTime: time.Minute,
+					Schedule:   schedule.Every(time.Minute).Offset(0), Run: ran.handler(f, "new", 30*time.Second)}
 				began := time.Now()
 				if err := h.Update(next); err != nil || time.Since(began) != 0 {
 					t.Fatal(err, time.Since(began))
@@ -168,7 +169,7 @@ func TestUpdateKeepsEveryTick(t *testing.T) {
 	for name, change := range map[string]func(tm *timer.Timer, n int){
 		"handler":     func(*timer.Timer, int) {},
 		"local":       func(tm *timer.Timer, _ int) { tm.LocalOnly = true },
-		"no claim":    func(tm *timer.Timer, _ int) { tm.MaxConcurrency = timer.NoLimit },
+		"no claim":    func(tm *timer.Timer, _ int) { tm.MaxConcurrency, tm.MaxPerTick = timer.NoLimit, timer.NoLimit },
 		"jitter":      func(tm *timer.Timer, n int) { tm.Delay.Jitter = 0.5 * float64(n%2) },
 		"delay":       func(tm *timer.Timer, n int) { tm.Delay.ByTimer = time.Duration(n%3) * 5 * time.Second },
 		"cron":        func(tm *timer.Timer, _ int) { tm.Schedule = schedule.Cron("* * * * *", "") },

@@ -37,7 +37,7 @@ func TestUpdateTakesOverWhatWaits(t *testing.T) {
 			go func() { triggered <- h.Trigger(t.Context(), "a") }()
 			synctest.Wait()
 			for _, tm := range []timer.Timer{
-				{Name: "a", MaxConcurrency: 2, Schedule: minutely, Run: ran.handler(f, "new", 0)},
+				{Name: "a", MaxConcurrency: 2, MaxPerTick: 2, Schedule: minutely, Run: ran.handler(f, "new", 0)},
 				{Name: "other", Schedule: schedule.Every(time.Hour), Run: ran.handler(f, "other schedule", 0)},
 			} {
 				if err := h.Update(tm); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // views are what this host knows about single timers from the store's answers, apart from
@@ -79,7 +80,7 @@ func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
 func (v *views) recordDown(e *entry, why Reason, err error) (degraded bool) {
 	fault := ""
 	if why == ReasonStoreFault {
-		fault = fmt.Sprint(err) // before the mutex is locked: Error is the store's code
+		fault = mask.Text(fmt.Sprint(err)) // before the mutex is locked: Error is the store's code
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -27,3 +27,11 @@ func (g *gate) yield(e *entry, t dueTick) bool {
 	t.yielded = true
 	return g.planner.tryLater(time.Duration(rank)*step, e, t)
 }
+
+// letTriggersFirst makes a tick wait if a trigger waits for what its run would take, and reports
+// whether it does. One that has yielded waits only while such a trigger is being started here.
+func (g *gate) letTriggersFirst(e *entry, t dueTick, yielded bool) bool {
+	wait := g.triggers.goFirst(e, yielded)
+	t.yielded = true
+	return wait > 0 && g.planner.tryLater(wait, e, t)
+}

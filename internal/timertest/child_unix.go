@@ -77,9 +77,10 @@ func members(period time.Duration, let, keep <-chan struct{}, tell func(event)) 
 		}
 	}
 	return []timer.Timer{
-		{Name: often, Schedule: schedule.Every(period), MaxConcurrency: 2, MaxPerHost: 1,
+		{Name: often, Schedule: schedule.Every(period), MaxConcurrency: 2, MaxPerTick: 2, MaxPerHost: 1,
 			OnStoreDown: timer.StoreDownSkip, Run: told(func(context.Context, *timer.Run) {})},
-		{Name: wide, Schedule: schedule.Every(period), MaxConcurrency: 2, OnStoreDown: timer.StoreDownSkip,
+		{Name: wide, Schedule: schedule.Every(period), MaxConcurrency: 2,
+			MaxPerTick: 2, OnStoreDown: timer.StoreDownSkip,
 			Run: told(func(ctx context.Context, r *timer.Run) {
 				if keep != nil && r.Slot() == 1 {
 					select {

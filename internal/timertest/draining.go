@@ -37,7 +37,7 @@ func slotsAreFree(s *suite, t *testing.T) {
 		timer.Timer{Name: "finishes", MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip,
 			Run: func(context.Context) error { <-gate; return nil }},
 		timer.Timer{Name: "must be told", OnStoreDown: timer.StoreDownSkip, Run: hold(nil)},
-		timer.Timer{Name: "starts", Schedule: schedule.Every(s.Period / 2), MaxConcurrency: 2,
+		timer.Timer{Name: "starts", Schedule: schedule.Every(s.Period / 2), MaxConcurrency: 2, MaxPerTick: 2,
 			OnStoreDown: timer.StoreDownSkip,
 			Run:         job(30*time.Millisecond, 60*time.Millisecond)})
 	for range 3 {

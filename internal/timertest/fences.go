@@ -20,7 +20,7 @@ import (
 func fences(s *suite, t *testing.T) {
 	testkit.SkipShort(t)
 	f := s.fleet(t)
-	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2,
+	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2, MaxPerTick: 2,
 		OnStoreDown: timer.StoreDownSkip,
 		Run:         job(10*time.Millisecond, 80*time.Millisecond)}
 	holding := work

@@ -21,7 +21,7 @@ func overlap(s *suite, t *testing.T) {
 	f := s.fleet(t)
 	every := schedule.Every(s.Period)
 	timers := []timer.Timer{
-		{Name: "three", Schedule: every, MaxConcurrency: 3, OnStoreDown: timer.StoreDownSkip,
+		{Name: "three", Schedule: every, MaxConcurrency: 3, MaxPerTick: 3, OnStoreDown: timer.StoreDownSkip,
 			Run: job(80*time.Millisecond, 300*time.Millisecond)},
 		{Name: "one", Schedule: every, OnStoreDown: timer.StoreDownSkip,
 			Run: job(30*time.Millisecond, 200*time.Millisecond)},

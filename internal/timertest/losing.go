@@ -96,7 +96,8 @@ func killed(s *suite, t *testing.T) {
 	testkit.SkipShort(t)
 	f := s.fleet(t)
 	gate, open := f.gate()
-	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2, MaxRunTime: 3 * time.Hour,
+	work := timer.Timer{Name: "a", Schedule: schedule.Every(s.Period), MaxConcurrency: 2,
+		MaxPerTick: 2, MaxRunTime: 3 * time.Hour,
 		OnStoreDown: timer.StoreDownSkip, Run: hold(gate)}
 	victim := f.start(timer.Config{}, work)
 	f.until("the first host has both slots", func() bool { return f.watch.runs("a", all) == 2 })

@@ -32,6 +32,21 @@ func probes(s *suite, t *testing.T) {
 		h.Status()
 		return page("/readyz?verbose"), page("/livez")
 	}
+	began := time.Now()
+	well := func(when string) {
+		t.Helper()
+		ready, live := probe()
+		if ready == http.StatusOK && live == http.StatusOK {
+			return
+		}
+		if stood := s.late.Since(began); stood < time.Second { // else the scheduler has just woken, too
+			t.Fatalf("%s: ready %d, live %d, and this process stood still for %v", when, ready, live, stood)
+		}
+		f.until("the scheduler has caught up", func() bool {
+			ready, live := probe()
+			return ready == http.StatusOK && live == http.StatusOK
+		})
+	}
 	quiet := func(when string) {
 		t.Helper()
 		// The host makes calls of its own, so one round without any is enough: a probe that makes
@@ -40,9 +55,7 @@ func probes(s *suite, t *testing.T) {
 		for range 20 {
 			before, _ := h.Link.counts()
 			for range 200 {
-				if ready, live := probe(); ready != http.StatusOK || live != http.StatusOK {
-					t.Fatalf("%s: ready %d, live %d", when, ready, live)
-				}
+				well(when)
 			}
 			after, _ := h.Link.counts()
 			if calls = int(after - before); calls == 0 {
@@ -69,10 +82,7 @@ func probes(s *suite, t *testing.T) {
 	f.until("a heartbeat has not been answered", func() bool { return !h.Status().Store.Up })
 	for range 200 {
 		began := time.Now()
-		ready, live := probe()
-		if ready != http.StatusOK || live != http.StatusOK {
-			t.Fatalf("while the store hangs: ready %d, live %d", ready, live)
-		}
+		well("while the store hangs")
 		if took := time.Since(began); took > f.storeTimeout()/2+s.late.Since(began) {
 			t.Errorf("while the store hangs: a probe took %v", took)
 		}

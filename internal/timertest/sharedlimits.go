@@ -34,7 +34,8 @@ func shared(s *suite, t *testing.T) {
 	var timers []timer.Timer
 	for i := range 4 {
 		timers = append(timers, timer.Timer{Name: fmt.Sprintf("mail-%d", i), Schedule: schedule.Every(s.Period),
-			MaxConcurrency: sharedSize, Limits: []string{"smtp"}, OnStoreDown: timer.StoreDownSkip,
+			MaxConcurrency: sharedSize,
+			MaxPerTick:     sharedSize, Limits: []string{"smtp"}, OnStoreDown: timer.StoreDownSkip,
 			Run: func(ctx context.Context) error { _ = work(ctx); return nil }})
 	}
 	config := timer.Config{Limits: []timer.Limit{{Name: "smtp", Size: sharedSize}}}

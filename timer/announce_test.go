@@ -1,0 +1,307 @@
+package timer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// The first tick of a timer comes due while every host that had it restarts. The next host that
+// starts runs it, as it would run a later one, and no other host after that.
+//
+// Fails when nobody announces schedules, when Register, Update or a later round does not, or when
+// an announcement is given up because the store does not answer.
+func TestAFirstTickInARestartIsCaughtUp(t *testing.T) {
+	one := schedule.At(at(1, 1, 0))
+	for _, c := range []struct {
+		name     string
+		schedule schedule.Schedule
+		up       func(f *virtualFleet, job timer.Timer) // an hour before the tick
+	}{
+		{"an instant", one, startTwo},
+		{"a day", schedule.Daily("01:00", ""), startTwo},
+		{"a year", schedule.Cron("0 1 1 1 *", ""), startTwo},
+		{"registered later", one, func(f *virtualFleet, job timer.Timer) {
+			if err := f.start(timer.Config{}).Register(job); err != nil {
+				f.t.Fatal(err)
+			}
+		}},
+		{"updated", one, func(f *virtualFleet, job timer.Timer) {
+			was := job
+			was.Schedule = schedule.At(at(5, 1, 0))
+			h := f.start(timer.Config{}, was)
+			time.Sleep(time.Minute)
+			if err := h.Update(job); err != nil {
+				f.t.Fatal(err)
+			}
+		}},
+		{"the store was down", one, func(f *virtualFleet, job timer.Timer) {
+			h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{}, job)
+			h.Link.Inject(dlocktest.Error(errors.New("refused")))
+			f.Run(f.t.Context(), h)
+			time.Sleep(10 * time.Minute)
+			h.Link.Heal()
+		}},
+		{"the store lost its data", schedule.At(at(4, 1, 0)), func(f *virtualFleet, job timer.Timer) {
+			store := &losingStore{Store: f.store, before: memlock.New()}
+			f.startOn(store, rarely, job)
+			time.Sleep(time.Hour)
+			store.lost.Store(true)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				job := timer.Timer{Name: "job", Schedule: c.schedule, Run: f.handler(time.Second)}
+				tick := c.schedule.Next(time.Now())
+				c.up(f, job)
+				sleepUntil(tick.Add(-30 * time.Second))
+				f.ended()
+				sleepUntil(tick.Add(30 * time.Second))
+				startTwo(f, job)
+				time.Sleep(time.Minute)
+				startTwo(f, job)
+				time.Sleep(time.Minute)
+				f.wantRuns("after the restart", "job", 1, tick)
+				f.Stop()
+			})
+		})
+	}
+}
+
+// A losingStore is another one after it has lost its data.
+type losingStore struct {
+	*memlock.Store
+	before *memlock.Store
+	lost   atomic.Bool
+}
+
+func (s *losingStore) now() *memlock.Store {
+	if s.lost.Load() {
+		return s.Store
+	}
+	return s.before
+}
+
+func (s *losingStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	return s.now().TryAcquire(ctx, req)
+}
+
+func (s *losingStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+	return s.now().Extend(ctx, ttl, grants...)
+}
+
+func startTwo(f *virtualFleet, job timer.Timer) {
+	for range 2 {
+		f.start(timer.Config{}, job)
+	}
+}
+
+// The same on real servers: an instant comes due between the end of the only host and its restart.
+//
+// Fails when nobody announces schedules.
+func TestAFirstTickOnRealServers(t *testing.T) {
+	for name, on := range map[string]func(*testing.T) func() dlock.DistributedLock{
+		"Redis": onRedis, "Postgres": onPostgres,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := on(t)()
+			awaitGrants(t, store)
+			tick, ran := time.Time{}, make(chan *timer.Run, 10)
+			start := func() (announced chan struct{}, stop func()) {
+				announced = make(chan struct{}, 1000)
+				h, err := timer.New(timer.Config{Lock: store, TTL: 9 * time.Second, StoreTimeout: 3 * time.Second,
+					Logger: slog.New(slog.DiscardHandler), Hooks: timer.Hooks{StoreCalled: func(c dlock.StoreCall) {
+						no, ok := errors.AsType[*dlock.NotAcquiredError](c.Err)
+						if ok && no.Reason == dlock.ReasonTickFirst {
+							announced <- struct{}{}
+						}
+					}}},
+					timer.Timer{Name: fmt.Sprint("job", tick.UnixMicro()), Schedule: schedule.At(tick),
+						Run: func(ctx context.Context) error {
+							r, _ := timer.RunFromContext(ctx)
+							ran <- r
+							return nil
+						}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(context.Background())
+				done := make(chan error, 1)
+				go func() { done <- h.Run(ctx) }()
+				return announced, func() {
+					cancel()
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			for lead := 2 * time.Second; !time.Now().Before(tick); lead *= 2 { // until the host has ended before
+				tick = time.Now().Add(lead).Truncate(time.Microsecond)
+				announced, stop := start()
+				testkit.Eventually(t, testkit.Patience, "the schedule is announced",
+					func() bool { return len(announced)+len(ran) > 0 })
+				stop()
+			}
+			sleepUntil(tick.Add(10 * time.Millisecond))
+			for len(ran) > 0 { // an earlier try was too slow
+				<-ran
+			}
+			_, stop := start()
+			defer stop()
+			testkit.Eventually(t, testkit.Patience, "the tick is caught up", func() bool { return len(ran) > 0 })
+			if r := <-ran; !r.Tick().Equal(tick) || !r.CaughtUp() {
+				t.Errorf("a run of %v, caught up: %v; want %v", r.Tick(), r.CaughtUp(), tick)
+			}
+		})
+	}
+}
+
+// A timer that comes after its instant, and which no host had before, has missed nothing.
+//
+// Fails when a schedule is announced as known since before the registration.
+func TestATimerThatIsNewHasMissedNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		job := timer.Timer{Name: "job", Schedule: schedule.Daily("01:00", ""), Run: f.handler(time.Second)}
+		sleepUntil(at(1, 1, 0).Add(time.Minute))
+		for range 3 {
+			f.start(timer.Config{}, job)
+			time.Sleep(time.Minute)
+			f.ended()
+		}
+		if n, _ := f.runs("job"); n != 0 {
+			t.Errorf("%d runs", n)
+		}
+	})
+}
+
+// A weekly interval, with the defaults, loses no week although each of its ticks comes due in a
+// deploy of the whole fleet.
+//
+// Fails when a missed tick of a long interval is skipped by default.
+func TestAWeeklyIntervalSurvivesDeploys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const week = 7 * 24 * time.Hour
+		f := newFleet(t)
+		job := timer.Timer{Name: "job", Schedule: schedule.Every(week).From(at(2, 0, 0)), Run: f.handler(time.Second)}
+		f.start(rarely, job)
+		for i := range 10 {
+			tick := at(2, 0, 0).Add(time.Duration(i) * week)
+			sleepUntil(tick.Add(-20 * time.Second))
+			f.ended()
+			time.Sleep(40 * time.Second)
+			f.start(rarely, job)
+			time.Sleep(time.Minute)
+			f.wantRuns("after a deploy", "job", i+1, tick)
+		}
+		f.Stop()
+	})
+}
+
+// To the store a timer that every host has removed is one whose fleet is down: if it comes back
+// soon after a tick, it runs that, unless it has CatchUpSkip. In a pause nothing is missed.
+//
+// Fails when a timer that comes back is taken for a new one, or when a pause is forgotten.
+func TestATimerThatWasRemovedComesBack(t *testing.T) {
+	for name, want := range map[string]int{"removed": 3, "removed for long": 2, "skips": 2, "paused": 2} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				job := timer.Timer{Name: "job", Schedule: schedule.Cron("0 * * * *", ""), Run: f.handler(time.Second)}
+				back := at(1, 7, 10)
+				switch name {
+				case "skips":
+					job.CatchUp.Policy = timer.CatchUpSkip
+				case "removed for long":
+					job.CatchUp.Window = 5 * time.Minute
+				}
+				h := f.start(timer.Config{}, job)
+				sleepUntil(at(1, 2, 10))
+				if name == "paused" {
+					if err := h.Control().Pause(t.Context(), "job", back, ann); err != nil {
+						t.Fatal(err)
+					}
+				} else if err := h.Remove(t.Context(), "job"); err != nil {
+					t.Fatal(err)
+				}
+				sleepUntil(back)
+				if name != "paused" {
+					if err := h.Register(job); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Minute)
+				if n, last := f.runs("job"); n != want {
+					t.Errorf("%d runs, the last of %v; want %d", n, last, want)
+				}
+				f.Stop()
+			})
+		})
+	}
+}
+
+// Of a thousand timers each is announced once, the soonest due first and never more than 200 in a
+// second, and then not for half a day. None is announced whose missed ticks do not run, or of which
+// the host has claimed a tick.
+//
+// Fails when the announcer calls without a pause, calls again, or asks for every timer.
+func TestAnnouncementsAreFew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const n = 1000
+		f := newFleet(t)
+		var timers []timer.Timer
+		for i := range n {
+			timers = append(timers, timer.Timer{Name: fmt.Sprint("t", i), Schedule: schedule.Cron(
+				fmt.Sprintf("%d %d * * *", i%60, 4+i/60), ""), Run: nop})
+		}
+		timers = append(timers, timer.Timer{Name: "skips", Schedule: schedule.Daily("20:30", ""), Run: nop,
+			CatchUp: timer.CatchUp{Policy: timer.CatchUpSkip}},
+			timer.Timer{Name: "today", Schedule: schedule.Daily("02:30", ""), Run: nop})
+		calls := map[string]int{}
+		var first string
+		var second, inSecond, most int64
+		count := func(c dlock.StoreCall) {
+			if c.Op != dlock.StoreOpAcquire || !strings.HasPrefix(c.Name, "timer:") {
+				return
+			}
+			if first == "" {
+				first = c.Name
+			}
+			calls[c.Name]++
+			if now := c.StartedAt.Unix(); now != second {
+				second, inSecond = now, 0
+			}
+			inSecond++
+			most = max(most, inSecond)
+		}
+		sleepUntil(at(1, 3, 0).Add(30 * time.Second))
+		h := f.start(timer.Config{Hooks: timer.Hooks{StoreCalled: count}}, timers...)
+		time.Sleep(28 * time.Second)
+		h.Stopped(t)
+		for name, n := range calls {
+			if n != 1 {
+				t.Errorf("%s was announced %d times", name, n)
+			}
+		}
+		if len(calls) != n+1 || calls["timer:skips"] > 0 || most > 200 ||
+			first != "timer:t0" && first != "timer:today" {
+			t.Errorf("%d of %d were announced, %q first, up to %d in one second", len(calls), n+1,
+				first, most)
+		}
+	})
+}

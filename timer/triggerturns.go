@@ -1,0 +1,113 @@
+package timer
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// The place of a run that ends is offered to triggers first: of its timer, and of timers with which
+// that shares a limit. Else a timer that takes each place as soon as it is free, or leaves it free
+// for moments only, would keep triggers waiting until they expire, because a host that asks now and
+// then meets no such moment. On every host that knows of such a trigger, ticks that would compete
+// with it give it time: those of the host on which the run has ended while that starts it, and all
+// others for a moment of random length, as that host may be another one.
+
+// offerTime is how long ticks wait at most for a trigger that was offered a place. An offer costs
+// up to four calls, so half of that passes between two of one timer.
+func (q *triggers) offerTime() time.Duration { return q.queues.timeout }
+
+// noteRoom notes why a trigger does not start; "": it has.
+func (q *triggers) noteRoom(w *waitingTriggers, why Reason) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.wantsRoom = why == ReasonFull || why == ReasonLimitFull || why == ReasonHostFull
+}
+
+// waitsFor reports whether triggers wait for what a run of e takes. Called with mu held.
+func (q *triggers) waitsFor(w *waitingTriggers, e *entry) bool {
+	untaken := func(t PendingTrigger) bool { return t.TakenBy == dlock.Holder{} }
+	if !w.wantsRoom || !slices.ContainsFunc(w.list, untaken) {
+		return false
+	}
+	other := q.registry.get(w.timer)
+	return other != nil && (other.state == e.state || sharesLimit(other, e))
+}
+
+func sharesLimit(a, b *entry) bool {
+	return slices.ContainsFunc(a.limits(), func(l *sharedLimit) bool { return slices.Contains(b.limits(), l) })
+}
+
+// runEnded offers the place of a run of e that has ended here to the triggers that wait for it, the
+// oldest first. It reports whether any does.
+func (q *triggers) runEnded(e *entry) (offered bool) {
+	if q == nil || q.n.Load() == 0 {
+		return false
+	}
+	q.mu.Lock()
+	var list []*waitingTriggers
+	for _, w := range q.waiting {
+		if !q.waitsFor(w, e) || time.Since(w.offeredAt) < q.offerTime()/2 {
+			continue
+		}
+		offered = true
+		w.offeredAt = time.Now()
+		if w.offered = w.busy; !w.busy {
+			w.busy, w.again, w.read, w.freed = true, false, false, true
+			list = append(list, w)
+		}
+	}
+	since := func(w *waitingTriggers) time.Time { return w.readAt.Add(-w.list[0].Age) }
+	slices.SortFunc(list, func(a, b *waitingTriggers) int { return since(a).Compare(since(b)) })
+	q.mu.Unlock()
+	if len(list) == 0 {
+		return offered
+	}
+	if !q.registry.join() {
+		return false // draining: nothing starts any more
+	}
+	go func() {
+		defer q.registry.done()
+		started := false
+		for _, w := range list {
+			if started {
+				q.finish(w) // it was one place
+			} else {
+				started = q.work(w)
+			}
+		}
+	}()
+	return true
+}
+
+// offeredAgain reports whether a place has become free while a worker was busy with a queue.
+func (q *triggers) offeredAgain(w *waitingTriggers) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	again := w.offered
+	w.offered, w.freed = false, w.freed || again
+	return again
+}
+
+// goFirst returns how long a tick of e lets triggers go first; 0: it does not. yielded: it has done
+// so, and waits only while one is being started here.
+func (q *triggers) goFirst(e *entry, yielded bool) (wait time.Duration) {
+	if q == nil || q.n.Load() == 0 {
+		return 0
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, w := range q.waiting {
+		switch left := q.offerTime() - time.Since(w.offeredAt); {
+		case !q.waitsFor(w, e):
+		case left > 0 && w.busy:
+			return max(min(left, q.offerTime()/16), time.Millisecond)
+		case !yielded: // but no later tick is to overtake it
+			wait = min(q.offerTime()/2, e.ticks.interval()/4)
+			wait -= rand.N(wait/2 + 1)
+		}
+	}
+	return wait
+}
