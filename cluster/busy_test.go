@@ -188,14 +188,31 @@ func TestSweepThatFailedIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A store whose next sweep fails if once is set.
+// A registry whose sweeps always fail, while its writes succeed, is shown as one that fails.
+//
+// Fails when a call that succeeds hides that another one does not.
+func TestSweepThatAlwaysFailsIsSeen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		f.store = &sweepFails{Store: f.store, always: true}
+		h := f.start(cluster.Options{})
+		time.Sleep(4 * time.Hour)
+		if s := h.snapshot(); !strings.Contains(fmt.Sprintf("%+v", s.Runners), errDown.Error()) {
+			t.Errorf("%+v", s.Runners)
+		}
+		f.end()
+	})
+}
+
+// A store whose next sweep fails if once is set, or each.
 type sweepFails struct {
 	cluster.Store
-	once atomic.Bool
+	once   atomic.Bool
+	always bool
 }
 
 func (s *sweepFails) Sweep(ctx context.Context, r cluster.Retention, limit int) (int, error) {
-	if s.once.Swap(false) {
+	if s.once.Swap(false) || s.always {
 		return 0, errDown
 	}
 	return s.Store.Sweep(ctx, r, limit)

@@ -6,8 +6,8 @@
 //	...
 //	options := dlock.SessionOptions{Holder: registry.Holder()}
 //	session, err := dlock.NewSession(registry.Decorate(locks), options)
-//	registry.Add(session) // and electors, schedulers, your own loops
-//	go registry.Run(ctx)  // writes until ctx ends, which should be last
+//	registry.Add(session) // and schedulers, workers, relays, electors, your own loops
+//	go registry.Run(ctx)  // writes until ctx ends, which should be last; read its error then
 //	...
 //	snapshot, err := registry.Snapshot(ctx)
 //	for _, lease := range snapshot.HeldLeases(cluster.KindLeader) {
@@ -43,6 +43,16 @@
 // and of those that have a kind, that they were acquired and released. It does not record these two
 // for kinds that come and go all the time: timers (whose history is that of their runs), limits,
 // hosts, probes and triggers.
+//
+// # Environments
+//
+// Say Options.Environment, and a process that is started on the store of another environment takes
+// nothing: its schedulers, workers, relays and electors, if they were given to [Registry.Add]
+// before their Run, return an error that says what to do. Everybody sees the process in the state
+// [HostRefused], also after it has stopped. Loops of your own ask with [Registry.Admit].
+//
+// A store belongs to the environment of the hosts that are alive on it. If none is, no process is
+// refused. A process without an environment is not refused either, and no other is because of it.
 //
 // # What a registry does to locks
 //

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
@@ -59,7 +60,7 @@ func call[A any](
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("cluster: %s: %w", what, err)
+			err = mask.Error(fmt.Errorf("cluster: %s: %w", what, err))
 		}
 		if err == nil || ctx.Err() == nil {
 			f.record(what, err)

@@ -57,26 +57,24 @@ func newLoop(r *Registry) *loop {
 	return l
 }
 
-// start writes the first heartbeat, and reads whether other environments are there. Of two hosts
-// that start at once each has written before it reads, so at least one sees the other.
-func (l *loop) start(ctx context.Context) error {
+// start finds out whether this process is refused, writes the first heartbeat, and reads the hosts.
+func (l *loop) start(ctx context.Context) {
 	r := l.registry
 	defer func() { // when it is known how many hosts there are
 		l.nextDelete = time.Now().Add(l.sweeper.Next(r.observer.hosts()))
 		l.planRead(true)
 	}()
-	l.write(ctx)
+	r.admission.ask()
+	if l.wrote = !r.writer.lastWrite().IsZero(); !l.wrote {
+		l.write(ctx)
+	}
 	if !l.wrote || ctx.Err() != nil {
-		return nil // the registry is down, which must not keep a process from starting
+		return
 	}
-	r.reader.refresh(context.WithoutCancel(ctx), 0, false)
-	if registered, _ := r.reader.parts(); registered.err != nil || registered.at.IsZero() {
-		return nil
+	r.admission.ask() // if there was no answer
+	if hosts, _ := r.reader.parts(); hosts.at.IsZero() {
+		r.reader.refresh(context.WithoutCancel(ctx), 0, false)
 	}
-	if others := r.observer.environments(); len(others) > 0 {
-		return r.environmentError(others)
-	}
-	return nil
 }
 
 // run makes calls until ctx ends.
@@ -134,6 +132,9 @@ func (l *loop) step(ctx context.Context) time.Duration {
 	wait := l.write(ctx)
 	if moreToDelete && l.wrote {
 		wait = min(wait, max(l.gap, time.Until(l.nextDelete)))
+	}
+	if l.wrote {
+		r.admission.ask() // if there was no answer
 	}
 	return wait
 }

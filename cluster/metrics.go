@@ -82,12 +82,12 @@ func (m *metrics) fleet(gauge func(*prometheus.Desc, float64, ...string)) {
 	if !fresh(registered.at) {
 		return
 	}
-	hosts := map[HostState]int{HostAlive: 0, HostSuspect: 0, HostGone: 0}
+	hosts := map[HostState]int{HostAlive: 0, HostSuspect: 0, HostGone: 0, HostRefused: 0}
 	timers := map[string]int{}
 	for i := range registered.value.hosts {
 		h := &registered.value.hosts[i]
 		hosts[h.State]++
-		if h.State == HostGone {
+		if !h.State.Live() {
 			continue
 		}
 		for _, t := range h.Timers {

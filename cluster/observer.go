@@ -18,9 +18,10 @@ import (
 // heartbeat interval: so some host always has recent data, and not every host reads the whole
 // registry all the time.
 type observer struct {
-	options Options
-	pending *pending
-	faults  *faults
+	options   Options
+	pending   *pending
+	faults    *faults
+	admission *admission
 
 	mu     sync.Mutex // of the goroutine of Run, and of those that read
 	alive  int        // hosts; 0: not known
@@ -68,17 +69,18 @@ func (o *observer) observe(hosts []Host) {
 	var others []string
 	for i := range hosts {
 		h := &hosts[i]
-		if h.State == HostGone {
+		switch {
+		case h.State.Live():
+			alive++
+		case h.State == HostGone:
 			gone[h.Holder] = !h.Left
-			continue
-		}
-		alive++
-		if h.Holder != o.options.Holder && h.Environment != "" && o.options.Environment != "" &&
-			h.Environment != o.options.Environment && !slices.Contains(others, h.Environment) {
-			others = append(others, h.Environment)
 		}
 	}
+	for _, h := range o.options.others(hosts) {
+		others = append(others, h.Environment)
+	}
 	slices.Sort(others)
+	others = slices.Compact(others)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.alive = alive
@@ -90,7 +92,7 @@ func (o *observer) observe(hosts []Host) {
 	o.gone = gone
 	if !slices.Equal(others, o.others) {
 		o.others = others
-		if len(others) > 0 {
+		if len(others) > 0 && !o.admission.asking.Load() { // else this process is refused
 			o.faults.warn("cluster: other hosts on this registry are of another environment: give each environment a "+
 				"table or prefix of its own",
 				"environment", o.options.Environment, "others", strings.Join(others, ", "))

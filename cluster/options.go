@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 const (
@@ -46,9 +47,9 @@ type Options struct {
 	// ID has to be a new one after each restart: a store ignores a heartbeat with a shorter uptime
 	// than the last one, as one that comes late. Default dlock.NewHolder().
 	Holder dlock.Holder
-	// Environment is "production", "staging" and so on, up to 64 bytes. Run returns an error if a
-	// live host has another one in the same store, unless one of the two is "". Default "": not
-	// said.
+	// Environment is "production", "staging" and so on, up to 64 bytes. If a live host has another
+	// one in the same store, this process is refused: what was added to the registry takes nothing,
+	// and returns an error (see Registry.Admit). Not if one of the two is "". Default "": not said.
 	Environment string
 	// AppVersion is the version of your program, up to 64 bytes. Default: that of the main module
 	// in debug.ReadBuildInfo.
@@ -71,8 +72,9 @@ type Options struct {
 	// 90 days.
 	Retention Retention
 
-	// Logger gets a line when the registry starts to fail, when it works again, and when there are
-	// hosts of other environments. It is called on a goroutine of its own. Default slog.Default().
+	// Logger gets a line when the registry starts to fail, when it works again, when this process
+	// is refused, and when there are hosts of other environments. It is called on a goroutine of
+	// its own. Default slog.Default().
 	Logger *slog.Logger
 	// Registerer gets the metrics of docs/metrics.md, from New until Run has ended. If two
 	// registries share one, wrap it for each with prometheus.WrapRegistererWith. Default: none.
@@ -101,9 +103,7 @@ func (o Options) withDefaults() Options {
 		}
 		o.AppVersion = clean(o.AppVersion, maxKindLen)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = mask.Logger(o.Logger)
 	return o
 }
 

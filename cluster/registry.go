@@ -5,17 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // A Registry writes to a store what this process is and holds, and reads from it what the fleet is
 // and holds. Its methods may be called from any goroutine.
 type Registry struct {
 	options Options
+
+	admission *admission
 
 	pending  *pending
 	runners  *runners
@@ -42,11 +44,12 @@ func New(options Options) (*Registry, error) {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	r := &Registry{options: o, pending: newPending(), listing: newListing(o.Locks), faults: newFaults(o)}
+	r.admission = newAdmission(r)
 	r.kinds = &kinds{user: o.Kind, warn: r.faults.warn}
-	r.runners = &runners{own: func() RunnerDetail { return r.writer.runner(r.running.Load()) }}
+	r.runners = &runners{own: r.runner, refused: func() bool { return r.admission.refused() != nil }}
 	r.writer = &writer{options: o, pending: r.pending, runners: r.runners, kinds: r.kinds, faults: r.faults,
 		listing: r.listing, startedAt: time.Now()}
-	r.observer = &observer{options: o, pending: r.pending, faults: r.faults}
+	r.observer = &observer{options: o, pending: r.pending, faults: r.faults, admission: r.admission}
 	r.reader = &reader{options: o, kinds: r.kinds, faults: r.faults, listing: r.listing, observer: r.observer}
 	r.loop = newLoop(r)
 	if o.Registerer != nil {
@@ -73,9 +76,13 @@ const logGrace = time.Second
 // End ctx after schedulers, electors and sessions have ended, not together with them: otherwise the
 // leases that they release in the end are shown as held until they expire.
 //
-// It returns an error if it was called before, and if at its start a live host of another
-// Environment is on the same store. All else, such as a store that is down or lacks a table, is
-// logged and tried again.
+// If a live host of another Environment is on the same store, this process is refused: the parts
+// that were added stop, or do not start, with an error (see Admit). Run continues to write
+// heartbeats, so that everybody sees the process, in the state HostRefused, and returns the error
+// when ctx ends.
+//
+// It also returns an error if it was called before. All else, such as a store that is down or lacks
+// a table, is logged and tried again.
 func (r *Registry) Run(ctx context.Context) error {
 	if !r.begun.CompareAndSwap(false, true) {
 		return errors.New("cluster: Run was called before: make another Registry")
@@ -87,13 +94,11 @@ func (r *Registry) Run(ctx context.Context) error {
 	r.running.Store(true)
 	defer r.running.Store(false)
 	r.hostEvent(EventHostJoined)
-	err := r.loop.start(ctx)
-	if err == nil {
-		r.loop.run(ctx)
-	}
+	r.loop.start(ctx)
+	r.loop.run(ctx)
 	r.hostEvent(EventHostLeft)
 	r.loop.leave(ctx)
-	return err
+	return r.admission.refused()
 }
 
 func (r *Registry) hostEvent(kind EventKind) {
@@ -101,12 +106,13 @@ func (r *Registry) hostEvent(kind EventKind) {
 	r.pending.addEvent(Event{ID: idOf(string(kind), h.String()), Kind: kind, Holder: h}, time.Now())
 }
 
-// environmentError says which environments share the registry, and what to do about it.
-func (r *Registry) environmentError(others []string) error {
-	return fmt.Errorf("cluster: this host is of environment %q, and live hosts on the same registry are of %q: give "+
-		"each environment a table or prefix of its own, for the registry and for the locks, or correct "+
-		"Options.Environment",
-		r.options.Environment, strings.Join(others, `", "`))
+// runner is what the registry shows of itself.
+func (r *Registry) runner() RunnerDetail {
+	d := r.writer.runner(r.running.Load())
+	if err := r.admission.refused(); err != nil {
+		d.State, d.Err = "refused", clean(err.Error(), maxTextLen)
+	}
+	return d
 }
 
 // Record records leases by hand, for locks that are not decorated: each once when it is acquired,
@@ -146,7 +152,7 @@ func (r *Registry) RecordRun(run Run) {
 	run.ID = idOf("run", run.Timer, run.ID)
 	run.Holder = cleanHolder(run.Holder)
 	run.Timer, run.Outcome = clean(run.Timer, maxNameLen), clean(run.Outcome, maxKindLen)
-	run.Err, run.By = clean(run.Err, maxTextLen), clean(run.By, maxTextLen)
+	run.Err, run.By = clean(mask.Text(run.Err), maxTextLen), clean(run.By, maxTextLen)
 	run.Tick = cleanInstant(run.Tick)
 	endedAt := time.Now().Add(-run.EndedAgo)
 	run.EndedAgo = 0
@@ -166,7 +172,7 @@ func (r *Registry) RecordEvent(event Event) {
 	event.ID = idOf("event", string(event.Kind), event.Name, event.ID)
 	event.Holder = cleanHolder(event.Holder)
 	event.Kind = EventKind(clean(string(event.Kind), maxKindLen))
-	event.Name, event.Text = clean(event.Name, maxNameLen), clean(event.Text, maxTextLen)
+	event.Name, event.Text = clean(event.Name, maxNameLen), clean(mask.Text(event.Text), maxTextLen)
 	at := time.Now().Add(-event.Ago)
 	event.Ago = 0
 	r.pending.addEvent(event, at)

@@ -109,48 +109,6 @@ func TestAliveSuspectGone(t *testing.T) {
 	})
 }
 
-// A host whose environment is not that of the others does not start. Of two that start at once at
-// least one does not. Those that run already go on.
-//
-// Fails when the check reads before it writes, or takes a host that is gone for a live one.
-func TestEnvironmentsDoNotMix(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t)
-		a := f.start(cluster.Options{Environment: "production"})
-		old := f.start(cluster.Options{}) // it does not say
-		b := f.start(cluster.Options{Environment: "staging"})
-		select {
-		case err := <-b.ended:
-			if err == nil || !strings.Contains(err.Error(), `"production"`) || !strings.Contains(err.Error(), "prefix") {
-				t.Error(err)
-			}
-			b.cancel = nil
-		case <-time.After(time.Second):
-			t.Error("it runs")
-		}
-		time.Sleep(2 * time.Minute)
-		if s := a.snapshot(); len(s.OtherEnvironments) != 0 {
-			t.Errorf("%v after the other has left", s.OtherEnvironments)
-		}
-		a.stop()
-		old.stop()
-		c := f.make(cluster.Options{Environment: "staging"})
-		d := f.make(cluster.Options{Environment: "production"})
-		ended := make(chan error, 2)
-		for _, h := range []*host{c, d} {
-			go func() { ended <- h.Run(t.Context()) }()
-		}
-		select {
-		case err := <-ended:
-			if err == nil {
-				t.Error("two environments on one registry")
-			}
-		case <-time.After(time.Hour):
-			t.Error("two environments on one registry")
-		}
-	})
-}
-
 // A registry that fails is reported once, and once when it works again. What was noted meanwhile is
 // written then, and nothing twice.
 //

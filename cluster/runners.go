@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // A Runner is a part of a process that runs loops: a *leader.Elector, a *dlock.Session, a
@@ -30,11 +33,22 @@ type timerLister interface {
 	RegisteredTimers(show func(name string, maxConcurrency int))
 }
 
+type admitted interface {
+	AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error))
+}
+
 // Add has the registry show a runner until remove is called. It may be called before and during
 // Run.
+//
+// A *timer.Scheduler, *durable.Worker, *outbox.Relay or *leader.Elector also asks Admit from then
+// on: if this process is refused, its Run takes nothing, and returns the error. Add it before its
+// Run: otherwise it may have taken something.
 func (r *Registry) Add(runner Runner) (remove func()) {
 	if runner == nil {
 		return func() {}
+	}
+	if part, ok := runner.(admitted); ok {
+		part.AdmitBy(r.Admit)
 	}
 	return r.runners.add(runner)
 }
@@ -43,7 +57,8 @@ const runnerTimeout = time.Second
 
 // runners asks the parts of this process what they do.
 type runners struct {
-	own func() RunnerDetail // the registry's writer
+	own     func() RunnerDetail // the registry
+	refused func() bool         // this process
 
 	mu   sync.Mutex // of all callers
 	list []*askedRunner
@@ -90,7 +105,7 @@ func (r *runners) detail() HostDetail {
 		all.Go(func() { answers[i] = a.detail() })
 	}
 	all.Wait()
-	d := HostDetail{Runners: []RunnerDetail{r.own()}}
+	d := HostDetail{Refused: r.refused(), Runners: []RunnerDetail{r.own()}}
 	for _, a := range answers {
 		d.Timers = append(d.Timers, a.Timers...)
 		d.Runners = append(d.Runners, a.Runners...)
@@ -147,7 +162,7 @@ func (a *askedRunner) ask(call *runnerCall) {
 func (a *askedRunner) stuck(err error) HostDetail {
 	d := HostDetail{Timers: a.last.Timers}
 	d.Runners = append(slices.Clone(a.last.Runners), RunnerDetail{Kind: clean(fmt.Sprintf("%T", a.runner), maxKindLen),
-		State: "stuck", Err: clean(err.Error(), maxTextLen)})
+		State: "stuck", Err: clean(mask.Text(err.Error()), maxTextLen)})
 	return d
 }
 
@@ -156,7 +171,7 @@ func ask(runner Runner) (d HostDetail) {
 		r := RunnerDetail{Kind: clean(kind, maxKindLen), Name: clean(name, maxNameLen), State: clean(state, maxKindLen),
 			ChangedAt: cleanInstant(changedAt)}
 		if err != nil {
-			r.Err = clean(err.Error(), maxTextLen)
+			r.Err = clean(mask.Text(err.Error()), maxTextLen)
 		}
 		d.Runners = append(d.Runners, r)
 	})

@@ -44,8 +44,8 @@ type Snapshot struct {
 	Events     []HistoryEvent // newest first, up to 200
 	Runs       []HistoryRun   // of all timers, newest first, up to 200
 
-	// OtherEnvironments are the environments of live hosts that differ from that of this process.
-	// Such hosts should not share its registry. Empty: there are none.
+	// OtherEnvironments are the environments of live hosts that differ from that of this process,
+	// without those that are refused. Empty: there are none.
 	OtherEnvironments []string
 }
 
@@ -68,7 +68,13 @@ const (
 	HostAlive   HostState = "alive"   // its last heartbeat is at most one TTL old
 	HostSuspect HostState = "suspect" // its last heartbeat is older than one TTL
 	HostGone    HostState = "gone"    // it is older than two TTLs, or the process has stopped in good order (Left)
+	// HostRefused: the process is of another environment than the fleet, and takes no work, whether
+	// it is still there or not: see Registry.Admit.
+	HostRefused HostState = "refused"
 )
+
+// Live reports whether a process of the fleet is there: HostAlive or HostSuspect.
+func (s HostState) Live() bool { return s == HostAlive || s == HostSuspect }
 
 // A Host is a process of the fleet.
 type Host struct {
@@ -285,6 +291,8 @@ func hostOf(h *HostRow, d HostDetail, now time.Time) Host {
 		Version: h.Version, StartedAt: now.Add(-h.UpFor), SeenAt: now.Add(-h.SeenAgo), ClockOffset: h.ClockOffset,
 		TTL: h.TTL, Timers: d.Timers, Runners: d.Runners}
 	switch {
+	case d.Refused:
+		s.State = HostRefused
 	case h.Left || h.SeenAgo > 2*h.TTL:
 		s.State = HostGone
 	case h.SeenAgo > h.TTL:

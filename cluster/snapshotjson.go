@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // The JSON of a Snapshot is for programs in other languages, as that of timer.Status is: what is
@@ -35,7 +36,7 @@ func holderText(h dlock.Holder) string {
 func (s *Snapshot) MarshalJSON() ([]byte, error) {
 	text := ""
 	if s.Err != nil {
-		text = s.Err.Error()
+		text = mask.Text(s.Err.Error())
 	}
 	return json.Marshal(struct {
 		Self       Self           `json:"self"`

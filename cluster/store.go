@@ -134,7 +134,9 @@ const (
 	EventHostJoined EventKind = "host_joined" // a process has started
 	EventHostLeft   EventKind = "host_left"   // a process has stopped in good order
 	EventHostGone   EventKind = "host_gone"   // a process has been silent for two TTLs
-	EventOperator   EventKind = "operator"    // somebody changed something: Text says who, what and why
+	// EventHostRefused: a process takes no work, because the store belongs to another environment.
+	EventHostRefused EventKind = "host_refused"
+	EventOperator    EventKind = "operator" // somebody changed something: Text says who, what and why
 )
 
 // A Run is a run of a timer that has ended. Its ID makes it unique.
@@ -185,6 +187,8 @@ type Retention struct {
 type HostDetail struct {
 	Timers  []TimerDetail  `json:"timers,omitempty"`
 	Runners []RunnerDetail `json:"runners,omitempty"`
+	// Refused: it takes no work, because the store belongs to another environment.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // A TimerDetail is a timer as its host has it registered.

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A writer writes heartbeats, and with them what is pending. The goroutine of Run owns it; other
-// goroutines use only what mu guards.
+// A writer writes heartbeats, and with them what is pending.
 type writer struct {
 	options Options
 	pending *pending
@@ -18,17 +17,23 @@ type writer struct {
 	faults  *faults
 	listing *listing
 
-	startedAt time.Time       // the process
-	offset    time.Duration   // of this host's clock, as last measured
-	detail    json.RawMessage // as it is in the store; nil: it is not known to be there
+	startedAt time.Time // the process
 
-	mu      sync.Mutex
-	wroteAt time.Time // zero: not yet
+	// Held while something is written: by the goroutine of Run, and by a part that asks whether it
+	// may begin.
+	writing sync.Mutex
+	offset  time.Duration   // of this host's clock, as last measured
+	detail  json.RawMessage // as it is in the store; nil: it is not known to be there
+
+	mu      sync.Mutex // of all callers
+	wroteAt time.Time  // zero: not yet
 }
 
 // write writes one batch, and a second one at once if the store has no row of this host. more says
 // that there is more to write.
 func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
 	t := w.pending.take(w.listing.unsupported())
 	detail := w.runners.detail().encode()
 	for range 2 {

@@ -1,7 +1,10 @@
 package clustertest
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
@@ -93,6 +96,35 @@ var hosts = []promise{
 		c.write(cluster.Batch{Host: &again})
 		c.sameHost(c.host(), again)
 	}},
+	{"hosts/one of another environment is refused, and others see it", func(c *check) {
+		fleet := heartbeat("a")
+		c.write(cluster.Batch{Host: &fleet})
+		stranger := c.registry(cluster.Options{Store: c.Store, Environment: "staging", Holder: holder("b")})
+		if _, err := stranger.Admit(c.ctx, nil); err == nil || !strings.Contains(err.Error(), `"prod"`) {
+			c.errorf("it is admitted: %v", err)
+		}
+		elsewhere := c.registry(cluster.Options{Store: c.Other, Environment: "staging", Holder: holder("b")})
+		if _, err := elsewhere.Admit(c.ctx, nil); err != nil {
+			c.errorf("it is refused with another prefix: %v", err)
+		}
+		seen := func(when string, left bool) {
+			s, err := c.registry(cluster.Options{Store: c.Store, Environment: "prod"}).Snapshot(c.ctx)
+			if err != nil || len(s.Hosts) != 2 || len(s.OtherEnvironments) > 0 {
+				c.fatalf("%s: %+v, %v, want 2 hosts, and none of another environment", when, s, err)
+			}
+			if a, b := s.Hosts[0], s.Hosts[1]; a.State != cluster.HostAlive || b.State != cluster.HostRefused ||
+				b.Left != left {
+				c.errorf("%s: the hosts are %q and %q, left %v", when, a.State, b.State, b.Left)
+			}
+		}
+		seen("at once", false)
+		ended, end := context.WithCancel(c.ctx)
+		end()
+		if err := stranger.Run(ended); err == nil {
+			c.errorf("Run of the registry returns no error")
+		}
+		seen("after it has stopped", true)
+	}},
 	{"hosts/are told apart by host, process and id", func(c *check) {
 		for _, change := range []func(*cluster.Heartbeat){
 			func(*cluster.Heartbeat) {},
@@ -110,4 +142,14 @@ var hosts = []promise{
 			c.errorf("%d hosts, want 6", len(rows.Hosts))
 		}
 	}},
+}
+
+// registry returns a registry that says nothing.
+func (c *check) registry(o cluster.Options) *cluster.Registry {
+	o.Logger = slog.New(slog.DiscardHandler)
+	r, err := cluster.New(o)
+	if err != nil {
+		c.fatalf("New: %v", err)
+	}
+	return r
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/inert"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 const (
@@ -95,7 +96,7 @@ func (t *topic) latest(ctx context.Context, interval time.Duration, render func(
 	}
 	html, err := render(context.WithoutCancel(ctx)) // it is for the others, too
 	if err != nil {
-		t.message = messageOf("failed", []byte(inert.Text(err.Error())))
+		t.message = messageOf("failed", []byte(inert.Text(mask.Text(err.Error()))))
 	} else {
 		t.message = messageOf("page", html)
 	}
@@ -118,7 +119,7 @@ func (l *live) serve(w http.ResponseWriter, r *http.Request, key string,
 	render func(context.Context) ([]byte, error)) {
 	t, err := l.enter(key)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		http.Error(w, mask.Text(err.Error()), http.StatusServiceUnavailable)
 		return
 	}
 	defer l.leave(key, t)

@@ -203,7 +203,7 @@ func (f *fleet) startTimersEvery(period time.Duration, run func(context.Context)
 	f.t.Helper()
 	s, err := timer.New(timer.Config{Lock: f.registry.Decorate(f.locks), Holder: f.registry.Holder(),
 		Logger: slog.New(slog.DiscardHandler)},
-		timer.Timer{Name: "report", Schedule: schedule.Every(period), MaxConcurrency: 3, Run: run})
+		timer.Timer{Name: "report", Schedule: schedule.Every(period), MaxConcurrency: 3, MaxPerTick: 3, Run: run})
 	if err != nil {
 		f.t.Fatal(err)
 	}

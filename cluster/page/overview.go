@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -68,6 +69,9 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 	v.Notices = append(storeNotices(s, err), append(hostNotices(s), timerNotices(rows)...)...)
 	sections.Wait()
 	v.Notices = append(v.Notices, slices.Concat(notices...)...)
+	for i := range v.Notices {
+		v.Notices[i].Text = mask.Text(v.Notices[i].Text)
+	}
 	slices.SortStableFunc(v.Notices, func(a, b Notice) int {
 		switch {
 		case a.Urgent == b.Urgent:
@@ -127,8 +131,11 @@ func hostNotices(s *cluster.Snapshot) (list []Notice) {
 		case h.State == cluster.HostGone && !h.Left:
 			list = append(list, urgent(link, "%s is gone without having stopped in good order: its last heartbeat was "+
 				"%s.%s", h.Holder, ago(h.SeenAt), stillHeld(s, h)))
+		case h.State == cluster.HostRefused:
+			list = append(list, urgent(link, "%s is of environment %s and was refused: it takes no work. Its last "+
+				"heartbeat was %s. Its log says what to do.", h.Holder, h.Environment, ago(h.SeenAt)))
 		}
-		if h.State == cluster.HostGone {
+		if !h.State.Live() {
 			continue
 		}
 		versions[h.AppVersion+" (tickslot "+h.Version+")"] = true

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -68,9 +69,7 @@ func New(config Config) (*Page, error) {
 	if config.RefreshInterval == 0 {
 		config.RefreshInterval = DefaultRefreshInterval
 	}
-	if config.Logger == nil {
-		config.Logger = slog.Default()
-	}
+	config.Logger = mask.Logger(config.Logger)
 	if config.Control == nil && config.Timers != nil {
 		config.Control = config.Timers.Control()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/inert"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 //go:embed templates/*.html
@@ -135,7 +136,7 @@ func (p *Page) html(w http.ResponseWriter, status int, name string, f Frame) {
 		err = p.render.layout.Execute(&out, f)
 	}
 	if err != nil {
-		http.Error(w, "this page cannot be shown: "+inert.Text(err.Error()), http.StatusInternalServerError)
+		http.Error(w, "this page cannot be shown: "+inert.Text(mask.Text(err.Error())), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -157,6 +158,7 @@ func (p *Page) json(w http.ResponseWriter, status int, data any) {
 
 // fail answers with an error, as HTML or JSON.
 func (p *Page) fail(w http.ResponseWriter, r *http.Request, status int, err error) {
+	err = mask.Error(err)
 	if wantsJSON(r) {
 		p.json(w, status, map[string]string{"error": err.Error()})
 		return

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -16,18 +17,19 @@ import (
 type timerView struct {
 	seen
 	timerRow
-	On       []hostTimer            `json:"on"` // hosts that have it
-	Last50   []cluster.HistoryRun   `json:"runs"`
-	Ticks    []time.Time            `json:"next_ticks,omitempty"`
-	Why      string                 `json:"ticks_here,omitempty"` // how they went on this host
-	Decided  []decisionView         `json:"decisions,omitempty"`  // of this host, the newest first
-	Override *limitView             `json:"limit_override,omitempty"`
-	LastTick time.Time              `json:"last_tick,omitzero"` // that any host claimed
-	Claimer  string                 `json:"claimed_by,omitempty"`
-	Triggers []timer.PendingTrigger `json:"triggers,omitempty"`
-	Events   []cluster.HistoryEvent `json:"events"`
-	Faults   []string               `json:"faults,omitempty"` // why some of it is not known
-	Control  bool                   `json:"-"`
+	On            []hostTimer            `json:"on"` // hosts that have it
+	Last50        []cluster.HistoryRun   `json:"runs"`
+	Ticks         []time.Time            `json:"next_ticks,omitempty"`
+	Why           string                 `json:"ticks_here,omitempty"` // how they went on this host
+	Decided       []decisionView         `json:"decisions,omitempty"`  // of this host, the newest first
+	Override      *limitView             `json:"limit_override,omitempty"`
+	LastTick      time.Time              `json:"last_tick,omitzero"` // that any host claimed
+	Claimer       string                 `json:"claimed_by,omitempty"`
+	LastTickAhead bool                   `json:"last_tick_ahead,omitempty"` // it counts for nothing
+	Triggers      []timer.PendingTrigger `json:"triggers,omitempty"`
+	Events        []cluster.HistoryEvent `json:"events"`
+	Faults        []string               `json:"faults,omitempty"` // why some of it is not known
+	Control       bool                   `json:"-"`
 }
 
 type hostTimer struct {
@@ -98,7 +100,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 
 func (v *timerView) fault(err error) {
 	if err != nil && !errors.Is(err, timer.ErrNoControl) {
-		v.Faults = append(v.Faults, err.Error())
+		v.Faults = append(v.Faults, mask.Text(err.Error()))
 	}
 }
 
@@ -114,7 +116,7 @@ func (p *Page) addOverrides(ctx context.Context, v *timerView) {
 		if o.Limit != nil {
 			v.Override = &limitView{o.Limit.Origin, o.Limit.Slots}
 		}
-		if v.LastTick = o.LastTick; !v.LastTick.IsZero() {
+		if v.LastTick, v.LastTickAhead = o.LastTick, o.LastTickAhead; !v.LastTick.IsZero() {
 			v.Claimer = o.ClaimedBy.String()
 		}
 	}

@@ -224,7 +224,7 @@ func (t *timers) make(s *cluster.Snapshot) []timerRow {
 		return g
 	}
 	for i := range s.Hosts {
-		if h := &s.Hosts[i]; h.State != cluster.HostGone {
+		if h := &s.Hosts[i]; h.State.Live() {
 			for _, d := range h.Timers {
 				of(d.Name).limits[d.MaxConcurrency]++
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // seen says how old what is shown is.
@@ -22,7 +23,7 @@ type seen struct {
 func seenOf(s *cluster.Snapshot, others ...error) seen {
 	v := seen{ReadAt: s.ReadAt}
 	if err := cmp.Or(append([]error{s.Err}, others...)...); err != nil {
-		v.ReadFail = err.Error()
+		v.ReadFail = mask.Text(err.Error())
 	}
 	return v
 }
@@ -87,7 +88,7 @@ func (p *Page) hosts(ctx context.Context, q url.Values) (Content, error) {
 		}
 	}
 	v := hostsView{seen: seenOf(s), Filter: filterOf(q, string(cluster.HostAlive), string(cluster.HostSuspect),
-		string(cluster.HostGone))}
+		string(cluster.HostGone), string(cluster.HostRefused))}
 	v.Hosts, v.Pager = pageOf("hosts", q, rows)
 	return Content{"Hosts", v}, nil
 }

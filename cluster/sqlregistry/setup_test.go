@@ -3,8 +3,6 @@ package sqlregistry_test
 import (
 	"context"
 	"errors"
-	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
 // databases are one way to each database.
@@ -155,21 +154,6 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// documented returns the grants to app from docs/sql.md, one statement each, with another schema.
-func documented(t testing.TB, heading, schema string) []string {
-	t.Helper()
-	doc, err := os.ReadFile("../../docs/sql.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := regexp.MustCompile("(?m)^-- registry, " + heading + "\\n((?:GRANT .*;\\n)+)").FindSubmatch(doc)
-	if block == nil {
-		t.Fatalf("docs/sql.md has no grants of the registry under %q", heading)
-	}
-	grants := regexp.MustCompile(`\blocks\b`).ReplaceAllString(string(block[1]), schema)
-	return strings.Split(strings.TrimSpace(strings.ReplaceAll(grants, ";", "")), "\n")
-}
-
 // The documented rights are enough and, without any of them, what fails says so.
 func TestRights(t *testing.T) {
 	t.Parallel()
@@ -178,11 +162,15 @@ func TestRights(t *testing.T) {
 			t.Parallel()
 			s := ways[way](t)
 			s.migrated(t)
-			grants := documented(t, "Postgres", "public")
+			heading, schema, user := "registry, Postgres", "public", "app"
 			if way == "MySQL" {
-				grants = documented(t, "MySQL, MariaDB", s.database)
+				heading, schema, user = "registry, MySQL, MariaDB", s.database, "'app'@'%'"
 			} else {
 				s.exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC")
+			}
+			grants, err := sqltest.Documented("../../docs/sql.md", heading, schema, user)
+			if err != nil {
+				t.Fatal(err)
 			}
 			s.exec(t, grants...)
 			app := func() *sqlregistry.Store { return s.of(s.db(t, "", "app"), sqlregistry.Options{}) }
@@ -192,33 +180,28 @@ func TestRights(t *testing.T) {
 			if failed := calls(t, app()); len(failed) > 0 {
 				t.Errorf("with the documented rights: %v", failed)
 			}
-			statement := regexp.MustCompile(`^GRANT (.*) (ON .*) TO (.*)$`)
-			for _, grant := range grants {
-				parts := statement.FindStringSubmatch(grant)
-				for right := range strings.SplitSeq(parts[1], ", ") {
-					s.exec(t, "REVOKE "+right+" "+parts[2]+" FROM "+parts[3])
-					failed := calls(t, app())
-					if err := app().Verify(t.Context()); err != nil {
-						failed["Verify"] = err
-					}
-					if len(failed) == 0 {
-						t.Errorf("without %s %s nothing fails", right, parts[2])
-					}
-					if right == "DELETE" && (len(failed) != 1 || failed["Sweep"] == nil) {
-						t.Errorf("without %s: %v, want an error of Sweep only", right, failed)
-					}
-					for call, err := range failed {
-						if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "privilege") &&
-							!strings.Contains(err.Error(), "right") && !strings.Contains(err.Error(), "may not use") {
-							t.Errorf("without %s %s: %s: %v: must match ErrSetup and say so", right, parts[2], call,
-								err)
-						}
-						if strings.Contains(err.Error(), servertest.Canary) {
-							t.Errorf("without %s: the password is told: %v", right, err)
-						}
-					}
-					s.exec(t, grant)
+			for _, right := range sqltest.Rights(grants) {
+				s.exec(t, right.Revoke)
+				failed := calls(t, app())
+				if err := app().Verify(t.Context()); err != nil {
+					failed["Verify"] = err
 				}
+				if len(failed) == 0 {
+					t.Errorf("without %s nothing fails", right)
+				}
+				if right.Name == "DELETE" && (len(failed) != 1 || failed["Sweep"] == nil) {
+					t.Errorf("without %s: %v, want an error of Sweep only", right, failed)
+				}
+				for call, err := range failed {
+					if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "privilege") &&
+						!strings.Contains(err.Error(), "right") && !strings.Contains(err.Error(), "may not use") {
+						t.Errorf("without %s: %s: %v: must match ErrSetup and say so", right, call, err)
+					}
+					if strings.Contains(err.Error(), servertest.Canary) {
+						t.Errorf("without %s: the password is told: %v", right, err)
+					}
+				}
+				s.exec(t, right.Grant)
 			}
 		})
 	}

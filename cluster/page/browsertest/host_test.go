@@ -211,14 +211,15 @@ func busy(least, most int64) func(context.Context) error {
 func timersOf() []timer.Timer {
 	hold := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 	return []timer.Timer{
-		{Name: timerReport, Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, Run: hold},
+		{Name: timerReport, Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 3, Run: hold},
 		{Name: timerTick, Schedule: schedule.Every(time.Second), Run: busy(100, 400)},
-		{Name: timerBusy, Schedule: schedule.Every(2 * time.Second), MaxConcurrency: 4, MaxPerHost: 2,
-			Run: busy(1000, 6000)},
+		{Name: timerBusy, Schedule: schedule.Every(2 * time.Second), MaxConcurrency: 4, MaxPerTick: 4,
+			MaxPerHost: 2, Run: busy(1000, 6000)},
 		{Name: timerBroken, Schedule: schedule.Every(2 * time.Second), AlarmAfter: 3, Run: func(context.Context) error {
 			return errors.New("dial tcp 10.20.30.40:5432: connect: connection refused")
 		}},
-		{Name: timerLong, Schedule: schedule.Daily("03:30", "Europe/Berlin"), MaxConcurrency: 24, Run: hold},
+		{Name: timerLong, Schedule: schedule.Daily("03:30", "Europe/Berlin"), MaxConcurrency: 24, MaxPerTick: 24,
+			Run: hold},
 		{Name: timerHostile, Schedule: schedule.Every(time.Hour), Run: hold},
 	}
 }

@@ -5,7 +5,8 @@
 //
 // All viewers share the result of a read for a second. For a list these are outbox.Outbox.Messages,
 // one statement, and Backlog, which is one as well, or up to ten for a long queue; for a message
-// one. Payloads and errors are shown to everybody who may read the page.
+// one. If messages have been pending for long, the overview reads which topics fail, too: one.
+// Payloads and errors are shown to everybody who may read the page.
 package outboxpage
 
 import (
@@ -23,6 +24,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/outbox"
 )
 
@@ -54,6 +56,7 @@ type section struct {
 	messages readcache.Cache[[]outbox.Record]
 	message  readcache.Cache[tried]
 	backlog  readcache.Cache[outbox.Backlog]
+	failing  readcache.Cache[[]outbox.FailingTopic]
 }
 
 // A message with its attempts.
@@ -66,6 +69,7 @@ func (s *section) forget() {
 	s.messages.Forget()
 	s.message.Forget()
 	s.backlog.Forget()
+	s.failing.Forget()
 }
 
 func (s *section) read(ctx context.Context, which outbox.Filter, limit int) readcache.Result[[]outbox.Record] {
@@ -76,6 +80,14 @@ func (s *section) read(ctx context.Context, which outbox.Filter, limit int) read
 
 func (s *section) readBacklog(ctx context.Context) readcache.Result[outbox.Backlog] {
 	return s.backlog.Get(ctx, "", s.box.Backlog)
+}
+
+// readFailing returns the topics that fail, if something is pending for long.
+func (s *section) readFailing(ctx context.Context, b outbox.Backlog) []outbox.FailingTopic {
+	if b.PendingAge <= pendingAlarm {
+		return nil
+	}
+	return s.failing.Get(ctx, "", s.box.Failing).Value
 }
 
 // A backlogView is what waits.
@@ -113,6 +125,7 @@ type messageView struct {
 	NextAttemptAt time.Time    `json:"next_attempt_at,omitzero"`
 	CreatedAt     time.Time    `json:"created_at"`
 	FinishedAt    time.Time    `json:"finished_at,omitzero"`
+	FailingFrom   time.Time    `json:"failing_from,omitzero"`
 	LastError     string       `json:"last_error,omitempty"`
 }
 
@@ -124,6 +137,9 @@ func viewOf(r outbox.Record) messageView {
 	}
 	if !r.FinishedAt.IsZero() {
 		v.FinishedAt = r.FinishedAt.UTC()
+	}
+	if !r.FailingFrom.IsZero() {
+		v.FailingFrom = r.FailingFrom.UTC()
 	}
 	return v
 }
@@ -208,7 +224,7 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 		return page.Content{}, read.Err
 	}
 	r := read.Value.record
-	v := fullView{messageView: viewOf(r), Headers: r.Headers, Payload: r.Payload, Tries: []tryView{}}
+	v := fullView{messageView: viewOf(r), Headers: mask.Headers(r.Headers), Payload: r.Payload, Tries: []tryView{}}
 	for _, a := range read.Value.attempts {
 		v.Tries = append(v.Tries, tryView{a.Number, a.FinishedAt.UTC(), a.Took.Seconds(), a.Relay, a.Outcome, a.Error})
 	}
@@ -234,6 +250,13 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 		add("outbox", "The database of the outbox does not answer: %v", read.Err)
 	}
 	b := read.Value
+	fail := false
+	for _, f := range s.readFailing(ctx, b) {
+		if f.For > pendingAlarm {
+			fail = true
+			add(page.URL("outbox", "state", "pending", "topic", f.Topic), "Outbox: %v", f)
+		}
+	}
 	if b.Dead >= outbox.MaxBacklog {
 		add("outbox?state=dead", "%d or more dead messages in the outbox.", b.Dead)
 	} else if b.Dead > 0 {
@@ -244,7 +267,7 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 		// Which of these, Backlog does not tell: it knows neither sinks nor OnDead of relays.
 		add("outbox?state=pending", "A message of the outbox is due for %s and was not delivered: no relay runs, they "+
 			"are too slow, its topic has no sink, or a dead one before it holds it back.", b.DueAge.Round(time.Second))
-	case b.PendingAge > pendingAlarm:
+	case b.PendingAge > pendingAlarm && !fail:
 		add("outbox?state=pending", "A message of the outbox is pending for %s: its deliveries fail, its topic has no "+
 			"sink, or one before it holds it back.", b.PendingAge.Round(time.Second))
 	}

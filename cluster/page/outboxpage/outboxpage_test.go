@@ -58,7 +58,8 @@ func TestMessagesAreShownAndChanged(t *testing.T) {
 	}
 }
 
-// How long messages wait is on the page, and when it is too long, on the overview, too.
+// How long messages wait is on the page, and when it is too long, on the overview, too:
+// with the topic whose messages fail, and since when.
 //
 // Fails when the page does not ask for the Backlog, and when attention looks at dead messages only.
 func TestMessagesThatWaitAreSeen(t *testing.T) {
@@ -75,6 +76,8 @@ func TestMessagesThatWaitAreSeen(t *testing.T) {
 	set(t, db, "next_attempt_at", time.Hour) // its deliveries fail
 	ann.WaitForTexts("", "A message of the outbox is pending for 2h0m")
 	ann.WaitForTexts("outbox", "Lag: oldest that is due</dt><dd>none", "Oldest pending</dt><dd>2h0m")
+	set(t, db, "failing_since", -90*time.Minute)
+	ann.WaitForTexts("", "topic &#34;mail&#34;: 1 message is failing, since 2", "(1h30m")
 }
 
 // open returns an outbox in a file of its own.

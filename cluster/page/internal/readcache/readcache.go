@@ -1,5 +1,5 @@
 // Package readcache lets many viewers share one read: callers that come while it is under way wait
-// for it, and for TTL all callers get its result, or its error.
+// for it, and for TTL all callers get its result, or its error without the secrets in it.
 package readcache
 
 import (
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // TTL is for how long a result is shared.
@@ -94,7 +96,7 @@ func (c *Cache[T]) read(e *entry[T], done chan struct{}, load func(context.Conte
 	if e.done != done {
 		return
 	}
-	e.triedAt, e.last.Err, e.done = time.Now(), err, nil
+	e.triedAt, e.last.Err, e.done = time.Now(), mask.Error(err), nil
 	if err == nil {
 		e.last.Value, e.last.At = value, began
 	}

@@ -105,17 +105,14 @@ func (m *database) Verify(ctx context.Context) (faults []error, err error) {
 	} else {
 		faults = table.Faults(m.Names["table"], columns, indexes)
 	}
-	var commits bool
-	var mode string
+	var commits, safe bool
+	var completion, mode string
 	if err := dialect.QueryRow(ctx, m.db, func() (string, []any) {
-		return "SELECT @@SESSION.autocommit, @@SESSION.sql_mode", nil
-	}, &commits, &mode); err != nil {
+		return sqlkit.MySQLSession, nil
+	}, &commits, &completion, &safe, &mode); err != nil {
 		return nil, err
 	}
-	if !commits {
-		faults = append(faults, errors.New("sessions do not commit by themselves: take autocommit=0 out of the "+
-			"settings of the connection or the server"))
-	}
+	faults = append(faults, sqlkit.MySQLSessionFaults(commits, completion, safe, mode)...)
 	if strings.Contains(mode, "SIMULTANEOUS_ASSIGNMENT") {
 		faults = append(faults, errors.New("the sql_mode has SIMULTANEOUS_ASSIGNMENT, with which rows are not "+
 			"written: take it out"))

@@ -86,6 +86,15 @@ func (p *database) Verify(ctx context.Context) (faults []error, err error) {
 	}, &typ, &list, &key, &indexes, &encoding); err != nil {
 		return nil, err
 	}
+	hides := ""
+	if err := dialect.QueryRow(ctx, p.db, func() (string, []any) {
+		return sqlkit.PostgresHidden(n["table"], p.of.Versions())
+	}, &hides); err != nil {
+		return nil, err
+	}
+	if err := sqlkit.CheckHidden(hides); err != nil {
+		return nil, err
+	}
 	if typ == "" {
 		return []error{fmt.Errorf("there is no table %s, or this user may not use its schema", n["table"])}, nil
 	}

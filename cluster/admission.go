@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// An admission finds out whether live hosts of another environment are on the registry. If so, this
+// process is refused, for good. It is asked by parts before they take work, and by Run until there
+// is an answer.
+type admission struct {
+	registry *Registry
+	calls    singleflight.Group
+	refusal  context.Context // ends when this process is refused; its cause is why
+	refuse   context.CancelCauseFunc
+	asking   atomic.Bool
+	answered atomic.Bool
+}
+
+func newAdmission(r *Registry) *admission {
+	a := &admission{registry: r}
+	a.refusal, a.refuse = context.WithCancelCause(context.Background())
+	a.answered.Store(r.options.Environment == "") // it does not say, so nobody differs
+	return a
+}
+
+// refused returns why this process is refused; nil: it is not.
+func (a *admission) refused() error { return context.Cause(a.refusal) }
+
+// Admit asks whether this process may take work from what its fleet shares: schedulers, workers,
+// relays and electors that were added (see Add) do so when their Run begins. Call it for loops of
+// your own before they begin:
+//
+//	ctx, cancel := context.WithCancelCause(ctx)
+//	stop, err := registry.Admit(ctx, cancel)
+//
+// It returns an error if a live host of another Environment is on the registry, which says what to
+// do. It makes up to three calls to the store, and takes at most Options.StoreTimeout. If the store
+// does not answer, it returns no error: a registry that is down keeps nothing from working. Run
+// asks again with its heartbeats, until there is an answer. If that is an error, it calls refused
+// with it, once, unless stop was called before; refused may be nil. A process that was refused
+// stays so until it is restarted.
+func (r *Registry) Admit(ctx context.Context, refused func(error)) (stop func(), err error) {
+	a := r.admission
+	if !a.answered.Load() {
+		timeout := time.NewTimer(r.options.StoreTimeout)
+		defer timeout.Stop()
+		select {
+		case <-a.calls.DoChan("", a.once):
+		case <-timeout.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := a.refused(); err != nil {
+		return func() {}, err
+	}
+	if refused == nil {
+		return func() {}, nil
+	}
+	forget := context.AfterFunc(a.refusal, func() { refused(a.refused()) })
+	return func() { forget() }, nil
+}
+
+// ask asks the registry, unless it has answered. If another goroutine is asking, it waits for that.
+func (a *admission) ask() { _, _, _ = a.calls.Do("", a.once) }
+
+func (a *admission) once() (none any, err error) {
+	if a.answered.Load() {
+		return nil, nil
+	}
+	a.asking.Store(true)
+	defer a.asking.Store(false)
+	r := a.registry
+	// Read before this process is written: one that is refused never looks as if it was alive, so
+	// that no host of the other environment that starts meanwhile is refused because of it.
+	others, err := a.others()
+	written := !r.writer.lastWrite().IsZero()
+	if err == nil && len(others) == 0 && !written && r.begun.Load() {
+		// Of two that start at once each has written before it reads again, so at least one sees
+		// the other.
+		if _, err = r.writer.write(context.Background(), false); err == nil {
+			written = true
+			others, err = a.others()
+		}
+	}
+	switch {
+	case err != nil: // it is counted and logged by faults
+	case len(others) > 0:
+		a.refuse(r.environmentError(others))
+		a.answered.Store(true)
+		a.say(others)
+	case written:
+		a.answered.Store(true)
+	}
+	return nil, nil
+}
+
+// others reads which live hosts are of another environment.
+func (a *admission) others() ([]Host, error) {
+	r := a.registry
+	r.reader.refresh(context.Background(), 0, false)
+	hosts, _ := r.reader.parts()
+	return r.options.others(hosts.value.hosts), hosts.err
+}
+
+// say tells people, on this host and on the others, that this process is refused.
+func (a *admission) say(others []Host) {
+	r := a.registry
+	r.faults.log(slog.LevelError, "cluster: this process is refused: its timers, runs and messages stop, or do not "+
+		"start", "err", a.refused())
+	h := r.options.Holder
+	r.pending.addEvent(Event{ID: idOf(string(EventHostRefused), h.String()), Kind: EventHostRefused, Holder: h,
+		Text: clean(fmt.Sprintf("it is of environment %s, and %s of %s", r.options.Environment, others[0].Holder,
+			others[0].Environment), maxTextLen)}, time.Now())
+	_, _ = r.writer.write(context.Background(), false) // if this fails, Run writes it
+}
+
+// others returns the live hosts whose environment is not that of this process.
+func (o Options) others(hosts []Host) (others []Host) {
+	for i := range hosts {
+		if h := &hosts[i]; h.Holder != o.Holder && h.State.Live() && h.Environment != "" && o.Environment != "" &&
+			h.Environment != o.Environment {
+			others = append(others, *h)
+		}
+	}
+	return others
+}
+
+// environmentError says whose store this is, and what to do.
+func (r *Registry) environmentError(others []Host) error {
+	own, theirs := r.options.Environment, others[0].Environment
+	if slices.ContainsFunc(others, func(h Host) bool { return h.Environment != theirs }) {
+		theirs += "\" and others, such as \"" + others[len(others)-1].Environment
+	}
+	return errors.New("cluster: this process takes no work: the store belongs to environment \"" + theirs +
+		fmt.Sprintf("\" (%d live hosts, such as %s), and this process is of %q. Do one of these:\n"+
+			"\tset Options.Environment of package cluster right, if %q is wrong\n"+
+			"\tgive %q a database, a schema or a prefix of its own, for the registry and for all that it runs",
+			len(others), others[0].Holder, own, own, own))
+}
