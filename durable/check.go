@@ -17,7 +17,7 @@ const (
 	MaxNameLen = 200
 
 	maxRuns     = 10_000
-	maxAttempts = 1_000
+	maxAttempts = 1_000 // and crashes
 	maxBackfill = 10_000
 	minTTL      = time.Second
 	maxTTL      = 24 * time.Hour
@@ -56,6 +56,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.Retention.Canceled, 7*day)
 	orDefault(&c.Retention.Unseen, 30*day)
 	orDefault(&c.MaxDueAge, DefaultMaxDueAge)
+	orDefault(&c.MaxCrashes, DefaultMaxCrashes)
 	return c
 }
 
@@ -124,6 +125,9 @@ func (c Config) check() []error {
 		fault("Retention.Unseen", "%v: a worker says only about every %v what it has, so that what living workers "+
 			"have would be deleted, with its ticks: use %v or more, or NoLimit", unseen, registerInterval, minUnseen)
 	}
+	if (c.MaxCrashes < 1 || c.MaxCrashes > maxAttempts) && c.MaxCrashes != NoLimit {
+		fault("MaxCrashes", "%d: use 1 to %d, or NoLimit", c.MaxCrashes, maxAttempts)
+	}
 	if c.MaxDead < 0 {
 		fault("MaxDead", "%d is negative: use a positive number, or 0 for any number", c.MaxDead)
 	}
@@ -175,14 +179,14 @@ func checkPriority(p Priority, fault func(field, format string, args ...any)) {
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
 	orDefault(&o.MaxRunTime, DefaultMaxRunTime)
-	orDefault(&o.Retry.MaxAttempts, DefaultMaxAttempts)
+	orDefault(&o.Retry.MaxElapsedTime, DefaultMaxElapsedTime)
 	if o.Retry.FirstWait == 0 {
-		o.Retry.FirstWait = time.Second
+		o.Retry.FirstWait = DefaultFirstWait
 		if o.Retry.MaxWait > 0 {
 			o.Retry.FirstWait = min(o.Retry.FirstWait, o.Retry.MaxWait)
 		}
 	}
-	orDefault(&o.Retry.MaxWait, max(5*time.Minute, o.Retry.FirstWait))
+	orDefault(&o.Retry.MaxWait, max(DefaultMaxWait, o.Retry.FirstWait))
 	return o
 }
 
@@ -197,6 +201,9 @@ func (o HandlerOptions) check(fault func(field, format string, args ...any)) {
 	checkAttempts(o.Retry.MaxAttempts, func(field, format string, args ...any) {
 		fault("Retry."+field, format, args...)
 	})
+	if o.Retry.MaxElapsedTime < time.Millisecond && o.Retry.MaxElapsedTime != NoLimit {
+		fault("Retry.MaxElapsedTime", "%v: use a millisecond or more, or NoLimit", o.Retry.MaxElapsedTime)
+	}
 	for _, wait := range []struct {
 		field string
 		value time.Duration

@@ -3,13 +3,21 @@ package durable
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/dbcalls"
 	"github.com/tickslot/tickslot/internal/loop"
 )
+
+// lockedAgain is how soon a worker looks again for runs whose limit somebody has locked.
+const lockedAgain = 500 * time.Millisecond
 
 var errClaimedLate = errors.New("the answer to the claim came so late that the lease was nearly over")
 
@@ -22,14 +30,18 @@ type claimer struct {
 	book     *leaseBook
 	runner   *runner
 	events   *events
-	batch    int
+	batch    *dbcalls.Batch
 	request  store.ClaimRequest // of which only Limit changes
 	draining atomic.Bool        // nothing starts any more
+
+	mu     sync.Mutex           // of the readers of checks
+	locked map[string]time.Time // limits whose rows somebody keeps locked: since when
+	told   map[string]bool      // of these, which were logged
 }
 
 // claim is a step of the loop.
 func (c *claimer) claim() time.Duration {
-	limit := min(c.batch, c.book.room())
+	limit := min(c.batch.Limit(), c.book.room())
 	if limit == 0 || c.draining.Load() {
 		return loop.Never // a place that becomes free wakes the loop
 	}
@@ -44,9 +56,11 @@ func (c *claimer) claim() time.Duration {
 	claimed, err := call(c.database, opClaim, func(ctx context.Context) (store.Claimed, error) {
 		return c.store.Claim(ctx, request)
 	})
+	c.batch.Ended(now().since(sent), err)
 	if err != nil {
 		return afterFailure() // what it may have claimed is reclaimed
 	}
+	c.noteLocked(claimed.Locked)
 	for _, row := range claimed.Runs {
 		switch {
 		case c.draining.Load():
@@ -58,14 +72,61 @@ func (c *claimer) claim() time.Duration {
 		}
 	}
 	c.events.Log(slog.LevelDebug, "durable: claim cycle completed", "claimed", len(claimed.Runs))
+	wait := loop.Never
 	switch {
-	case len(claimed.Runs) == limit:
+	case len(claimed.Runs) == limit || claimed.More:
 		return 0 // there may be more
-	case claimed.Next.IsZero():
-		return loop.Never
-	default:
-		return claimed.Next.Sub(claimed.Now)
+	case !claimed.Next.IsZero():
+		wait = claimed.Next.Sub(claimed.Now)
 	}
+	if len(claimed.Locked) > 0 {
+		wait = min(wait, loop.Jittered(lockedAgain, 0.3))
+	}
+	return wait
+}
+
+// noteLocked records which limits could not be looked at.
+func (c *claimer) noteLocked(names []string) {
+	c.mu.Lock()
+	since := make(map[string]time.Time, len(names))
+	for _, name := range names {
+		since[name] = time.Now()
+		if at, ok := c.locked[name]; ok {
+			since[name] = at
+		}
+	}
+	c.locked = since
+	c.mu.Unlock()
+	told := map[string]bool{}
+	for name, at := range since {
+		if told[name] = c.told[name] || time.Since(at) >= lockedFor; told[name] && !c.told[name] {
+			c.events.Log(slog.LevelWarn, "durable: runs wait, because somebody else has the row of their limit locked",
+				"limit", limitName(name))
+		}
+	}
+	c.told = told
+}
+
+// limitsFree returns an error for each limit whose row somebody has kept locked for longer than a
+// moment.
+func (c *claimer) limitsFree() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(c.locked)) {
+		if took := time.Since(c.locked[name]); took >= lockedFor {
+			errs = append(errs, fmt.Errorf("%s: another session has kept its row in the table of handlers locked "+
+				"for %v: what it limits waits", limitName(name), took.Round(time.Second)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func limitName(handler string) string {
+	if handler == "" {
+		return "MaxActive"
+	}
+	return fmt.Sprintf("MaxConcurrency of handler %q", handler)
 }
 
 // afterFailure is how soon a failed call that looks for work is repeated, even if PollInterval is

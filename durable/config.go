@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// NoLimit turns a limit off: MaxRunTime, CatchUp.Window, MaxDueAge, or a retention.
+	// NoLimit turns a limit off: MaxRunTime, MaxElapsedTime, MaxCrashes, CatchUp.Window, MaxDueAge,
+	// or a retention.
 	NoLimit = -1
 	// NoJitter turns Config.PollJitter off. (0 stands for the default.)
 	NoJitter = -1
@@ -25,12 +26,15 @@ const (
 	DefaultCallTimeout   = 5 * time.Second  // Config.CallTimeout, or a third of TTL if that is shorter
 	DefaultDrainTimeout  = 30 * time.Second // Config.DrainTimeout
 	DefaultMaxDueAge     = 5 * time.Minute  // Config.MaxDueAge
+	DefaultMaxCrashes    = 5                // Config.MaxCrashes
 )
 
 // Defaults of HandlerOptions.
 const (
-	DefaultMaxRunTime  = time.Hour // HandlerOptions.MaxRunTime
-	DefaultMaxAttempts = 5         // Retry.MaxAttempts
+	DefaultMaxRunTime     = time.Hour   // HandlerOptions.MaxRunTime
+	DefaultMaxElapsedTime = 21 * day    // Retry.MaxElapsedTime
+	DefaultFirstWait      = time.Second // Retry.FirstWait, or MaxWait if that is shorter
+	DefaultMaxWait        = time.Hour   // Retry.MaxWait, or FirstWait if that is longer
 )
 
 // CancelGrace is how long Run waits, after DrainTimeout, for handlers whose context it has ended.
@@ -100,6 +104,12 @@ type Config struct {
 	// for another CancelGrace (5 s). 1 ms to 365 days. Default 30 s.
 	DrainTimeout time.Duration
 
+	// MaxCrashes is after how many attempts whose leases were lost a run becomes a dead letter, so
+	// that one which kills its worker each time harms no others for long. An attempt counts even if
+	// the worker lost the answer to its claim, before it called the handler; a Requeue begins anew.
+	// 1 to 1,000. NoLimit: any number. Default 5.
+	MaxCrashes int
+
 	// MaxDueAge is how long a run or a tick may be due before the check "runs" fails: see
 	// Worker.Checks. 1 ms to 365 days. NoLimit: the check never fails. Default 5 min.
 	MaxDueAge time.Duration
@@ -165,10 +175,15 @@ type HandlerOptions struct {
 // A Retry says how often and when a run that failed is tried again. While it waits it is queued and
 // holds nothing: any worker may run the next attempt.
 type Retry struct {
-	// MaxAttempts is how many attempts a run has before it becomes a dead letter. Attempts whose
-	// lease was lost count, even if the worker died, or lost the answer to its claim, before it
-	// called the handler; those that a worker gave back when it shut down do not. 1 to 1,000; 1: no
-	// retry. Default 5.
+	// MaxElapsedTime is for how long a run is tried before it becomes a dead letter, from when its
+	// first attempt that failed began. The last attempt begins when this time is over. A Requeue
+	// begins anew. 1 ms or more. NoLimit: for ever, or until its attempts are used up. Default 21
+	// days.
+	MaxElapsedTime time.Duration
+
+	// MaxAttempts is how many attempts a run has at most before it becomes a dead letter. Attempts
+	// whose lease was lost count; those that a worker gave back when it shut down do not. 1 to
+	// 1,000; 1: no retry. Default 0: any number.
 	MaxAttempts int
 
 	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
@@ -177,7 +192,7 @@ type Retry struct {
 	// if that is shorter.
 	FirstWait time.Duration
 
-	// MaxWait is the longest wait. At most 24 h. Default 5 min, or FirstWait if that is longer.
+	// MaxWait is the longest wait. At most 24 h. Default 1 h, or FirstWait if that is longer.
 	MaxWait time.Duration
 }
 

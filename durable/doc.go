@@ -4,7 +4,7 @@
 //	worker := durable.NewWorker(durable.Postgres(pool), durable.Config{MaxRuns: 16})
 //	worker.Handle("report", buildReport, durable.HandlerOptions{
 //		MaxConcurrency: 3,
-//		Retry:          durable.Retry{MaxAttempts: 5},
+//		Retry:          durable.Retry{MaxElapsedTime: 3 * 24 * time.Hour},
 //	})
 //	worker.Schedule("report-daily", "report", schedule.Daily("07:00", "Europe/Berlin"),
 //		durable.ScheduleOptions{})
@@ -17,10 +17,11 @@
 //
 // # What is promised
 //
-// A run that was committed is never lost. It is tried until its handler returns nil, its attempts
-// are used up, or somebody cancels it; and a worker that dies, hangs or loses its database loses
-// none: another one reclaims its runs within TTL + PollInterval, without having to know their
-// handler.
+// A run that was committed is never lost. It is tried until its handler returns nil or Permanent,
+// it has failed for three weeks (Retry bounds that, by time and by count), or somebody cancels it;
+// and a worker that dies, hangs or loses its database loses none: another one reclaims its runs
+// within TTL + PollInterval, without having to know their handler. A run whose leases were lost
+// MaxCrashes times may be what kills the workers, and is a dead letter.
 //
 // A run has one owner at a time: the worker that holds its lease. Before the lease can go to
 // another worker, the run's context has ended (context.Cause matches ErrLeaseLost). After a pause

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 var (
@@ -145,7 +146,7 @@ func textOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	text := strings.ReplaceAll(strings.ToValidUTF8(fmt.Sprintf("%v", err), "\uFFFD"), "\x00", "\uFFFD")
+	text := strings.ReplaceAll(strings.ToValidUTF8(mask.Text(fmt.Sprintf("%v", err)), "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) > maxErrorLen {
 		text = strings.ToValidUTF8(text[:maxErrorLen], "") + "…"
 	}

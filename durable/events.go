@@ -1,6 +1,9 @@
 package durable
 
-import "github.com/tickslot/tickslot/internal/notify"
+import (
+	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/internal/notify"
+)
 
 // events tell the log and the user's hooks what happens. Every part may use them, with any mutex
 // held.
@@ -10,7 +13,7 @@ type events struct {
 }
 
 func newEvents(c Config) *events {
-	return &events{notify.NewReporter("durable", c.Logger), c.Hooks}
+	return &events{notify.NewReporter("durable", mask.Logger(c.Logger)), c.Hooks}
 }
 
 // tell queues the call of a hook, if there is one.

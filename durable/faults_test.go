@@ -35,7 +35,8 @@ func TestEveryCallWithEveryFault(t *testing.T) {
 func everySecondCall(t *testing.T, op string, what fault) {
 	f := newFleet(t)
 	for i := range 2 {
-		h := f.add(durable.Config{MaxRuns: 2, MaxActive: 3, PollInterval: 10 * time.Second}).
+		h := f.add(durable.Config{MaxRuns: 2, MaxActive: 3, PollInterval: 10 * time.Second,
+			MaxCrashes: durable.NoLimit}).
 			handle("report", sleeps(40*time.Second), durable.HandlerOptions{MaxConcurrency: 2}).
 			handle("short", sleeps(time.Second), durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 100}}).
 			schedule("often", "short", everyMinute, durable.ScheduleOptions{})
@@ -178,6 +179,35 @@ func TestLoopThatStalls(t *testing.T) {
 		h.link.set(well)
 		pass(10 * time.Minute)
 		if err := h.Live(); err != nil {
+			t.Error(err)
+		}
+		f.end()
+	})
+}
+
+// A call that always fails, while all others succeed, fails the check of the database within three
+// times CallTimeout, which names it.
+//
+// Fails when the calls that succeed hide it.
+func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{})
+		h.link.on(func(op string) (fault, time.Duration) {
+			if op == "claim" {
+				return refused, 0
+			}
+			return well, 0
+		})
+		h.start()
+		pass(time.Minute)
+		err := h.Checks()["database"]()
+		if err == nil || !strings.Contains(err.Error(), "the call claim has failed for") {
+			t.Errorf("the check says %v", err)
+		}
+		h.link.set(well)
+		pass(time.Minute)
+		if err := h.Checks()["database"](); err != nil {
 			t.Error(err)
 		}
 		f.end()

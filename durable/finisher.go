@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/dbcalls"
 )
 
 const (
@@ -41,6 +42,7 @@ type finisher struct {
 	database *database
 	book     *leaseBook
 	events   *events
+	batch    *dbcalls.Batch
 	news     chan struct{} // something waits
 
 	mu      sync.Mutex // of all callers
@@ -61,11 +63,11 @@ func (f *finisher) putBack(batch []*finished) {
 	f.waiting = append(f.waiting, batch...)
 }
 
-// take takes what waits, up to maxResults.
-func (f *finisher) take() []*finished {
+// take takes what waits, up to n.
+func (f *finisher) take(n int) []*finished {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := min(maxResults, len(f.waiting))
+	n = min(n, len(f.waiting))
 	batch := f.waiting[:n:n]
 	f.waiting = f.waiting[n:]
 	return batch
@@ -75,7 +77,8 @@ func (f *finisher) take() []*finished {
 func (f *finisher) run(ctx context.Context) {
 	wait := minCallWait
 	for {
-		batch := f.take()
+		limit := f.batch.Limit()
+		batch := f.take(limit)
 		news := f.news
 		var again <-chan time.Time
 		if len(batch) > 0 {
@@ -87,7 +90,7 @@ func (f *finisher) run(ctx context.Context) {
 				continue
 			case err != nil:
 				news = nil // a new result would fail as well
-			case len(batch) == maxResults && len(left) < len(batch):
+			case len(batch) == limit && len(left) < len(batch):
 				continue // there may be some that have not been tried
 			}
 			again = time.After(wait/2 + rand.N(wait))
@@ -109,9 +112,11 @@ func (f *finisher) write(batch []*finished) (left []*finished, err error) {
 	for i, r := range batch {
 		results[i] = r.result
 	}
+	began := time.Now()
 	done, err := call(f.database, opFinish, func(ctx context.Context) (store.Finished, error) {
 		return f.store.Finish(ctx, f.worker, results)
 	})
+	f.batch.Ended(time.Since(began), err)
 	if err != nil {
 		return batch, err
 	}
@@ -169,17 +174,18 @@ func (f *finisher) written(r *finished, counts bool) {
 		f.events.Log(slog.LevelInfo, "durable: a run was given back", line()...)
 		return
 	case r.result.State == store.StateQueued:
-		f.events.Log(slog.LevelDebug, "durable: an attempt has failed, another follows",
+		f.events.LogSome(slog.LevelWarn, "durable: an attempt has failed, another follows",
 			line("retry_in", r.result.RetryIn)...)
 		tell(f.events, "AttemptFailed", f.events.hooks.AttemptFailed, AttemptInfo{RunInfo: info, Outcome: outcome,
 			Took: r.result.Took, Err: r.err, RetryIn: r.result.RetryIn})
 		return
 	case r.result.State == store.StateDead:
+		more := []any{"attempts", a.row.Attempt - a.row.Uncounted, "tried_for",
+			failingFor(a.row, r.result.Took).Round(time.Millisecond)}
 		if p, ok := r.err.(*PanicError); ok {
-			f.events.Log(slog.LevelError, "durable: a run is a dead letter", line("stack", string(p.Stack))...)
-		} else {
-			f.events.Log(slog.LevelError, "durable: a run is a dead letter", line()...)
+			more = append(more, "stack", string(p.Stack))
 		}
+		f.events.Log(slog.LevelError, "durable: a run is a dead letter", line(more...)...)
 	default:
 		f.events.Log(slog.LevelDebug, "durable: run ended", line()...)
 	}

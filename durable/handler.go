@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime/debug"
 	"time"
@@ -78,8 +79,8 @@ func (p Retry) wait(attempt int) time.Duration {
 
 // result returns what becomes of a run, from the cause of the context of its attempt and what the
 // handler has returned.
-func (h *handler) result(run store.Run, cause, err error) store.Result {
-	r := store.Result{RunKey: run.RunKey, Error: textOf(err)}
+func (h *handler) result(run store.Run, took time.Duration, cause, err error) store.Result {
+	r := store.Result{RunKey: run.RunKey, Error: textOf(err), Took: took}
 	mark := markOf(err)
 	_, panicked := err.(*PanicError)
 	switch {
@@ -102,13 +103,31 @@ func (h *handler) result(run store.Run, cause, err error) store.Result {
 	default:
 		r.Outcome = store.OutcomeFailed
 	}
+	left := h.options.Retry.timeLeft(failingFor(run, took))
 	switch {
-	case mark != nil && mark.permanent || run.Attempt >= run.MaxAttempts:
+	case mark != nil && mark.permanent || run.MaxAttempts > 0 && run.Attempt >= run.MaxAttempts || left <= 0:
 		r.State = store.StateDead
 	case mark != nil:
-		r.State, r.RetryIn = store.StateQueued, mark.wait
+		r.State, r.RetryIn = store.StateQueued, min(left, mark.wait)
 	default:
-		r.State, r.RetryIn = store.StateQueued, h.options.Retry.wait(run.Attempt-run.Uncounted)
+		r.State, r.RetryIn = store.StateQueued, min(left, h.options.Retry.wait(run.Attempt-run.Uncounted))
 	}
 	return r
+}
+
+// failingFor returns for how long a run is tried, from the beginning of its first attempt that
+// failed to the end of this one, which has failed.
+func failingFor(run store.Run, took time.Duration) time.Duration {
+	if run.FailingSince.IsZero() {
+		return took
+	}
+	return max(0, run.ClaimedAt.Sub(run.FailingSince)) + took
+}
+
+// timeLeft returns how soon the last attempt may begin of a run that is tried for so long.
+func (p Retry) timeLeft(elapsed time.Duration) time.Duration {
+	if p.MaxElapsedTime == NoLimit {
+		return math.MaxInt64
+	}
+	return p.MaxElapsedTime - elapsed
 }

@@ -27,6 +27,9 @@ func (w *Worker) Live() error {
 // Started returns an error until Run has begun and the database has been called once, whatever it
 // answered. A database that is down does not keep a process from starting.
 func (w *Worker) Started() error {
+	if err := w.door.Refused(); err != nil {
+		return err
+	}
 	switch p, _ := w.current(); {
 	case p == PhaseCreated:
 		return errors.New("the worker is not running yet")
@@ -39,6 +42,9 @@ func (w *Worker) Started() error {
 // Ready returns an error unless Run is running and its context has not ended. A database that is
 // down does not make a worker unready, because all would be unready at once.
 func (w *Worker) Ready() error {
+	if err := w.door.Refused(); err != nil {
+		return err
+	}
 	switch p, _ := w.current(); p {
 	case PhaseRunning:
 		return nil
@@ -56,20 +62,23 @@ func (w *Worker) Ready() error {
 // whole fleet by what was read from the database about every half minute, and pass if that is more
 // than two minutes old:
 //
-//   - database: it has not answered three times in a row
+//   - database: it has not answered three times in a row, or calls of one kind have failed for
+//     longer than three times CallTimeout
 //   - leases: a lease of this worker went without a renewal for two thirds of its length, and no
 //     renewal has succeeded since
 //   - runs: a run, or a tick, has been due for longer than MaxDueAge
 //   - dead: there are more dead letters than MaxDead
 //   - handlers: runs wait for a handler that no worker has
+//   - limits: another session keeps the row of a limit locked, so that what it limits waits
 //   - schedules: a schedule of this worker fails, or does not return
 func (w *Worker) Checks() map[string]func() error {
 	return map[string]func() error{
-		"database":  w.database.Reachable,
+		"database":  w.database.Working,
 		"leases":    w.leasesRenewed,
 		"runs":      w.runsStart,
 		"dead":      w.fewDead,
 		"handlers":  w.handlersKnown,
+		"limits":    w.claimer.limitsFree,
 		"schedules": w.schedulesWork,
 	}
 }

@@ -43,6 +43,7 @@ type leaseBook struct {
 
 	mu       sync.Mutex // of all parts
 	attempts map[store.RunKey]*attempt
+	latest   map[int64]*attempt // of each run: the one that was claimed last
 	// renewedAt is just before the latest successful renewal was sent. renewalInDoubt is set
 	// when an attempt ends, or loses its lease, after its renewal was overdue, and is reset by the
 	// next renewal that succeeds. Without it, a worker whose claims succeed but whose renewals fail
@@ -55,7 +56,8 @@ type leaseBook struct {
 }
 
 func newLeaseBook(places int, ttl time.Duration) *leaseBook {
-	return &leaseBook{places: places, ttl: ttl, attempts: map[store.RunKey]*attempt{}}
+	return &leaseBook{places: places, ttl: ttl, attempts: map[store.RunKey]*attempt{},
+		latest: map[int64]*attempt{}}
 }
 
 // trust is how long a lease is trusted, from before its request was sent. The rest is for clocks
@@ -69,16 +71,19 @@ func (b *leaseBook) room() int {
 	return max(0, b.places-len(b.attempts))
 }
 
-// add adds an attempt, and reports false if it is there already.
-func (b *leaseBook) add(a *attempt) bool {
+// add adds an attempt. The database has given away its run, so an earlier attempt of a run with
+// that ID is lost: its lease has ended, or the database is an older copy and the run is another
+// one.
+func (b *leaseBook) add(a *attempt) {
+	var lost []*attempt
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.attempts[a.key()] != nil {
-		return false
+	if before := b.latest[a.row.ID]; before != nil && !before.lost {
+		lost = b.lose(before, lost)
 	}
-	b.attempts[a.key()] = a
+	b.attempts[a.key()], b.latest[a.row.ID] = a, a
 	b.watch(a, now())
-	return true
+	b.mu.Unlock()
+	b.tellLost(lost)
 }
 
 // watch has expire run when the trust in the lease of an attempt ends, or before that to see
@@ -262,6 +267,9 @@ func (b *leaseBook) remove(attempts []*attempt) {
 	for _, a := range attempts {
 		b.renewalInDoubt = b.renewalInDoubt || b.overdue(a, t)
 		delete(b.attempts, a.key())
+		if b.latest[a.row.ID] == a {
+			delete(b.latest, a.row.ID)
+		}
 	}
 	newDoubt := b.renewalInDoubt && !before
 	if len(b.attempts) == 0 {

@@ -57,34 +57,34 @@ func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
 	})
 }
 
-// A run that kills its worker each time becomes a dead letter after MaxAttempts, and those who
-// watch are told.
+// A run that kills its worker each time becomes a dead letter after MaxCrashes, however long it may
+// be tried, and those who watch are told.
 //
-// Fails when a lost attempt does not count.
+// Fails when a lost attempt does not count, or the default is any number.
 func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var ended []durable.RunEndInfo
 		f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(i durable.RunEndInfo) { ended = append(ended, i) }}}).
 			handle("other", sleeps(0), durable.HandlerOptions{}).start()
-		id := f.trigger("poison", durable.TriggerOptions{})
-		for range 5 {
+		id := f.trigger("deadly", durable.TriggerOptions{})
+		for range 7 {
 			h := f.add(durable.Config{})
-			h.handle("poison", func(ctx context.Context, _ *durable.Run) error {
+			h.handle("deadly", func(ctx context.Context, _ *durable.Run) error {
 				h.kill()
 				<-ctx.Done()
 				return nil
-			}, durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 3}}).start()
+			}, durable.HandlerOptions{}).start()
 			pass(time.Minute)
 		}
 		run, attempts := f.run(id)
-		if want := []store.Outcome{"lease_lost", "lease_lost", "lease_lost"}; run.State != store.StateDead ||
+		if want := slices.Repeat([]store.Outcome{"lease_lost"}, 5); run.State != store.StateDead ||
 			!slices.Equal(outcomes(attempts), want) {
 			t.Errorf("%+v, %+v", run, attempts)
 		}
 		f.end()
 		if len(ended) != 1 || ended[0].State != durable.StateDead || ended[0].Outcome != durable.OutcomeLeaseLost ||
-			ended[0].ID != id || ended[0].Attempt != 3 || ended[0].MaxAttempts != 3 {
+			ended[0].ID != id || ended[0].Attempt != 5 || ended[0].MaxAttempts != 0 {
 			t.Errorf("told: %+v", ended)
 		}
 	})

@@ -27,6 +27,10 @@ import (
 // an error that matches dlock.ErrSetup if the database answers, but is not set up right, for
 // example because Store.Migrate was not called. A database that does not answer is asked again
 // until it does.
+//
+// Before all that, Run calls what AdmitBy was given, such as Admit of a cluster.Registry. If that
+// refuses this process, Run starts nothing, and returns the error. If it does so later, Run ends as
+// it does when ctx ends, but without PreStopDelay.
 func (w *Worker) Run(ctx context.Context) error {
 	if ctx == nil {
 		return named(errNilContext)
@@ -41,6 +45,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	if faults != nil {
 		return faults
 	}
+	defer w.setPhase(PhaseStopped)
+	return w.door.Enter(ctx, w.run)
+}
+
+// AdmitBy has Run call ask before it takes anything: an error keeps it from starting, and a later
+// call of refused stops it. Ready and Started return the error, too. Registry.Add of package
+// cluster calls AdmitBy, so that a process on the database of another environment takes no run.
+func (w *Worker) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
+	w.door.AdmitBy(ask)
+}
+
+func (w *Worker) run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	base, endRuns := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer endLife()
@@ -111,7 +127,9 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	<-ctx.Done()
 	w.events.Log(slog.LevelInfo, "durable: draining", "cause", context.Cause(ctx))
 	w.setPhase(PhasePreStop)
-	time.Sleep(w.config.PreStopDelay)
+	if w.door.Refused() == nil {
+		time.Sleep(w.config.PreStopDelay)
+	}
 	w.setPhase(PhaseDraining)
 	w.claimer.draining.Store(true)
 	close(stopAsking)

@@ -40,6 +40,7 @@ type link struct {
 	mu     sync.Mutex
 	plan   func(op string) (fault, time.Duration) // what becomes of the next call, and by how much later
 	calls  map[string]int
+	most   map[string]int  // schedules of one call
 	locked []int64         // runs whose rows somebody has locked
 	wrong  []string        // results that should not have counted
 	gone   chan struct{}   // closed when the process is dead
@@ -48,7 +49,7 @@ type link struct {
 }
 
 func newLink(s store.Store) *link {
-	l := &link{Store: s, calls: map[string]int{}, gone: make(chan struct{}),
+	l := &link{Store: s, calls: map[string]int{}, most: map[string]int{}, gone: make(chan struct{}),
 		plan: func(string) (fault, time.Duration) { return well, 0 }}
 	l.net, l.drop = context.WithCancel(context.Background())
 	return l
@@ -160,12 +161,26 @@ func (l *link) Verify(ctx context.Context) error {
 func (l *link) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
 	takeOver bool) error {
 	_, err := do(ctx, l, "register", func(ctx context.Context) (none struct{}, err error) {
+		l.largest("register", len(schedules))
 		return none, l.Store.Register(ctx, handlers, schedules, takeOver)
 	})
 	return err
 }
 
-func (l *link) Due(ctx context.Context) (store.Due, error) { return do(ctx, l, "due", l.Store.Due) }
+func (l *link) Due(ctx context.Context, after store.DueSchedule, limit int) (store.Due, error) {
+	return do(ctx, l, "due", func(ctx context.Context) (store.Due, error) {
+		due, err := l.Store.Due(ctx, after, limit)
+		l.largest("due", len(due.Schedules))
+		return due, err
+	})
+}
+
+// largest records how much a call has, if none before had as much.
+func (l *link) largest(op string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.most[op] = max(l.most[op], n)
+}
 
 func (l *link) Materialize(ctx context.Context, plans []store.Plan) ([]store.Materialized, error) {
 	return do(ctx, l, "materialize", func(ctx context.Context) ([]store.Materialized, error) {
@@ -233,9 +248,9 @@ func (l *link) zombies(worker string, results []store.Result, counted []store.Ru
 	}
 }
 
-func (l *link) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, error) {
+func (l *link) Reclaim(ctx context.Context, limit, maxCrashes int) ([]store.Reclaimed, error) {
 	return do(ctx, l, "reclaim", func(ctx context.Context) ([]store.Reclaimed, error) {
-		return l.Store.Reclaim(ctx, limit)
+		return l.Store.Reclaim(ctx, limit, maxCrashes)
 	})
 }
 

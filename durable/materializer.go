@@ -9,10 +9,13 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/dbcalls"
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
 const (
+	// maxDue is how many schedules one call asks for. Those that follow are asked for next.
+	maxDue = 1000
 	// maxPlans and maxPlannedRuns are how many plans, and runs of them, one call carries out.
 	maxPlans       = 100
 	maxPlannedRuns = 10 * maxPlanned
@@ -31,6 +34,11 @@ type materializer struct {
 	events    *events
 	schedules map[string]*scheduled
 	queued    func(runs int64) // told when runs were queued
+	batch     *dbcalls.Batch   // of plans
+
+	// Of a cycle, which has as many steps as there are pages of schedules that need a plan.
+	after        store.DueSchedule // the last one of the page before; zero: the cycle begins
+	more, missed bool              // some page has ticks left that are due, or plans that were not carried out
 
 	mu        sync.Mutex        // of all readers
 	faults    map[string]string // of schedules that could not be planned
@@ -39,31 +47,37 @@ type materializer struct {
 
 // materialize is a step of the loop.
 func (m *materializer) materialize() time.Duration {
-	m.events.AskDebug()
-	m.events.Log(slog.LevelDebug, "durable: materialize cycle starting")
-	due, err := call(m.database, opDue, m.store.Due)
+	if m.after == (store.DueSchedule{}) {
+		m.events.AskDebug()
+		m.events.Log(slog.LevelDebug, "durable: materialize cycle starting")
+		m.more, m.missed = false, false
+	}
+	due, err := call(m.database, opDue, func(ctx context.Context) (store.Due, error) {
+		return m.store.Due(ctx, m.after, maxDue)
+	})
+	m.after = store.DueSchedule{}
 	if err != nil {
 		return afterFailure()
 	}
 	receivedAt := time.Now()
 	next := due.Next
 	var queued int64
-	more, missed := false, false
 	plans := m.plan(due)
 	for len(plans) > 0 {
-		batch := firstBatch(plans)
+		batch, began := firstBatch(plans, m.batch.Limit()), time.Now()
 		plans = plans[len(batch):]
 		done, err := call(m.database, opMaterialize, func(ctx context.Context) ([]store.Materialized, error) {
 			return m.store.Materialize(ctx, batch)
 		})
+		m.batch.Ended(time.Since(began), err)
 		if err != nil {
 			queued++ // there may be runs
-			missed = true
+			m.missed = true
 			continue
 		}
 		n, left := m.tell(batch, done, due.Now)
 		queued += n
-		more, missed = more || left, missed || len(done) < len(batch)
+		m.more, m.missed = m.more || left, m.missed || len(done) < len(batch)
 		for _, p := range batch {
 			if p.Next.After(due.Now) && (next.IsZero() || p.Next.Before(next)) {
 				next = p.Next
@@ -76,9 +90,12 @@ func (m *materializer) materialize() time.Duration {
 	}
 	wait := loop.Never
 	switch {
-	case more:
+	case len(due.Schedules) == maxDue:
+		m.after = due.Schedules[maxDue-1]
 		return 0
-	case missed:
+	case m.more:
+		return 0
+	case m.missed:
 		wait = loop.Jittered(replanDelay, 0.2)
 	}
 	if !next.IsZero() {
@@ -87,15 +104,15 @@ func (m *materializer) materialize() time.Duration {
 	return wait
 }
 
-// firstBatch returns the first plans, as many as one call carries out.
-func firstBatch(plans []store.Plan) []store.Plan {
+// firstBatch returns the first plans, as many as one call carries out: most of them at most.
+func firstBatch(plans []store.Plan, most int) []store.Plan {
 	runs, bytes := 0, 0
 	for i, p := range plans {
 		runs += len(p.Runs)
 		for _, r := range p.Runs {
 			bytes += len(r.Payload)
 		}
-		if i > 0 && (i == maxPlans || runs > maxPlannedRuns || bytes > maxPlannedBytes) {
+		if i > 0 && (i == most || runs > maxPlannedRuns || bytes > maxPlannedBytes) {
 			return plans[:i]
 		}
 	}

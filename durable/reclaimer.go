@@ -21,13 +21,14 @@ type reclaimer struct {
 	database  *database
 	events    *events
 	queued    func() // told when runs were queued again
+	crashes   int    // Config.MaxCrashes; 0: any number
 	reclaimed atomic.Uint64
 }
 
 // reclaim is a step of the loop.
 func (r *reclaimer) reclaim() time.Duration {
 	list, err := call(r.database, opReclaim, func(ctx context.Context) ([]store.Reclaimed, error) {
-		return r.store.Reclaim(ctx, maxReclaimed)
+		return r.store.Reclaim(ctx, maxReclaimed, r.crashes)
 	})
 	if err != nil {
 		return afterFailure()
@@ -48,7 +49,8 @@ func (r *reclaimer) reclaim() time.Duration {
 }
 
 func (r *reclaimer) tell(run store.Reclaimed) {
-	line := []any{"run", run.ID, "handler", run.Handler, "attempt", run.Attempt, "worker", run.Worker}
+	line := []any{"run", run.ID, "handler", run.Handler, "attempt", run.Attempt, "worker", run.Worker,
+		"leases_lost", run.Crashes}
 	if !run.Dead && !run.Canceled {
 		r.events.Log(slog.LevelWarn, "durable: a run was reclaimed: the lease of its worker had expired", line...)
 		tell(r.events, "RunReclaimed", r.events.hooks.RunReclaimed, ReclaimInfo{ID: run.ID, Handler: run.Handler,

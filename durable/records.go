@@ -25,8 +25,10 @@ type RunRecord struct {
 	Priority Priority  `json:"priority"`
 	RunAt    time.Time `json:"run_at"` // from when on it may be claimed
 	Attempt  int       `json:"attempt"`
-	// See Run.MaxAttempts. 0: not known before the run is claimed.
-	MaxAttempts int          `json:"max_attempts,omitempty"`
+	// See Run.MaxAttempts. 0: any number, or not known before the run is claimed.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+	// FailingFrom is when the first attempt began that failed; zero: none has.
+	FailingFrom time.Time    `json:"failing_from,omitzero"`
 	Key         string       `json:"key"` // see Run.Key
 	PayloadLen  int          `json:"payload_bytes"`
 	TriggeredBy dlock.Origin `json:"triggered_by,omitzero"` // or queued again
@@ -40,8 +42,9 @@ type RunRecord struct {
 	FinishedAt  time.Time    `json:"finished_at,omitzero"` // zero: it has not ended
 
 	// Only Store.Run fills these in.
-	Payload  []byte          `json:"payload,omitempty"`
-	Attempts []AttemptRecord `json:"attempts,omitempty"` // those that have ended, by number
+	Payload []byte `json:"payload,omitempty"`
+	// Those that have ended, by number: the first 10 and the latest 40.
+	Attempts []AttemptRecord `json:"attempts,omitempty"`
 }
 
 // An AttemptRecord is an attempt that has ended.
@@ -185,7 +188,8 @@ func (s *Store) Run(ctx context.Context, id int64) (RunRecord, error) {
 func recordOf(r store.Run) RunRecord {
 	return RunRecord{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: utc(r.DueAt), Backfill: r.Backfill,
 		State: State(r.State), Priority: Priority(r.Priority), RunAt: utc(r.RunAt), Attempt: r.Attempt,
-		MaxAttempts: r.MaxAttempts, Key: keyOf(r), PayloadLen: r.PayloadLen, TriggeredBy: dlock.Origin(r.By),
+		MaxAttempts: r.MaxAttempts, FailingFrom: utc(r.FailingSince), Key: keyOf(r),
+		PayloadLen: r.PayloadLen, TriggeredBy: dlock.Origin(r.By),
 		TraceParent: r.TraceParent, CanceledBy: dlock.Origin(r.CanceledBy), Worker: r.Worker,
 		ClaimedAt: utc(r.ClaimedAt), LeaseUntil: utc(r.LeaseUntil), LastError: r.LastError,
 		EnqueuedAt: utc(r.CreatedAt), FinishedAt: utc(r.FinishedAt)}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -18,6 +17,8 @@ const (
 	// unseenAfter is how long ago a handler or a schedule must have been registered last to count
 	// as one that no worker has.
 	unseenAfter = 3*registerInterval + 30*time.Second
+	// maxRegistered is how many schedules one call registers.
+	maxRegistered = 1000
 )
 
 // A registrar tells the database which handlers and schedules this worker has.
@@ -89,11 +90,15 @@ func (r *registrar) takeAbandoned() {
 	if err != nil {
 		return
 	}
+	mine := make(map[string]store.Schedule, len(r.schedules))
+	for _, s := range r.schedules {
+		mine[s.Name] = s
+	}
 	seen := map[string]sighting{}
 	var abandoned []store.Schedule
 	for _, row := range rows {
-		i := slices.IndexFunc(r.schedules, func(s store.Schedule) bool { return s.Name == row.Name })
-		if i < 0 || !names[row.Name] || row.Spec == r.schedules[i].Spec {
+		s, ok := mine[row.Name]
+		if !ok || !names[row.Name] || row.Spec == s.Spec {
 			continue
 		}
 		last, known := r.seen[row.Name]
@@ -101,7 +106,7 @@ func (r *registrar) takeAbandoned() {
 			last = sighting{row.SeenAt, time.Now()}
 		}
 		if seen[row.Name] = last; time.Since(last.since) > unseenAfter {
-			abandoned = append(abandoned, r.schedules[i])
+			abandoned = append(abandoned, s)
 			r.events.Log(slog.LevelInfo, "durable: no worker of the version that had the schedule is left: this one "+
 				"takes it over", "schedule", row.Name)
 		}
@@ -112,9 +117,17 @@ func (r *registrar) takeAbandoned() {
 	}
 }
 
+// call registers all handlers, and schedules, in as many calls as these take.
 func (r *registrar) call(takeOver bool, schedules []store.Schedule) error {
-	_, err := call(r.database, opRegister, func(ctx context.Context) (none struct{}, err error) {
-		return none, r.store.Register(ctx, r.handlers, schedules, takeOver)
-	})
-	return err
+	handlers := r.handlers
+	for {
+		some := schedules[:min(maxRegistered, len(schedules))]
+		_, err := call(r.database, opRegister, func(ctx context.Context) (none struct{}, err error) {
+			return none, r.store.Register(ctx, handlers, some, takeOver)
+		})
+		if schedules = schedules[len(some):]; err != nil || len(schedules) == 0 {
+			return err
+		}
+		handlers = nil
+	}
 }

@@ -2,7 +2,6 @@ package durable
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -19,13 +18,15 @@ type Run struct {
 	Attempt  int       // from 1, and grows with every attempt: more than 1 is a retry
 	// MaxAttempts is the number of the last attempt: the run is not tried again if that one fails.
 	// Attempts that do not count raise it: those that a worker gave back when it shut down, and
-	// those before a Requeue.
+	// those before a Requeue. 0: Retry.MaxElapsedTime alone says when to give up.
 	MaxAttempts int
 	Payload     []byte
 	// Key is the run's idempotency key: it is the same for all attempts, and no other run of the
 	// handler has it. Pass it to every service that the handler calls, so that the service can tell
-	// a repeated request from a new one. It is TriggerOptions.Key, or else made of the schedule and
-	// the tick, or of the ID.
+	// a repeated request from a new one. It is TriggerOptions.Key, or else drawn at random when the
+	// run is queued: then no run of another database has it either, nor one that is queued after an
+	// older copy of the database was restored. (The IDs of runs are given again then. A tick that
+	// the copy lacks is a new run, with a new key.)
 	Key         string
 	TriggeredBy dlock.Origin // who triggered it, or queued it again; zero: not said
 	TraceParent string       // as TriggerOptions has it
@@ -69,9 +70,9 @@ func keyOf(r store.Run) string {
 	case r.Key != "":
 		return r.Key
 	case r.Schedule != "":
-		return fmt.Sprintf("tick:%s:%s", r.Schedule, r.DueAt.UTC().Format(time.RFC3339Nano))
+		return "tick:" + r.Nonce
 	default:
-		return fmt.Sprintf("run:%d", r.ID)
+		return "run:" + r.Nonce
 	}
 }
 

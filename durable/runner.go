@@ -25,8 +25,8 @@ type runner struct {
 	gaveUp atomic.Bool // Run no longer waits for the handlers that are left
 }
 
-// attempt returns a new attempt of a run that was claimed by a request sent at an instant; nil: it
-// is here already, or this worker has no such handler, which no database should answer.
+// attempt returns a new attempt of a run that was claimed by a request sent at an instant; nil:
+// this worker has no such handler, which no database should answer.
 func (n *runner) attempt(row store.Run, sent instant) *attempt {
 	h := n.handlers[row.Handler]
 	if h == nil {
@@ -41,10 +41,7 @@ func (n *runner) attempt(row store.Run, sent instant) *attempt {
 		a.ctx, a.stop = context.WithTimeoutCause(ctx, limit, ErrMaxRunTime)
 	}
 	a.run.valid = func() bool { return n.book.valid(a) }
-	if !n.book.add(a) {
-		a.end()
-		return nil
-	}
+	n.book.add(a)
 	return a
 }
 
@@ -92,8 +89,7 @@ func (n *runner) handlerReturned(a *attempt, cause, err error) {
 	if n.gaveUp.Load() {
 		return // its lease is left to expire
 	}
-	result := a.handler.result(a.row, cause, err)
-	result.Took = took
+	result := a.handler.result(a.row, took, cause, err)
 	n.book.markReturned(a)
 	n.finisher.put(&finished{attempt: a, err: unmarked(err), result: result})
 }

@@ -17,9 +17,10 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Whatever mode pgx has, with a pool of one connection and a schema whose name needs quotes, also
-// behind a PgBouncer in transaction mode: tables are made, ticks and runs that were triggered in
-// transactions of pgx and of database/sql are carried out, and payloads arrive as they were.
+// With each mode of pgx, and with sessions of strange settings (they are serializable), with a
+// pool of one connection and a schema whose name needs quotes, also behind a PgBouncer in
+// transaction mode: tables are made, ticks and runs that were triggered in transactions of pgx
+// and of database/sql are carried out, and payloads arrive as they were.
 //
 // Fails when a call needs a second connection of the pool, or a name is not quoted, or a statement
 // does not fit a mode.
@@ -29,6 +30,7 @@ func TestSetUpsOfPostgres(t *testing.T) {
 	if _, err := server.Exec("", `CREATE SCHEMA "We""ird Schéma"`); err != nil {
 		t.Fatal(err)
 	}
+	sqltest.StrangePostgres(t, server, "postgres")
 	modes := []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 		pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeCacheStatement, pgx.QueryExecModeDescribeExec}
 	modes = modes[:testkit.Rounds(t, 1, len(modes))]

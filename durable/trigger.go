@@ -27,8 +27,10 @@ type TriggerOptions struct {
 
 	// Key makes Trigger idempotent: while the database keeps a run of the handler with this Key,
 	// even one that has ended, Trigger returns the ID of that run and queues nothing. Run.Key is
-	// this Key. At most 200 bytes. It must not begin with "run:" or "tick:", as the keys of other
-	// runs do. Default "": the run gets a key of its own.
+	// this Key. In a transaction of Postgres under REPEATABLE READ or SERIALIZABLE, Trigger fails
+	// with SQLSTATE 40001 if another run with this Key was committed since it began: repeat the
+	// transaction, as these levels ask for anyway. At most 200 bytes. It must not begin with "run:"
+	// or "tick:", as the keys of other runs do. Default "": the run gets a key of its own.
 	Key string
 
 	// MaxAttempts overrides the handler's Retry.MaxAttempts for this run. Default 0: no override.

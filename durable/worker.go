@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/admission"
+	"github.com/tickslot/tickslot/internal/dbcalls"
 	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/retention"
 	"github.com/tickslot/tickslot/schedule"
@@ -22,6 +24,7 @@ type Worker struct {
 	store  *Store
 	config Config
 	events *events
+	door   admission.Door
 
 	database     *database
 	book         *leaseBook
@@ -92,16 +95,18 @@ func (w *Worker) assemble(s store.Store) {
 	c, d, v := w.config, w.database, w.events
 	w.book = newLeaseBook(c.MaxRuns, c.TTL)
 	w.finisher = &finisher{worker: c.Name, store: s, database: d, book: w.book, events: v,
-		news: make(chan struct{}, 1)}
+		batch: dbcalls.NewBatch(maxResults, c.CallTimeout), news: make(chan struct{}, 1)}
 	w.runner = &runner{worker: c.Name, book: w.book, finisher: w.finisher, events: v}
-	w.claimer = &claimer{store: s, database: d, book: w.book, runner: w.runner, events: v, batch: c.ClaimBatch}
+	w.claimer = &claimer{store: s, database: d, book: w.book, runner: w.runner, events: v,
+		batch: dbcalls.NewBatch(c.ClaimBatch, c.CallTimeout)}
 	w.claimer.Loop = loop.New("claimer", c.ClaimInterval, c.PollJitter, w.claimer.claim)
 	w.renewer = &renewer{worker: c.Name, store: s, database: d, book: w.book, runner: w.runner, events: v}
 	w.renewer.Loop = loop.New("renewer", c.TTL/3, 0, w.renewer.renew)
-	w.reclaimer = &reclaimer{store: s, database: d, events: v, queued: w.claimer.Wake}
+	w.reclaimer = &reclaimer{store: s, database: d, events: v, queued: w.claimer.Wake,
+		crashes: max(0, c.MaxCrashes)}
 	w.reclaimer.Loop = loop.New("reclaimer", c.ReclaimInterval, c.PollJitter, w.reclaimer.reclaim)
 	w.materializer = &materializer{store: s, database: d, events: v, queued: w.queued, faults: map[string]string{},
-		elsewhere: map[string]bool{}}
+		elsewhere: map[string]bool{}, batch: dbcalls.NewBatch(maxPlans, c.CallTimeout)}
 	w.materializer.Loop = loop.New("materializer", c.MaterializeInterval, c.PollJitter, w.materializer.materialize)
 	w.registrar = &registrar{store: s, reader: s, database: d, events: v, takenOver: w.materializer.takenOver}
 	w.registrar.Loop = loop.New("registrar", registerInterval, c.PollJitter, w.registrar.register)

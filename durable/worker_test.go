@@ -66,6 +66,7 @@ func TestDefaultsAreDocumented(t *testing.T) {
 		"Config.PreStopDelay": c.PreStopDelay, "Config.DrainTimeout": c.DrainTimeout,
 		"Config.MaxDueAge": c.MaxDueAge, "Config.MaxDead": c.MaxDead,
 		"HandlerOptions.MaxConcurrency": h.MaxConcurrency, "HandlerOptions.MaxRunTime": h.MaxRunTime,
+		"Config.MaxCrashes": c.MaxCrashes, "Retry.MaxElapsedTime": h.Retry.MaxElapsedTime,
 		"Retry.MaxAttempts": h.Retry.MaxAttempts, "Retry.FirstWait": h.Retry.FirstWait,
 		"Retry.MaxWait": h.Retry.MaxWait, "Retention.Canceled": c.Retention.Canceled,
 		"Retention.Dead": c.Retention.Dead, "Retention.Unseen": c.Retention.Unseen,

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // scope names this library in every span.
@@ -104,12 +105,12 @@ func outcomeOf(ctx context.Context, err error) durable.Outcome {
 func end(span trace.Span, outcome durable.Outcome, err error) {
 	span.SetAttributes(keyOutcome.String(string(outcome)))
 	if err != nil {
-		span.RecordError(err)
+		span.RecordError(mask.Error(err))
 	}
 	if outcome != durable.OutcomeOK && outcome != durable.OutcomeInterrupted { // it is given back
 		why := string(outcome)
 		if err != nil {
-			why = err.Error()
+			why = mask.Text(err.Error())
 		}
 		span.SetStatus(codes.Error, why)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -134,10 +135,10 @@ func TestTraceOfARun(t *testing.T) {
 
 // The outcome in a span is what the worker makes of the attempt, and a panic reaches the worker.
 //
-// Fails when a span does not end, or swallows what the handler did.
+// Fails when a span does not end, or swallows what the handler did, or shows a password.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	oops := errors.New("oops")
+	oops := errors.New("oops, password=hunter2")
 	due := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
 	for want, attempt := range map[string]struct {
 		cause  error // of the end of the context
@@ -178,6 +179,9 @@ func TestOutcomes(t *testing.T) {
 		if got["tickslot.outcome"] != want || got["tickslot.tick"] != "2026-11-23T07:00:00Z" ||
 			all[0].Status.Code != attempt.status {
 			t.Errorf("%s: %+v", want, all)
+		}
+		if text := fmt.Sprintf("%+v %+v", all[0].Status, all[0].Events); strings.Contains(text, "hunter2") {
+			t.Errorf("%s: a password is in %s", want, text)
 		}
 	}
 	provider, spans := collector()

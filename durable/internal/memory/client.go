@@ -59,8 +59,10 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin
 		if r := s.runs[id]; (r.State == store.StateDead || r.State == store.StateCanceled) && matches(r, which) {
 			r.State, r.RunAt, r.FinishedAt, r.By = store.StateQueued, now, time.Time{}, by
 			r.canceled, r.CanceledBy = false, store.Origin{}
-			r.MaxAttempts += r.Attempt - r.before
-			r.before = r.Attempt
+			if r.MaxAttempts > 0 {
+				r.MaxAttempts += r.Attempt - r.before
+			}
+			r.before, r.crashes, r.FailingSince = r.Attempt, 0, time.Time{}
 			if r.Attempt == 0 && r.Schedule != "" { // it is not to be in the way of one that waits
 				r.Backfill, r.scheduled = true, false
 			}
@@ -168,7 +170,11 @@ func (s *Store) Run(ctx context.Context, id int64) (store.Run, []store.Attempt, 
 	if r == nil {
 		return store.Run{}, nil, false, nil
 	}
-	return r.shown(true), slices.Clone(s.attempts[id]), true, nil
+	var attempts []store.Attempt
+	for _, a := range s.attempts[id] {
+		attempts = append(attempts, a.Attempt)
+	}
+	return r.shown(true), attempts, true, nil
 }
 
 // Schedules implements store.Reader.

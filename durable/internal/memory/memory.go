@@ -31,7 +31,7 @@ type Store struct {
 	queued    map[int64]*runRow // those of runs that are queued
 	running   map[int64]*runRow // those that are running
 	ticks     map[tick]bool     // that have a run: the unique index
-	attempts  map[int64][]store.Attempt
+	attempts  map[int64][]attempt
 	listeners map[int]chan struct{}
 	lastHeard int
 }
@@ -56,11 +56,17 @@ type handlerRow struct {
 	seenAt         time.Time
 }
 
+type attempt struct {
+	store.Attempt
+	claim int64 // the value of its claim
+}
+
 type runRow struct {
 	store.Run
 	before    int  // attempts that do not count
 	most      int  // attempts that count, once it was claimed
 	ownMost   int  // of the trigger; 0: what the handler says
+	crashes   int  // attempts that count whose leases were lost
 	canceled  bool // somebody has asked for that
 	scheduled bool // it is in the index of one queued run for each schedule
 }
@@ -70,7 +76,7 @@ func New() *Store {
 	return &Store{
 		schedules: map[string]*scheduleRow{}, handlers: map[string]*handlerRow{}, runs: map[int64]*runRow{},
 		queued: map[int64]*runRow{}, running: map[int64]*runRow{}, ticks: map[tick]bool{},
-		attempts: map[int64][]store.Attempt{}, listeners: map[int]chan struct{}{},
+		attempts: map[int64][]attempt{}, listeners: map[int]chan struct{}{},
 	}
 }
 

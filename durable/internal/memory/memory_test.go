@@ -1,7 +1,9 @@
 package memory_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/memory"
 	"github.com/tickslot/tickslot/durable/internal/store"
@@ -11,8 +13,23 @@ import (
 // What the tests of package durable run on does what the databases do.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, storetest.Harness{Virtual: true, New: func(testing.TB) func() store.Store {
-		s := memory.New()
-		return func() store.Store { return s }
-	}})
+	storetest.Run(t, storetest.Harness{
+		Virtual: true,
+		New: func(testing.TB) func() store.Store {
+			s := memory.New()
+			return func() store.Store { return s }
+		},
+		SeenAhead: func(t testing.TB, s store.Store, by time.Duration) {
+			s.(*memory.Store).AdvanceClock(by)
+			rows, err := s.Schedules(t.Context())
+			for _, r := range rows {
+				again := store.Schedule{Name: r.Name, Handler: r.Handler, Spec: r.Spec, Text: r.Text}
+				err = errors.Join(err, s.Register(t.Context(), nil, []store.Schedule{again}, false))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.(*memory.Store).AdvanceClock(-by)
+		},
+	})
 }

@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"slices"
 	"time"
 
@@ -28,6 +29,12 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 			row.Spec, row.Handler, row.Text = c.Spec, c.Handler, c.Text
 		}
 		if row.Spec == c.Spec || row.Spec == "" || takeOver {
+			if row.SeenAt.After(now.Add(store.MaxAhead)) { // the clock was ahead
+				row.nextSpec = ""
+				if !row.pausedUntil.After(row.SeenAt) && row.pausedUntil.After(now) { // it was over then
+					row.Pause, row.pausedAt, row.pausedUntil = nil, time.Time{}, time.Time{}
+				}
+			}
 			row.Spec, row.Handler, row.Text, row.SeenAt = c.Spec, c.Handler, c.Text, now
 		}
 	}
@@ -55,7 +62,7 @@ func (s *Store) schedule(name string) *scheduleRow {
 }
 
 // Due implements store.Worker.
-func (s *Store) Due(ctx context.Context) (store.Due, error) {
+func (s *Store) Due(ctx context.Context, after store.DueSchedule, limit int) (store.Due, error) {
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
 		return store.Due{}, err
@@ -66,13 +73,27 @@ func (s *Store) Due(ctx context.Context) (store.Due, error) {
 		switch {
 		case row.Spec == "": // an override of a schedule that nobody has registered
 		case row.Spec != row.nextSpec || !row.NextDueAt.IsZero() && !row.NextDueAt.After(now):
-			due.Schedules = append(due.Schedules, row.due())
+			if d := row.due(); compareDue(d, after) > 0 {
+				due.Schedules = append(due.Schedules, d)
+			}
 		case !row.NextDueAt.IsZero() && (due.Next.IsZero() || row.NextDueAt.Before(due.Next)):
 			due.Next = row.NextDueAt
 		}
 	}
-	slices.SortFunc(due.Schedules, func(a, b store.DueSchedule) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(due.Schedules, compareDue)
+	due.Schedules = due.Schedules[:min(max(0, limit), len(due.Schedules))]
 	return due, nil
+}
+
+// compareDue has the order of Due.
+func compareDue(a, b store.DueSchedule) int {
+	planAt := func(d store.DueSchedule) time.Time {
+		if d.Spec != d.NextSpec {
+			return time.Time{}
+		}
+		return d.NextDueAt
+	}
+	return cmp.Or(planAt(a).Compare(planAt(b)), cmp.Compare(a.Name, b.Name))
 }
 
 func (r *scheduleRow) due() store.DueSchedule {
@@ -142,7 +163,8 @@ func (s *Store) insert(n store.NewRun, now time.Time) (id int64, fresh bool) {
 	}
 	s.lastID++
 	r := &runRow{Run: store.Run{Handler: n.Handler, Schedule: n.Schedule, DueAt: n.DueAt, Backfill: n.Backfill,
-		State: store.StateQueued, Priority: n.Priority, RunAt: n.RunAt, Key: n.Key, Payload: n.Payload,
+		State: store.StateQueued, Priority: n.Priority, RunAt: n.RunAt, Key: n.Key, Nonce: rand.Text(),
+		Payload:    n.Payload,
 		PayloadLen: len(n.Payload), By: n.By, TraceParent: n.TraceParent, CreatedAt: now}, ownMost: n.MaxAttempts}
 	r.ID, r.MaxAttempts = s.lastID, n.MaxAttempts
 	r.scheduled = n.Schedule != "" && !n.Backfill
@@ -178,7 +200,7 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claime
 	slices.SortFunc(waiting, func(a, b *runRow) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
-	total := min(req.Limit, s.roomOfAll(req))
+	total, value, bytes := min(req.Limit, s.roomOfAll(req)), store.NewClaim(), 0
 	for _, r := range waiting {
 		if len(c.Runs) >= total {
 			break
@@ -186,8 +208,14 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claime
 		if room[r.Handler] == 0 {
 			continue
 		}
+		if bytes >= store.MaxClaimedBytes {
+			c.More = true
+			break
+		}
 		room[r.Handler]--
+		bytes += len(r.Payload)
 		s.claim(r, req, now)
+		r.Run.Claim = value
 		c.Runs = append(c.Runs, r.shown(true))
 	}
 	return c, nil
@@ -233,7 +261,10 @@ func (s *Store) claim(r *runRow, req store.ClaimRequest, now time.Time) {
 	}
 	r.Attempt++
 	r.State, r.Worker, r.ClaimedAt, r.LeaseUntil = store.StateRunning, req.Worker, now, now.Add(req.TTL)
-	r.MaxAttempts = r.before + r.most
+	r.MaxAttempts = 0
+	if r.most > 0 {
+		r.MaxAttempts = r.before + r.most
+	}
 	delete(s.queued, r.ID)
 	s.running[r.ID] = r
 }
@@ -274,7 +305,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, t
 // there is none. Called with mu held.
 func (s *Store) owned(worker string, key store.RunKey) *runRow {
 	r := s.running[key.ID]
-	if r == nil || r.Attempt != key.Attempt || r.Worker != worker {
+	if r == nil || r.RunKey != key || r.Worker != worker {
 		return nil
 	}
 	return r
@@ -297,7 +328,9 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 		}
 		if result.Outcome == store.OutcomeInterrupted {
 			r.before++
-			r.MaxAttempts++
+			if r.MaxAttempts > 0 {
+				r.MaxAttempts++
+			}
 		}
 		if r.canceled && result.State == store.StateQueued {
 			result.State = store.StateCanceled
@@ -313,8 +346,9 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 
 // written reports whether an earlier call has written a result.
 func (s *Store) written(worker string, result store.Result) bool {
-	return slices.ContainsFunc(s.attempts[result.ID], func(a store.Attempt) bool {
-		return a.Attempt == result.Attempt && a.Worker == worker && a.Outcome == result.Outcome
+	return slices.ContainsFunc(s.attempts[result.ID], func(a attempt) bool {
+		return a.Attempt.Attempt == result.Attempt && a.claim == result.Claim && a.Worker == worker &&
+			a.Outcome == result.Outcome
 	})
 }
 
@@ -324,8 +358,17 @@ func (s *Store) end(r *runRow, result store.Result, now time.Time) {
 	if began.Before(r.ClaimedAt) || result.Outcome == store.OutcomeLeaseLost {
 		began = r.ClaimedAt
 	}
-	s.attempts[r.ID] = append(s.attempts[r.ID], store.Attempt{Attempt: r.Attempt, Worker: r.Worker,
-		StartedAt: began, FinishedAt: now, Outcome: result.Outcome, Error: result.Error})
+	switch result.Outcome {
+	case store.OutcomeLeaseLost, store.OutcomeFailed, store.OutcomePanicked, store.OutcomeTimedOut:
+		if r.FailingSince.IsZero() {
+			r.FailingSince = r.ClaimedAt
+		}
+	}
+	s.attempts[r.ID] = append(s.attempts[r.ID], attempt{claim: r.Claim, Attempt: store.Attempt{Attempt: r.Attempt,
+		Worker: r.Worker, StartedAt: began, FinishedAt: now, Outcome: result.Outcome, Error: result.Error}})
+	s.attempts[r.ID] = slices.DeleteFunc(s.attempts[r.ID], func(a attempt) bool {
+		return a.Attempt.Attempt > store.FirstAttempts && a.Attempt.Attempt <= r.Attempt-store.LastAttempts
+	})
 	r.State, r.LeaseUntil = result.State, time.Time{}
 	if result.Error != "" {
 		r.LastError = result.Error
@@ -339,7 +382,7 @@ func (s *Store) end(r *runRow, result store.Result, now time.Time) {
 }
 
 // Reclaim implements store.Worker.
-func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, error) {
+func (s *Store) Reclaim(ctx context.Context, limit, maxCrashes int) ([]store.Reclaimed, error) {
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -354,8 +397,9 @@ func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, erro
 	slices.SortFunc(expired, func(a, b *runRow) int { return cmp.Compare(a.ID, b.ID) })
 	var reclaimed []store.Reclaimed
 	for _, r := range expired[:min(limit, len(expired))] {
-		c := store.Reclaimed{RunKey: r.RunKey, MaxAttempts: r.MaxAttempts, Handler: r.Handler, Worker: r.Worker,
-			Schedule: r.Schedule}
+		r.crashes++
+		c := store.Reclaimed{RunKey: r.RunKey, MaxAttempts: r.MaxAttempts, Crashes: r.crashes, Handler: r.Handler,
+			Worker: r.Worker, Schedule: r.Schedule}
 		if s.Reclaimed != nil {
 			s.Reclaimed(now.Sub(r.LeaseUntil))
 		}
@@ -363,7 +407,7 @@ func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, erro
 		switch {
 		case r.canceled:
 			state, c.Canceled = store.StateCanceled, true
-		case r.Attempt >= r.MaxAttempts:
+		case r.MaxAttempts > 0 && r.Attempt >= r.MaxAttempts, maxCrashes > 0 && r.crashes >= maxCrashes:
 			state, c.Dead = store.StateDead, true
 		}
 		s.end(r, store.Result{Outcome: store.OutcomeLeaseLost, State: state, Error: "the lease expired"}, now)

@@ -3,13 +3,11 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/tickslot/tickslot/internal/pgxkit"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -46,7 +44,7 @@ func (s *Store) shared(ctx context.Context, call func(*pgx.Conn) error) error {
 	defer conn.Release()
 	err = call(conn.Conn())
 	if sqlkit.State(err) == sqlkit.ReadOnly { // the next call should reach the new primary
-		hangUp(conn.Conn())
+		pgxkit.HangUp(conn.Conn())
 	}
 	return err
 }
@@ -58,7 +56,7 @@ func (s *Store) call(ctx context.Context, from source, statements func() []state
 		if err := ctx.Err(); err != nil {
 			return sqlkit.Explain(err)
 		}
-		err := from(ctx, func(conn *pgx.Conn) error { return s.transact(ctx, conn, statements()) })
+		err := from(ctx, func(conn *pgx.Conn) error { return transact(ctx, conn, statements()) })
 		if state := sqlkit.State(err); state != "40001" && state != "40P01" {
 			return s.explain(ctx, from, err)
 		}
@@ -70,44 +68,12 @@ func (s *Store) call(ctx context.Context, from source, statements func() []state
 	}
 }
 
-// transact sends a transaction as a whole. It always sees what others have committed before each of
-// its statements, whatever the default level is.
-func (s *Store) transact(ctx context.Context, conn *pgx.Conn, statements []statement) error {
-	longest := sqlkit.LastResort
-	if deadline, ok := ctx.Deadline(); ok {
-		longest = max(10*time.Millisecond, min(time.Until(deadline), time.Hour))
-	}
-	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-	var b pgx.Batch
-	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	// The error of a lock still reaches the caller.
-	b.Queue(s.texts["begin"], ms(longest*9/10), ms(longest))
-	for _, st := range statements {
-		q := b.Queue(st.text, st.args...)
-		if st.row != nil {
-			q.Query(func(rows pgx.Rows) error {
-				for rows.Next() {
-					if err := st.row(rows); err != nil {
-						return err
-					}
-				}
-				return rows.Err()
-			})
+func transact(ctx context.Context, conn *pgx.Conn, statements []statement) error {
+	return pgxkit.Transact(ctx, conn, func(b *pgx.Batch) {
+		for _, st := range statements {
+			if q := b.Queue(st.text, st.args...); st.row != nil {
+				pgxkit.EachRow(q, st.row)
+			}
 		}
-	}
-	b.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
-		if tag.String() != "COMMIT" {
-			return fmt.Errorf("the transaction was not committed, but %q", tag)
-		}
-		return nil
 	})
-	err := conn.SendBatch(ctx, &b).Close()
-	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
-			hangUp(conn)
-		}
-	}
-	return err
 }

@@ -7,50 +7,113 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// claimTries is how often a claim is tried if there are runs to claim, but others are claiming the
-// same ones at the same moment.
-const claimTries = 3
+const (
+	// claimTries is how often a claim looks further, if others have locked all that it has looked
+	// at.
+	claimTries = 3
+	// limitWait is how long a claim waits for the rows of limits, which other claims have for a
+	// moment. If somebody keeps one locked for longer, claims of the next limitSkip do not wait:
+	// what such a row limits is not claimed, and the rest is.
+	limitWait = 500 * time.Millisecond
+	limitSkip = 2 * time.Second
+)
 
 // Claim implements store.Worker.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (claimed store.Claimed, err error) {
-	handlers := handlersJSON(r.Handlers)
-	args := []any{handlers, r.MaxActive, max(0, r.Limit), storable(r.Worker), r.TTL.Microseconds()}
-	for range claimTries {
-		var candidates int
-		err = s.call(ctx, s.owned, func() []statement {
-			claimed, candidates = store.Claimed{}, 0
-			return []statement{
-				{text: s.texts["claim_lock"], args: []any{handlers, r.MaxActive}},
-				{s.texts["claim"], args, func(rows pgx.Rows) error {
-					var run store.Run
-					err := scanRun(rows, &run, into(&claimed.Now), into(&claimed.Next), into(&candidates))
-					if run.ID != 0 { // else it is the row of the times, without a run
-						claimed.Runs = append(claimed.Runs, run)
-					}
-					return err
-				}},
-			}
-		})
-		if err != nil || len(claimed.Runs) > 0 || candidates == 0 {
-			break
+	slack := s.slack.Load()
+	for try := range claimTries {
+		next, isShort, err := s.claimLimited(ctx, r, slack)
+		if err != nil && len(claimed.Runs) > 0 {
+			return claimed, nil // these are claimed
 		}
+		if err != nil {
+			return claimed, err
+		}
+		next.Runs = append(claimed.Runs, next.Runs...)
+		claimed = next
+		r.Limit -= len(next.Runs)
+		switch {
+		case isShort:
+			slack = min(claimWider*slack, maxClaimSlack)
+			s.slack.Store(slack)
+			continue
+		case try == 0: // fewer may do
+			s.slack.CompareAndSwap(slack, max(claimSlack, slack/2))
+		}
+		break
 	}
-	return claimed, err
+	return claimed, nil
+}
+
+// claimLimited claims, at first waiting for the rows of the limits, unless somebody keeps one
+// locked.
+func (s *Store) claimLimited(ctx context.Context, r store.ClaimRequest, slack int64) (claimed store.Claimed,
+	isShort bool, err error) {
+	began := time.Now().UnixNano()
+	until := s.skipUntil.Load()
+	if began >= until {
+		claimed, isShort, err = s.claimOnce(ctx, r, slack, s.texts["claim_lock_and_wait"], limitWait)
+		if sqlkit.State(err) != sqlkit.LockNotAvailable {
+			return claimed, isShort, err
+		}
+		until = time.Now().Add(limitSkip).UnixNano()
+		s.skipUntil.Store(until)
+	}
+	claimed, isShort, err = s.claimOnce(ctx, r, slack, s.texts["claim_lock"], 0)
+	if err == nil && len(claimed.Locked) == 0 {
+		s.skipUntil.CompareAndSwap(until, 0)
+	}
+	return claimed, isShort, err
+}
+
+// claimOnce claims in one call. isShort reports that there may be other runs behind those that it
+// has looked at.
+func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64, lock string, wait time.Duration) (
+	claimed store.Claimed, isShort bool, err error) {
+	handlers := handlersJSON(r.Handlers)
+	args := []any{handlers, r.MaxActive, max(0, r.Limit), storable(r.Worker), r.TTL.Microseconds(), store.NewClaim(),
+		slack, store.MaxClaimedBytes}
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)/2)
+	}
+	err = s.call(ctx, s.owned, func() []statement {
+		claimed = store.Claimed{}
+		return []statement{
+			{lock, []any{handlers, r.MaxActive, wait.Milliseconds()}, func(rows pgx.Rows) error {
+				var name string
+				err := rows.Scan(&name)
+				claimed.Locked = append(claimed.Locked, name)
+				return err
+			}},
+			{text: s.texts["claim_share"], args: []any{s.claimLock}},
+			{s.texts["claim"], args, func(rows pgx.Rows) error {
+				var run store.Run
+				err := scanRun(rows, &run, into(&claimed.Now), into(&claimed.Next), into(&claimed.More), into(&isShort))
+				if run.ID != 0 { // else it is the row of the times, without a run
+					claimed.Runs = append(claimed.Runs, run)
+				}
+				return err
+			}},
+		}
+	})
+	return claimed, isShort, err
 }
 
 // reclaimedError is what is noted of an attempt whose lease has expired.
 const reclaimedError = "the lease expired: the worker has stopped, hangs, or had no database"
 
 // Reclaim implements store.Worker.
-func (s *Store) Reclaim(ctx context.Context, limit int) (reclaimed []store.Reclaimed, err error) {
+func (s *Store) Reclaim(ctx context.Context, limit, maxCrashes int) (reclaimed []store.Reclaimed, err error) {
 	err = s.call(ctx, s.owned, func() []statement {
 		reclaimed = nil
-		return []statement{{s.texts["reclaim"], []any{max(0, limit), reclaimedError}, func(rows pgx.Rows) error {
+		args := []any{max(0, limit), reclaimedError, maxCrashes}
+		return []statement{{s.texts["reclaim"], args, func(rows pgx.Rows) error {
 			var r store.Reclaimed
-			err := rows.Scan(into(&r.ID), into(&r.Attempt), into(&r.MaxAttempts), into(&r.Handler), into(&r.Worker),
-				into(&r.Schedule), into(&r.Dead), into(&r.Canceled))
+			err := rows.Scan(into(&r.ID), into(&r.Attempt), into(&r.Claim), into(&r.MaxAttempts), into(&r.Crashes),
+				into(&r.Handler), into(&r.Worker), into(&r.Schedule), into(&r.Dead), into(&r.Canceled))
 			reclaimed = append(reclaimed, r)
 			return err
 		}}}

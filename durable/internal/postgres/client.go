@@ -103,8 +103,13 @@ func pauseFor(change store.Override) *int64 {
 // SetHandler implements store.Client.
 func (s *Store) SetHandler(ctx context.Context, name string, change store.Override) error {
 	return s.call(ctx, s.shared, func() []statement {
-		return []statement{{text: s.texts["set_handler"], args: []any{name, change.MaxConcurrency,
-			storable(change.By.By), storable(change.By.Note), pauseFor(change)}}}
+		return []statement{
+			{text: s.texts["set_handler"], args: []any{name, change.MaxConcurrency, storable(change.By.By),
+				storable(change.By.Note), pauseFor(change)}},
+			// Claims under way have not seen it. The lock is taken last: claims do not wait for
+			// those who wait for the row.
+			{text: "SELECT pg_advisory_xact_lock($1::bigint)", args: []any{s.claimLock}},
+		}
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -90,7 +91,7 @@ func (p *place) take(t testing.TB) string {
 		t.Fatal(err)
 	}
 	if p.user != "" {
-		s.grant(t, documented(t, "a worker"))
+		s.grant(t, documented(t, "durable, a worker"))
 	}
 	return table
 }
@@ -131,6 +132,13 @@ func (p *place) harness(rounds int) storetest.Harness {
 			return storetest.Transaction{Tx: pgxTx{tx},
 				Commit:   func() error { return tx.Commit(t.Context()) },
 				Rollback: func() error { return tx.Rollback(t.Context()) }}
+		},
+		SeenAhead: func(t testing.TB, s store.Store, by time.Duration) {
+			_, err := p.direct.Exec(t.Context(), "UPDATE "+s.(*Store).names["schedules"]+
+				" SET seen_at = seen_at + $1::bigint * interval '1 microsecond'", by.Microseconds())
+			if err != nil {
+				t.Fatal(err)
+			}
 		},
 		Refuse: func(t testing.TB, s store.Store, handler string) {
 			runs := s.(*Store).names["runs"]

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/internal/pgxkit"
 )
 
 const (
@@ -23,9 +25,6 @@ const (
 	// surelyAlive is how soon after its use a connection is used again without a look whether the
 	// server has closed it.
 	surelyAlive = time.Second
-
-	// closeTimeout bounds how long a connection takes to close: it tells the server first.
-	closeTimeout = time.Second
 )
 
 // connections are those of the workers of a store. They are not a pgxpool.Pool, because that has
@@ -63,7 +62,7 @@ func (c *connections) take(ctx context.Context) (*pgx.Conn, error) {
 		if time.Since(conn.since) < surelyAlive || conn.PgConn().CheckConn() == nil {
 			return conn.Conn, nil
 		}
-		hangUp(conn.Conn)
+		pgxkit.HangUp(conn.Conn)
 	}
 	made := false // deferred: what the application does when it connects may panic
 	defer func() {
@@ -102,7 +101,7 @@ func (c *connections) connect(ctx context.Context) (*pgx.Conn, error) {
 	ready := false
 	defer func() {
 		if !ready {
-			hangUp(conn)
+			pgxkit.HangUp(conn)
 		}
 	}()
 	if after := config.AfterConnect; after != nil {
@@ -119,7 +118,7 @@ func (c *connections) give(conn *pgx.Conn, err error) {
 	defer func() { <-c.turns }()
 	if isAway(err) {
 		// The others lead to the same server, and the next call should connect anew.
-		hangUp(conn)
+		pgxkit.HangUp(conn)
 		c.close()
 		return
 	}
@@ -135,7 +134,7 @@ func (c *connections) give(conn *pgx.Conn, err error) {
 // close closes the connections that are not in use.
 func (c *connections) close() {
 	for conn, ok := c.pop(); ok; conn, ok = c.pop() {
-		hangUp(conn.Conn)
+		pgxkit.HangUp(conn.Conn)
 	}
 }
 
@@ -150,14 +149,8 @@ func (c *connections) expire() {
 	c.idle = append([]idleConnection(nil), c.idle[n:]...)
 	c.mu.Unlock()
 	for _, conn := range old {
-		hangUp(conn.Conn)
+		pgxkit.HangUp(conn.Conn)
 	}
-}
-
-func hangUp(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	_ = conn.Close(ctx)
 }
 
 // isAway reports whether an error is not that of a statement, but of a server that is gone, or no

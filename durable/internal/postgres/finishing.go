@@ -13,6 +13,7 @@ import (
 type keyJSON struct {
 	ID      int64 `json:"id"`
 	Attempt int   `json:"attempt"`
+	Claim   int64 `json:"claim"`
 }
 
 // Renew implements store.Worker. A row that somebody keeps locked does not keep the other leases
@@ -22,7 +23,7 @@ type keyJSON struct {
 func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, ttl time.Duration) (
 	renewed []store.Renewed, err error) {
 	text, waiting := s.texts["renew"], false
-	for ; len(runs) > 0; text, waiting = s.texts["renew and wait"], true {
+	for ; len(runs) > 0; text, waiting = s.texts["renew_and_wait"], true {
 		keys := make([]keyJSON, len(runs))
 		for i, key := range runs {
 			keys[i] = keyJSON(key)
@@ -36,7 +37,8 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, t
 				var r store.Renewed
 				var isSure bool
 				var canceledBy *string
-				err := rows.Scan(into(&r.ID), into(&r.Attempt), into(&isSure), &canceledBy, into(&r.By.Note))
+				err := rows.Scan(into(&r.ID), into(&r.Attempt), into(&r.Claim), into(&isSure), &canceledBy,
+					into(&r.By.Note))
 				if canceledBy != nil {
 					r.Canceled, r.By.By = true, *canceledBy
 				}
@@ -69,7 +71,7 @@ type resultJSON struct {
 }
 
 // Finish implements store.Worker.
-func (s *Store) Finish(ctx context.Context, _ string, results []store.Result) (done store.Finished, err error) {
+func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) (done store.Finished, err error) {
 	if len(results) == 0 {
 		return done, ctx.Err()
 	}
@@ -80,10 +82,10 @@ func (s *Store) Finish(ctx context.Context, _ string, results []store.Result) (d
 	}
 	err = s.call(ctx, s.owned, func() []statement {
 		done = store.Finished{}
-		return []statement{{s.texts["finish"], []any{inJSON(list)}, func(rows pgx.Rows) error {
+		return []statement{{s.texts["finish"], []any{inJSON(list), storable(worker)}, func(rows pgx.Rows) error {
 			var key store.RunKey
 			var isSure bool
-			err := rows.Scan(into(&key.ID), into(&key.Attempt), into(&isSure))
+			err := rows.Scan(into(&key.ID), into(&key.Attempt), into(&key.Claim), into(&isSure))
 			if isSure {
 				done.Counted = append(done.Counted, key)
 			} else {

@@ -1,7 +1,8 @@
 -- $1: for how many microseconds a schedule must have been unseen for no worker to have it.
 -- The handlers that have a row or a run. Of each no more than {max_counted} queued runs are
 -- counted: each worker does this all the time, and a backlog may have millions. The first three
--- columns are the same in all rows, and if there is no handler there is one row with them.
+-- columns are the same in all rows, and if there is no handler there is one row with them. They are
+-- computed once, not for each row.
 WITH RECURSIVE now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 -- The handlers that have queued runs: one look into the index for each, however many runs wait.
 waiting AS (
@@ -27,14 +28,17 @@ counts AS MATERIALIZED (
 		SELECT r.handler, 0, 0, count(*), NULL FROM {runs} AS r
 		WHERE r.state = 'dead' AND r.finished_at IS NOT NULL GROUP BY r.handler
 	) AS x GROUP BY x.handler
+),
+overdue AS MATERIALIZED (
+	SELECT min(s.next_due_at) AS at FROM {schedules} AS s, now
+	WHERE s.next_due_at <= now.at AND s.seen_at >= now.at - $1::bigint * interval '1 microsecond'
 )
 SELECT now.at, (SELECT min(c.oldest) FROM counts AS c),
-	(SELECT min(s.next_due_at) FROM {schedules} AS s
-		WHERE s.next_due_at <= now.at AND s.seen_at >= now.at - $1::bigint * interval '1 microsecond'),
+	overdue.at,
 	a.name, a.registered, coalesce(a.max_concurrency, 0), coalesce(a.override, -1), coalesce(a.override_by, ''),
 	coalesce(a.override_note, ''), CASE WHEN a.paused_until > now.at THEN a.paused_until END, coalesce(a.paused_by, ''),
 	coalesce(a.paused_note, ''), a.seen_at, coalesce(a.queued, 0), coalesce(a.running, 0), coalesce(a.dead, 0), a.oldest
-FROM now LEFT JOIN (
+FROM now CROSS JOIN overdue LEFT JOIN (
 	SELECT coalesce(h.name, c.handler) AS name, h.name IS NOT NULL AS registered, h.max_concurrency, h.override,
 		h.override_by, h.override_note, h.paused_until, h.paused_by, h.paused_note, h.seen_at, c.queued, c.running,
 		c.dead, c.oldest

@@ -1,3 +1,6 @@
+-- Finds the schedules that need a plan, and the next tick.
+CREATE INDEX IF NOT EXISTS {schedules_plan} ON {schedules} (plan_at, name) WHERE plan_at IS NOT NULL;
+
 -- A tick has one run.
 CREATE UNIQUE INDEX IF NOT EXISTS {runs_tick} ON {runs} (schedule, due_at) WHERE schedule IS NOT NULL;
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tickslot/tickslot/internal/pgxkit"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
@@ -36,7 +37,7 @@ func (s *Store) listen(ctx context.Context, woken func(), pingEvery time.Duratio
 	if err != nil {
 		return sqlkit.Explain(err)
 	}
-	defer hangUp(conn)
+	defer pgxkit.HangUp(conn)
 	if _, err := conn.Exec(ctx, "LISTEN "+sqlmigrate.DialectPostgres.Quote(s.channel)); err != nil {
 		return sqlkit.Explain(err)
 	}

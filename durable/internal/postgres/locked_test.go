@@ -3,12 +3,14 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -101,9 +103,12 @@ func TestClientThatStopsInTheMiddle(t *testing.T) {
 	defer conn.Close(context.Background())
 	limited := []store.Handler{{Name: "orders", MaxAttempts: 3, MaxConcurrency: 5}}
 	var half pgx.Batch
-	half.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	half.Queue(s.texts["begin"], "300", "300")
-	half.Queue(s.texts["claim_lock"], handlersJSON(limited), 0)
+	brief, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	half.Queue(sqlkit.PostgresBegin)
+	text, args := sqlkit.PostgresPinned(brief)
+	half.Queue(text, args...)
+	half.Queue(s.texts["claim_lock"], handlersJSON(limited), 0, 0)
 	if err := conn.SendBatch(t.Context(), &half).Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -116,5 +121,97 @@ func TestClientThatStopsInTheMiddle(t *testing.T) {
 	}
 	if took := time.Since(began); took < 50*time.Millisecond {
 		t.Errorf("Claim took %v: it has not waited for the lock", took)
+	}
+}
+
+// Somebody keeps the row of a limit locked, in whatever way: what it limits waits, and all else is
+// claimed. When the row is free, the rest is, too.
+//
+// Fails when a claim waits for the rows of limits until its time is over, and claims nothing then.
+func TestLimitThatIsLocked(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	handlers := []store.Handler{{Name: "free", MaxAttempts: 1}, {Name: "limited", MaxAttempts: 1, MaxConcurrency: 5}}
+	if err := s.Register(t.Context(), handlers, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	of := func(name string) string {
+		return "SELECT FROM " + s.names["handlers"] + " WHERE name = '" + name + "' "
+	}
+	for _, c := range []struct {
+		lock      string
+		maxActive int
+		want      []string // the handlers whose runs are claimed
+		locked    string
+	}{
+		{of("limited") + "FOR UPDATE", 0, []string{"free"}, "limited"},
+		{of("limited") + "FOR KEY SHARE", 0, []string{"free"}, "limited"},
+		{"UPDATE " + s.names["handlers"] + " SET seen_at = now() WHERE name = 'limited'", 0,
+			[]string{"free"}, "limited"},
+		{of("free") + "FOR UPDATE", 0, []string{"free", "limited"}, ""},
+		{of("") + "FOR UPDATE", 100, nil, ""},
+		{of("") + "FOR UPDATE", 0, []string{"free", "limited"}, ""},
+	} {
+		d.exec(t, "TRUNCATE "+s.names["attempts"]+", "+s.names["runs"])
+		for _, h := range handlers {
+			if _, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: h.Name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claim := func() (names, locked []string) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // durable.DefaultCallTimeout
+			defer cancel()
+			claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: handlers, Limit: 10,
+				MaxActive: c.maxActive, TTL: time.Minute})
+			if err != nil {
+				t.Errorf("%s: %v", c.lock, err)
+			}
+			for _, run := range claimed.Runs {
+				names = append(names, run.Handler)
+			}
+			slices.Sort(names)
+			return names, claimed.Locked
+		}
+		release := d.hold(t, c.lock)
+		names, locked := claim()
+		if !slices.Equal(names, c.want) || (len(locked) > 0) != (len(names) < 2) ||
+			len(locked) > 0 && locked[0] != c.locked {
+			t.Errorf("%s, MaxActive %d: %q were claimed, %q are locked", c.lock, c.maxActive, names, locked)
+		}
+		release()
+		if rest, locked := claim(); len(names)+len(rest) != 2 || len(locked) > 0 {
+			t.Errorf("%s: then %q were claimed, and %q are locked", c.lock, rest, locked)
+		}
+	}
+}
+
+// Many queued runs that somebody keeps locked cost themselves, of handlers with a limit and
+// without.
+//
+// Fails when a claim looks at the first of what is due only, all of which may be locked.
+func TestManyRunsThatAreLocked(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	const lockedRuns = 1000
+	for _, limit := range []int{0, 5} {
+		handlers := []store.Handler{{Name: "orders", MaxAttempts: 1, MaxConcurrency: limit}}
+		d.exec(t, "TRUNCATE "+s.names["attempts"]+", "+s.names["runs"],
+			fmt.Sprintf("INSERT INTO %s (handler, run_at) SELECT 'orders', now() - interval '1 h' + "+
+				"i * interval '1 ms' "+
+				"FROM generate_series(1, %d) AS i", s.names["runs"], lockedRuns+20))
+		if err := s.Register(t.Context(), handlers, nil, true); err != nil {
+			t.Fatal(err)
+		}
+		release := d.hold(t, fmt.Sprintf("SELECT FROM (SELECT FROM %s ORDER BY run_at LIMIT %d FOR UPDATE) AS x",
+			s.names["runs"], lockedRuns))
+		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: "w", Handlers: handlers, Limit: 5,
+			TTL: time.Minute})
+		if err != nil || len(claimed.Runs) != 5 {
+			t.Errorf("limit %d: %d of the 20 runs that nobody has locked were claimed, want 5: %v", limit,
+				len(claimed.Runs), err)
+		}
+		release()
 	}
 }

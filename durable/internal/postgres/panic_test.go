@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -66,12 +67,12 @@ func TestApplicationPanicsInACall(t *testing.T) {
 				}()
 				ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 				defer cancel()
-				_, err := s.Due(ctx)
+				_, err := s.Due(ctx, store.DueSchedule{}, 1000)
 				t.Error(err)
 			}()
 		}
 		panics.Store(false)
-		if _, err := s.Due(t.Context()); err != nil {
+		if _, err := s.Due(t.Context(), store.DueSchedule{}, 1000); err != nil {
 			t.Error(err)
 		}
 	}

@@ -46,18 +46,23 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 }
 
 // Due implements store.Worker.
-func (s *Store) Due(ctx context.Context) (due store.Due, err error) {
+func (s *Store) Due(ctx context.Context, after store.DueSchedule, limit int) (due store.Due, err error) {
+	behind := instant(after.NextDueAt)
+	if after.Spec != after.NextSpec || behind == "" {
+		behind = "-infinity"
+	}
 	err = s.call(ctx, s.owned, func() []statement {
 		due = store.Due{}
-		return []statement{{text: s.texts["due"], row: func(rows pgx.Rows) error {
-			var d store.DueSchedule
-			err := rows.Scan(into(&due.Now), into(&due.Next), into(&d.Name), into(&d.Spec), into(&d.NextSpec),
-				into(&d.NextDueAt), into(&d.PausedAt), into(&d.PausedUntil))
-			if d.Spec != "" { // else it is the row of the times, without a schedule
-				due.Schedules = append(due.Schedules, d)
-			}
-			return err
-		}}}
+		return []statement{{s.texts["due"], []any{behind, after.Name, max(0, limit)},
+			func(rows pgx.Rows) error {
+				var d store.DueSchedule
+				err := rows.Scan(into(&due.Now), into(&due.Next), into(&d.Name), into(&d.Spec), into(&d.NextSpec),
+					into(&d.NextDueAt), into(&d.PausedAt), into(&d.PausedUntil))
+				if d.Spec != "" { // else it is the row of the times, without a schedule
+					due.Schedules = append(due.Schedules, d)
+				}
+				return err
+			}}}
 	})
 	return due, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -53,7 +54,7 @@ func TestPlansUseTheIndexes(t *testing.T) {
 	handlers := handlersJSON([]store.Handler{{Name: "orders", MaxAttempts: 3, MaxConcurrency: 100}, {Name: "mails"}})
 	var keys []keyJSON
 	for i := range 16 {
-		keys = append(keys, keyJSON{int64(110_051 + i), 1})
+		keys = append(keys, keyJSON{int64(110_051 + i), 1, 0})
 	}
 	var results []resultJSON
 	for _, key := range keys {
@@ -62,8 +63,9 @@ func TestPlansUseTheIndexes(t *testing.T) {
 	plans := []planJSON{{Name: "schedule1", Spec: "1", NextSpec: "1", Runs: []runJSON{{}}}}
 	week := int64(7 * 24 * time.Hour / time.Microsecond)
 	statements := map[string][]any{
-		"due": nil, "materialize": {inJSON(plans)}, "claim_lock": {handlers, 50}, "claim": {handlers, 50, 16, "w", 1e6},
-		"renew": {inJSON(keys), "w", int64(1e6)}, "finish": {inJSON(results)}, "reclaim": {100, "lost"},
+		"due": {"-infinity", "", 1000}, "materialize": {inJSON(plans)}, "claim_lock": {handlers, 50, 500},
+		"claim": {handlers, 50, 16, "w", 1e6, 1, claimSlack, store.MaxClaimedBytes},
+		"renew": {inJSON(keys), "w", int64(1e6)}, "finish": {inJSON(results), "w"}, "reclaim": {100, "lost", 5},
 		"sweep": {week / 20, week / 10, week / 10, week, 100}, "register": {handlers}, "cancel": {110_030, "", ""},
 		"handlers": {week},
 	}
@@ -93,6 +95,15 @@ func TestPlansUseTheIndexes(t *testing.T) {
 	}
 }
 
+// pin gives a transaction the settings of ours.
+func pin(ctx context.Context, tx pgx.Tx) error {
+	limit, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
+	text, args := sqlkit.PostgresPinned(limit)
+	_, err := tx.Exec(ctx, text, args...)
+	return err
+}
+
 // explainPlan returns the plan of a statement, which it executes, and undoes.
 func (s *Store) explainPlan(ctx context.Context, name string, args []any, generic bool) (plan string, err error) {
 	tx, err := s.pool.Begin(ctx)
@@ -104,7 +115,7 @@ func (s *Store) explainPlan(ctx context.Context, name string, args []any, generi
 	if generic {
 		mode = "force_generic_plan"
 	}
-	if _, err := tx.Exec(ctx, s.texts["begin"], "0", "0"); err != nil {
+	if err := pin(ctx, tx); err != nil {
 		return "", err
 	}
 	if _, err := tx.Exec(ctx, "SET LOCAL plan_cache_mode = "+mode); err != nil {
@@ -230,7 +241,7 @@ func TestBatchesReadFewPages(t *testing.T) {
 	d.exec(t, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
 	const many = 90_000
 	statements := onBatch(75_001)
-	statements["reclaim"], statements["sweep"], statements["requeue"] = []any{16, "lost"}, []any{1, 1, 1, 1, 16},
+	statements["reclaim"], statements["sweep"], statements["requeue"] = []any{16, "lost", 5}, []any{1, 1, 1, 1, 16},
 		[]any{"ann", "", 16}
 	for what, states := range map[string]string{"a backlog": "'succeeded', 'queued', 'queued'",
 		"a big fleet": "'succeeded', 'running', 'running'", "a history": "'succeeded', 'succeeded', 'dead'"} {
@@ -271,13 +282,14 @@ func onBatch(first int) map[string][]any {
 	var keys []keyJSON
 	var results []resultJSON
 	for i := range 16 {
-		key := keyJSON{int64(first + 100*i), 1}
+		key := keyJSON{int64(first + 100*i), 1, 0}
 		keys = append(keys, key)
 		results = append(results, resultJSON{key, store.OutcomeOK, store.StateSucceeded, "", 0, 0})
 	}
 	handlers := handlersJSON([]store.Handler{{Name: "orders", MaxAttempts: 3}, {Name: "mails", MaxAttempts: 3}})
-	return map[string][]any{"claim": {handlers, 0, 16, "w", 1_000_000}, "finish": {inJSON(results)},
-		"renew": {inJSON(keys), "w", int64(1_000_000)}}
+	return map[string][]any{"claim": {handlers, 0, 16, "w", 1_000_000, 1, claimSlack, store.MaxClaimedBytes},
+		"finish": {inJSON(results), "w"},
+		"renew":  {inJSON(keys), "w", int64(1_000_000)}}
 }
 
 // A plan that was made while the tables were empty, and is kept by a connection, serves full ones:
@@ -303,7 +315,7 @@ func TestPlansOfEmptyTablesServeFullOnes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tx.Rollback(t.Context())
-		if _, err := tx.Exec(t.Context(), s.texts["begin"], "0", "0"); err != nil {
+		if err := pin(t.Context(), tx); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := tx.Exec(t.Context(), "SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {

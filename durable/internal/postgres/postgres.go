@@ -12,10 +12,12 @@ package postgres
 import (
 	"crypto/sha256"
 	"embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -43,9 +45,14 @@ const maxTableName = 40
 // tables are the names of the tables, without that of the set.
 var tables = []string{"schedules", "handlers", "runs", "attempts"}
 
-// claimSlack is how many more runs of a handler than wanted a claim looks at, in case others are
-// claiming some of them at the same moment, or keep them locked.
-const claimSlack = 64
+// claimSlack is how many more runs of a handler than wanted a claim looks at first, in case others
+// are claiming some of them at the same moment, or keep them locked. If that is not enough it looks
+// at claimWider times as many, up to maxClaimSlack.
+const (
+	claimSlack    = 64
+	claimWider    = 8
+	maxClaimSlack = 1 << 17
+)
 
 // maxCounted is how many queued runs of a handler are counted.
 const maxCounted = 100_000
@@ -66,6 +73,11 @@ type Store struct {
 	names   map[string]string // of tables and indexes, quoted
 	texts   map[string]string // the statements, by file
 	channel string            // of NOTIFY
+
+	claimLock int64        // the number of the lock between claims and overrides
+	slack     atomic.Int64 // how many more runs than wanted the next claim looks at
+	// Until when claims do not wait for rows of limits, because somebody keeps one locked; in ns.
+	skipUntil atomic.Int64
 }
 
 var _ store.Store = (*Store)(nil)
@@ -102,7 +114,10 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	s.schema = sqlmigrate.Schema{Dialect: d, Schema: opts.Schema, Name: opts.TableName, Table: opts.TableName + "_runs",
 		Migrations: [][]string{sqlmigrate.Statements(s.texts["schema"])},
 		Repeat:     sqlmigrate.Statements(s.texts["indexes"])}
-	s.channel = fmt.Sprintf("tickslot_durable_%x", sha256.Sum256([]byte(s.names["runs"])))[:33]
+	hash := sha256.Sum256([]byte(s.names["runs"]))
+	s.channel = fmt.Sprintf("tickslot_durable_%x", hash)[:33]
+	s.claimLock = int64(binary.BigEndian.Uint64(hash[16:]))
+	s.slack.Store(claimSlack)
 	return s, nil
 }
 
@@ -118,13 +133,19 @@ func (s *Store) fill() {
 		return sqlmigrate.Fill(sqlmigrate.Fill(strings.TrimSpace(string(text)), s.names), values)
 	}
 	values := map[string]string{
-		"claim_slack": strconv.Itoa(claimSlack),
 		"max_counted": strconv.Itoa(maxCounted),
 		"max_sorted":  strconv.Itoa(maxSorted),
 		"max_scanned": strconv.Itoa(maxScanned),
 		"priorities":  "(VALUES (-1::smallint), (0::smallint), (1::smallint)) AS p(priority)",
 		"columns":     fill("columns.sql", nil),
 		"skip":        " SKIP LOCKED",
+		"ahead":       fmt.Sprintf("interval '%d s'", store.MaxAhead/time.Second),
+		"first":       strconv.Itoa(store.FirstAttempts),
+		"last":        strconv.Itoa(store.LastAttempts),
+	}
+	for _, of := range []string{"reclaimed", "finished"} {
+		values["of"] = of
+		values["forget_"+of] = fill("forget.sql", values)
 	}
 	values["candidates"], values["free"] = fill("candidates.sql", values), fill("free.sql", values)
 	list, err := files.ReadDir(".")
@@ -135,7 +156,8 @@ func (s *Store) fill() {
 		s.texts[strings.TrimSuffix(file.Name(), ".sql")] = fill(file.Name(), values)
 	}
 	values["skip"] = ""
-	s.texts["renew and wait"] = fill("renew.sql", values)
+	s.texts["renew_and_wait"] = fill("renew.sql", values)
+	s.texts["claim_lock_and_wait"] = fill("claim_lock.sql", values)
 }
 
 // storable replaces what Postgres cannot store (NUL and invalid UTF-8) in text that is only for

@@ -6,7 +6,8 @@ WITH old AS MATERIALIZED (
 ),
 queued AS (
 	UPDATE {runs} AS r SET state = 'queued', backfill = r.schedule IS NOT NULL, run_at = clock_timestamp(),
-		uncounted = r.attempt, canceled_by = NULL, canceled_note = NULL, queued_by = $1::text, queued_note = $2::text,
+		uncounted = r.attempt, crashes = 0, failing_since = NULL, canceled_by = NULL, canceled_note = NULL,
+		queued_by = $1::text, queued_note = $2::text,
 		finished_at = NULL
 	WHERE r.id = ANY (ARRAY(SELECT id FROM old)) AND r.state IN ('dead', 'canceled') AND r.finished_at IS NOT NULL
 	RETURNING 1

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,21 +20,23 @@ import (
 var errSchema = fmt.Errorf("%w: the schema is not right", dlock.ErrSetup)
 
 // indexes are the names of the indexes, without that of the set of tables.
-var indexes = []string{"runs_tick", "runs_waiting", "runs_key", "runs_queued", "runs_running", "runs_ended"}
+var indexes = []string{"schedules_plan", "runs_tick", "runs_waiting", "runs_key", "runs_queued", "runs_running",
+	"runs_ended"}
 
 // columns are those of each table, with the names of their types in pg_type.
 var columns = map[string]map[string]string{
 	"schedules": types("text", "name handler spec description next_spec paused_by paused_note",
-		"timestamptz", "next_due_at last_due_at paused_at paused_until seen_at created_at",
+		"timestamptz", "next_due_at plan_at last_due_at paused_at paused_until seen_at created_at",
 		"int8", "ticks_queued ticks_coalesced ticks_skipped ticks_paused"),
 	"handlers": types("text", "name override_by override_note paused_by paused_note",
 		"int4", "max_concurrency override", "timestamptz", "paused_until seen_at created_at"),
 	"runs": types(
 		"text", "handler schedule state key worker canceled_by canceled_note queued_by queued_note last_error "+
 			"traceparent",
-		"int8", "id", "int4", "attempt uncounted own_attempts max_attempts", "int2", "priority", "bool", "backfill",
+		"int8", "id claim", "uuid", "nonce", "int4", "attempt uncounted own_attempts max_attempts", "int2",
+		"priority", "bool", "backfill",
 		"timestamptz", "due_at run_at claimed_at lease_until created_at finished_at", "bytea", "payload"),
-	"attempts": types("int8", "run_id", "int4", "attempt", "text", "worker outcome error",
+	"attempts": types("int8", "run_id claim", "int4", "attempt", "text", "worker outcome error",
 		"timestamptz", "started_at finished_at"),
 }
 
@@ -97,13 +100,17 @@ func (s *Store) differences(ctx context.Context) (faults []error, err error) {
 		Columns map[string]string `json:"columns"`
 	}
 	var wanted []table
+	all := []string{s.schema.Versions()}
 	for _, name := range tables {
 		wanted = append(wanted, table{s.names[name], columns[name]})
+		all = append(all, s.names[name])
 	}
 	var names []string
 	for _, name := range indexes {
 		names = append(names, s.schema.Dialect.Qualified(s.schema.Schema, s.schema.Name+"_"+name))
 	}
+	hides := ""
+	hidden, tablesOf := sqlkit.PostgresHidden(all...)
 	err = s.call(ctx, s.shared, func() []statement {
 		faults = nil
 		return []statement{{s.texts["verify"], []any{inJSON(wanted), inJSON(names)}, func(rows pgx.Rows) error {
@@ -111,7 +118,7 @@ func (s *Store) differences(ctx context.Context) (faults []error, err error) {
 			err := rows.Scan(into(&fault))
 			faults = append(faults, errors.New(fault))
 			return err
-		}}}
+		}}, {hidden, tablesOf, func(rows pgx.Rows) error { return rows.Scan(into(&hides)) }}}
 	})
-	return faults, err
+	return faults, cmp.Or(err, sqlkit.CheckHidden(hides))
 }

@@ -7,6 +7,9 @@ CREATE TABLE IF NOT EXISTS {schedules} (
 	description     text COLLATE "C" NOT NULL DEFAULT '',
 	next_spec       text COLLATE "C" NOT NULL DEFAULT '',
 	next_due_at     timestamptz,            -- NULL: none, or not known yet
+	-- From when on it needs a plan; NULL: it needs none.
+	plan_at         timestamptz GENERATED ALWAYS AS (CASE WHEN spec <> next_spec THEN '-infinity'::timestamptz
+		ELSE next_due_at END) STORED,
 	last_due_at     timestamptz,            -- the latest tick that was accounted for
 	paused_at       timestamptz,            -- of the latest pause, as paused_until, also when it is over
 	paused_until    timestamptz,
@@ -35,8 +38,9 @@ CREATE TABLE IF NOT EXISTS {handlers} (
 	created_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1);
 
--- The runs. An attempt is named by id and attempt, which only grows: what was written about an
--- earlier one changes nothing. No index has lease_until, and there is room on each page for new
+-- The runs. A claim is named by id, attempt, which only grows, and a random value, because an older
+-- copy of the database gives the same numbers again: what was written about another claim changes
+-- nothing. No index has lease_until, and there is room on each page for new
 -- versions of its rows, so that renewing a lease writes to no index (HOT).
 CREATE TABLE IF NOT EXISTS {runs} (
 	id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -51,13 +55,17 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	attempt       integer NOT NULL DEFAULT 0,   -- the latest
 	uncounted     integer NOT NULL DEFAULT 0,   -- attempts before a requeue, or that were given back
 	own_attempts  integer NOT NULL DEFAULT 0,   -- that it may have; 0: as many as the handler says
-	max_attempts  integer NOT NULL DEFAULT 0,   -- that it may have, since the latest claim
+	max_attempts  integer NOT NULL DEFAULT 0,   -- that it may have, since the latest claim; 0: any number
+	crashes       integer NOT NULL DEFAULT 0,   -- attempts since a requeue whose leases were lost
+	failing_since timestamptz,                  -- the first attempt since a requeue that failed began
 	key           text COLLATE "C",             -- a second one of the handler is refused
 	worker        text COLLATE "C",             -- of the latest attempt
+	claim         bigint NOT NULL DEFAULT 0,    -- the random value of the latest claim
 	claimed_at    timestamptz,
 	lease_until   timestamptz,
 	canceled_by   text COLLATE "C",             -- not NULL: somebody has asked for that
 	canceled_note text COLLATE "C",
+	nonce         uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid(), -- no other run of any database has it
 	payload       bytea,
 	queued_by     text COLLATE "C" NOT NULL DEFAULT '',
 	queued_note   text COLLATE "C" NOT NULL DEFAULT '',
@@ -77,5 +85,6 @@ CREATE TABLE IF NOT EXISTS {attempts} (
 	finished_at timestamptz NOT NULL,
 	outcome     text COLLATE "C" NOT NULL,
 	error       text COLLATE "C" NOT NULL,
+	claim       bigint NOT NULL DEFAULT 0,
 	PRIMARY KEY (run_id, attempt)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);

@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
 // If the tables or rights are not set up right, each call returns an error that matches
@@ -131,17 +130,13 @@ var roles = map[string]string{
 }
 
 // documented returns the grants that docs/sql.md has under a heading, one statement each.
-func documented(t testing.TB, role string) []string {
+func documented(t testing.TB, heading string) []string {
 	t.Helper()
-	doc, err := os.ReadFile("../../../docs/sql.md")
+	grants, err := sqltest.Documented("../../../docs/sql.md", heading, "work", "app")
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile(`(?m)^-- durable, ` + role + `\n((?:GRANT .*;\n)+)`).FindSubmatch(doc)
-	if block == nil {
-		t.Fatalf("docs/sql.md has no grants for %s", role)
-	}
-	return strings.Split(strings.TrimSpace(string(block[1])), "\n")
+	return grants
 }
 
 // Each role that docs/sql.md describes can make the calls that it is for with the rights that it is
@@ -168,7 +163,7 @@ func TestLeastPrivilege(t *testing.T) {
 		if failed := failing(t, owner); len(failed) > 0 {
 			t.Fatalf("its owner: %v", failed)
 		}
-		grants := documented(t, role)
+		grants := documented(t, "durable, "+role)
 		d.exec(t, grants...)
 		s := open("app")
 		allowed := func(name string) bool { return strings.Contains(" "+can+" ", " "+name+" ") }
@@ -212,34 +207,27 @@ func TestLeastPrivilege(t *testing.T) {
 // oneRightLess takes each right away in turn, and wants an error that names it.
 func oneRightLess(t *testing.T, d database, role string, grants []string, try func() []error) {
 	t.Helper()
-	statement := regexp.MustCompile(`^GRANT (.*) ON (.*) TO app;$`)
-	for _, grant := range grants {
-		parts := statement.FindStringSubmatch(grant)
-		if parts == nil {
-			t.Fatalf("%s: %q", role, grant)
+	for _, right := range sqltest.Rights(grants) {
+		d.exec(t, right.Revoke)
+		failed := try()
+		if len(failed) == 0 {
+			t.Errorf("%s: %s has no use", role, right)
 		}
-		for _, right := range regexp.MustCompile(`[A-Z]+(?: \([^)]*\))?`).FindAllString(parts[1], -1) {
-			d.exec(t, "REVOKE "+right+" ON "+parts[2]+" FROM app")
-			failed := try()
-			if len(failed) == 0 {
-				t.Errorf("%s: %s ON %s has no use", role, right, parts[2])
+		verb, _, _ := strings.Cut(right.Name, " ")
+		named := verb == "USAGE" // the schema is named
+		for _, err := range failed {
+			text := err.Error()
+			named = named || strings.Contains(text, verb) || strings.Contains(right.On, "_migrations") &&
+				strings.Contains(text, "_migrations")
+			if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(text, "privilege") ||
+				strings.Contains(text, servertest.Canary) {
+				t.Errorf("%s: without %s: %v", role, right, err)
 			}
-			verb, _, _ := strings.Cut(right, " ")
-			named := verb == "USAGE" // the schema is named
-			for _, err := range failed {
-				text := err.Error()
-				named = named || strings.Contains(text, verb) || strings.Contains(parts[2], "_migrations") &&
-					strings.Contains(text, "_migrations")
-				if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(text, "privilege") ||
-					strings.Contains(text, servertest.Canary) {
-					t.Errorf("%s: without %s ON %s: %v", role, right, parts[2], err)
-				}
-			}
-			if !named {
-				t.Errorf("%s: without %s ON %s, which no error names: %v", role, right, parts[2], failed)
-			}
-			d.exec(t, grant)
 		}
+		if !named {
+			t.Errorf("%s: without %s, which no error names: %v", role, right, failed)
+		}
+		d.exec(t, right.Grant)
 	}
 }
 
@@ -256,7 +244,7 @@ func TestWhoMigrates(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.own.close)
-	grants := documented(t, "who migrates")
+	grants := documented(t, "who migrates, Postgres")
 	d.exec(t, grants...)
 	d.exec(t, "REVOKE CREATE ON SCHEMA work FROM app")
 	if err := s.Migrate(t.Context()); !errors.Is(err, dlock.ErrSetup) ||

@@ -86,7 +86,7 @@ func calls(s *Store) []call {
 			_, err := s.Materialize(ctx, []store.Plan{{Schedule: due, Handler: "orders", Runs: []store.NewRun{run}}})
 			return err
 		}},
-		{"Due", func(ctx context.Context) error { _, err := s.Due(ctx); return err }},
+		{"Due", func(ctx context.Context) error { _, err := s.Due(ctx, store.DueSchedule{}, 1000); return err }},
 		{"Insert", func(ctx context.Context) error {
 			_, _, err := s.Insert(ctx, nil, store.NewRun{Handler: "orders", Payload: make([]byte, 1000)})
 			return err
@@ -110,7 +110,7 @@ func calls(s *Store) []call {
 			_, err := s.Finish(ctx, "w", results)
 			return err
 		}},
-		{"Reclaim", func(ctx context.Context) error { _, err := s.Reclaim(ctx, 10); return err }},
+		{"Reclaim", func(ctx context.Context) error { _, err := s.Reclaim(ctx, 10, 5); return err }},
 		{"Stats", func(ctx context.Context) error { _, err := s.Stats(ctx, time.Hour); return err }},
 		{"Runs", func(ctx context.Context) error {
 			_, err := s.Runs(ctx, store.Filter{Handler: "orders", IDs: []int64{1},

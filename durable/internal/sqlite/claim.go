@@ -35,15 +35,19 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 		}
 		claim := prepare(conn, s.texts["claim"])
 		defer claim.close()
-		start := looks.now.UnixMicro()
-		for _, c := range chosen {
+		start, value, bytes := looks.now.UnixMicro(), store.NewClaim(), 0
+		for i, c := range chosen {
 			var r store.Run
 			_, err := claim.found([]any{c.id, request.Worker, start, start + roundUp(request.TTL),
-				max(1, handlers[c.handler].MaxAttempts)}, append(columns(&r), &r.Payload)...)
+				handlers[c.handler].MaxAttempts, value}, append(columns(&r), &r.Payload)...)
 			if err != nil {
 				return claimed, err
 			}
 			claimed.Runs = append(claimed.Runs, r)
+			if bytes += len(r.Payload); bytes >= store.MaxClaimedBytes && i < len(chosen)-1 {
+				claimed.More = true
+				break
+			}
 		}
 		return claimed, nil
 	})
@@ -136,8 +140,10 @@ func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []c
 
 // columns are those of run.sql.
 func columns(r *store.Run) []any {
-	return []any{&r.ID, &r.Attempt, &r.Handler, text{&r.Schedule}, at{&r.DueAt}, &r.Backfill, &r.State, &r.Priority,
-		at{&r.RunAt}, &r.MaxAttempts, &r.Uncounted, text{&r.Key}, &r.PayloadLen, &r.By.By, &r.By.Note,
+	return []any{&r.ID, &r.Attempt, &r.Claim, &r.Handler, text{&r.Schedule}, at{&r.DueAt}, &r.Backfill, &r.State,
+		&r.Priority,
+		at{&r.RunAt}, &r.MaxAttempts, &r.Uncounted, at{&r.FailingSince}, text{&r.Key}, &r.Nonce, &r.PayloadLen,
+		&r.By.By, &r.By.Note,
 		text{&r.TraceParent}, text{&r.CanceledBy.By}, text{&r.CanceledBy.Note}, &r.Worker, at{&r.ClaimedAt},
 		at{&r.LeaseUntil}, &r.LastError, at{&r.CreatedAt}, at{&r.FinishedAt}}
 }
@@ -148,9 +154,9 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, t
 	if len(runs) == 0 {
 		return nil, ctx.Err()
 	}
-	keys := make([][2]int64, len(runs))
+	keys := make([][3]int64, len(runs))
 	for i, r := range runs {
-		keys[i] = [2]int64{r.ID, int64(r.Attempt)}
+		keys[i] = [3]int64{r.ID, int64(r.Attempt), r.Claim}
 	}
 	mine, err := json.Marshal(keys)
 	if err != nil {
@@ -158,7 +164,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, t
 	}
 	return write(ctx, s.file, func(conn *sql.Conn) ([]store.Renewed, error) {
 		return rows(conn, s.texts["renew"], func(r *store.Renewed) []any {
-			return []any{&r.ID, &r.Attempt, &r.Canceled, text{&r.By.By}, text{&r.By.Note}}
+			return []any{&r.ID, &r.Attempt, &r.Claim, &r.Canceled, text{&r.By.By}, text{&r.By.Note}}
 		}, worker, string(mine), roundUp(ttl))
 	})
 }
@@ -176,7 +182,7 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 		for _, r := range results {
 			counts, err := end.attempt(worker, r, r.Took.Microseconds())
 			if err == nil && !counts { // the answer to an earlier call may have been lost
-				counts, err = written.found([]any{r.ID, r.Attempt, worker, string(r.Outcome)}, new(int))
+				counts, err = written.found([]any{r.ID, r.Attempt, worker, string(r.Outcome), r.Claim}, new(int))
 			}
 			if err != nil {
 				return done, err
@@ -190,39 +196,48 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 }
 
 // ending are the statements that end an attempt.
-type ending struct{ insert, finish statement }
+type ending struct{ insert, finish, forget statement }
 
 func (s *Store) prepareEnd(conn *sql.Conn) ending {
-	return ending{prepare(conn, s.texts["attempt"]), prepare(conn, s.texts["finish"])}
+	return ending{prepare(conn, s.texts["attempt"]), prepare(conn, s.texts["finish"]), prepare(conn, s.texts["forget"])}
 }
 
 func (e ending) close() {
 	e.insert.close()
 	e.finish.close()
+	e.forget.close()
 }
 
 // attempt ends the attempt of a worker, and reports whether it still went on. took is in µs, nil:
 // until now.
 func (e ending) attempt(worker string, r store.Result, took any) (bool, error) {
-	n, err := e.insert.exec(r.ID, r.Attempt, worker, string(r.Outcome), r.Error, took)
+	n, err := e.insert.exec(r.ID, r.Attempt, worker, string(r.Outcome), r.Error, took, r.Claim)
 	if err != nil || n == 0 {
 		return false, err
 	}
-	free := 0
-	if r.Outcome == store.OutcomeInterrupted {
+	free, failed, lost := 0, false, 0
+	switch r.Outcome {
+	case store.OutcomeInterrupted:
 		free = 1
+	case store.OutcomeLeaseLost:
+		failed, lost = true, 1
+	case store.OutcomeFailed, store.OutcomePanicked, store.OutcomeTimedOut:
+		failed = true
 	}
-	_, err = e.finish.exec(r.ID, string(r.State), r.Error, r.RetryIn.Microseconds(), free)
+	_, err = e.finish.exec(r.ID, string(r.State), r.Error, r.RetryIn.Microseconds(), free, failed, lost)
+	if err == nil && r.Attempt > store.FirstAttempts+store.LastAttempts {
+		_, err = e.forget.exec(r.ID, r.Attempt)
+	}
 	return true, err
 }
 
 // Reclaim implements store.Worker.
-func (s *Store) Reclaim(ctx context.Context, limit int) ([]store.Reclaimed, error) {
+func (s *Store) Reclaim(ctx context.Context, limit, maxCrashes int) ([]store.Reclaimed, error) {
 	return write(ctx, s.file, func(conn *sql.Conn) ([]store.Reclaimed, error) {
 		reclaimed, err := rows(conn, s.texts["expired"], func(r *store.Reclaimed) []any {
-			return []any{&r.ID, &r.Attempt, &r.MaxAttempts, &r.Handler, text{&r.Schedule}, &r.Worker, &r.Dead,
-				&r.Canceled}
-		}, max(0, limit))
+			return []any{&r.ID, &r.Attempt, &r.Claim, &r.MaxAttempts, &r.Crashes, &r.Handler, text{&r.Schedule},
+				&r.Worker, &r.Dead, &r.Canceled}
+		}, max(0, limit), maxCrashes)
 		if err != nil || len(reclaimed) == 0 {
 			return nil, err
 		}

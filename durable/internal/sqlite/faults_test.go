@@ -51,14 +51,17 @@ func everything(s store.Store) map[string]func(context.Context) error {
 		"Register": func(ctx context.Context) error {
 			return s.Register(ctx, []store.Handler{orders}, []store.Schedule{{Name: "daily", Spec: "1"}}, true)
 		},
-		"Due": func(ctx context.Context) error { _, err := s.Due(ctx); return err },
+		"Due": func(ctx context.Context) error { _, err := s.Due(ctx, store.DueSchedule{}, 1000); return err },
 		"Materialize": func(ctx context.Context) error {
 			_, err := s.Materialize(ctx, []store.Plan{{Schedule: store.DueSchedule{Name: "daily", Spec: "1"}}})
 			return err
 		},
 		"Claim": func(ctx context.Context) error {
-			_, err := s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: []store.Handler{orders}, Limit: 1,
+			claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: []store.Handler{orders}, Limit: 1,
 				TTL: time.Minute})
+			if len(claimed.Runs) > 0 {
+				key = claimed.Runs[0].RunKey
+			}
 			return err
 		},
 		"Renew": func(ctx context.Context) error {
@@ -70,7 +73,7 @@ func everything(s store.Store) map[string]func(context.Context) error {
 				State: store.StateSucceeded}})
 			return err
 		},
-		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
+		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1, 5); return err },
 		"Sweep": func(ctx context.Context) error {
 			_, err := s.Sweep(ctx, store.Retention{Succeeded: 1}, 1)
 			return err
@@ -309,6 +312,8 @@ func TestStatementsUseIndexes(t *testing.T) {
 		"old":           {"COVERING INDEX tickslot_durable_runs_ended (state=? AND finished_at<?)"},
 		"by_key":        {"_key (handler=? AND key=?)"},
 		"to_requeue":    {"_ended (state=?"},
+		"due":           {"_schedules_plan ((plan_at,name)>(?,?) AND plan_at<?)"},
+		"next_due":      {"_schedules_plan (plan_at>?)"},
 		"stats":         {"COVERING INDEX tickslot_durable_runs_claim"},
 		"list_handlers": {"COVERING INDEX tickslot_durable_runs_claim (handler=?)"},
 	}

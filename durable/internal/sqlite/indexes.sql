@@ -1,3 +1,6 @@
+-- Finds the schedules that need a plan, and the next tick.
+CREATE INDEX IF NOT EXISTS {plan_in} ON {schedules_name} (plan_at, name);
+
 -- A tick has one run.
 CREATE UNIQUE INDEX IF NOT EXISTS {tick_in} ON {runs_name} (schedule, due_at) WHERE schedule IS NOT NULL;
 

@@ -1,1 +1,1 @@
-SELECT {now}, (SELECT min(next_due_at) FROM {schedules} WHERE spec <> '' AND next_spec = spec AND next_due_at > {now})
+SELECT {now}, (SELECT min(plan_at) FROM {schedules} WHERE plan_at > {now})

@@ -31,14 +31,18 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 }
 
 // Due implements store.Worker.
-func (s *Store) Due(ctx context.Context) (store.Due, error) {
+func (s *Store) Due(ctx context.Context, after store.DueSchedule, limit int) (store.Due, error) {
+	behind := int64(-1)
+	if after.Spec == after.NextSpec && !after.NextDueAt.IsZero() {
+		behind = after.NextDueAt.UnixMicro()
+	}
 	return read(ctx, s.file, func(conn *sql.Conn) (due store.Due, err error) {
 		if _, err := found(conn, s.texts["next_due"], nil, at{&due.Now}, at{&due.Next}); err != nil {
 			return due, err
 		}
 		due.Schedules, err = rows(conn, s.texts["due"], func(d *store.DueSchedule) []any {
 			return []any{&d.Name, &d.Spec, &d.NextSpec, at{&d.NextDueAt}, at{&d.PausedAt}, at{&d.PausedUntil}}
-		}, due.Now.UnixMicro())
+		}, due.Now.UnixMicro(), behind, after.Name, max(0, limit))
 		return due, err
 	})
 }

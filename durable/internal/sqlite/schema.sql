@@ -8,6 +8,8 @@ CREATE TABLE IF NOT EXISTS {schedules} (
 	text            TEXT NOT NULL DEFAULT '',  -- what people are shown
 	next_spec       TEXT NOT NULL DEFAULT '',  -- the spec for which next_due_at was computed
 	next_due_at     INTEGER,                   -- the next tick; none: there is none, or none is known yet
+	-- From when on it needs a plan; none: it needs none.
+	plan_at         INTEGER AS (CASE WHEN next_spec <> spec THEN -1 ELSE next_due_at END),
 	last_due_at     INTEGER,                   -- the latest tick that was accounted for
 	paused_at       INTEGER,                   -- of the latest pause, as paused_until, also when it is over
 	paused_until    INTEGER,
@@ -21,8 +23,9 @@ CREATE TABLE IF NOT EXISTS {schedules} (
 	created_at      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- AUTOINCREMENT: the number of a run that was deleted is never given to another. (id, attempt) is
--- the fence of all that a worker writes, so attempt only grows.
+-- AUTOINCREMENT: the number of a run that was deleted is never given to another. (id, attempt,
+-- claim) is the fence of all that a worker writes: attempt only grows, and an older copy of the
+-- file that gives the same numbers again does not give the same claim.
 CREATE TABLE IF NOT EXISTS {runs} (
 	id               INTEGER PRIMARY KEY AUTOINCREMENT,
 	handler          TEXT NOT NULL,
@@ -36,8 +39,11 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	attempt          INTEGER NOT NULL DEFAULT 0,
 	attempts_before  INTEGER NOT NULL DEFAULT 0,  -- that do not count: before a requeue, or given back
 	own_max_attempts INTEGER NOT NULL DEFAULT 0,  -- 0: what the handler says
-	max_attempts     INTEGER NOT NULL DEFAULT 0,  -- as said at the latest claim, with attempts_before
+	max_attempts     INTEGER NOT NULL DEFAULT 0,  -- as said at the latest claim, with attempts_before; 0: any number
+	crashes          INTEGER NOT NULL DEFAULT 0,  -- attempts since a requeue whose leases were lost
+	failing_since    INTEGER,                     -- the first attempt since a requeue that failed began
 	key              TEXT,
+	nonce            TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))), -- no other run of any file has it
 	payload          BLOB,
 	by               TEXT NOT NULL DEFAULT '',    -- who has queued it, and why
 	note             TEXT NOT NULL DEFAULT '',
@@ -45,6 +51,7 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	canceled_by      TEXT,                        -- somebody has asked for it: who, and why
 	canceled_note    TEXT,
 	worker           TEXT NOT NULL DEFAULT '',
+	claim            INTEGER NOT NULL DEFAULT 0,  -- the random value of the latest claim
 	claimed_at       INTEGER,
 	lease_until      INTEGER,
 	last_error       TEXT NOT NULL DEFAULT '',
@@ -61,6 +68,7 @@ CREATE TABLE IF NOT EXISTS {attempts} (
 	finished_at INTEGER NOT NULL,
 	outcome     TEXT NOT NULL,
 	error       TEXT NOT NULL DEFAULT '',
+	claim       INTEGER NOT NULL DEFAULT 0,
 	PRIMARY KEY (run_id, attempt)
 ) STRICT, WITHOUT ROWID;
 

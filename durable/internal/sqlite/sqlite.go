@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -79,12 +80,16 @@ func New(db *sql.DB, table string) (*Store, error) {
 	d := sqlmigrate.DialectSQLite
 	s := &Store{
 		file:  &file{db: db, turn: make(chan none, 1)},
-		names: map[string]string{"now": now}, texts: map[string]string{}, listeners: map[chan none]bool{},
+		names: map[string]string{"now": now, "ahead": fmt.Sprint(store.MaxAhead.Microseconds())},
+		texts: map[string]string{}, listeners: map[chan none]bool{},
 	}
 	for _, suffix := range []string{"schedules", "runs", "attempts", "handlers"} {
 		s.names[suffix] = d.Qualified("main", table+"_"+suffix) // not a temporary table of that name
 	}
 	s.names["runs_name"] = d.Quote(table + "_runs")
+	s.names["schedules_name"] = d.Quote(table + "_schedules")
+	s.names["plan_in"] = d.Qualified("main", table+"_schedules_plan")
+	s.indexes = append(s.indexes, table+"_schedules_plan")
 	for _, suffix := range []string{"tick", "waits", "key", "claim", "running", "dead", "ended"} {
 		index := table + "_runs_" + suffix
 		s.names[suffix+"_in"] = d.Qualified("main", index)
@@ -100,6 +105,7 @@ func New(db *sql.DB, table string) (*Store, error) {
 		panic(err) // they are embedded
 	}
 	s.names["run"] = s.texts["run"]
+	s.names["first"], s.names["last"] = strconv.Itoa(store.FirstAttempts), strconv.Itoa(store.LastAttempts)
 	for name, text := range s.texts {
 		s.texts[name] = s.fill(text)
 	}
@@ -168,7 +174,7 @@ func (s *Store) Verify(ctx context.Context) error {
 // that name all columns.
 func (s *Store) faults(conn *sql.Conn) (faults []string, _ error) {
 	for _, name := range []string{"register_handler", "register_schedule", "materialized", "insert", "claim",
-		"finish", "attempt", "requeue", "set_handler", "set_schedule", "list_schedules", "list_handlers"} {
+		"finish", "attempt", "forget", "requeue", "set_handler", "set_schedule", "list_schedules", "list_handlers"} {
 		statement := prepare(conn, s.texts[name])
 		statement.close()
 		if err := statement.err; sqlkit.Passes(err) {

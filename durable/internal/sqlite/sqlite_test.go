@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	_ "modernc.org/sqlite"
 
@@ -69,6 +70,13 @@ func TestSQLite(t *testing.T) {
 				t.Fatal(err)
 			}
 			return storetest.Transaction{Tx: sqlTx{tx}, Commit: tx.Commit, Rollback: tx.Rollback}
+		},
+		SeenAhead: func(t testing.TB, s store.Store, by time.Duration) {
+			t.Helper()
+			if _, err := sqlite.Pool(s).ExecContext(t.Context(), fmt.Sprintf("UPDATE %s_schedules SET "+
+				"seen_at = seen_at + %d", table, by.Microseconds())); err != nil {
+				t.Fatal(err)
+			}
 		},
 		Refuse: func(t testing.TB, s store.Store, handler string) {
 			t.Helper()

@@ -11,6 +11,8 @@ package store
 
 import (
 	"context"
+	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -30,6 +32,10 @@ type Store interface {
 	Reader
 }
 
+// MaxAhead is how far in the future of the database an instant may lie that it has noted. What lies
+// further was noted while its clock was ahead.
+const MaxAhead = 5 * time.Second
+
 // Worker is what the loops of a worker call.
 type Worker interface {
 	// Register says which handlers and schedules a worker has, and marks them as seen now; without
@@ -38,12 +44,18 @@ type Worker interface {
 	// row over if takeOver is set, which a worker sets when it starts: the row's NextSpec then
 	// differs from its Spec until the next Materialize. Without takeOver the row stays as it is,
 	// and such a worker does not materialize it.
+	//
+	// A schedule that was seen more than MaxAhead in the future is of a clock that was ahead. It is
+	// seen now, its NextSpec differs from its Spec likewise, so that its next tick is planned
+	// again, and a pause that had ended before it was seen stays ended.
 	Register(ctx context.Context, handlers []Handler, schedules []Schedule, takeOver bool) error
 
-	// Due returns the schedules that need a Plan: those with a tick that is due, and those that are
-	// new or have another Spec than NextSpec. One whose last tick is over needs none. It takes no
-	// locks.
-	Due(ctx context.Context) (Due, error)
+	// Due returns the schedules that need a Plan, limit of them at most: first those that are new
+	// or have another Spec than NextSpec, by name, then those with a tick that is due, by NextDueAt
+	// and name. One whose last tick is over needs none. It begins behind a schedule that an earlier
+	// call has returned last, as that was then; the zero value: with the first. However many need a
+	// plan, a call takes no longer than its limit says, and no locks.
+	Due(ctx context.Context, after DueSchedule, limit int) (Due, error)
 
 	// Materialize carries out plans, all or none, each only if its schedule still is as Due has
 	// returned it, with the same pause, and no other transaction has it locked (FOR UPDATE SKIP
@@ -55,24 +67,29 @@ type Worker interface {
 
 	// Claim takes runs that are due, of the handlers that are named, most urgent first: by
 	// priority, then RunAt, then ID. They are running then, with one more attempt, leased to the
-	// worker. Rows that another transaction has locked are passed over. At no time do more runs of
-	// a handler than its MaxConcurrency, nor more than MaxActive of all handlers, have the state
-	// running: the rows of the limits are locked before runs are counted.
+	// worker. Rows that another transaction has locked are passed over, however many they are. At
+	// no time do more runs of a handler than its MaxConcurrency, nor more than MaxActive of all
+	// handlers, have the state running: the rows of the limits are locked before runs are counted.
+	// If another transaction keeps such a row locked, nothing is claimed that it limits, and the
+	// rest is.
 	Claim(ctx context.Context, request ClaimRequest) (Claimed, error)
 
 	// Renew extends the leases of runs that this worker still has. What is missing in the answer is
 	// no longer its own.
 	Renew(ctx context.Context, worker string, runs []RunKey, ttl time.Duration) ([]Renewed, error)
 
-	// Finish writes the results of attempts and a row for each attempt. It waits for no row that
+	// Finish writes the results of attempts and a row for each attempt. Of a run, the rows of the
+	// first FirstAttempts and the latest LastAttempts attempts are kept, here
+	// and by Reclaim. It waits for no row that
 	// another transaction has locked, so that this costs no other run. A run that somebody has
 	// canceled is not queued again, but canceled.
 	Finish(ctx context.Context, worker string, results []Result) (Finished, error)
 
 	// Reclaim takes up to limit runs whose lease has expired from their workers: an attempt with
 	// OutcomeLeaseLost, and then canceled if somebody has asked for that, dead if that was the last
-	// attempt, or else queued again, due at once.
-	Reclaim(ctx context.Context, limit int) ([]Reclaimed, error)
+	// attempt, or the last of maxCrashes (0: any number) that may end so, or else queued again, due
+	// at once.
+	Reclaim(ctx context.Context, limit, maxCrashes int) ([]Reclaimed, error)
 
 	// Sweep deletes up to limit runs, with their attempts, that ended longer ago than the retention
 	// of their state, and schedules and handlers that no worker has had for Retention.Unseen,
@@ -105,11 +122,12 @@ type Client interface {
 	// and Filter.BeforeID for the next call; 0: there are no more.
 	Requeue(ctx context.Context, which Filter, by Origin, limit int) (n int, beforeID int64, err error)
 
-	// SetHandler changes the overrides of a handler, SetSchedule those of a schedule. They need not
-	// be registered. "" is the name of all handlers together, of which only MaxConcurrency counts.
-	// A pause of a schedule that replaces one in force keeps the beginning of that one. Resuming
-	// sets the end of the pause to now and keeps its beginning, so that ticks which came due during
-	// it still count as paused.
+	// SetHandler changes the overrides of a handler, SetSchedule those of a schedule. They count
+	// from when the call returns: what is claimed afterwards keeps to them. They need not be
+	// registered. "" is the name of all handlers together, of which only MaxConcurrency counts. A
+	// pause of a schedule that replaces one in force keeps the beginning of that one. Resuming sets
+	// the end of the pause to now and keeps its beginning, so that ticks which came due during it
+	// still count as paused.
 	SetHandler(ctx context.Context, name string, change Override) error
 	SetSchedule(ctx context.Context, name string, change Override) error
 
@@ -169,7 +187,7 @@ type Origin struct{ By, Note string }
 type Handler struct {
 	Name           string
 	MaxConcurrency int // runs at once in the fleet; 0: any number
-	MaxAttempts    int
+	MaxAttempts    int // 0: any number
 }
 
 // Schedule is a schedule that a worker has.
@@ -251,15 +269,30 @@ type ClaimRequest struct {
 type Claimed struct {
 	Now  time.Time
 	Runs []Run
+	// More is set if runs were left out because the payloads of those above have MaxClaimedBytes.
+	More bool
+	// Locked are the limits whose rows another transaction keeps locked: the names of handlers, and
+	// "" for MaxActive.
+	Locked []string
 	// Next is when the next run of these handlers is due that is not due now; zero: none waits.
 	Next time.Time
 }
 
-// RunKey names an attempt of a run: the fence of all that a worker writes.
+// MaxClaimedBytes bounds what one claim has to carry: the run with which the payloads reach it is
+// the last.
+const MaxClaimedBytes = 4 << 20
+
+// RunKey names a claim of a run: the fence of all that a worker writes. After a restore, or when a
+// standby takes over that lacked the last commits, a database gives the same ID and the same number
+// of an attempt again, so each claim has a value of its own, too.
 type RunKey struct {
 	ID      int64
 	Attempt int
+	Claim   int64 // drawn at random for each Claim; of a run that is not running: the latest
 }
+
+// NewClaim draws the value of a claim. It is never 0, which is that of a run without a claim.
+func NewClaim() int64 { return 1 + rand.Int64N(math.MaxInt64) }
 
 // Renewed is a run that a worker still has.
 type Renewed struct {
@@ -295,6 +328,7 @@ type Reclaimed struct {
 	MaxAttempts     int // as Run.MaxAttempts
 	Handler, Worker string
 	Schedule        string
+	Crashes         int  // attempts that ended so, without those before a Requeue
 	Dead            bool // that was the last attempt
 	Canceled        bool // somebody had asked for that
 }
@@ -316,21 +350,26 @@ type Run struct {
 	Priority int
 	RunAt    time.Time
 	// An attempt with this number that fails is the last. It includes the attempts that do not
-	// count: those before a Requeue, and those that were given back (OutcomeInterrupted).
+	// count: those before a Requeue, and those that were given back (OutcomeInterrupted). 0: any
+	// attempt may be followed by another, or the run was not claimed yet.
 	MaxAttempts int
 	Uncounted   int // how many attempts do not count
-	Key         string
-	Payload     []byte
-	PayloadLen  int
-	By          Origin // who has queued it: by Insert, or later by Requeue
-	TraceParent string
-	CanceledBy  Origin // who has asked to cancel it
-	Worker      string
-	ClaimedAt   time.Time // of the latest attempt
-	LeaseUntil  time.Time
-	LastError   string
-	CreatedAt   time.Time
-	FinishedAt  time.Time
+	// FailingSince is when the first attempt began that failed, or whose lease was lost, of those
+	// after the latest Requeue; zero: none has. What succeeds in the end keeps it.
+	FailingSince time.Time
+	Key          string // of the trigger; "": none
+	Nonce        string // drawn at random when the run was queued
+	Payload      []byte
+	PayloadLen   int
+	By           Origin // who has queued it: by Insert, or later by Requeue
+	TraceParent  string
+	CanceledBy   Origin // who has asked to cancel it
+	Worker       string
+	ClaimedAt    time.Time // of the latest attempt
+	LeaseUntil   time.Time
+	LastError    string
+	CreatedAt    time.Time
+	FinishedAt   time.Time
 }
 
 // Attempt is a row of the table of attempts.

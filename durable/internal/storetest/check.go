@@ -53,7 +53,12 @@ func (c *check) ready(handlers ...store.Handler) {
 
 func (c *check) due() (due store.Due) {
 	c.Helper()
-	c.call("Due", func(ctx context.Context) (err error) { due, err = c.Due(ctx); return err })
+	return c.duePage(store.DueSchedule{}, 1000)
+}
+
+func (c *check) duePage(after store.DueSchedule, limit int) (due store.Due) {
+	c.Helper()
+	c.call("Due", func(ctx context.Context) (err error) { due, err = c.Due(ctx, after, limit); return err })
 	return due
 }
 
@@ -183,9 +188,15 @@ func givenBack(run store.Run) store.Result {
 	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeInterrupted, State: store.StateQueued}
 }
 
+// maxCrashes is after how many lost leases a run is dead here.
+const maxCrashes = 4
+
 func (c *check) reclaim(limit int) (reclaimed []store.Reclaimed) {
 	c.Helper()
-	c.call("Reclaim", func(ctx context.Context) (err error) { reclaimed, err = c.Reclaim(ctx, limit); return err })
+	c.call("Reclaim", func(ctx context.Context) (err error) {
+		reclaimed, err = c.Reclaim(ctx, limit, maxCrashes)
+		return err
+	})
 	return reclaimed
 }
 

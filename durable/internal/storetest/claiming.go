@@ -24,7 +24,8 @@ var claiming = []promise{
 		run := claimed.Runs[0]
 		c.near("ClaimedAt", run.ClaimedAt, from)
 		c.near("LeaseUntil", run.LeaseUntil, from.Add(lease))
-		if run.RunKey != (store.RunKey{ID: id, Attempt: 1}) || run.State != store.StateRunning || run.Worker != "w" ||
+		if run.ID != id || run.Attempt != 1 || run.Claim == 0 || run.Nonce == "" ||
+			run.State != store.StateRunning || run.Worker != "w" ||
 			run.Handler != "orders" || run.MaxAttempts != 3 || run.Key != "k" || string(run.Payload) != "{}" ||
 			run.PayloadLen != 2 || run.By != by || !run.FinishedAt.IsZero() {
 			c.Errorf("%+v", run)
@@ -83,6 +84,23 @@ var claiming = []promise{
 		c.insert(store.NewRun{Handler: "orders", RunAt: from.Add(short)})
 		c.pass(from.Add(short))
 		c.near("Next beside one that is due", c.claim(request(10, orders)).Next, from.Add(time.Hour))
+	}},
+	{"claiming/no more payload than one answer should have", func(c *check) {
+		c.ready(orders)
+		payload := make([]byte, 1<<20)
+		for range 6 {
+			c.insert(store.NewRun{Handler: "orders", Payload: payload})
+		}
+		for i, want := range []int{store.MaxClaimedBytes >> 20, 6 - store.MaxClaimedBytes>>20, 0} {
+			claimed := c.claim(request(16, orders))
+			if len(claimed.Runs) != want || claimed.More != (i == 0) {
+				c.Fatalf("claim %d has %d runs and More %t, want %d", i, len(claimed.Runs), claimed.More, want)
+			}
+		}
+		c.insert(store.NewRun{Handler: "orders", Payload: make([]byte, store.MaxClaimedBytes+1)})
+		if claimed := c.claim(request(16, orders)); len(claimed.Runs) != 1 || claimed.More {
+			c.Errorf("one that is larger by itself: %d, %t", len(claimed.Runs), claimed.More)
+		}
 	}},
 	{"claiming/at most as many as are asked for", func(c *check) {
 		c.ready(orders)

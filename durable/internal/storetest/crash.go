@@ -153,7 +153,7 @@ func (c *Crash) planFirst() {
 	if err := c.Store.Register(ctx, crashHandlers, []store.Schedule{crashTicks}, true); err != nil {
 		c.t.Fatal(err)
 	}
-	due, err := c.Store.Due(ctx)
+	due, err := c.Store.Due(ctx, store.DueSchedule{}, 1000)
 	if err != nil || len(due.Schedules) != 1 {
 		c.t.Fatal(due, err)
 	}
@@ -203,7 +203,7 @@ func (c *Crash) withinLimits() {
 func (c *Crash) drain() {
 	c.t.Helper()
 	testkit.Eventually(c.t, testkit.Patience, "all runs end", func(ctx context.Context) error {
-		if _, err := c.Store.Reclaim(ctx, 1000); err != nil {
+		if _, err := c.Store.Reclaim(ctx, 1000, 0); err != nil {
 			return err
 		}
 		claimed, err := c.Store.Claim(ctx, store.ClaimRequest{Worker: "last", Handlers: crashHandlers, Limit: 1000,

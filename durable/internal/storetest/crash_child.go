@@ -114,7 +114,7 @@ func Cycle(s store.Store, name string, i int) error {
 		return err
 	}
 	fmt.Println("queued", id, key)
-	due, err := s.Due(ctx)
+	due, err := s.Due(ctx, store.DueSchedule{}, 1000)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func Cycle(s store.Store, name string, i int) error {
 	for _, c := range done.Counted {
 		fmt.Println("counted", c.ID, c.Attempt)
 	}
-	if _, err := s.Reclaim(ctx, 10); err != nil {
+	if _, err := s.Reclaim(ctx, 10, 0); err != nil {
 		return err
 	}
 	if _, err := s.Stats(ctx, time.Minute); err != nil {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -152,6 +153,55 @@ var finishing = []promise{
 			c.Errorf("%+v has a lease", run)
 		}
 	}},
+	{"finishing/a run knows since when it fails, until it is requeued", func(c *check) {
+		endless := store.Handler{Name: "orders"}
+		c.ready(endless)
+		id := c.insert(store.NewRun{Handler: "orders"})
+		c.finishes(givenBack(c.claimOne(endless)))
+		first := c.claimOne(endless)
+		if !first.FailingSince.IsZero() {
+			c.Errorf("%+v has not failed", first)
+		}
+		c.finishes(failed(first))
+		for range 2 {
+			run := c.claimOne(endless)
+			if !run.FailingSince.Equal(first.ClaimedAt) || run.MaxAttempts != 0 {
+				c.Errorf("%+v, want it to fail since %v", run, first.ClaimedAt)
+			}
+			c.finishes(dead(run))
+			if run := c.inState(id, store.StateDead, run.Attempt); !run.FailingSince.Equal(first.ClaimedAt) {
+				c.Errorf("%+v, want it to fail since %v", run, first.ClaimedAt)
+			}
+			c.requeue(store.Filter{}, store.Origin{})
+			if first = c.claimOne(endless); !first.FailingSince.IsZero() {
+				c.Errorf("%+v has not failed since it was requeued", first)
+			}
+			c.finishes(failed(first))
+		}
+	}},
+	{"finishing/of a run that fails for ever the first and the latest attempts are kept", func(c *check) {
+		endless := store.Handler{Name: "orders"}
+		c.ready(endless)
+		id := c.insert(store.NewRun{Handler: "orders"})
+		const kept = store.FirstAttempts + store.LastAttempts
+		for range kept + 1 {
+			c.finishes(failed(c.claimOne(endless)))
+		}
+		r := request(1, endless)
+		r.TTL = short
+		c.claims(1, r)
+		c.reclaims(1)
+		_, attempts := c.run(id)
+		for i, a := range attempts {
+			want := i + 1
+			if i >= store.FirstAttempts {
+				want += 2
+			}
+			if len(attempts) != kept || a.Attempt != want {
+				c.Fatalf("%d attempts, the %dth is %d, want %d of %d", len(attempts), i, a.Attempt, want, kept)
+			}
+		}
+	}},
 	{"finishing/a run that was given back has lost no attempt", func(c *check) {
 		last := store.Handler{Name: "orders", MaxAttempts: 1}
 		c.ready(last)
@@ -261,6 +311,37 @@ var finishing = []promise{
 		if counted := c.finish(dead(runs[0]), succeeded(runs[2])); len(counted) != 0 {
 			c.Errorf("%v counts, with another result than before", counted)
 		}
+	}},
+	{"finishing/a result belongs to one claim, not to the numbers that an older copy gives again", func(c *check) {
+		c.ready(orders)
+		c.inserts("orders", 2)
+		runs := c.claims(2, request(2, orders))
+		c.inserts("orders", 1)
+		next := c.claimOne(orders)
+		if next.Claim == runs[0].Claim || next.Nonce == runs[0].Nonce || runs[0].Claim == 0 {
+			c.Errorf("two claims of two runs: %+v, %+v", next, runs[0])
+		}
+		other := runs[0] // what another database gave, or this one before it was put back
+		other.Claim++
+		if renewed := c.renew(worker, other.RunKey); len(renewed) != 0 {
+			c.Errorf("renewed by another claim: %+v", renewed)
+		}
+		if counted := c.finish(succeeded(other)); len(counted) != 0 {
+			c.Errorf("finished by another claim: %+v", counted)
+		}
+		c.call("Finish", func(ctx context.Context) error {
+			done, err := c.Finish(ctx, "another", []store.Result{succeeded(runs[0])})
+			if len(done.Counted)+len(done.Locked) != 0 {
+				c.Errorf("finished by another worker: %+v", done)
+			}
+			return err
+		})
+		c.inState(runs[0].ID, store.StateRunning, 0)
+		c.finishes(succeeded(runs[0]))
+		if counted := c.finish(succeeded(other)); len(counted) != 0 {
+			c.Errorf("the result of one claim counts for another: %+v", counted)
+		}
+		c.finishes(succeeded(runs[0])) // the answer may have been lost
 	}},
 	{"finishing/repeated at once", func(c *check) {
 		c.ready(orders)

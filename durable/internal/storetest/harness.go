@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
@@ -32,6 +33,10 @@ type Harness struct {
 	// Begin begins a transaction of an application in the database of a store that New has made.
 	// Default nil: those are not tested.
 	Begin func(t testing.TB, s store.Store) Transaction
+
+	// SeenAhead has the database find that all schedules were seen so much later than they were, as
+	// if its clock had been ahead then.
+	SeenAhead func(t testing.TB, s store.Store, by time.Duration)
 
 	// Refuse has the database refuse every run of a handler that is inserted from now on. Default
 	// nil: that is not tested.

@@ -206,6 +206,56 @@ var limitsAtOnce = []promise{
 			c.claimRest()
 		}
 	}},
+	{"limits/nothing starts once SetHandler has returned, where there was no limit", func(c *check) {
+		c.stops(func(c *check) { c.setHandler("orders", store.Override{MaxConcurrency: ptr(0)}) },
+			func(c *check) { c.setHandler("orders", store.Override{MaxConcurrency: ptr(-1)}) })
+	}},
+	{"limits/nothing starts once SetHandler has returned for all handlers", func(c *check) {
+		c.stops(func(c *check) { c.setHandler("", store.Override{MaxConcurrency: ptr(0)}) },
+			func(c *check) { c.setHandler("", store.Override{MaxConcurrency: ptr(-1)}) })
+	}},
+	{"limits/nothing starts once a pause has returned", func(c *check) {
+		c.stops(func(c *check) { c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour)}) },
+			func(c *check) { c.setHandler("orders", store.Override{PausedUntil: ptr(time.Duration(0))}) })
+	}},
+}
+
+// stops sets an override while workers empty the backlog of a handler that has no limit, and wants
+// that nothing is claimed any more once the call has returned.
+func (c *check) stops(set, reset func(*check)) {
+	c.Helper()
+	c.ready(orders)
+	for range 2 * c.h.Rounds {
+		c.inserts("orders", 46)
+		var claims, then atomic.Int64
+		var mu sync.Mutex
+		var taken []store.Result
+		c.atOnce(4, func(i int, c *check) {
+			if i == 0 {
+				for claims.Load() == 0 && !c.Failed() {
+					time.Sleep(crowdPause)
+				}
+				set(c)
+				then.Store(c.handler("orders").Running)
+				return
+			}
+			for range 15 {
+				runs := c.claim(request(1, orders)).Runs
+				claims.Add(1)
+				mu.Lock()
+				for _, run := range runs {
+					taken = append(taken, succeeded(run))
+				}
+				mu.Unlock()
+			}
+		})
+		if is := c.handler("orders").Running; is != then.Load() {
+			c.Errorf("%d were running when the call returned, and %d are now", then.Load(), is)
+		}
+		c.finishes(taken...)
+		reset(c)
+		c.claimRest()
+	}
 }
 
 // crowdPause is how soon one who has found nothing looks again, and leaves the machine to others.

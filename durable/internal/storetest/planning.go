@@ -43,6 +43,36 @@ var planning = []promise{
 			c.Error("what is not paused is paused")
 		}
 	}},
+	{"planning/Due has pages: what is new by name, then what is due, the oldest first", func(c *check) {
+		now := c.now()
+		for i, name := range []string{"d", "b", "c", "a"} {
+			c.planned(store.Schedule{Name: name, Handler: "orders", Spec: "1"},
+				now.Add(time.Duration(i/2-9)*time.Minute))
+		}
+		c.planned(store.Schedule{Name: "later", Handler: "orders", Spec: "1"}, now.Add(time.Hour))
+		c.register(true, nil, store.Schedule{Name: "z", Handler: "orders", Spec: "1"},
+			store.Schedule{Name: "y", Handler: "orders", Spec: "1"},
+			store.Schedule{Name: "c", Handler: "orders", Spec: "2"})
+		for _, limit := range []int{1, 2, 3, 5, 6, 7} {
+			var names string
+			var after store.DueSchedule
+			for {
+				due := c.duePage(after, limit)
+				if !due.Next.Equal(now.Add(time.Hour)) || len(due.Schedules) > limit {
+					c.Fatalf("limit %d: %+v", limit, due)
+				}
+				for _, d := range due.Schedules {
+					names, after = names+d.Name, d
+				}
+				if len(due.Schedules) < limit {
+					break
+				}
+			}
+			if names != "cyzbda" {
+				c.Errorf("limit %d: %q", limit, names)
+			}
+		}
+	}},
 	{"planning/a plan inserts runs, moves the schedule forward, and counts its ticks", func(c *check) {
 		at := c.now().Add(-time.Minute)
 		c.planned(daily, at)

@@ -11,7 +11,7 @@ var reclaiming = []promise{
 	{"reclaiming/a run whose lease has expired is queued again, with a lost attempt", func(c *check) {
 		run := c.expired(orders)
 		got := c.reclaims(1)[0]
-		if got != (store.Reclaimed{RunKey: run.RunKey, MaxAttempts: 3, Handler: "orders", Worker: worker}) {
+		if got != (store.Reclaimed{RunKey: run.RunKey, MaxAttempts: 3, Crashes: 1, Handler: "orders", Worker: worker}) {
 			c.Errorf("%+v", got)
 		}
 		stored, attempts := c.run(run.ID)
@@ -59,6 +59,27 @@ var reclaiming = []promise{
 		if got := c.reclaims(1)[0]; got.Dead || got.Attempt != 3 || got.MaxAttempts != 4 {
 			c.Errorf("requeued: %+v", got)
 		}
+	}},
+	{"reclaiming/a run whose lease is lost maxCrashes times is dead, however many attempts it has", func(c *check) {
+		endless := store.Handler{Name: "orders"}
+		run := c.expired(endless)
+		r := request(1, endless)
+		r.TTL = short
+		c.reclaims(1)
+		for i, again := range []int{2, 3, 4, 6} { // of attempt 5, the error is that of the handler
+			if again == 6 {
+				c.requeue(store.Filter{}, store.Origin{})
+				c.finishes(failed(c.claimOne(endless)))
+			}
+			if claimed := c.claims(1, r)[0]; claimed.MaxAttempts != 0 || claimed.Attempt != again {
+				c.Errorf("%+v, want attempt %d of any number", claimed, again)
+			}
+			got := c.reclaims(1)[0]
+			if got.Dead != (i == 2) || got.Crashes != []int{2, 3, 4, 1}[i] || got.MaxAttempts != 0 {
+				c.Errorf("attempt %d: %+v", again, got)
+			}
+		}
+		c.inState(run.ID, store.StateQueued, 6)
 	}},
 	{"reclaiming/a run that was canceled is canceled", func(c *check) {
 		run := c.expired(orders)

@@ -50,6 +50,25 @@ var registering = []promise{
 			c.Errorf("%+v, %+v", row, handler)
 		}
 	}},
+	{"registering/what a clock noted while it was ahead is planned again", func(c *check) {
+		at := c.now().Add(2 * time.Hour)
+		c.planned(daily, at)
+		other := store.Schedule{Name: "other", Handler: "orders", Spec: "1", Text: "daily at 07:00"}
+		c.planned(other, at)
+		c.setSchedule("daily", store.Override{PausedUntil: ptr(time.Hour)})
+		c.setSchedule("other", store.Override{PausedUntil: ptr(3 * time.Hour)})
+		c.h.SeenAhead(c, c.Store, 2*time.Hour)
+		from := c.now()
+		c.register(false, nil, daily, other)
+		if d := c.dueSchedule("daily"); d.NextSpec == d.Spec {
+			c.Errorf("%+v is not planned again", d)
+		}
+		row := c.schedule("daily")
+		c.near("SeenAt", row.SeenAt, from)
+		if row.Pause != nil || c.schedule("other").Pause == nil {
+			c.Errorf("a pause that was over then: %+v; one that was not: %+v", row.Pause, c.schedule("other").Pause)
+		}
+	}},
 	{"registering/takes a schedule with another Spec over only if takeOver is set", func(c *check) {
 		at := c.now().Add(time.Hour)
 		c.planned(daily, at)

@@ -99,7 +99,7 @@ func (c *check) everything() map[string]func(context.Context) error {
 		"Register": func(ctx context.Context) error {
 			return c.Register(ctx, []store.Handler{orders}, []store.Schedule{daily}, true)
 		},
-		"Due": func(ctx context.Context) error { _, err := c.Due(ctx); return err },
+		"Due": func(ctx context.Context) error { _, err := c.Due(ctx, store.DueSchedule{}, 1000); return err },
 		"Materialize": func(ctx context.Context) error {
 			_, err := c.Materialize(ctx, []store.Plan{{Schedule: store.DueSchedule{Name: "daily", Spec: "1"}}})
 			return err
@@ -113,7 +113,7 @@ func (c *check) everything() map[string]func(context.Context) error {
 			_, err := c.Finish(ctx, worker, []store.Result{succeeded(store.Run{RunKey: key})})
 			return err
 		},
-		"Reclaim": func(ctx context.Context) error { _, err := c.Reclaim(ctx, 10); return err },
+		"Reclaim": func(ctx context.Context) error { _, err := c.Reclaim(ctx, 10, 5); return err },
 		"Sweep": func(ctx context.Context) error {
 			_, err := c.Sweep(ctx, store.Retention{Succeeded: 1, Unseen: 1}, 10)
 			return err

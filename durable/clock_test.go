@@ -1,0 +1,56 @@
+package durable_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// After the database's clock was ahead and is right again, every schedule has runs again within a
+// minute, in which workers notice it, and its own interval: also one that was registered meanwhile.
+// A pause that was ended meanwhile stays ended.
+//
+// Fails when Register believes that a schedule was seen in the future.
+func TestDatabaseClockWasAhead(t *testing.T) {
+	for _, by := range []time.Duration{10 * time.Minute, 2 * time.Hour, 400 * 24 * time.Hour} {
+		t.Run(fmt.Sprint(by), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				h := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).
+					schedule("old", "report", everyMinute, durable.ScheduleOptions{})
+				h.start()
+				pass(5 * time.Minute)
+				f.store.AdvanceClock(by)
+				second := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).
+					schedule("new", "report", everyMinute, durable.ScheduleOptions{})
+				second.start()
+				for _, left := range []time.Duration{time.Hour, 0} { // paused, and resumed
+					if err := f.store.SetSchedule(t.Context(), "old", store.Override{PausedUntil: &left}); err != nil {
+						t.Fatal(err)
+					}
+					pass(30 * time.Second)
+				}
+				pass(5*time.Minute + 17*time.Second)
+				queued := func() map[string]int64 {
+					of := map[string]int64{}
+					for _, row := range must(f.store.Schedules(t.Context())) {
+						of[row.Name] = row.Queued
+					}
+					return of
+				}
+				f.store.AdvanceClock(-by)
+				before := queued()
+				pass(2*time.Minute + 30*time.Second)
+				for name, n := range queued() {
+					if n == before[name] {
+						t.Errorf("%s has no run after its clock was right again: %d before", name, n)
+					}
+				}
+				f.end()
+			})
+		})
+	}
+}

@@ -1,0 +1,81 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// Fifty thousand schedules that come due at once are found a thousand at a time: a call looks at
+// its page, and computes once what is the same for all.
+//
+// Fails when a part of the statement is executed for each row of the answer (it took 14 s for
+// 20,000 of them, so that no call was ever answered), or when it reads all that is due.
+func TestManySchedulesAreDueAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	const schedules, page = 50_000, 1000
+	d.exec(t, fmt.Sprintf("INSERT INTO %s (name, handler, spec, next_spec, next_due_at, seen_at) SELECT "+
+		"'schedule' || i, 'orders', '1', '1', now() - i %% 7 * interval '1 s', now() FROM generate_series(1, %d) AS i",
+		s.names["schedules"], schedules),
+		fmt.Sprintf("INSERT INTO %s (name, seen_at) SELECT 'handler' || i, now() FROM generate_series(1, 200) AS i",
+			s.names["handlers"]))
+	last := "schedule9"
+	for _, generic := range []bool{false, true} {
+		args := []any{time.Now().Add(-4 * time.Second).Format(time.RFC3339), last, page}
+		plan, err := s.explainPlan(t.Context(), "due", args, generic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most := loops(t, plan); most > 1 {
+			t.Errorf("a part is executed %d times:\n%s", most, plan)
+		}
+		if pages := pagesRead(t, plan); pages > 1500 {
+			t.Errorf("%d pages of the table and the index are read for %d schedules:\n%s", pages, page, plan)
+		}
+		plan, err = s.explainPlan(t.Context(), "handlers", []any{int64(3600e6)}, generic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pages := pagesRead(t, plan); pages > 5000 {
+			t.Errorf("%d pages are read for the statistics of 200 handlers:\n%s", pages, plan)
+		}
+	}
+	seen, calls := map[string]bool{}, 0
+	for after, more := (store.DueSchedule{}), true; more; calls++ {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // durable.DefaultCallTimeout
+		due, err := s.Due(ctx, after, page)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range due.Schedules {
+			seen[d.Name], after = true, d
+		}
+		more = len(due.Schedules) == page
+	}
+	if len(seen) != schedules || calls != schedules/page+1 {
+		t.Errorf("%d schedules were found in %d calls", len(seen), calls)
+	}
+}
+
+var loopCount = regexp.MustCompile(`Scan.* loops=(\d+)\)`)
+
+// loops returns how often the scan of a plan was executed that was executed most often.
+func loops(t *testing.T, plan string) (most int) {
+	t.Helper()
+	for _, m := range loopCount.FindAllStringSubmatch(plan, -1) {
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, n)
+	}
+	return most
+}

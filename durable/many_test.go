@@ -1,0 +1,106 @@
+package durable_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// Many schedules that are new in one deploy, and come due at once, are registered and planned in
+// calls of bounded size, page by page; one that is not this worker's, or fails, holds up none that
+// comes after it.
+//
+// Fails when a call has all schedules, so that it takes longer than it may, or when the schedules
+// behind the first page have no ticks.
+func TestManySchedules(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const schedules = 2500
+		f := newFleet(t)
+		start := time.Now()
+		stranger := f.add(durable.Config{}).handle("strange", sleeps(0), durable.HandlerOptions{})
+		h := f.add(durable.Config{MaxRuns: 1000}).handle("report", sleeps(0), durable.HandlerOptions{})
+		for i := range schedules {
+			stranger.schedule(fmt.Sprint("a", i), "strange", everyMinute, durable.ScheduleOptions{})
+			h.schedule(fmt.Sprint("b", i), "report", everyMinute, durable.ScheduleOptions{})
+		}
+		stranger.start()
+		pass(10 * time.Second)
+		stranger.kill() // its schedules come due, and nobody plans them
+		h.start()
+		pass(time.Until(start.Add(time.Minute + 30*time.Second)))
+		for _, row := range must(f.store.Schedules(t.Context())) {
+			if want := row.Name[0] == 'b'; (row.Queued == 1) != want {
+				t.Fatalf("%s has %d ticks", row.Name, row.Queued)
+			}
+		}
+		if due, registered := h.link.most["due"], h.link.most["register"]; due > 1000 || registered > 1000 {
+			t.Errorf("a call had %d schedules that were due, one %d to register", due, registered)
+		}
+		if n := h.link.count("due"); n > 150 {
+			t.Errorf("%d calls", n)
+		}
+		f.end()
+	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// A deploy with many schedules, twenty thousand in the long form, which come due together: on
+// Postgres all have their run.
+//
+// Fails when a call grows with the number of schedules, and takes longer than it may.
+func TestDeployWithManySchedules(t *testing.T) {
+	t.Parallel()
+	schedules := testkit.Rounds(t, 500, 20_000)
+	server := sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}})
+	pool, err := pgxpool.New(t.Context(), server.DSN("", "", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	runs := durable.Postgres(pool)
+	if err := runs.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	worker := durable.NewWorker(runs, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker.Handle("none", sleeps(0), durable.HandlerOptions{})
+	err = durable.NewControl(runs).Pause(t.Context(), "none", time.Now().Add(time.Hour), dlock.Origin{By: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// when all are registered, also on a slow machine: an instant that is over has no run
+	due := schedule.At(time.Now().Add(time.Duration(15+schedules/1000) * time.Second))
+	for i := range schedules {
+		worker.Schedule(fmt.Sprint("schedule", i), "none", due, durable.ScheduleOptions{})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	testkit.Eventually(t, 3*time.Minute, "each schedule has its run", func(ctx context.Context) error {
+		var queued int
+		err := pool.QueryRow(ctx, "SELECT count(*) FROM tickslot_durable_runs").Scan(&queued)
+		if err == nil && queued != schedules {
+			err = fmt.Errorf("%d of %d", queued, schedules)
+		}
+		return err
+	})
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,87 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/internal/store"
+)
+
+// By default a run whose handler fails is tried for three weeks, at least every hour, and its last
+// attempt begins when they are over. A Requeue gives it three weeks again. Of its attempts the
+// first 10 and the latest 40 are kept.
+//
+// Fails when attempts are counted by default, the waits go beyond an hour, or a Requeue does not
+// begin anew.
+func TestRunIsTriedForThreeWeeks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var began []time.Time
+		f.add(durable.Config{PollInterval: time.Hour}).handle("report", func(context.Context, *durable.Run) error {
+			began = append(began, time.Now())
+			return errors.New("no")
+		}, durable.HandlerOptions{}).start()
+		id := f.trigger("report", durable.TriggerOptions{})
+		for round := range 2 {
+			pass(22 * 24 * time.Hour)
+			run, attempts := f.run(id)
+			if run.State != store.StateDead || len(attempts) != 50 || attempts[10].Attempt != run.Attempt-39 {
+				t.Fatalf("round %d: %+v, %d attempts", round, run, len(attempts))
+			}
+			longest := time.Duration(0)
+			for i := range began[1:] {
+				longest = max(longest, began[i+1].Sub(began[i]))
+			}
+			if tried := began[len(began)-1].Sub(began[0]).Round(time.Minute); tried != durable.DefaultMaxElapsedTime ||
+				longest > durable.DefaultMaxWait+time.Minute {
+				t.Errorf("round %d: it was tried for %v, at most %v apart", round, tried, longest)
+			}
+			began = nil
+			control := durable.NewControl(durable.NewStore(f.store))
+			if n, err := control.Requeue(t.Context(), durable.RunFilter{}, ann); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		f.end()
+	})
+}
+
+// MaxElapsedTime and MaxAttempts bound a run together: the one that comes first.
+//
+// Fails when one of them is ignored, a wait goes beyond MaxElapsedTime, or what was given back
+// spends time.
+func TestRetryIsBoundedByTimeAndByCount(t *testing.T) {
+	for name, c := range map[string]struct {
+		retry    durable.Retry
+		attempts int
+		within   time.Duration
+	}{
+		"time": {durable.Retry{MaxElapsedTime: 10 * time.Minute, FirstWait: 4 * time.Minute, MaxWait: 4 * time.Minute},
+			0, 10 * time.Minute},
+		"count": {durable.Retry{MaxElapsedTime: durable.NoLimit, MaxAttempts: 3, FirstWait: 4 * time.Minute},
+			3, 12 * time.Minute},
+		"both": {durable.Retry{MaxElapsedTime: time.Hour, MaxAttempts: 2, FirstWait: 4 * time.Minute},
+			2, 4 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				f.add(durable.Config{}).handle("report", func(context.Context, *durable.Run) error {
+					return errors.New("no")
+				}, durable.HandlerOptions{Retry: c.retry}).start()
+				id := f.trigger("report", durable.TriggerOptions{})
+				pass(time.Hour)
+				run, attempts := f.run(id)
+				span := run.FinishedAt.Sub(attempts[0].StartedAt).Round(time.Second)
+				if run.State != store.StateDead || c.attempts > 0 && len(attempts) != c.attempts || span > c.within ||
+					c.attempts == 0 && span != c.within {
+					t.Errorf("%+v after %v, %d attempts", run, span, len(attempts))
+				}
+				f.end()
+			})
+		})
+	}
+}
