@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -173,7 +174,7 @@ func (t *Tracing) runEnded(i timer.RunEndInfo) {
 	t.mu.Unlock()
 	span.SetAttributes(keyOutcome.String(string(i.Outcome)), keyAttempt.Int(i.Attempt), keyDegraded.Bool(i.Degraded))
 	if i.Err != nil {
-		span.RecordError(i.Err, end)
+		span.RecordError(mask.Error(i.Err), end)
 	}
 	if i.Outcome != timer.OutcomeOK {
 		why := text(i.Err)
@@ -202,7 +203,7 @@ func (t *Tracing) called(c dlock.StoreCall) {
 		span.SetAttributes(keyRefused.String(string(no.Reason)))
 	}
 	if c.Err != nil && !c.Refused() && !c.Canceled {
-		span.RecordError(c.Err, end)
+		span.RecordError(mask.Error(c.Err), end)
 		span.SetStatus(codes.Error, text(c.Err))
 	}
 	span.End(end)
@@ -212,5 +213,5 @@ func text(err error) string {
 	if err == nil {
 		return ""
 	}
-	return err.Error()
+	return mask.Text(err.Error())
 }

@@ -97,7 +97,7 @@ func TestTraceOfARunWithARetry(t *testing.T) {
 				defer span.End()
 				time.Sleep(time.Second)
 				if r, _ := timer.RunFromContext(ctx); r.Attempt() == 1 {
-					return errors.New("no printer")
+					return errors.New("no printer, password=hunter2")
 				}
 				return nil
 			}})
@@ -139,7 +139,7 @@ func TestTraceOfARunWithARetry(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 		if len(r.Events) != 1 || r.Events[0].Name != "attempt failed" ||
-			values(r.Events[0].Attributes)["error.message"] != "no printer" {
+			values(r.Events[0].Attributes)["error.message"] != "no printer, password=***" {
 			t.Errorf("events %+v", r.Events)
 		}
 		for _, q := range named(all, "query") {

@@ -14,6 +14,7 @@ const (
 	opLayout = "layout"
 	opDue    = "due"
 	opMark   = "mark"
+	opBegin  = "begin"
 	opSweep  = "sweep"
 	opStats  = "stats"
 	opLocks  = "locks"

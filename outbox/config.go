@@ -9,18 +9,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
-// NoLimit turns a limit off: a field of Retention or of Thresholds. InboxRetention has to have one.
+// NoLimit turns a limit off: MaxElapsedTime, MaxCrashes, or a field of Retention or of Thresholds.
+// InboxRetention has to have one.
 const NoLimit = -1
 
 // Defaults of a RelayConfig.
 const (
 	DefaultTTL                 = dlock.DefaultTTL // RelayConfig.TTL
 	DefaultRetryInterval       = time.Second      // RelayConfig.RetryInterval
-	DefaultMaxAttempts         = 10               // Retry.MaxAttempts
+	DefaultMaxElapsedTime      = 54 * day         // Retry.MaxElapsedTime, 9/10 of DefaultInboxRetention
 	DefaultFirstWait           = time.Second      // Retry.FirstWait, or MaxWait if that is shorter
-	DefaultMaxWait             = 5 * time.Minute  // Retry.MaxWait, or FirstWait if that is longer
+	DefaultMaxWait             = time.Hour        // Retry.MaxWait, or FirstWait if that is longer
 	DefaultBatchSize           = 32               // RelayConfig.BatchSize
 	DefaultMaxDeliveries       = 8                // RelayConfig.MaxDeliveries
 	DefaultDeliverTimeout      = 30 * time.Second // RelayConfig.DeliverTimeout
@@ -29,6 +31,7 @@ const (
 	DefaultCallTimeout         = 5 * time.Second  // RelayConfig.CallTimeout
 	DefaultDrainTimeout        = 30 * time.Second // RelayConfig.DrainTimeout
 	DefaultSweepInterval       = time.Minute      // RelayConfig.SweepInterval
+	DefaultMaxCrashes          = 5                // RelayConfig.MaxCrashes
 	DefaultDispatchedRetention = 30 * day         // Retention.Dispatched
 	DefaultInboxRetention      = 60 * day         // RelayConfig.InboxRetention and RequeueOptions.InboxRetention
 )
@@ -39,6 +42,7 @@ const (
 
 	maxShards       = 64
 	maxAttempts     = 1_000
+	maxCrashes      = 1_000
 	maxBatchSize    = 1_000
 	maxDeliveries   = 1_000
 	minPollInterval = 10 * time.Millisecond
@@ -55,6 +59,15 @@ type RelayConfig struct {
 	// Name is the name under which operators see this relay, in logs and attempts. Two relays of
 	// one name do no harm. At most 200 bytes. Default: host name, process id and a random part.
 	Name string
+
+	// Holder is this process in the locks of the shards. Give it Registry.Holder of package
+	// cluster, so that the shards are under this host there. Default: host name, process id and a
+	// random part.
+	Holder dlock.Holder
+
+	// Decorate, if set, wraps the locks of the shards. With Registry.Decorate of package cluster
+	// the fleet sees which host delivers: a lease leader:outbox:… for each shard. Nil: as they are.
+	Decorate func(dlock.DistributedLock) dlock.DistributedLock
 
 	// Sinks has the sink of each topic. If a topic is not in it and DefaultSink is nil, a message
 	// of that topic waits for a relay that has a sink for it (unless UnknownTopic says otherwise):
@@ -84,16 +97,28 @@ type RelayConfig struct {
 	// Retry says how often and when a message is delivered again.
 	Retry Retry
 
+	// MaxCrashes is how many relays in a row may die while they deliver a message, without a result
+	// between, before it is dead, so that one which kills its process each time harms no others for
+	// long. Once a relay has died, the next one writes down what it begins. A message that was
+	// under way when that one dies, too, is from then on delivered beside no other such one. A
+	// relay that is cut off in a delivery counts like one that has died. 2 to 1,000, because the
+	// first death that is written down is blamed on all that were under way. NoLimit: any number.
+	// Default 5.
+	MaxCrashes int
+
 	// OnDead says what becomes of the later messages of a key when one is dead. Default
 	// DeadContinue.
 	OnDead DeadPolicy
 
-	// BatchSize is how many messages one call of the database returns at most. 1 to 1,000. Default
-	// 32.
+	// BatchSize is how many messages one call of the database returns at most. A call also ends
+	// with payloads of 4 MiB, and asks for half as many messages after one that CallTimeout has
+	// ended, so large payloads on a slow link take longer, and do not stand still. 1 to 1,000.
+	// Default 32.
 	BatchSize int
 
-	// MaxDeliveries is how many messages, of different keys, are delivered at once by each shard.
-	// 1 to 1,000. Default 8.
+	// MaxDeliveries is how many messages of a topic, of different keys, each shard delivers at
+	// once. Each topic has so many places of its own, so that a receiver that hangs does not take
+	// those of others; all topics of a shard together have at most 2,000. 1 to 1,000. Default 8.
 	MaxDeliveries int
 
 	// DeliverTimeout ends the context of a delivery, which has then failed. Default 30 s.
@@ -114,7 +139,7 @@ type RelayConfig struct {
 	Retention Retention
 
 	// InboxRetention is for how long the receivers remember which messages they have had. It has to
-	// be longer than a message can be retried, and Requeue refuses what is older. If the receiver's
+	// be longer than Retry.MaxElapsedTime, and Requeue refuses what is older. If the receiver's
 	// inbox is in this database, the relay also deletes its records after this time. Default 60
 	// days.
 	InboxRetention time.Duration
@@ -138,8 +163,9 @@ type RelayConfig struct {
 	// serving nobody is better than serving while messages are not delivered. Default: never.
 	Unready Thresholds
 
-	// Logger gets what an operator should see: dead messages, a database that does not answer. At
-	// Debug also each attempt. If it panics, the line is lost. Default slog.Default().
+	// Logger gets what an operator should see: attempts that fail, some of each minute, dead
+	// messages, a database that does not answer. At Debug also each message that is delivered. If
+	// it panics, the line is lost. Default slog.Default().
 	Logger *slog.Logger
 
 	// Hooks report what happens on this relay, on a goroutine of their own. Default none.
@@ -152,8 +178,25 @@ type RelayConfig struct {
 
 // A Retry says how often and when a message is delivered again after a failure.
 type Retry struct {
-	// MaxAttempts is how many attempts a message has before it is dead. 1 to 1,000; 1: no retry.
-	// Default 10.
+	// MaxElapsedTime is for how long a message is tried before it is dead, from when its first
+	// attempt that failed began. The last attempt begins when this time is over. A Requeue begins
+	// anew, but a message that is requeued without Force is tried no longer than until it was
+	// appended InboxRetention ago.
+	//
+	// It has to be shorter than InboxRetention, so that a receiver which has made the effect of the
+	// first attempt, and whose answer was lost, still knows the message when the last one comes. It
+	// is measured by the database's clock. If a message was due for longer than a tenth of this
+	// time, or a day, before it was tried, that time does not count: no relay ran, or the clock was
+	// set forward. If the clock was ahead and is set back, the time begins anew. So a clock that
+	// steps has no message dead early, and each outage of all relays of a day or more has it
+	// dead that much later.
+	//
+	// 1 ms or more. NoLimit: until somebody decides, or until its attempts are used up; then
+	// receivers have to remember for ever. Default 9/10 of InboxRetention: 54 days.
+	MaxElapsedTime time.Duration
+
+	// MaxAttempts is how many attempts a message has at most before it is dead. Those before a
+	// Requeue do not count. 1 to 1,000; 1: no retry. Default 0: any number.
 	MaxAttempts int
 
 	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
@@ -161,7 +204,8 @@ type Retry struct {
 	// that is shorter.
 	FirstWait time.Duration
 
-	// MaxWait is the longest wait. At most 24 h. Default 5 min, or FirstWait if that is longer.
+	// MaxWait is the longest wait: with 1 h a message that fails has about 32 attempts a day. At
+	// most 24 h, as is what RetryAfter asks for. Default 1 h, or FirstWait if that is longer.
 	MaxWait time.Duration
 }
 
@@ -177,8 +221,8 @@ type Thresholds struct {
 	// DueAge is for how long a message may be due: with a sink, and nothing that holds it back. If
 	// it is longer, no relay delivers, or they are too slow. Default 1 min.
 	DueAge time.Duration
-	// PendingAge is for how long a message may be pending, for whatever reason. If it is longer, a
-	// receiver fails. Default 1 h.
+	// PendingAge is how long a message may be pending after it was appended or requeued, its waits
+	// for attempts included. If it is longer, a receiver fails. Default 1 h.
 	PendingAge time.Duration
 	// Dead is how many messages may be dead. Default 0: any number.
 	Dead int64
@@ -191,7 +235,7 @@ const (
 	// UnknownTopicWait: it waits. In a rolling deploy the hosts that have the sink may only be
 	// starting.
 	UnknownTopicWait UnknownTopicPolicy = iota
-	// UnknownTopicDead: it is dead at once, with the outcome poison.
+	// UnknownTopicDead: it is dead at once, with the outcome permanent.
 	UnknownTopicDead
 )
 
@@ -211,12 +255,12 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	}
 	orDefault(&c.TTL, DefaultTTL)
 	orDefault(&c.RetryInterval, DefaultRetryInterval)
-	orDefault(&c.Retry.MaxAttempts, DefaultMaxAttempts)
 	if c.Retry.FirstWait == 0 && c.Retry.MaxWait > 0 {
 		c.Retry.FirstWait = min(DefaultFirstWait, c.Retry.MaxWait)
 	}
 	orDefault(&c.Retry.FirstWait, DefaultFirstWait)
 	orDefault(&c.Retry.MaxWait, max(DefaultMaxWait, c.Retry.FirstWait))
+	orDefault(&c.MaxCrashes, DefaultMaxCrashes)
 	orDefault(&c.BatchSize, DefaultBatchSize)
 	orDefault(&c.MaxDeliveries, DefaultMaxDeliveries)
 	orDefault(&c.DeliverTimeout, DefaultDeliverTimeout)
@@ -224,14 +268,13 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	orDefault(&c.PollInterval, min(DefaultPollInterval, c.IdleDelay))
 	orDefault(&c.Retention.Dispatched, DefaultDispatchedRetention)
 	orDefault(&c.InboxRetention, DefaultInboxRetention)
+	orDefault(&c.Retry.MaxElapsedTime, c.InboxRetention/10*9)
 	orDefault(&c.SweepInterval, DefaultSweepInterval)
 	orDefault(&c.CallTimeout, DefaultCallTimeout)
 	orDefault(&c.DrainTimeout, DefaultDrainTimeout)
 	orDefault(&c.Health.DueAge, time.Minute)
 	orDefault(&c.Health.PendingAge, time.Hour)
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = mask.Logger(c.Logger)
 	return c
 }
 
@@ -271,7 +314,10 @@ func (c RelayConfig) check() error {
 		}
 	}
 	between("Shards", c.Shards, 0, maxShards)
-	between("Retry.MaxAttempts", c.Retry.MaxAttempts, 1, maxAttempts)
+	between("Retry.MaxAttempts", c.Retry.MaxAttempts, 0, maxAttempts)
+	if c.MaxCrashes != NoLimit {
+		between("MaxCrashes", c.MaxCrashes, 2, maxCrashes)
+	}
 	between("BatchSize", c.BatchSize, 1, maxBatchSize)
 	between("MaxDeliveries", c.MaxDeliveries, 1, maxDeliveries)
 	if w := c.Retry; w.FirstWait <= 0 || w.MaxWait < w.FirstWait || w.MaxWait > maxWait {
@@ -295,9 +341,14 @@ func (c RelayConfig) check() error {
 	if c.DrainTimeout < 0 {
 		fault("DrainTimeout", "%v is negative", c.DrainTimeout)
 	}
-	if span := c.retrySpan(); span >= c.InboxRetention {
-		fault("InboxRetention", "%v: a message can be retried for %v, and a receiver that has forgotten it by then "+
-			"would have its effect twice: keep records for longer, or retry for less", c.InboxRetention, span)
+	switch tried := c.Retry.MaxElapsedTime; {
+	case tried == NoLimit:
+	case tried < time.Millisecond:
+		fault("Retry.MaxElapsedTime", "%v: use a millisecond or more, or NoLimit", tried)
+	case tried >= c.InboxRetention:
+		fault("InboxRetention", "%v: a message is tried for %v (Retry.MaxElapsedTime), and a receiver that has "+
+			"forgotten it by then would have its effect twice: keep records for longer, or retry for less",
+			c.InboxRetention, tried)
 	}
 	if c.UnknownTopic > UnknownTopicDead {
 		fault("UnknownTopic", "%d: use UnknownTopicWait or UnknownTopicDead", c.UnknownTopic)
@@ -306,21 +357,4 @@ func (c RelayConfig) check() error {
 		fault("OnDead", "%d: use DeadContinue or DeadStop", c.OnDead)
 	}
 	return errors.Join(errs...)
-}
-
-// maxRetryAfter is how long RetryAfter may have a message wait each time, so that its last
-// attempt comes before the receiver has forgotten the first one.
-func (c RelayConfig) maxRetryAfter() time.Duration {
-	return min(maxWait, (c.InboxRetention-c.retrySpan())/time.Duration(c.Retry.MaxAttempts))
-}
-
-// retrySpan is how long after its first attempt a message can have its last one, if it is not held
-// up by anything else.
-func (c RelayConfig) retrySpan() time.Duration {
-	span, wait := time.Duration(0), c.Retry.FirstWait
-	for range c.Retry.MaxAttempts - 1 {
-		span += wait + c.DeliverTimeout
-		wait = min(2*wait, c.Retry.MaxWait)
-	}
-	return span + c.DeliverTimeout
 }

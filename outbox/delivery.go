@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"runtime/debug"
 	"strings"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -23,6 +25,8 @@ type attempt struct {
 	err     error
 	// abandoned: it failed because this host had to stop. It counts as no attempt.
 	abandoned bool
+	// settled is called when the result is written; nil: nobody waits.
+	settled func()
 }
 
 // deliver gives a message to its sink. done is called once, with the result, and then returned,
@@ -75,12 +79,23 @@ func (r *Relay) try(ctx context.Context, m store.Pending) (err error) {
 			err = &PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()
-	sink := r.sink(m.Topic)
+	if m.Fault != "" {
+		return unreadableError(m.Fault)
+	}
+	if r.config.killed(m) {
+		return crashedError(m.Crashes)
+	}
+	sink := r.config.sink(m.Topic)
 	if sink == nil {
 		return errNoSink
 	}
 	return sink.Deliver(ctx, Delivery{Message: fromStored(m.Message), Seq: m.Seq, Attempt: m.Attempts + 1, Age: m.Age})
 }
+
+// An unreadableError is that of a message that is dead because its row cannot be read.
+type unreadableError string
+
+func (e unreadableError) Error() string { return "outbox: its row cannot be read: " + string(e) }
 
 // errNoSink is the error of a message that is dead because its topic has no sink.
 var errNoSink = errors.New("outbox: no sink has this topic")
@@ -88,13 +103,16 @@ var errNoSink = errors.New("outbox: no sink has this topic")
 // attempt says what becomes of a message. cause is why the context of the delivery has ended;
 // stopping: because this host has to stop.
 func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, stopping bool) attempt {
-	a := attempt{message: m, err: err, result: store.Result{Seq: m.Seq, Attempts: m.Attempts, Took: took}}
+	a := attempt{message: m, err: err, result: store.Result{ID: m.ID, Seq: m.Seq, Attempts: m.Attempts, Took: took,
+		MostLate: r.config.Retry.mostLate()}}
 	if err == nil {
 		a.result.Outcome = store.OutcomeOK
 		return a
 	}
 	permanent, wait, waits := marksOf(err)
-	if stopping && !permanent {
+	_, unreadable := err.(unreadableError)
+	_, crashed := err.(crashedError)
+	if stopping && !permanent && !unreadable {
 		a.abandoned = true
 		return a
 	}
@@ -102,17 +120,20 @@ func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, s
 	if cause == errTimeout {
 		a.result.Error = textOf(fmt.Errorf("%w (%v): %s", errTimeout, r.config.DeliverTimeout, a.result.Error))
 	}
+	left, tried := r.config.timeLeft(m, took), m.Attempts+1-m.Budget
 	switch {
-	case permanent:
+	case unreadable:
+		a.result.Outcome = store.OutcomeUnreadable
+	case permanent, err == errNoSink:
 		a.result.Outcome = store.OutcomePermanent
-	case err == errNoSink, m.Attempts+1-m.Budget >= r.config.Retry.MaxAttempts:
-		a.result.Outcome = store.OutcomePoison
+	case crashed, r.config.Retry.MaxAttempts > 0 && tried >= r.config.Retry.MaxAttempts, left <= 0:
+		a.result.Outcome = store.OutcomeExhausted
 	default:
 		a.result.Outcome = store.OutcomeTransient
-		a.result.RetryIn = r.config.Retry.wait(m.Attempts + 1 - m.Budget)
-		if waits {
-			a.result.RetryIn = min(wait, max(a.result.RetryIn, r.config.maxRetryAfter()))
+		if !waits {
+			wait = r.config.Retry.wait(tried)
 		}
+		a.result.RetryIn = min(left, wait)
 	}
 	return a
 }
@@ -125,6 +146,29 @@ func marksOf(err error) (permanent bool, wait time.Duration, waits bool) {
 		wait, waits = min(max(after.Wait, 0), maxWait), true // it may be handmade
 	}
 	return permanent, wait, waits
+}
+
+// timeLeft returns how soon the last attempt may begin of a message whose attempt has failed.
+func (c RelayConfig) timeLeft(m store.Pending, took time.Duration) time.Duration {
+	if c.Retry.MaxElapsedTime == NoLimit {
+		return math.MaxInt64
+	}
+	left := c.Retry.MaxElapsedTime - m.Failing - took
+	// Receivers know one that was requeued from before. One that they had forgotten by then was
+	// requeued by Force.
+	if m.Budget > 0 && m.Age-m.Failing < c.InboxRetention {
+		left = min(left, c.InboxRetention-m.Age-took)
+	}
+	return left
+}
+
+// mostLate is store.Result.MostLate: what is longer is no queue, but an outage of all relays, or a
+// step of the database's clock.
+func (p Retry) mostLate() time.Duration {
+	if p.MaxElapsedTime == NoLimit {
+		return day
+	}
+	return min(day, p.MaxElapsedTime/10)
 }
 
 // wait returns how long to wait after an attempt: between half and all of what doubles with each.
@@ -147,7 +191,7 @@ func textOf(err error) (text string) {
 			text = fmt.Sprintf("%T, whose Error method panics", err)
 		}
 	}()
-	text = err.Error()
+	text = mask.Text(err.Error())
 	if len(text) > maxErrorLen {
 		text = text[:maxErrorLen]
 	}
@@ -176,15 +220,15 @@ func (r *Relay) told(a attempt, counts bool) {
 	case OutcomeOK:
 		r.events.Log(slog.LevelDebug, "outbox: message delivered", line()...)
 	case OutcomeTransient:
-		r.events.Log(slog.LevelDebug, "outbox: an attempt has failed, another follows", line("retry_in",
+		r.events.LogSome(slog.LevelWarn, "outbox: an attempt has failed, another follows", line("retry_in",
 			a.result.RetryIn)...)
 	default:
+		more := []any{"outcome", string(outcome), "attempts", m.Attempts + 1 - m.Budget, "tried_for",
+			(m.Failing + a.result.Took).Round(time.Millisecond)}
 		if p, ok := a.err.(*PanicError); ok {
-			r.events.Log(slog.LevelError, "outbox: a message is dead", line("outcome", string(outcome), "stack",
-				string(p.Stack))...)
-		} else {
-			r.events.Log(slog.LevelError, "outbox: a message is dead", line("outcome", string(outcome))...)
+			more = append(more, "stack", string(p.Stack))
 		}
+		r.events.Log(slog.LevelError, "outbox: a message is dead", line(more...)...)
 	}
 	tell(r.events, "Attempted", r.events.hooks.Attempted, AttemptInfo{ID: ID(m.ID), Topic: m.Topic, Key: m.Key,
 		Attempt: m.Attempts + 1, Outcome: outcome, Took: a.result.Took, Err: a.err, RetryIn: a.result.RetryIn})

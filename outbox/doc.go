@@ -25,9 +25,10 @@
 // # What is promised
 //
 // A message whose transaction was committed is never lost. It is pending until a sink has taken it
-// (dispatched), has rejected it, or its attempts are used up (dead); a dead message stays, with the
-// history of its attempts, until somebody requeues or deletes it. A message whose transaction was
-// rolled back was never there.
+// (dispatched), has rejected it, or has failed for as long as Retry.MaxElapsedTime says, 54 days
+// (dead); a dead message stays, with the history of its attempts, until somebody requeues or
+// deletes it. So is one that has killed MaxCrashes relays. A message whose transaction was rolled
+// back was never there.
 //
 // Delivery is at least once. With Inbox.Once, or a Window, at the receiver its effect is once.
 //

@@ -46,8 +46,8 @@ func (e permanentError) Unwrap() error        { return e.err }
 func (e permanentError) Is(target error) bool { return target == ErrPermanent }
 
 // RetryAfter marks an error after which the message is tried again in d, and not when
-// RelayConfig.Retry says; 0 to 24 h, and less if the receiver might forget the message in between
-// (RelayConfig.InboxRetention). The attempt counts. errors.Is and errors.As see through it.
+// RelayConfig.Retry says; 0 to 24 h, and no longer than until Retry.MaxElapsedTime is over. The
+// attempt counts. errors.Is and errors.As see through it.
 // RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {

@@ -30,3 +30,9 @@ func Notifier(call func(context.Context) error) (notify func()) {
 	n := &notifier{}
 	return func() { n.notify(call) }
 }
+
+// Defaults is what stands for the zero value.
+func Defaults() RelayConfig { return RelayConfig{}.withDefaults() }
+
+// Hash is what is stored in key_hash.
+func (m Message) Hash() uint32 { return m.hash() }

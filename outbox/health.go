@@ -24,6 +24,9 @@ func (r *Relay) Live() error {
 // Started returns an error until Run has begun and the database has been called once, whatever it
 // answered. A database that is down does not keep a process from starting.
 func (r *Relay) Started() error {
+	if err := r.door.Refused(); err != nil {
+		return err
+	}
 	switch p, _ := r.current(); {
 	case p == phaseCreated:
 		return errors.New("the relay is not running yet")
@@ -37,6 +40,9 @@ func (r *Relay) Started() error {
 // RelayConfig.Unready is passed. A database that is down does not make a relay unready, because all
 // would be unready at once.
 func (r *Relay) Ready() error {
+	if err := r.door.Refused(); err != nil {
+		return err
+	}
 	switch p, _ := r.current(); p {
 	case phaseRunning:
 		most := r.config.Unready
@@ -51,28 +57,39 @@ func (r *Relay) Ready() error {
 }
 
 // Checks returns checks by name, so that a Relay is a health.Source. A relay with a failing check
-// is degraded, but can serve. They read memory only. All but database judge by what this relay has
-// read from the database about every 15 s, and pass if that is more than a minute old:
+// is degraded, but can serve. They read memory only. All but database and rows judge by what this
+// relay has read from the database about every 15 s, and pass if that is more than a minute old:
 //
-//   - database: three calls in a row have failed, and none has succeeded since
+//   - database: three calls in a row have failed, and none has succeeded since; or calls of one
+//     kind have failed for longer than three times CallTimeout
 //   - due: a message has been due for longer than Thresholds.DueAge: no relay delivers, or they are
 //     too slow
-//   - pending: a message has been pending for longer than Thresholds.PendingAge: a receiver fails
+//   - pending: a message has been pending for longer than Thresholds.PendingAge: a receiver fails.
+//     It says of each topic how many messages fail, since when, and the last error
 //   - dead: more messages are dead than Thresholds.Dead
 //   - topics: messages wait for a topic that this relay has no sink for
+//   - rows: another session of the database keeps rows locked, so that what came of their
+//     deliveries cannot be written
+//   - sinks: calls of this relay to a sink do not return, although their contexts have ended. They
+//     keep the places of their topic, and only a restart of the process frees them
 func (r *Relay) Checks() map[string]func() error {
 	return map[string]func() error{
-		"database": r.calls.Reachable,
+		"database": r.calls.Working,
 		"due":      func() error { return r.dueIsYoung(r.config.Health) },
 		"pending":  func() error { return r.pendingIsYoung(r.config.Health) },
 		"dead":     func() error { return r.fewDead(r.config.Health) },
 		"topics":   r.topicsKnown,
+		"rows":     r.marker.unlocked,
+		"sinks":    func() error { return sinksReturn(r) },
 	}
 }
 
 func (r *Relay) dueIsYoung(most Thresholds) error {
 	stats, fresh := r.sampler.latest()
 	if fresh && most.DueAge > 0 && stats.OldestDue > most.DueAge {
+		if err := r.calls.Working(); err != nil {
+			return fmt.Errorf("a message has been due for %v: %w", stats.OldestDue.Round(time.Second), err)
+		}
 		return fmt.Errorf("a message has been due for %v, and %d are pending: no relay delivers, or they are too slow",
 			stats.OldestDue.Round(time.Second), stats.Pending)
 	}
@@ -81,7 +98,19 @@ func (r *Relay) dueIsYoung(most Thresholds) error {
 
 func (r *Relay) pendingIsYoung(most Thresholds) error {
 	stats, fresh := r.sampler.latest()
-	if fresh && most.PendingAge > 0 && stats.OldestPending > most.PendingAge {
+	if !fresh || most.PendingAge <= 0 {
+		return nil
+	}
+	var topics []string
+	for _, f := range stats.failing {
+		if f.For > most.PendingAge {
+			topics = append(topics, f.String())
+		}
+	}
+	switch {
+	case len(topics) > 0:
+		return errors.New(strings.Join(topics, "; "))
+	case stats.OldestPending > most.PendingAge:
 		return fmt.Errorf("a message has been pending for %v: its receiver fails, or its topic has no sink",
 			stats.OldestPending.Round(time.Second))
 	}
@@ -106,6 +135,21 @@ func (r *Relay) topicsKnown() error {
 		names = append(names, fmt.Sprintf("%q: %d", topic, stats.Unknown[topic]))
 	}
 	return fmt.Errorf("messages wait for topics without a sink: %s", strings.Join(names, ", "))
+}
+
+func sinksReturn(r *Relay) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var stuck []string
+	for _, topic := range slices.Sorted(maps.Keys(r.stuckIn)) {
+		stuck = append(stuck, fmt.Sprintf("%q: %d", topic, r.stuckIn[topic]))
+	}
+	if len(stuck) == 0 {
+		return nil
+	}
+	return fmt.Errorf("sinks ignore that their contexts have ended, and each such call keeps one of the %d places "+
+		"of its topic until it returns or the process is restarted (%s)", r.config.MaxDeliveries,
+		strings.Join(stuck, ", "))
 }
 
 // Runners shows a Relay and the shards that it delivers, so that it is a cluster.Runner. It reads

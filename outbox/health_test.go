@@ -2,6 +2,8 @@ package outbox_test
 
 import (
 	"context"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,4 +102,59 @@ func TestHealth(t *testing.T) {
 		time.Sleep(time.Minute)
 		want("three are dead", false, "dead")
 	})
+}
+
+// Calls of one kind fail, and all others succeed: the messages cannot be read, say, while health
+// reads how old they are. The check database says which calls, soon after three of them may have
+// ended, and no check says that the relay is too slow.
+//
+// Fails when one kind of call that fails is hidden by others that succeed, or stays reported.
+func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
+	t.Parallel()
+	for op, within := range map[string]time.Duration{"due": 0, "mark": 0, "layout": 10 * time.Second,
+		"stats": 25 * time.Second} { // the pauses between two calls
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, f *fleet) {
+				var failing atomic.Bool
+				f.store.Fault = func(of string) error {
+					if failing.Load() && of == op {
+						return errReceiver
+					}
+					return nil
+				}
+				relay, _ := f.relayOf(outbox.RelayConfig{PollInterval: time.Second})
+				time.Sleep(time.Minute)
+				check := relay.Checks()["database"]
+				if err := check(); err != nil {
+					t.Errorf("nothing has failed, and the check says %v", err)
+				}
+				failing.Store(true)
+				f.append("a", 1)
+				f.box.Notify()
+				most := 3*outbox.DefaultCallTimeout + 2*time.Second + within
+				f.until("the check fails", most, func() bool { return check() != nil })
+				time.Sleep(most) // before that, three in a row are an outage, which others may end
+				named := 0       // as three calls in a row count as an outage, it need not be each time
+				for range 300 {
+					err := check()
+					if err == nil || !strings.Contains(err.Error(), errReceiver.Error()) {
+						t.Fatalf("the check says %v, want that it goes on to fail, and why", err)
+					}
+					if strings.Contains(err.Error(), "call "+op+" ") {
+						named++
+					}
+					time.Sleep(time.Second)
+				}
+				if named == 0 {
+					t.Errorf("the check never says that it is the call %s", op)
+				}
+				if err := relay.Checks()["due"](); err != nil && strings.Contains(err.Error(), "too slow") {
+					t.Errorf("the check due says %v", err)
+				}
+				failing.Store(false)
+				f.until("the check passes", 25*time.Second, func() bool { return check() == nil })
+			})
+		})
+	}
 }

@@ -68,8 +68,13 @@ func (l linked) Due(ctx context.Context, q store.DueRequest) (store.Due, error) 
 	return over(ctx, l.host, func() (store.Due, error) { return l.Store.Due(ctx, q) })
 }
 
-func (l linked) Mark(ctx context.Context, relay string, results []store.Result) ([]int64, error) {
-	return over(ctx, l.host, func() ([]int64, error) { return l.Store.Mark(ctx, relay, results) })
+func (l linked) Mark(ctx context.Context, relay string, results []store.Result) (store.Marked, error) {
+	return over(ctx, l.host, func() (store.Marked, error) { return l.Store.Mark(ctx, relay, results) })
+}
+
+func (l linked) NoteBegun(ctx context.Context, list []store.Begun) error {
+	_, err := over(ctx, l.host, func() (none struct{}, err error) { return none, l.Store.NoteBegun(ctx, list) })
+	return err
 }
 
 func (l linked) Stats(ctx context.Context, topics []string, stopOnDead bool) (store.Stats, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -118,7 +119,8 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		"Shards":            {DefaultSink: sink, Shards: 65},
 		"Retry.MaxAttempts": {DefaultSink: sink, Retry: outbox.Retry{MaxAttempts: -1}},
 		"Retry":             {DefaultSink: sink, Retry: outbox.Retry{FirstWait: 2, MaxWait: 1}},
-		"InboxRetention":    {DefaultSink: sink, Retry: outbox.Retry{MaxAttempts: 1000, MaxWait: 24 * 3600e9}},
+		"Retry.MaxElapsed":  {DefaultSink: sink, Retry: outbox.Retry{MaxElapsedTime: time.Microsecond}},
+		"InboxRetention":    {DefaultSink: sink, Retry: outbox.Retry{MaxElapsedTime: outbox.DefaultInboxRetention}},
 		"TTL":               {DefaultSink: sink, TTL: 2999 * time.Millisecond},
 		"RetryInterval":     {DefaultSink: sink, RetryInterval: time.Millisecond},
 		"PollInterval":      {DefaultSink: sink, PollInterval: 1},
@@ -158,5 +160,36 @@ func TestWindow(t *testing.T) {
 	small.Load(ids[:5])
 	if small.Has(ids[2]) || !small.Has(ids[3]) || !small.Has(ids[4]) || !small.Add(ids[0]) || small.Has(ids[3]) {
 		t.Error("the window is not the last two")
+	}
+}
+
+// Programs in other languages compute the hash of a key by the page.
+//
+// Fails when the page has another value than Append stores.
+func TestHashesOfThePage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/outbox.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| key | ID | key_hash |\n|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strings.Split(table, "\n")
+	if len(rows) < 4 {
+		t.Fatalf("the page has %d rows, want 4", len(rows))
+	}
+	for _, row := range rows {
+		cells := strings.Split(row, " | ")
+		key := strings.Trim(cells[0], "| `")
+		m := outbox.Message{ID: outbox.RandomID(), Topic: "t", Key: key}
+		if key == "(empty)" {
+			m.Key = ""
+			if m.ID, err = outbox.ParseID(strings.Trim(cells[1], "`")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := strings.TrimSuffix(cells[2], " |"); fmt.Sprint(m.Hash()) != want {
+			t.Errorf("key %q, ID %v: %d, and the page says %s", m.Key, m.ID, m.Hash(), want)
+		}
 	}
 }

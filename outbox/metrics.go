@@ -70,7 +70,8 @@ func newMetrics(r *Relay) *metrics {
 	m.due = desc("oldest_due_seconds",
 		"For how long the oldest message has been due that nothing holds back, as this relay read last; 0: none.")
 	m.oldest = desc("oldest_pending_seconds",
-		"The age of the oldest pending message, as this relay read last; 0: none.")
+		"For how long the oldest message has been pending, since it was appended or requeued, as this relay "+
+			"read last; 0: none.")
 	return m
 }
 

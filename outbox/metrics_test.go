@@ -1,7 +1,11 @@
 package outbox_test
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -60,4 +64,110 @@ func TestDatabaseIsUpUntilCallsFail(t *testing.T) {
 		time.Sleep(time.Minute)
 		want("it answers again", 1)
 	})
+}
+
+// What a relay counts is what happened: each attempt under its outcome, how long each sink took,
+// the calls that failed, and what waits.
+//
+// Fails when a counter counts something else, twice or not, or the histogram has another sum.
+func TestValuesOfMetrics(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		registry := prometheus.NewRegistry()
+		var failing atomic.Bool
+		f.store.Fault = func(op string) error {
+			if op == "mark" && failing.Swap(false) {
+				return errReceiver
+			}
+			return nil
+		}
+		f.hold = func(context.Context, outbox.Delivery) { time.Sleep(2 * time.Second) }
+		f.fail = func(d outbox.Delivery) error {
+			switch {
+			case d.Topic == "refused":
+				return outbox.Permanent(errReceiver)
+			case d.Topic == "exhausted", d.Topic == "again" && d.Attempt == 1:
+				return errReceiver
+			}
+			return nil
+		}
+		f.relayOf(outbox.RelayConfig{Registerer: registry, Retry: outbox.Retry{MaxAttempts: 3}})
+		f.append("a", 4)
+		f.appendTo("refused", "b", 2)
+		f.appendTo("exhausted", "c", 1)
+		f.appendTo("again", "d", 1)
+		failing.Store(true)
+		f.box.Notify()
+		time.Sleep(time.Hour)
+		got := map[string]float64{}
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			name := strings.TrimPrefix(family.GetName(), "tickslot_outbox_")
+			for _, m := range family.GetMetric() {
+				label := ""
+				for _, l := range m.GetLabel() {
+					label += " " + l.GetValue()
+				}
+				switch h := m.GetHistogram(); {
+				case h != nil:
+					got[name+" sum"], got[name+" count"] = h.GetSampleSum(), float64(h.GetSampleCount())
+				default:
+					got[name+label] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				}
+			}
+		}
+		for name, want := range map[string]float64{
+			"attempts_total ok": 5, "attempts_total permanent": 2, "attempts_total transient": 3,
+			"attempts_total exhausted": 1, "attempts_total unreadable": 0, "database_errors_total mark": 1,
+			"dispatch_duration_seconds count": 11, "dispatch_duration_seconds sum": 22, "shards_led": 1, "pending": 0,
+			"dead": 3, "oldest_due_seconds": 0, "oldest_pending_seconds": 0, "hook_events_dropped_total": 0,
+			"retention_deleted_total": 0, "database_up": 1,
+		} {
+			if n, ok := got[name]; !ok || n != want {
+				t.Errorf("%s: %v, %t, want %v", name, n, ok, want)
+			}
+		}
+	})
+}
+
+// Fails when a default is another one than docs/configuration.md says.
+func TestDefaultsAreThoseOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	c := outbox.Defaults()
+	doc, err := os.ReadFile("../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(d time.Duration) string {
+		switch {
+		case d >= 24*time.Hour:
+			return fmt.Sprint(int(d/(24*time.Hour)), " days")
+		case d >= time.Hour:
+			return fmt.Sprint(int(d/time.Hour), " h")
+		case d >= time.Minute:
+			return fmt.Sprint(int(d/time.Minute), " min")
+		}
+		return fmt.Sprint(int(d/time.Second), " s")
+	}
+	for setting, want := range map[string]string{
+		"RelayConfig.TTL": text(c.TTL), "RelayConfig.RetryInterval": text(c.RetryInterval),
+		"RelayConfig.MaxCrashes": fmt.Sprint(c.MaxCrashes), "RelayConfig.BatchSize": fmt.Sprint(c.BatchSize),
+		"RelayConfig.MaxDeliveries": fmt.Sprint(c.MaxDeliveries), "RelayConfig.DeliverTimeout": text(c.DeliverTimeout),
+		"RelayConfig.IdleDelay": text(c.IdleDelay), "RelayConfig.PollInterval": text(c.PollInterval),
+		"RelayConfig.InboxRetention": text(c.InboxRetention), "RelayConfig.SweepInterval": text(c.SweepInterval),
+		"RelayConfig.CallTimeout": text(c.CallTimeout), "RelayConfig.DrainTimeout": text(c.DrainTimeout),
+		"Retry.MaxElapsedTime": text(c.Retry.MaxElapsedTime),
+		"Retry.MaxAttempts":    fmt.Sprint(c.Retry.MaxAttempts), "Retry.FirstWait": text(c.Retry.FirstWait),
+		"Retry.MaxWait": text(c.Retry.MaxWait), "Retention.Dispatched": text(c.Retention.Dispatched),
+		"Retention.Dead": fmt.Sprint(int(c.Retention.Dead)), "Thresholds.DueAge": text(c.Health.DueAge),
+		"Thresholds.PendingAge": text(c.Health.PendingAge), "Thresholds.Dead": fmt.Sprint(c.Health.Dead),
+		"RequeueOptions.InboxRetention": text(outbox.DefaultInboxRetention),
+	} {
+		if line := "| `outbox." + setting + "` | " + want; !strings.Contains(string(doc), line) {
+			t.Errorf("docs/configuration.md has no %q", line)
+		}
+	}
 }

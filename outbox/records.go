@@ -25,15 +25,18 @@ type Outcome string
 
 // The outcomes of an attempt.
 const (
-	OutcomeOK        = Outcome(store.OutcomeOK)        // the message is dispatched
-	OutcomePermanent = Outcome(store.OutcomePermanent) // the sink has returned Permanent: it is dead
+	OutcomeOK = Outcome(store.OutcomeOK) // the message is dispatched
+	// OutcomePermanent: the sink has returned Permanent, or the topic has no sink and the relay has
+	// UnknownTopicDead. The message is dead.
+	OutcomePermanent = Outcome(store.OutcomePermanent)
 	OutcomeTransient = Outcome(store.OutcomeTransient) // another attempt follows
-	// OutcomePoison: that was the last attempt, or the topic has no sink and the relay has
-	// UnknownTopicDead: the message is dead.
-	OutcomePoison = Outcome(store.OutcomePoison)
+	OutcomeExhausted = Outcome(store.OutcomeExhausted) // that was the last attempt: the message is dead
+	// OutcomeUnreadable: no sink was called, because the row is not one of a message: another
+	// program has inserted it. The message is dead.
+	OutcomeUnreadable = Outcome(store.OutcomeUnreadable)
 )
 
-var outcomes = [...]Outcome{OutcomeOK, OutcomePermanent, OutcomeTransient, OutcomePoison}
+var outcomes = [...]Outcome{OutcomeOK, OutcomePermanent, OutcomeTransient, OutcomeExhausted, OutcomeUnreadable}
 
 // A Filter selects messages: those that match all fields that are set. An empty list of IDs that is
 // not nil is refused, so that a search which found nothing does not select everything.
@@ -70,11 +73,15 @@ type Record struct {
 	Attempts      int
 	NextAttemptAt time.Time // if it is pending
 	CreatedAt     time.Time
-	FinishedAt    time.Time // zero: it is pending
-	LastError     string
+	// FailingFrom is when the first attempt began that failed; zero: none has. A Requeue makes it
+	// zero. See Retry.MaxElapsedTime for what else changes it.
+	FailingFrom time.Time
+	FinishedAt  time.Time // zero: it is pending
+	LastError   string
 }
 
-// An Attempt is a delivery that was tried.
+// An Attempt is a delivery that was tried. Of those of a message the first 10 and the latest 40 are
+// kept.
 type Attempt struct {
 	Number     int
 	FinishedAt time.Time
@@ -94,7 +101,8 @@ type Backlog struct {
 	// DueAge is the longest time for which a message has been ready for delivery: the lag of the
 	// relays, unless the message waits for something that is not known here, see Outbox.Backlog. A
 	// message that waits for its next attempt is not due, nor are the later messages of its key.
-	// PendingAge is the age of the oldest pending message. 0: there is none.
+	// PendingAge is the longest time for which a message has been pending, since it was appended or
+	// requeued. 0: there is none.
 	DueAge, PendingAge time.Duration
 }
 
@@ -158,8 +166,8 @@ func (o *Outbox) Message(ctx context.Context, id ID) (Record, []Attempt, error) 
 }
 
 func record(r store.Record) Record {
-	return Record{fromStored(r.Message), r.Seq, State(r.State), r.Attempts, r.NextAttemptAt, r.CreatedAt, r.FinishedAt,
-		r.LastError}
+	return Record{fromStored(r.Message), r.Seq, State(r.State), r.Attempts, r.NextAttemptAt, r.CreatedAt,
+		r.FailingSince, r.FinishedAt, cmp.Or(r.LastError, r.Fault)}
 }
 
 // RequeueOptions are the options of Requeue.
@@ -174,10 +182,15 @@ type RequeueOptions struct {
 	Note string
 }
 
-// Requeue makes dead messages pending again, due at once, and returns how many. It tells relays as
-// Notify does, but returns when that is done. The messages have a new budget of attempts; the
-// history of the attempts they have had stays. A filter without IDs, Topic, Key, CreatedFrom and
-// CreatedBefore is refused: it would requeue all that has ever failed.
+// requeueBatch is how many messages one transaction of Requeue looks at.
+const requeueBatch = 1000
+
+// Requeue makes dead messages pending again, due at once, a thousand in one transaction, and
+// returns how many; after an error there may be more. It tells relays as Notify does, but returns
+// when that is done. What is appended from then on has half of the relays' work beside them.
+// The messages have a new budget of attempts and of time (see Retry); the history of the attempts
+// they have had stays. A filter without IDs, Topic, Key, CreatedFrom and CreatedBefore is refused:
+// it would requeue all that has ever failed.
 func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptions) (int, error) {
 	if err := o.checkChange(ctx, which); err != nil {
 		return 0, err
@@ -190,13 +203,24 @@ func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptio
 		return 0, errors.Join(errs...)
 	}
 	orDefault(&options.InboxRetention, DefaultInboxRetention)
-	n, tooOld, err := o.database.store.Requeue(ctx, which.stored(), options.InboxRetention, options.Force, options.Note)
+	n, tooOld := 0, 0
+	request := store.RequeueRequest{OlderThan: options.InboxRetention, Force: options.Force, Note: options.Note,
+		Limit: requeueBatch}
+	var err error
+	for {
+		var done store.Requeued
+		done, err = o.database.store.Requeue(ctx, which.stored(), request)
+		n, tooOld = n+done.N, tooOld+done.TooOld
+		if request.After = done.After; err != nil || done.After == 0 {
+			break
+		}
+	}
 	if n > 0 {
 		o.tell(ctx)
 	}
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("outbox: %w", err)
+		return n, fmt.Errorf("outbox: %w", err)
 	case tooOld > 0:
 		return n, fmt.Errorf("%w: %d messages were appended more than %v ago, and were left out: look whether the "+
 			"receiver has had them, and then set RequeueOptions.Force", ErrTooOld, tooOld, options.InboxRetention)

@@ -2,6 +2,8 @@ package outbox_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,5 +102,96 @@ func TestRequeuedMessagesAreDeliveredAtOnce(t *testing.T) {
 				t.Errorf("%s: %d requeued of what is not dead, %v; told %d times, want once", test.name, n, err, told)
 			}
 		}
+	})
+}
+
+// Thousands are requeued, a thousand in one transaction, and one of these fails.
+//
+// Fails when Requeue is one transaction, goes round in circles, or says that nothing was requeued
+// when something was.
+func TestRequeueOfThousands(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		const many = 2500
+		var broken atomic.Bool
+		calls := 0
+		f.store.Fault = func(op string) error {
+			if op != "requeue" {
+				return nil
+			}
+			if calls++; broken.Load() && calls == 2 {
+				return errReceiver
+			}
+			return nil
+		}
+		var rejects atomic.Bool
+		rejects.Store(true)
+		f.fail = func(outbox.Delivery) error {
+			if rejects.Load() {
+				return outbox.Permanent(errReceiver)
+			}
+			return nil
+		}
+		for i := range many {
+			f.append(fmt.Sprint(i), 1)
+		}
+		f.relay(outbox.RelayConfig{BatchSize: 1000, MaxDeliveries: 1000})
+		dead := func() int {
+			b, err := f.box.Backlog(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(b.Dead)
+		}
+		f.until("all are dead", time.Minute, func() bool { return dead() == many })
+		rejects.Store(false)
+		broken.Store(true)
+		n, err := f.box.Requeue(t.Context(), outbox.Filter{Topic: "t"}, outbox.RequeueOptions{})
+		if n != 1000 || err == nil {
+			t.Errorf("%d, %v, want 1000 and an error", n, err)
+		}
+		broken.Store(false)
+		calls = 0
+		n, err = f.box.Requeue(t.Context(), outbox.Filter{Topic: "t"}, outbox.RequeueOptions{})
+		if n != 1500 || err != nil || calls != 2 {
+			t.Errorf("%d in %d calls, %v, want 1500 in 2", n, calls, err)
+		}
+		f.until("all are delivered", time.Minute, func() bool { return f.had() == many })
+	})
+}
+
+// A message that was dead for two days is requeued, and its receiver is well.
+//
+// Fails when a check, or Ready, says that it has been pending for two days.
+func TestRequeuedMessageIsPendingSinceThen(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		free := make(chan struct{})
+		rejects := true
+		f.fail = func(outbox.Delivery) error {
+			if rejects {
+				return outbox.Permanent(errReceiver)
+			}
+			return nil
+		}
+		relay, _ := f.relayOf(outbox.RelayConfig{Unready: outbox.Thresholds{PendingAge: 2 * time.Hour}})
+		f.append("a", 1)
+		f.box.Notify()
+		time.Sleep(48 * time.Hour)
+		rejects = false
+		f.hold = func(context.Context, outbox.Delivery) { <-free }
+		if n, err := f.box.Requeue(t.Context(), outbox.Filter{Topic: "t"}, outbox.RequeueOptions{}); n != 1 {
+			t.Fatal(n, err)
+		}
+		time.Sleep(20 * time.Second)
+		if err := errors.Join(relay.Checks()["pending"](), relay.Ready()); err != nil {
+			t.Errorf("it was requeued 20 s ago: %v", err)
+		}
+		time.Sleep(90 * time.Minute)
+		if relay.Checks()["pending"]() == nil || relay.Ready() != nil {
+			t.Errorf("it was requeued 90 minutes ago: the check says %v, Ready %v", relay.Checks()["pending"](),
+				relay.Ready())
+		}
+		close(free)
 	})
 }

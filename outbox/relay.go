@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/admission"
 	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/retention"
 	"github.com/tickslot/tickslot/outbox/internal/store"
@@ -35,6 +36,7 @@ type Relay struct {
 	store  store.Store
 	events *events
 	calls  *calls
+	door   admission.Door
 
 	marker   *marker
 	listener *listener
@@ -50,6 +52,8 @@ type Relay struct {
 	layout    store.Layout
 	shards    map[int]*shard // that this relay leads
 	stuckIn   map[string]int // sinks that ignore their contexts, by topic
+
+	alone chan struct{} // full: a message is delivered that may have killed relays
 }
 
 // A phase is what a relay is doing.
@@ -66,7 +70,7 @@ const (
 // what is wrong with the arguments.
 func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	r := &Relay{outbox: box, config: config.withDefaults(), shards: map[int]*shard{}, stuckIn: map[string]int{},
-		phase: phaseCreated, changedAt: time.Now()}
+		alone: make(chan struct{}, 1), phase: phaseCreated, changedAt: time.Now()}
 	if err := r.config.check(); err != nil {
 		r.faults = append(r.faults, err)
 	}
@@ -91,7 +95,7 @@ func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	r.marker = &marker{relay: r, news: make(chan struct{}, 1)}
 	r.listener = &listener{relay: r}
 	r.sampler = newSampler(r)
-	r.sweeper = r.newSweeper()
+	r.sweeper = newSweeper(r)
 	if r.config.Registerer != nil {
 		r.metrics = newMetrics(r)
 		if err := r.config.Registerer.Register(r.metrics); err != nil {
@@ -104,11 +108,11 @@ func NewRelay(box *Outbox, config RelayConfig) *Relay {
 }
 
 // sink returns the sink of a topic; nil: there is none.
-func (r *Relay) sink(topic string) Sink {
-	if s := r.config.Sinks[topic]; s != nil {
+func (c RelayConfig) sink(topic string) Sink {
+	if s := c.Sinks[topic]; s != nil {
 		return s
 	}
-	return r.config.DefaultSink
+	return c.DefaultSink
 }
 
 // Check returns everything that is wrong with the arguments of NewRelay. It does not call the
@@ -129,6 +133,10 @@ func (r *Relay) Check() error {
 // database's first answer is that it is not set up right (an error that matches dlock.ErrSetup),
 // such as that Outbox.Migrate is needed. A database that does not answer is asked again until it
 // does.
+//
+// Before all that, Run calls what AdmitBy was given, such as Admit of a cluster.Registry. If that
+// refuses this process, Run starts nothing, and returns the error. If it does so later, Run ends as
+// it does when ctx ends.
 func (r *Relay) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -142,6 +150,18 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.metrics != nil {
 		defer r.config.Registerer.Unregister(r.metrics)
 	}
+	defer r.setPhase(phaseRunning, phaseStopped)
+	return r.door.Enter(ctx, r.run)
+}
+
+// AdmitBy has Run call ask before it delivers anything: an error keeps it from starting, and a
+// later call of refused stops it. Ready and Started return the error, too. Registry.Add of package
+// cluster calls AdmitBy, so that a process on the database of another environment delivers nothing.
+func (r *Relay) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
+	r.door.AdmitBy(ask)
+}
+
+func (r *Relay) run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
 	r.calls.Begin(life)
@@ -208,7 +228,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // work runs the parts until ctx ends, and drains.
 func (r *Relay) work(ctx context.Context, endLife func()) error {
-	session, err := dlock.NewSession(r.outbox.database.locks.get(), dlock.SessionOptions{TTL: r.config.TTL})
+	var locks dlock.DistributedLock = r.outbox.database.locks.get()
+	if r.config.Decorate != nil {
+		locks = r.config.Decorate(locks)
+	}
+	session, err := dlock.NewSession(locks, dlock.SessionOptions{TTL: r.config.TTL, Holder: r.config.Holder})
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func TestOutcomes(t *testing.T) {
 		sink := func(topic string, f outbox.SinkFunc) { sinks[topic] = f }
 		fails := func(context.Context, outbox.Delivery) error { return errReceiver }
 		sink("ok", func(context.Context, outbox.Delivery) error { return nil })
-		sink("poison", fails)
+		sink("exhausted", fails)
 		sink("permanent", func(context.Context, outbox.Delivery) error {
 			return fmt.Errorf("x: %w", outbox.Permanent(errReceiver))
 		})
@@ -118,10 +118,10 @@ func TestOutcomes(t *testing.T) {
 		})
 		want := map[string][]outbox.Outcome{
 			"ok": {outbox.OutcomeOK}, "permanent": {outbox.OutcomePermanent},
-			"poison": {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomePoison},
-			"panics": {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomePoison},
-			"hangs":  {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomePoison},
-			"later":  {outbox.OutcomeTransient, outbox.OutcomeOK},
+			"exhausted": {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomeExhausted},
+			"panics":    {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomeExhausted},
+			"hangs":     {outbox.OutcomeTransient, outbox.OutcomeTransient, outbox.OutcomeExhausted},
+			"later":     {outbox.OutcomeTransient, outbox.OutcomeOK},
 		}
 		ids := map[string]outbox.ID{}
 		for topic := range want {
@@ -208,8 +208,9 @@ func TestTopicsWithoutASink(t *testing.T) {
 		f.relay(outbox.RelayConfig{Sinks: map[string]outbox.Sink{"t": f.receiver},
 			UnknownTopic: outbox.UnknownTopicDead})
 		f.until("the key goes on", time.Minute, func() bool { return f.had() == 2 })
-		if m, _, err := f.box.Message(t.Context(), strange); err != nil || m.State != outbox.StateDead {
-			t.Errorf("%+v, %v, want it dead", m, err)
+		m, tried, err := f.box.Message(t.Context(), strange)
+		if err != nil || m.State != outbox.StateDead || len(tried) != 1 || tried[0].Outcome != outbox.OutcomePermanent {
+			t.Errorf("%+v, %+v, %v, want it dead, with one permanent failure", m, tried, err)
 		}
 	})
 }
@@ -309,7 +310,7 @@ func TestRetryAfterLongerThanTheInboxRemembers(t *testing.T) {
 		f.relay(outbox.RelayConfig{InboxRetention: remembers})
 		time.Sleep(remembers)
 		m, tried, err := f.box.Message(t.Context(), id)
-		if err != nil || m.State != outbox.StateDead || len(tried) != outbox.DefaultMaxAttempts {
+		if err != nil || m.State != outbox.StateDead || len(tried) != 2 {
 			t.Fatalf("%+v, attempts %+v, %v", m, tried, err)
 		}
 		if span := tried[len(tried)-1].FinishedAt.Sub(tried[0].FinishedAt); span < remembers/2 || span >= remembers {

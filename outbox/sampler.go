@@ -22,8 +22,14 @@ type sampler struct {
 	relay *Relay
 
 	mu     sync.Mutex // of all readers
-	stats  store.Stats
+	read   sample
 	readAt time.Time // zero: never
+}
+
+// A sample is what was read.
+type sample struct {
+	store.Stats
+	failing []FailingTopic
 }
 
 func newSampler(r *Relay) *sampler {
@@ -34,20 +40,26 @@ func newSampler(r *Relay) *sampler {
 
 // sample is a step of the loop.
 func (s *sampler) sample() time.Duration {
-	stats, err := call(s.relay.calls, opStats, func(ctx context.Context) (store.Stats, error) {
-		return s.relay.store.Stats(ctx, s.relay.topics, s.relay.config.OnDead == DeadStop)
+	read, err := call(s.relay.calls, opStats, func(ctx context.Context) (read sample, err error) {
+		read.Stats, err = s.relay.store.Stats(ctx, s.relay.topics, s.relay.config.OnDead == DeadStop)
+		if err != nil || read.Pending == 0 {
+			return read, err
+		}
+		topics, err := s.relay.store.Failing(ctx)
+		read.failing = failingTopics(topics)
+		return read, err
 	})
 	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.stats, s.readAt = stats, time.Now()
+		s.read, s.readAt = read, time.Now()
 	}
 	return loop.Never
 }
 
 // latest returns what was read last, and reports false if that is too old to say anything.
-func (s *sampler) latest() (stats store.Stats, fresh bool) {
+func (s *sampler) latest() (read sample, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stats, !s.readAt.IsZero() && time.Since(s.readAt) < 4*sampleInterval
+	return s.read, !s.readAt.IsZero() && time.Since(s.readAt) < 4*sampleInterval
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/dbcalls"
 	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox/internal/store"
@@ -22,6 +24,16 @@ const (
 	maxCallWait = 2 * time.Second
 	// returnGrace is how long a sink has to return after its context has ended.
 	returnGrace = 5 * time.Second
+	// maxActive bounds the calls of sinks of all topics of a shard together.
+	maxActive = 2_000
+	// maxHeld bounds the results of a shard that wait for locked rows. Each is kept in memory, and
+	// its message is left out of each answer of Due.
+	maxHeld = 5_000
+	// While topics are full, the shard looks for messages of others at most this often, and leaves
+	// the database this many times as long without such a call as the call took: it may have to
+	// search behind all that waits for the full ones.
+	minBeside   = 50 * time.Millisecond
+	besideShare = 9
 	// termCheckInterval is how often a shard that drains asks whether it still leads.
 	termCheckInterval = 100 * time.Millisecond
 )
@@ -44,17 +56,24 @@ type shard struct {
 	wakes  chan struct{}
 
 	lanes    map[laneID]*lane
-	ready    []*lane // with a message to deliver, first come, first served
-	active   int     // calls of sinks
-	unmarked int     // results that are not written
+	topics   map[string]*topic
+	active   int // calls of sinks, of all topics
+	unmarked int // results that are not written
+	held     int // of them, because their rows are locked
 
-	look     bool   // there may be messages
-	after    string // the key after which the search that is under way goes on; "": there is none
+	look     bool      // there may be messages
+	besideAt time.Time // when to look next for messages beside those of full topics
+	after    string    // the key after which the search that is under way goes on; "": there is none
 	fetching bool
+	batch    *dbcalls.Batch
 	retryAt  time.Time // not before, because a call failed, or found nothing
 	callWait time.Duration
 	pause    time.Duration // before the next look, while nobody tells of messages
 	changed  bool          // the layout is another one
+	wary     bool          // the relay before this one died: see suspects.go
+	first    []start       // deliveries that are to be written down before they begin
+	noting   bool          // some are being written down
+	stopped  <-chan struct{}
 }
 
 // A laneID is a key, or a message without one.
@@ -63,18 +82,26 @@ type laneID struct {
 	seq int64 // 0 if there is a key
 }
 
+// A topic has places of its own, so that a receiver that hangs costs only its own topics.
+type topic struct {
+	active int     // calls of its sink
+	ready  []*lane // whose next message is of this topic, first come, first served
+	left   bool    // Due was told that the topic is full, and left messages of it out
+}
+
 // A lane has the messages of one key that were read, until all their results are written. They are
 // delivered one after the other. While a lane exists, Due leaves its key out.
 type lane struct {
 	id       laneID
-	waiting  []store.Pending
+	waiting  []message
 	busy     bool // one is being delivered
 	called   bool // the sink has not returned, also if its delivery has failed meanwhile
 	unmarked int
+	verdict  bool // the message before is dead, and that is not written yet
 	more     bool // the database may have left messages of the key out
 }
 
-func idOf(m store.Pending) laneID {
+func idOf(m message) laneID {
 	if m.Key == "" {
 		return laneID{seq: m.Seq}
 	}
@@ -83,7 +110,9 @@ func idOf(m store.Pending) laneID {
 
 func newShard(r *Relay, layout store.Layout, term *leader.Term) *shard {
 	s := &shard{relay: r, term: term, layout: layout, posts: make(chan func(), 64), gone: make(chan struct{}),
-		wakes: make(chan struct{}, 1), lanes: map[laneID]*lane{}, callWait: minCallWait, pause: minPause}
+		wakes: make(chan struct{}, 1), lanes: map[laneID]*lane{}, topics: map[string]*topic{},
+		callWait: minCallWait, pause: minPause, wary: term.PreviousExpired()}
+	s.batch = dbcalls.NewBatch(r.config.BatchSize, r.config.CallTimeout)
 	s.base, s.end = context.WithCancelCause(context.Background())
 	return s
 }
@@ -108,6 +137,7 @@ func (s *shard) post(f func()) {
 func (s *shard) run(ctx context.Context) {
 	defer close(s.gone)
 	defer s.end(nil)
+	s.stopped = ctx.Done()
 	timer := time.NewTimer(0) // looks at once
 	defer timer.Stop()
 	for ctx.Err() == nil && !s.changed {
@@ -128,14 +158,20 @@ func (s *shard) run(ctx context.Context) {
 }
 
 // takePosts calls what else has been posted, so that one call of Due fills all places that have
-// become free, and not a call each. It ends, because meanwhile no delivery begins.
+// become free, and not a call each. Deliveries that have ended may only wait for a processor: they
+// go first. It ends, because meanwhile no delivery begins.
 func (s *shard) takePosts() {
-	for {
+	for yielded := false; ; {
 		select {
 		case f := <-s.posts:
 			f()
+			yielded = false
 		default:
-			return
+			if yielded {
+				return
+			}
+			runtime.Gosched()
+			yielded = true
 		}
 	}
 }
@@ -143,42 +179,110 @@ func (s *shard) takePosts() {
 // deliver starts deliveries while there is room.
 func (s *shard) deliver() {
 	c := s.relay.config
-	for len(s.ready) > 0 && s.active < c.MaxDeliveries && s.unmarked < 4*max(c.BatchSize, c.MaxDeliveries) {
-		l := s.ready[0]
-		s.ready = s.ready[1:]
-		m := l.waiting[0]
-		l.waiting = l.waiting[1:]
-		l.busy, l.called = true, true
-		s.active++
-		go s.relay.deliver(s.base, m, func(a attempt) { s.post(func() { s.delivered(l, a) }) },
-			func() { s.post(func() { s.returned(l) }) })
+	defer s.begin()
+	for name, t := range s.topics {
+		for len(t.ready) > 0 && t.active < c.MaxDeliveries && s.active < maxActive &&
+			s.unmarked-s.held < 4*max(c.BatchSize, c.MaxDeliveries) && s.held < maxHeld {
+			if !s.term.Valid() { // also when the process has just woken: another relay may lead
+				return
+			}
+			l := t.ready[0]
+			t.ready = t.ready[1:]
+			m := l.waiting[0]
+			l.waiting = l.waiting[1:]
+			l.busy, l.called = true, true
+			s.active++
+			t.active++
+			switch d := (start{l, m.Pending, name}); {
+			case m.Fault != "" || c.killed(m.Pending): // no sink is called
+				go s.start(d)
+			case m.Crashes > 0:
+				go s.startAlone(d)
+			case m.wary:
+				s.first = append(s.first, d)
+			default:
+				go s.start(d)
+			}
+		}
+		if t.left && !s.full(t) {
+			t.left, s.look = false, true
+		}
+		if t.active == 0 && len(t.ready) == 0 && !t.left {
+			delete(s.topics, name) // topics may come and go
+		}
 	}
+}
+
+// full reports whether a topic has as many messages as it can soon deliver.
+func (s *shard) full(t *topic) bool { return len(t.ready) >= s.relay.config.MaxDeliveries }
+
+// makeReady queues a lane for a place of the topic of its next message, if it has one that may be
+// delivered now.
+func (s *shard) makeReady(l *lane) {
+	if len(l.waiting) == 0 || l.busy || l.called || l.verdict {
+		return
+	}
+	name := l.waiting[0].Topic
+	t := s.topics[name]
+	if t == nil {
+		t = &topic{}
+		s.topics[name] = t
+	}
+	t.ready = append(t.ready, l)
+}
+
+// forget takes from a lane what waits in it: Due returns it when it may be delivered.
+func (s *shard) forget(l *lane) {
+	if len(l.waiting) > 0 {
+		if t := s.topics[l.waiting[0].Topic]; t != nil {
+			t.ready = slices.DeleteFunc(t.ready, func(r *lane) bool { return r == l })
+		}
+	}
+	l.waiting, l.more = nil, true
 }
 
 // delivered takes the result of a delivery.
 func (s *shard) delivered(l *lane, a attempt) {
 	l.busy = false
 	if a.abandoned {
-		l.waiting, l.more = nil, true
+		s.forget(l)
 		return
 	}
-	goesOn := a.result.Outcome == store.OutcomeOK ||
-		a.result.Outcome != store.OutcomeTransient && s.relay.config.OnDead == DeadContinue
-	if !goesOn {
-		l.waiting, l.more = nil, true // Due returns them when they may be delivered
+	switch {
+	case a.result.Outcome == store.OutcomeOK:
+	case a.result.Outcome != store.OutcomeTransient && s.relay.config.OnDead == DeadContinue:
+		// Before the verdict is written it may be lost with this relay, and the next one may
+		// deliver the message after all: the later ones of its key are not to be delivered before.
+		l.verdict = true
+	default:
+		s.forget(l)
 	}
 	l.unmarked++
 	s.unmarked++
-	s.relay.marker.put(a, func(counts bool) { s.post(func() { s.marked(l, counts) }) })
+	if a.settled == nil {
+		a.settled = func() {}
+	}
+	held := false // its row is locked. Of run
+	s.relay.marker.put(a, func(counts bool) {
+		a.settled()
+		s.post(func() {
+			if held {
+				s.held--
+			}
+			s.marked(l, counts)
+		})
+	}, func() {
+		a.settled()
+		s.post(func() { held = true; s.held++ })
+	})
 }
 
 // returned is told that a sink has returned. Until then its key has no other delivery here.
-func (s *shard) returned(l *lane) {
+func (s *shard) returned(l *lane, of string) {
 	s.active--
+	s.topics[of].active--
 	l.called = false
-	if len(l.waiting) > 0 {
-		s.ready = append(s.ready, l)
-	}
+	s.makeReady(l)
 	s.settle(l)
 }
 
@@ -187,8 +291,11 @@ func (s *shard) marked(l *lane, counts bool) {
 	l.unmarked--
 	s.unmarked--
 	if !counts { // another relay delivers this key
-		s.ready = slices.DeleteFunc(s.ready, func(r *lane) bool { return r == l })
-		l.waiting, l.more = nil, true
+		s.forget(l)
+	}
+	if l.verdict && l.unmarked == 0 {
+		l.verdict = false
+		s.makeReady(l)
 	}
 	s.settle(l)
 }
@@ -205,15 +312,23 @@ func (s *shard) settle(l *lane) {
 // fetch asks for messages, if there may be some and there is room for them.
 func (s *shard) fetch(timer *time.Timer) {
 	c := s.relay.config
-	if !s.look && s.after == "" || s.fetching || len(s.ready) >= c.MaxDeliveries {
+	if !s.look && s.after == "" || s.fetching {
 		return
 	}
-	if wait := time.Until(s.retryAt); wait > 0 {
+	full := s.fullTopics()
+	if len(full) > 0 && len(full) == len(s.relay.topics) { // nothing else is asked for
+		return
+	}
+	notBefore := s.retryAt
+	if len(full) > 0 && s.besideAt.After(notBefore) {
+		notBefore = s.besideAt
+	}
+	if wait := time.Until(notBefore); wait > 0 {
 		timer.Reset(wait)
 		return
 	}
-	request := store.DueRequest{Layout: s.layout, Shard: s.term.Slot(), Limit: c.BatchSize, Topics: s.relay.topics,
-		StopOnDead: c.OnDead == DeadStop, After: s.after}
+	request := store.DueRequest{Layout: s.layout, Shard: s.term.Slot(), Limit: s.batch.Limit(), Topics: s.relay.topics,
+		FullTopics: full, StopOnDead: c.OnDead == DeadStop, After: s.after}
 	for id, l := range s.lanes {
 		l.more = true
 		if id.key == "" {
@@ -232,14 +347,34 @@ func (s *shard) fetch(timer *time.Timer) {
 			return s.relay.store.Due(ctx, request)
 		})
 		took := time.Since(began)
-		s.post(func() { s.fetched(timer, due, took, err) })
+		s.post(func() {
+			if len(full) > 0 {
+				s.besideAt = time.Now().Add(max(minBeside, besideShare*took))
+			}
+			s.fetched(timer, due, took, err)
+			if err == nil && len(full) == 0 && !due.Full && due.After == "" {
+				s.wary = false // all was read that the relay before may have begun
+			}
+		})
 	}()
+}
+
+// fullTopics returns the topics that Due is to leave out, and notes that it does.
+func (s *shard) fullTopics() (full []string) {
+	for name, t := range s.topics {
+		if s.full(t) {
+			t.left = true
+			full = append(full, name)
+		}
+	}
+	return full
 }
 
 // fetched takes the answer to fetch.
 func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, err error) {
 	s.fetching = false
 	c := s.relay.config
+	s.batch.Ended(took, err)
 	if err != nil {
 		s.retryAt = time.Now().Add(s.callWait/2 + rand.N(s.callWait))
 		s.callWait = min(2*s.callWait, maxCallWait)
@@ -251,21 +386,22 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 		s.changed = true
 		return
 	}
-	full := len(due.Messages) >= c.BatchSize
-	for _, m := range due.Messages {
+	for _, pending := range due.Messages {
+		m := message{pending, s.wary}
 		id := idOf(m)
 		l := s.lanes[id]
 		if l == nil {
 			l = &lane{id: id}
 			s.lanes[id] = l
 		}
-		if len(l.waiting) == 0 {
-			s.ready = append(s.ready, l)
-		}
+		first := len(l.waiting) == 0
 		l.waiting = append(l.waiting, m)
+		if first {
+			s.makeReady(l)
+		}
 		// Behind one that was tried before, the later ones of its key were left out. Behind one
 		// that was requeued, NextIn says nothing of one that waits for its next attempt.
-		l.more = l.more || full || due.More || m.Attempts > 0
+		l.more = l.more || due.Full || due.More || m.Attempts > 0
 	}
 	switch {
 	case len(due.Messages) > 0:
@@ -273,7 +409,7 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 	case s.after != "":
 		s.retryAt = time.Now().Add(took) // a search of many calls leaves the database half of the time
 	}
-	if full {
+	if due.Full {
 		s.look = true
 		return
 	}
@@ -293,6 +429,9 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 // deliveries after DrainTimeout, or at once if the term is over.
 func (s *shard) drain() {
 	c := s.relay.config
+	for _, d := range s.first {
+		s.given(d)
+	}
 	timeout := time.NewTimer(c.DrainTimeout)
 	defer timeout.Stop()
 	termCheck := time.NewTicker(termCheckInterval)

@@ -14,7 +14,7 @@ const (
 )
 
 // newSweeper returns what deletes old rows.
-func (r *Relay) newSweeper() *retention.Sweeper {
+func newSweeper(r *Relay) *retention.Sweeper {
 	keep := func(d time.Duration) time.Duration { return max(0, d) } // NoLimit
 	c := r.config
 	old := store.Retention{Dispatched: keep(c.Retention.Dispatched), Dead: keep(c.Retention.Dead),

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/outbox"
 )
 
@@ -121,8 +122,8 @@ func end(span trace.Span, err error, typ string) {
 			outcome = outbox.OutcomePermanent
 		}
 		span.SetAttributes(keyErrorType.String(typ))
-		span.RecordError(err)
-		span.SetStatus(codes.Error, err.Error())
+		span.RecordError(mask.Error(err))
+		span.SetStatus(codes.Error, mask.Text(err.Error()))
 	}
 	span.SetAttributes(keyOutcome.String(string(outcome)))
 	span.End()

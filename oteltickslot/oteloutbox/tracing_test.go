@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,7 +165,7 @@ func TestTraceOfAMessage(t *testing.T) {
 // Fails when a span does not end, swallows what the sink did, or trusts a header that is none.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	oops := errors.New("oops")
+	oops := errors.New("oops, password=hunter2")
 	for name, c := range map[string]struct {
 		ended         bool // the context of the delivery
 		deliver       func() error
@@ -206,6 +208,9 @@ func TestOutcomes(t *testing.T) {
 		if got["tickslot.outcome"] != c.outcome || got["error.type"] != c.kind || typed != (c.kind != "") ||
 			(all[0].Status.Code == codes.Error) != (c.kind != "") || all[0].Parent.IsValid() {
 			t.Errorf("%s: %+v", name, all)
+		}
+		if text := fmt.Sprintf("%+v %+v", all[0].Status, all[0].Events); strings.Contains(text, "hunter2") {
+			t.Errorf("%s: a password is in %s", name, text)
 		}
 	}
 	if oteloutbox.New(oteloutbox.Options{}).Sink(nil) != nil {

@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -50,30 +52,43 @@ type Options struct {
 
 // New returns a sink that sends the payload of each message to a URL, with the headers of this
 // package, those of Options, and those of the message. One that HTTP cannot have makes each attempt
-// fail.
+// fail, and so does a URL that is none. All other headers of a message pass through, such as Cookie
+// or X-Forwarded-For: a producer that may append messages speaks to the server with the rights of
+// the relay. Errors, which are kept with each attempt, name the host of the URL and nothing else of
+// it: the secret of a webhook is in its path or its query.
 //
 // An answer of 2xx is a success. After 401, 403, 404, 407, 408, 421, 425, 429, 3xx and 5xx, and if
 // there is no answer, the message is delivered again: somebody may fix the server, or the address,
 // without changing the message. It waits for as long as Retry-After says. After all other answers
 // the server has refused the message itself, and it is dead at once.
-func New(url string, options Options) outbox.Sink {
-	s := sink{url: url, header: options.Header, method: cmp.Or(options.Method, http.MethodPost)}
+func New(address string, options Options) outbox.Sink {
+	s := sink{header: options.Header, method: cmp.Or(options.Method, http.MethodPost)}
 	s.client = *cmp.Or(options.Client, http.DefaultClient)
 	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	var err error
+	if s.url, err = url.Parse(address); err != nil || s.url.Host == "" {
+		s.fault = errors.New("httpsink: the URL of the sink is none: it needs a scheme and a host, as in " +
+			"https://example.com/hook")
+	}
 	return &s
 }
 
 type sink struct {
-	url, method string
-	header      http.Header
-	client      http.Client
+	url    *url.URL
+	fault  error // of the URL
+	method string
+	header http.Header
+	client http.Client
 }
 
 // Deliver implements outbox.Sink.
 func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) error {
-	request, err := http.NewRequestWithContext(ctx, s.method, s.url, bytes.NewReader(d.Payload))
+	if s.fault != nil {
+		return s.fault
+	}
+	request, err := http.NewRequestWithContext(ctx, s.method, s.url.String(), bytes.NewReader(d.Payload))
 	if err != nil {
-		return fmt.Errorf("httpsink: %w", err)
+		return s.failed(err)
 	}
 	request.Header.Set("Content-Type", "application/octet-stream")
 	for name, value := range d.Headers {
@@ -86,17 +101,26 @@ func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) error {
 	request.Header.Set(HeaderKey, `"`+id+`"`)
 	request.Header.Set(HeaderID, id)
 	request.Header.Set(HeaderTopic, escaped(d.Topic))
+	request.Header.Del(HeaderOrder) // which a message without a key has not
 	if d.Key != "" {
 		request.Header.Set(HeaderOrder, escaped(d.Key))
 	}
 	request.Header.Set(HeaderAttempt, strconv.Itoa(d.Attempt))
 	response, err := s.client.Do(request)
 	if err != nil {
-		return fmt.Errorf("httpsink: %w", err)
+		return s.failed(err)
 	}
 	defer response.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorLen))
 	return result(response, text)
+}
+
+// failed returns the error of a request that had no answer. That of package http has the whole URL.
+func (s *sink) failed(err error) error {
+	if of, ok := errors.AsType[*url.Error](err); ok {
+		err = of.Err
+	}
+	return fmt.Errorf("httpsink: %s %s: %w", s.method, s.url.Host, err)
 }
 
 // result says what an answer means.

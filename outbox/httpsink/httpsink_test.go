@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,5 +121,40 @@ func TestRetryAfter(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Fails when the password, the path or the query of a URL, which are the secret of a webhook, are
+// in an error: it is kept with the attempt, and is in lines and on the page.
+func TestErrorsKeepTheSecretOfAURL(t *testing.T) {
+	t.Parallel()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	host := strings.TrimPrefix(gone.URL, "http://")
+	for _, address := range []string{"http://user:s3cret@" + host + "/s3cret?token=s3cret",
+		"http://user:s3cret@[::1/s3cret?token=s3cret", "s3cret", "https:///s3cret"} {
+		err := httpsink.New(address, httpsink.Options{}).Deliver(t.Context(), message)
+		if outcome(err) != "transient" || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want an error that can pass, without a secret", address, err)
+		}
+		if strings.Contains(address, host) && !strings.Contains(err.Error(), host) {
+			t.Errorf("%s: %v, want the host", address, err)
+		}
+	}
+}
+
+// Fails when the headers of a message can say that it has a key.
+func TestMessageWithoutAKey(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
+	defer server.Close()
+	keyless := message
+	keyless.Key, keyless.Headers = "", map[string]string{"message-key": "spoofed"}
+	if err := httpsink.New(server.URL, httpsink.Options{}).Deliver(t.Context(), keyless); err != nil {
+		t.Fatal(err)
+	}
+	if key, ok := got[httpsink.HeaderOrder]; ok {
+		t.Errorf("the key is %q, want none", key)
 	}
 }

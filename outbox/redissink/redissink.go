@@ -1,4 +1,10 @@
 // Package redissink adds messages of an outbox to Redis streams.
+//
+// Its user needs no more than the right to XADD, and to the names of the streams:
+//
+//	ACL SETUSER relay on >secret resetchannels resetkeys ~outbox:* -@all +xadd
+//
+// Without one of them a delivery fails with an error that says so, and is tried again.
 package redissink
 
 import (

@@ -2,6 +2,9 @@ package redissink_test
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -54,5 +57,50 @@ func TestStream(t *testing.T) {
 	}
 	if err := redissink.New(nil, redissink.Options{}).Deliver(t.Context(), sent[0]); err == nil {
 		t.Error("delivered without a client")
+	}
+}
+
+// The rights in the package's documentation are enough and, without one of them, the error says so.
+//
+// Fails when a delivery needs another command.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	redistest.Require(t)
+	server := redistest.New(t)
+	source, err := os.ReadFile("redissink.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile(`ACL SETUSER relay (.*)`).FindSubmatch(source)
+	if said == nil {
+		t.Fatal("the documentation has no rights")
+	}
+	set := func(rules string) {
+		t.Helper()
+		args := []any{"ACL", "SETUSER", "relay"}
+		for rule := range strings.FieldsSeq(strings.Replace(rules, ">secret", ">"+servertest.Canary, 1)) {
+			args = append(args, rule)
+		}
+		if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(string(said[1]))
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "relay", Password: servertest.Canary})
+	t.Cleanup(func() { client.Close() })
+	sink := redissink.New(client, redissink.Options{MaxLen: 10})
+	deliver := func(topic string) error {
+		return sink.Deliver(t.Context(), outbox.Delivery{Message: outbox.Message{ID: outbox.RandomID(), Topic: topic}})
+	}
+	if err := deliver("orders"); err != nil {
+		t.Errorf("with the documented rights: %v", err)
+	}
+	for _, less := range []string{"-xadd", "resetkeys ~other:*"} {
+		set(less)
+		if err := deliver("orders"); err == nil || !strings.Contains(err.Error(), "NOPERM") ||
+			strings.Contains(err.Error(), servertest.Canary) {
+			t.Errorf("%s: %v", less, err)
+		}
+		set(string(said[1]))
 	}
 }

@@ -4,6 +4,7 @@ package crash
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +36,8 @@ type job struct {
 	First, Orders int    // of a producer
 	URL           string // of a relay: the receiver
 	Shards        int
+	Lifetime      time.Duration // of a relay. 0: lifetime
+	Killer        int           // the order whose message kills a relay; 0: none does
 }
 
 func init() {
@@ -70,8 +74,12 @@ func (j job) do() error {
 		return a.order(context.Background(), j.First) // again, as if it had not heard of the commit
 	case "relay":
 		ctx, cancel := context.WithCancel(context.Background())
-		time.AfterFunc(lifetime, cancel)
-		return a.relay(j.URL, j.Shards).Run(ctx)
+		time.AfterFunc(cmp.Or(j.Lifetime, lifetime), cancel)
+		maxCrashes := outbox.NoLimit // relays are killed all the time
+		if j.Killer > 0 {
+			maxCrashes = outbox.DefaultMaxCrashes
+		}
+		return a.relayTo(j.sink(), j.Shards, maxCrashes).Run(ctx)
 	default:
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -94,8 +102,25 @@ const (
 
 // relay returns a relay that delivers to a receiver.
 func (a *app) relay(url string, shards int) *outbox.Relay {
-	return outbox.NewRelay(a.box, outbox.RelayConfig{DefaultSink: httpsink.New(url, httpsink.Options{}), TTL: ttl,
-		Shards: shards, RetryInterval: 50 * time.Millisecond, PollInterval: 50 * time.Millisecond,
+	return a.relayTo(job{URL: url}.sink(), shards, outbox.NoLimit)
+}
+
+// sink returns the one of a relay.
+func (j job) sink() outbox.Sink {
+	receiver := httpsink.New(j.URL, httpsink.Options{})
+	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
+		if j.Killer > 0 && string(d.Payload) == strconv.Itoa(j.Killer) {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {} // until it is dead
+		}
+		return receiver.Deliver(ctx, d)
+	})
+}
+
+func (a *app) relayTo(sink outbox.Sink, shards, maxCrashes int) *outbox.Relay {
+	return outbox.NewRelay(a.box, outbox.RelayConfig{DefaultSink: sink, TTL: ttl, Shards: shards,
+		RetryInterval: 50 * time.Millisecond, PollInterval: 50 * time.Millisecond,
+		MaxCrashes: maxCrashes,
 		Retry: outbox.Retry{MaxAttempts: 1000, FirstWait: 10 * time.Millisecond,
 			MaxWait: 50 * time.Millisecond},
 		SweepInterval: sweeps, Retention: outbox.Retention{Dispatched: time.Millisecond},

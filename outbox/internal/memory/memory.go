@@ -19,6 +19,10 @@ type Store struct {
 	// After is called when the call was carried out: its error is returned although that was done.
 	// Nil: nothing fails.
 	Fault, After func(op string) error
+	// Locked says which rows another session keeps locked. Nil: none.
+	Locked func(id store.ID) bool
+	// Ahead says by how much the clock of this store is ahead. Nil: it is right.
+	Ahead func() time.Duration
 
 	mu       sync.Mutex
 	last     int64
@@ -33,7 +37,8 @@ type Store struct {
 
 type row struct {
 	store.Record
-	budget int
+	budget, crashes int
+	requeuedAt      time.Time // zero: never
 }
 
 type had struct {
@@ -58,6 +63,13 @@ func (s *Store) Verify(context.Context) error { return s.fault("verify") }
 // Schema implements store.Store.
 func (s *Store) Schema() ([]string, error) { return nil, nil }
 
+func (s *Store) now() time.Time {
+	if s.Ahead == nil {
+		return time.Now()
+	}
+	return time.Now().Add(s.Ahead())
+}
+
 func (s *Store) fault(op string) error {
 	if s.Fault == nil {
 		return nil
@@ -70,6 +82,28 @@ func (s *Store) after(op string) error {
 		return nil
 	}
 	return s.After(op)
+}
+
+// Copy copies what has been committed, and returns a function that puts the store back to that: as
+// a restore does, or a standby that lagged and is promoted. Numbers of rows are given again.
+func (s *Store) Copy() (restore func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rows := map[int64]row{}
+	for seq, r := range s.rows {
+		rows[seq] = *r
+	}
+	attempts, inbox := maps.Clone(s.attempts), maps.Clone(s.inbox)
+	last, layout := s.last, s.layout
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.rows, s.byID = map[int64]*row{}, map[store.ID]int64{}
+		for seq, r := range rows {
+			s.rows[seq], s.byID[r.ID] = &r, seq
+		}
+		s.attempts, s.inbox, s.last, s.layout = attempts, inbox, last, layout
+	}
 }
 
 // A Tx is a transaction. What was done in it is seen when it commits.
@@ -114,7 +148,7 @@ func (s *Store) Append(_ context.Context, tx store.Tx, m store.Message) (bool, s
 	s.last++
 	seq := s.last
 	t.does = append(t.does, func() {
-		now := time.Now()
+		now := s.now()
 		s.byID[m.ID] = seq
 		s.rows[seq] = &row{Record: store.Record{Message: m, Seq: seq, State: store.StatePending, NextAttemptAt: now,
 			CreatedAt: now}}
@@ -171,11 +205,13 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	due = store.Due{Layout: s.layout, NextIn: -1}
 	if q.Layout != s.layout {
 		return due, nil
 	}
+	bytes := 0
+	due.Full = q.Limit <= 0
 	ahead := map[string]bool{} // keys with a message that comes first
 	blocked := map[string]bool{}
 	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
@@ -189,7 +225,7 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 			continue
 		case m.Key != "" && blocked[m.Key]:
 			continue
-		case !knows(q.Topics, m.Topic):
+		case !knows(q.Topics, m.Topic), slices.Contains(q.FullTopics, m.Topic):
 			blocked[m.Key] = m.Key != ""
 			continue
 		case m.NextAttemptAt.After(now):
@@ -198,11 +234,13 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 				due.NextIn = wait
 			}
 			continue
-		case m.Key != "" && slices.Contains(q.Keys, m.Key), slices.Contains(q.IDs, seq), len(due.Messages) == q.Limit:
+		case m.Key != "" && slices.Contains(q.Keys, m.Key), slices.Contains(q.IDs, seq), due.Full:
 			continue
 		}
+		bytes += len(m.Payload)
 		due.Messages = append(due.Messages, store.Pending{Message: m.Message, Seq: seq, Attempts: m.Attempts,
-			Budget: m.budget, Age: now.Sub(m.CreatedAt)})
+			Budget: m.budget, Crashes: m.crashes, Age: now.Sub(m.CreatedAt), Failing: failing(m)})
+		due.Full = len(due.Messages) >= q.Limit || bytes >= store.DueBytes
 		ahead[m.Key] = m.Key != ""
 		if m.Attempts > m.budget {
 			blocked[m.Key] = m.Key != ""
@@ -211,35 +249,61 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 	return due, s.after("due")
 }
 
+// failing is Pending.Failing of a message.
+func failing(m *row) time.Duration {
+	if m.FailingSince.IsZero() {
+		return 0
+	}
+	return max(0, m.NextAttemptAt.Sub(m.FailingSince))
+}
+
 func knows(topics []string, topic string) bool {
 	return topics == nil || slices.Contains(topics, topic)
 }
 
 // Mark implements store.Relay.
-func (s *Store) Mark(_ context.Context, relay string, results []store.Result) (counted []int64, err error) {
+func (s *Store) Mark(_ context.Context, relay string, results []store.Result) (marked store.Marked, err error) {
 	if err := s.fault("mark"); err != nil {
-		return nil, err
+		return marked, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	for _, r := range results {
 		m := s.rows[r.Seq]
-		if m == nil {
+		if m == nil || m.ID != r.ID {
 			continue
 		}
 		tried := s.attempts[r.Seq]
-		if n := len(tried); n == r.Attempts+1 && tried[n-1].Relay == relay && tried[n-1].Outcome == r.Outcome {
-			counted = append(counted, r.Seq) // an earlier call has written it
+		if n := len(tried); n > 0 && tried[n-1].Number == r.Attempts+1 && tried[n-1].Relay == relay &&
+			tried[n-1].Outcome == r.Outcome {
+			marked.Counted = append(marked.Counted, r.ID) // an earlier call has written it
 			continue
 		}
 		if m.State != store.StatePending || m.Attempts != r.Attempts {
 			continue
 		}
+		if s.Locked != nil && s.Locked(r.ID) {
+			marked.Locked = append(marked.Locked, r.ID)
+			continue
+		}
 		m.Attempts++
+		m.crashes = 0
 		m.LastError = r.Error
-		s.attempts[r.Seq] = append(tried, store.Attempt{Number: m.Attempts, FinishedAt: now, Took: r.Took, Relay: relay,
-			Outcome: r.Outcome, Error: r.Error})
+		tried = append(slices.Clone(tried), store.Attempt{Number: m.Attempts, FinishedAt: now, Took: r.Took,
+			Relay: relay, Outcome: r.Outcome, Error: r.Error})
+		s.attempts[r.Seq] = slices.DeleteFunc(tried, func(a store.Attempt) bool {
+			return a.Number > store.FirstAttempts && a.Number <= m.Attempts-store.LastAttempts
+		})
+		if began := now.Add(-r.Took); r.Outcome != store.OutcomeOK {
+			late := began.Sub(m.NextAttemptAt)
+			switch {
+			case m.FailingSince.IsZero() || m.FailingSince.After(began):
+				m.FailingSince = began
+			case late > r.MostLate:
+				m.FailingSince = m.FailingSince.Add(late)
+			}
+		}
 		switch r.Outcome {
 		case store.OutcomeTransient:
 			m.NextAttemptAt = now.Add(r.RetryIn)
@@ -248,9 +312,26 @@ func (s *Store) Mark(_ context.Context, relay string, results []store.Result) (c
 		default:
 			m.State, m.FinishedAt = store.StateDead, now
 		}
-		counted = append(counted, r.Seq)
+		marked.Counted = append(marked.Counted, r.ID)
 	}
-	return counted, s.after("mark")
+	return marked, s.after("mark")
+}
+
+// NoteBegun implements store.Relay.
+func (s *Store) NoteBegun(_ context.Context, list []store.Begun) error {
+	if err := s.fault("begin"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range list {
+		m := s.rows[b.Seq]
+		if m != nil && m.ID == b.ID && m.State == store.StatePending && m.Attempts == b.Attempts &&
+			(s.Locked == nil || !s.Locked(b.ID)) {
+			m.crashes = b.Crashes
+		}
+	}
+	return s.after("begin")
 }
 
 // Sweep implements store.Relay.
@@ -261,7 +342,7 @@ func (s *Store) Sweep(_ context.Context, old store.Retention, limit int) (delete
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	over := func(at time.Time, keep time.Duration) bool {
-		return keep > 0 && deleted < limit && time.Since(at) > keep
+		return keep > 0 && deleted < limit && s.now().Sub(at) > keep
 	}
 	for seq, m := range s.rows {
 		if m.State == store.StateDispatched && over(m.FinishedAt, old.Dispatched) ||
@@ -285,6 +366,32 @@ func (s *Store) remove(seq int64) {
 	delete(s.attempts, seq)
 }
 
+// Failing implements store.Relay.
+func (s *Store) Failing(context.Context) (list []store.FailingTopic, err error) {
+	if err := s.fault("failing"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var fail []*row
+	for _, m := range s.rows {
+		if m.State == store.StatePending && !m.FailingSince.IsZero() {
+			fail = append(fail, m)
+		}
+	}
+	slices.SortFunc(fail, func(a, b *row) int { return a.FailingSince.Compare(b.FailingSince) })
+	for _, m := range fail[:min(len(fail), store.MaxFailing)] {
+		i := slices.IndexFunc(list, func(t store.FailingTopic) bool { return t.Topic == m.Topic })
+		if i < 0 {
+			i = len(list)
+			list = append(list, store.FailingTopic{Topic: m.Topic, Since: m.FailingSince,
+				For: s.now().Sub(m.FailingSince), Error: m.LastError})
+		}
+		list[i].Messages++
+	}
+	return list[:min(len(list), store.MaxFailingTopics)], nil
+}
+
 // Stats implements store.Relay.
 func (s *Store) Stats(_ context.Context, topics []string, stopOnDead bool) (stats store.Stats, err error) {
 	if err := s.fault("stats"); err != nil {
@@ -292,7 +399,7 @@ func (s *Store) Stats(_ context.Context, topics []string, stopOnDead bool) (stat
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.now()
 	blocked := map[string]bool{}
 	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
 		m := s.rows[seq]
@@ -305,7 +412,11 @@ func (s *Store) Stats(_ context.Context, topics []string, stopOnDead bool) (stat
 			continue
 		}
 		stats.Pending++
-		stats.OldestPending = max(stats.OldestPending, now.Sub(m.CreatedAt))
+		since := m.CreatedAt
+		if !m.requeuedAt.IsZero() {
+			since = m.requeuedAt
+		}
+		stats.OldestPending = max(stats.OldestPending, now.Sub(since))
 		if !knows(topics, m.Topic) {
 			if stats.Unknown == nil {
 				stats.Unknown = map[string]int64{}
@@ -335,6 +446,6 @@ func (s *Store) Once(_ context.Context, tx store.Tx, consumer string, id store.I
 	if _, ok := s.inbox[key]; ok {
 		return false, nil
 	}
-	t.does = append(t.does, func() { s.inbox[key] = time.Now() })
+	t.does = append(t.does, func() { s.inbox[key] = s.now() })
 	return true, nil
 }

@@ -45,21 +45,35 @@ func (s *Store) Message(_ context.Context, id store.ID) (store.Record, []store.A
 }
 
 // Requeue implements store.Operator.
-func (s *Store) Requeue(_ context.Context, which store.Filter, olderThan time.Duration, force bool, _ string) (n,
-	tooOld int, err error) {
+func (s *Store) Requeue(_ context.Context, which store.Filter, r store.RequeueRequest) (done store.Requeued,
+	err error) {
+	if err := s.fault("requeue"); err != nil {
+		return done, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.rows {
+	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
+		m := s.rows[seq]
+		if m.State != store.StateDead || !matches(which, m) || seq <= r.After {
+			continue
+		}
+		if done.N+done.TooOld == r.Limit {
+			break
+		}
+		done.After = seq
 		switch {
-		case m.State != store.StateDead || !matches(which, m):
-		case olderThan > 0 && !force && time.Since(m.CreatedAt) > olderThan:
-			tooOld++
+		case r.OlderThan > 0 && !r.Force && s.now().Sub(m.CreatedAt) > r.OlderThan:
+			done.TooOld++
 		default:
-			m.State, m.budget, m.NextAttemptAt, m.FinishedAt = store.StatePending, m.Attempts, time.Now(), time.Time{}
-			n++
+			m.State, m.budget, m.NextAttemptAt, m.FinishedAt = store.StatePending, m.Attempts, s.now(), time.Time{}
+			m.crashes, m.requeuedAt, m.FailingSince = 0, m.NextAttemptAt, time.Time{}
+			done.N++
 		}
 	}
-	return n, tooOld, nil
+	if done.N+done.TooOld < r.Limit {
+		done.After = 0
+	}
+	return done, nil
 }
 
 // Delete implements store.Operator.

@@ -39,11 +39,11 @@ func BenchmarkBatch(b *testing.B) {
 				}
 				results := make([]store.Result, batch)
 				for i, m := range due.Messages {
-					results[i] = store.Result{Seq: m.Seq, Outcome: store.OutcomeOK}
+					results[i] = store.Result{ID: m.ID, Seq: m.Seq, Outcome: store.OutcomeOK}
 				}
-				counted, err := box.Mark(b.Context(), "node", results)
-				if err != nil || len(counted) != batch {
-					b.Fatal(len(counted), err)
+				marked, err := box.Mark(b.Context(), "node", results)
+				if err != nil || len(marked.Counted) != batch {
+					b.Fatal(len(marked.Counted), err)
 				}
 			}
 			b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "messages/s")

@@ -30,9 +30,7 @@ var ways = map[string]func(t testing.TB) subject{
 	"MySQL":           func(t testing.TB) subject { return mysqlOn(t, quickMariaDB(t), oneTrip) },
 	"MySQL, prepared": func(t testing.TB) subject { return mysqlOn(t, quickMariaDB(t), "") },
 	"MySQL, strange session": func(t testing.TB) subject {
-		return mysqlOn(t, quickMariaDB(t), oneTrip+"&charset=latin1&clientFoundRows=true&time_zone=%27%2B05:30%27&"+
-			"sql_mode=%27ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT%27&sql_select_limit=3&"+
-			"tx_isolation=%27READ-COMMITTED%27")
+		return mysqlOn(t, quickMariaDB(t), oneTrip+"&"+sqltest.StrangeMariaDB)
 	},
 	"SQLite": sqliteFile,
 }

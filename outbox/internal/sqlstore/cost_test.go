@@ -171,7 +171,7 @@ func TestCostBehindALongQueue(t *testing.T) {
 func pagesOfPostgres(t *testing.T, conn *sql.Conn, st sqlstore.Explained) (most int) {
 	t.Helper()
 	for _, mode := range []string{customPlan, genericPlan} {
-		plan, err := explainPostgres(t.Context(), conn, st, mode, sqlstore.Planned)
+		plan, err := explainPostgres(t.Context(), conn, st, mode, true)
 		if err != nil {
 			t.Fatal(err)
 		}

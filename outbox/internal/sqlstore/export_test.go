@@ -2,9 +2,9 @@ package sqlstore
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/postgres"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -15,12 +15,14 @@ func (s *Store) Explained() map[string][]Explained {
 	all := map[string]dialect.Params{
 		"due": dueParams(r), "layout": {}, "stats": statsParams([]string{"orders"}, true),
 		"sweep": {"dispatched": int64(9e10), "dead": int64(9e10), "inbox_kept": int64(9e10), "limit": int64(100)},
-		"mark": {"results": dialect.List([]resultJSON{{Seq: 100_001, Outcome: "ok"},
-			{Seq: 100_002, Outcome: "transient"}, {Seq: 100_003, Outcome: "ok"}})},
+		"mark": {"results": dialect.List([]resultJSON{{ID: inHex(1), Seq: 100_001, Outcome: "ok"},
+			{ID: inHex(2), Seq: 100_002, Outcome: "transient"}, {ID: inHex(3), Seq: 100_003, Outcome: "ok"}})},
+		"begun":   {"begun": dialect.List([]begunJSON{{ID: inHex(1), Seq: 100_001}, {ID: inHex(2), Seq: 100_002}})},
+		"failing": failingParams(),
 		"message": {"id": store.ID{1}}, "append": appendParams(store.Message{ID: store.ID{15: 1}, Topic: "orders"}),
 		"appended": {"id": store.ID{1}}, "once": {"consumer": dialect.Name("c"), "id": store.ID{1}},
 		"messages": {"limit": int64(10)}, "due_by_key": dueParams(r), "due_keyless": dueParams(r),
-		"oldest_by_key": statsParams([]string{"orders"}, true),
+		"due_live": dueParams(r), "oldest_by_key": statsParams([]string{"orders"}, true),
 	}
 	if _, ok := s.texts["sweep_inbox"]; ok {
 		all["sweep_inbox"] = all["sweep"]
@@ -42,6 +44,8 @@ func (s *Store) Explained() map[string][]Explained {
 	return statements
 }
 
+func inHex(id byte) string { return fmt.Sprintf("%032X", id) }
+
 // Explained is a statement with its arguments.
 type Explained struct {
 	Text string
@@ -51,7 +55,7 @@ type Explained struct {
 // Spoil has a statement fail from now on.
 func (s *Store) Spoil(file string) { s.texts[file] = "SELECT nothing FROM nowhere" }
 
-// ExplainedDue is the statement of Due, and Planned what comes before it in its transaction.
+// ExplainedDue is the statement of Due.
 func (s *Store) ExplainedDue(stopOnDead bool) Explained {
 	st := s.statements("due", "", dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32,
 		StopOnDead: stopOnDead}))()[0]
@@ -86,6 +90,3 @@ func (s *Store) ExplainedSearch(ctx context.Context, stopOnDead bool, keys ...st
 	}
 	return search, nil
 }
-
-// Planned is what Postgres is told before each transaction.
-const Planned = postgres.Planned

@@ -325,15 +325,15 @@ func TestListen(t *testing.T) {
 }
 
 // What a relay and an operator change is one round trip. On MySQL it is two, for a Sweep of each
-// table, of which the second counts, and a Mark is the five of its transaction: two more for its
-// begin and its end.
+// table, of which the second counts, and a Mark is the six of its transaction: two more for its
+// begin and its end. A Requeue has one more, which looks how far its thousand messages go.
 //
 // Fails when a call asks once more, or another one than Mark has a transaction, which a server
 // keeps when the network of the host fails, with locks that are in the way of all others.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	for way, trips := range map[string]map[string]int64{"Postgres": {},
-		"MySQL": {"Mark": 5, "Sweep": 4, "Requeue": 2, "Delete": 2}} {
+	for way, trips := range map[string]map[string]int64{"Postgres": {"Requeue": 2},
+		"MySQL": {"Mark": 6, "Sweep": 4, "Requeue": 3, "Delete": 2}} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			s := ways[way](t)
@@ -362,12 +362,15 @@ func TestRoundTrips(t *testing.T) {
 					_, err := box.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeOK}})
 					return err
 				},
+				"NoteBegun": func(ctx context.Context) error {
+					return box.NoteBegun(ctx, []store.Begun{{Seq: 1}})
+				},
 				"Sweep": func(ctx context.Context) error {
 					_, err := box.Sweep(ctx, store.Retention{Dispatched: time.Hour, Inbox: time.Hour}, 10)
 					return err
 				},
 				"Requeue": func(ctx context.Context) error {
-					_, _, err := box.Requeue(ctx, store.Filter{}, 0, false, "")
+					_, err := box.Requeue(ctx, store.Filter{}, store.RequeueRequest{Limit: 10})
 					return err
 				},
 				"Delete": func(ctx context.Context) error { _, err := box.Delete(ctx, store.Filter{}); return err },

@@ -36,7 +36,8 @@ func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attem
 		}
 		r.Attempt = store.Attempt{Number: int(r.number.Int64), FinishedAt: instant(at.Int64), Took: micros(took.Int64),
 			Relay: string(node.V), Outcome: store.Outcome(outcome.V), Error: string(text.V)}
-		return setHeaders(&r.Message, headers)
+		setHeaders(&r.Message, headers)
+		return nil
 	})
 	for _, r := range list {
 		m, ok = r.Record, true
@@ -51,30 +52,45 @@ func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attem
 func scanRecord(rows store.Row, r *store.Record, more ...any) error {
 	var id, topic, key, state, text []byte
 	var hash, next, created int64
-	var finished sql.NullInt64
-	err := rows.Scan(append([]any{&r.Seq, &id, &topic, &key, &hash, &state, &r.Attempts, &next, &created, &finished,
-		&text}, more...)...)
+	var failing, finished sql.NullInt64
+	err := rows.Scan(append([]any{&r.Seq, &id, &topic, &key, &hash, &state, &r.Attempts, &next, &created, &failing,
+		&finished, &text}, more...)...)
 	if err != nil {
 		return err
 	}
 	r.Topic, r.Key, r.Hash, r.State = string(topic), string(key), uint32(hash), store.State(state)
 	r.NextAttemptAt, r.CreatedAt, r.LastError = instant(next), instant(created), string(text)
+	if failing.Valid {
+		r.FailingSince = instant(failing.Int64)
+	}
 	if finished.Valid {
 		r.FinishedAt = instant(finished.Int64)
 	}
-	return setID(&r.ID, id)
+	setID(&r.Message, id)
+	return nil
 }
 
 func instant(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
 // Requeue implements store.Operator.
-func (s *Store) Requeue(ctx context.Context, which store.Filter, olderThan time.Duration, force bool, note string) (
-	n, tooOld int, err error) {
-	if force {
-		olderThan = 0
+func (s *Store) Requeue(ctx context.Context, which store.Filter, r store.RequeueRequest) (done store.Requeued,
+	err error) {
+	if r.Force {
+		r.OlderThan = 0
 	}
-	where, p := s.conditions(which, dialect.Params{"older": inMicros(olderThan), "note": storable(note)})
-	type row struct{ n, tooOld int }
+	where, p := s.conditions(which, dialect.Params{"older": inMicros(r.OlderThan), "note": storable(r.Note),
+		"limit": int64(r.Limit), "from": r.After})
+	type row struct {
+		n, tooOld int
+		last      int64
+	}
+	where += " AND m.seq > {from}"
+	page, err := query(ctx, s, "dead", where, p, func(rows store.Row, r *row) error { return rows.Scan(&r.n, &r.last) })
+	if err != nil || len(page) != 1 {
+		return done, err
+	}
+	where += " AND m.seq <= {to}"
+	p["to"] = page[0].last
 	list, err := changeAndCount(ctx, s, "requeue", where, p, func(rows store.Row, r *row) error {
 		return rows.Scan(&r.n, &r.tooOld)
 	})
@@ -82,9 +98,13 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, olderThan time.
 		err = errors.New("outbox: the database gave an answer that makes no sense")
 	}
 	if err != nil {
-		return 0, 0, err
+		return done, err
 	}
-	return list[0].n, list[0].tooOld, nil
+	done.N, done.TooOld = list[0].n, list[0].tooOld
+	if page[0].n == r.Limit {
+		done.After = page[0].last
+	}
+	return done, nil
 }
 
 // Delete implements store.Operator.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,11 +36,12 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 			break
 		}
 		st := s.db.Bind(text, p)
-		var topic, key []byte
-		err = tx.QueryRow(ctx, st.Text, st.Args...).Scan(&topic, &key, &old.Payload)
+		var topic, key, inHex []byte // a setting of the application may change how a database writes bytes
+		err = tx.QueryRow(ctx, st.Text, st.Args...).Scan(&topic, &key, &inHex)
 		if err == nil {
 			old.Topic, old.Key = string(topic), string(key)
-			return false, old, nil
+			old.Payload, err = hex.AppendDecode(nil, inHex)
+			return false, old, err
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return false, old, s.inTransaction(err)
@@ -109,22 +111,21 @@ func headersJSON(h map[string]string) string {
 	return sqlkit.InJSON(h)
 }
 
-// setHeaders sets headers from the column.
-func setHeaders(m *store.Message, text []byte) error {
+// setHeaders sets headers from the column, or the fault.
+func setHeaders(m *store.Message, text []byte) {
 	if text = bytes.TrimSpace(text); len(text) == 0 || string(text) == "{}" {
-		return nil
+		return
 	}
 	if err := json.Unmarshal(text, &m.Headers); err != nil {
-		return fmt.Errorf("the headers of message %x are not those of a message: %w", m.ID, err)
+		m.Headers = nil
+		m.Fault = fmt.Sprintf("headers %.80q are no object of JSON whose values are strings: %v", text, err)
 	}
-	return nil
 }
 
-// setID sets the id from the column.
-func setID(id *store.ID, b []byte) error {
-	if len(b) != len(id) {
-		return fmt.Errorf("an id of %d bytes", len(b))
+// setID sets the ID from the column, or the fault: SQLite keeps one of any length. Mark compares
+// what is set here.
+func setID(m *store.Message, b []byte) {
+	if copy(m.ID[:], b); len(b) != len(m.ID) {
+		m.Fault = fmt.Sprintf("message_id has %d bytes, and a UUID %d", len(b), len(m.ID))
 	}
-	copy(id[:], b)
-	return nil
 }

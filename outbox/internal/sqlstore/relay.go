@@ -1,10 +1,12 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,10 +44,14 @@ var errNoLayout = fmt.Errorf("outbox: %w: the table of the layout has no row: ca
 	dlock.ErrSetup)
 
 // ofTopics returns the parameters of statements that look at what can be delivered.
-func ofTopics(topics []string, stopOnDead bool) dialect.Params {
-	p := dialect.Params{"topics_with_sinks": dialect.Names(topics), "all": int64(0), "stop": int64(0)}
+func ofTopics(topics, full []string, stopOnDead bool) dialect.Params {
+	p := dialect.Params{"topics_with_sinks": dialect.Names(topics), "full_topics": dialect.Names(full),
+		"all": int64(0), "all_free": int64(0), "stop": int64(0)}
 	if topics == nil {
 		p["all"] = int64(1)
+		if len(full) == 0 {
+			p["all_free"] = int64(1)
+		}
 	}
 	if stopOnDead {
 		p["stop"] = int64(1)
@@ -63,10 +69,11 @@ const (
 )
 
 func dueParams(r store.DueRequest) dialect.Params {
-	p := ofTopics(r.Topics, r.StopOnDead)
+	p := ofTopics(r.Topics, r.FullTopics, r.StopOnDead)
 	p["shards"], p["shard"] = int64(max(1, r.Layout.Shards)), int64(r.Shard)
 	p["limit"], p["keys"], p["ids"] = int64(max(0, r.Limit)), dialect.Names(r.Keys), dialect.Numbers(r.IDs)
 	p["window"], p["inside"] = int64(max(dueWindow, 2*r.Limit)), int64(math.MaxInt64)
+	p["bytes"] = int64(store.DueBytes)
 	p["after"], p["page_size"], p["most_of_key"] = dialect.Name(r.After), int64(max(duePage, r.Limit)), int64(dueOfKey)
 	return p
 }
@@ -100,11 +107,21 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 	if next := list[0].nextIn; next.Valid {
 		due.NextIn = max(0, micros(next.Int64))
 	}
+	requeued := 0
 	for _, r := range list {
 		due.Messages = r.appendTo(due.Messages)
+		if r.requeued.Bool {
+			requeued++
+		}
 	}
+	if half := len(due.Messages) - r.Limit/2; requeued > half && isFull(r.Limit, due.Messages) {
+		if err := s.dueLive(ctx, r, &due, min(requeued, r.Limit/2)); err != nil {
+			return due, err
+		}
+	}
+	defer func() { due.Full = isFull(r.Limit, due.Messages) }()
 	switch {
-	case len(due.Messages) >= r.Limit:
+	case isFull(r.Limit, due.Messages):
 		due.After = r.After // a search that is under way goes on with the next call
 	case told || list[0].edge.Valid:
 		due.After = r.After
@@ -117,6 +134,39 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 		due.More = true
 	}
 	return due, nil
+}
+
+// dueLive puts up to n messages that nobody has requeued in place of the last ones of due, so that
+// live traffic has half of each answer, however many messages somebody has requeued at once.
+func (s *Store) dueLive(ctx context.Context, r store.DueRequest, due *store.Due, n int) error {
+	p := dueParams(r)
+	p["limit"] = int64(n)
+	live, err := query(ctx, s, "due_live", "", p, func(rows store.Row, d *delivery) error { return d.scan(rows) })
+	if err != nil || len(live) == 0 {
+		return err
+	}
+	room := len(due.Messages) - len(live)
+	first := slices.DeleteFunc(due.Messages, func(m store.Pending) bool {
+		return slices.ContainsFunc(live, func(d delivery) bool { return d.m.Seq == m.Seq })
+	})
+	due.Messages, due.More = first[:min(room, len(first))], true
+	for _, d := range live {
+		due.Messages = d.appendTo(due.Messages)
+	}
+	slices.SortFunc(due.Messages, func(a, b store.Pending) int { return cmp.Compare(a.Seq, b.Seq) })
+	return nil
+}
+
+// isFull reports whether an answer has as much as one may.
+func isFull(limit int, list []store.Pending) bool {
+	return len(list) >= limit || bytesOf(list) >= store.DueBytes
+}
+
+func bytesOf(list []store.Pending) (n int) {
+	for _, m := range list {
+		n += len(m.Payload)
+	}
+	return n
 }
 
 // dueBehind adds to due what is behind the first messages in the order of the rows. Half of the
@@ -158,7 +208,7 @@ func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due 
 	}
 	for range duePages {
 		p := dueParams(r)
-		p["held"] = held
+		p["held"], p["limit"] = held, int64(most-len(due.Messages))
 		list, err := query(ctx, s, "due_by_key", "", p, func(rows store.Row, r *row) error {
 			return r.scan(rows, &r.n, &r.last)
 		})
@@ -171,10 +221,10 @@ func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due 
 				due.After = string(row.last)
 			}
 			due.Messages = row.appendTo(due.Messages)
-			if len(due.Messages) == most {
+			if len(due.Messages) == most || bytesOf(due.Messages) >= store.DueBytes {
 				// The next call goes on after it, also if it is the last key: with a Limit of 1
 				// that call is the first one with room for a message without a key.
-				due.After = due.Messages[most-1].Key
+				due.After = due.Messages[len(due.Messages)-1].Key
 				return nil
 			}
 		}
@@ -214,25 +264,27 @@ func (s *Store) held(ctx context.Context, after string) (dialect.Names, error) {
 
 // A delivery is the columns of delivery.sql; seq is NULL if there is no message.
 type delivery struct {
-	seq sql.NullInt64
-	m   store.Pending
+	seq      sql.NullInt64
+	requeued sql.NullBool
+	m        store.Pending
 }
 
 // scan scans what comes before them, and them.
 func (d *delivery) scan(rows store.Row, before ...any) error {
 	var id, topic, key, payload, headers []byte
-	var hash, attempts, budget, age sql.NullInt64
-	err := rows.Scan(append(before, &d.seq, &id, &topic, &key, &hash, &payload, &headers, &attempts, &budget, &age)...)
+	var hash, attempts, budget, crashes, age, failing sql.NullInt64
+	err := rows.Scan(append(before, &d.seq, &id, &topic, &key, &hash, &payload, &headers, &attempts, &budget, &crashes,
+		&d.requeued, &age, &failing)...)
 	if err != nil || !d.seq.Valid {
 		return err
 	}
 	m := &d.m
 	m.Seq, m.Topic, m.Key, m.Hash, m.Payload = d.seq.Int64, string(topic), string(key), uint32(hash.Int64), payload
-	m.Attempts, m.Budget, m.Age = int(attempts.Int64), int(budget.Int64), max(0, micros(age.Int64))
-	if err := setID(&m.ID, id); err != nil {
-		return err
-	}
-	return setHeaders(&m.Message, headers)
+	m.Attempts, m.Budget, m.Crashes = int(attempts.Int64), int(budget.Int64), int(crashes.Int64)
+	m.Age, m.Failing = max(0, micros(age.Int64)), max(0, micros(failing.Int64))
+	setHeaders(&m.Message, headers)
+	setID(&m.Message, id)
+	return nil
 }
 
 func (d *delivery) appendTo(list []store.Pending) []store.Pending {
@@ -255,6 +307,7 @@ func inMicros(d time.Duration) int64 { return min(max(0, d), longest).Microsecon
 
 // resultJSON is a result as statements take it.
 type resultJSON struct {
+	ID       string        `json:"id"` // in hexadecimal
 	Seq      int64         `json:"seq"`
 	Attempts int           `json:"attempts"`
 	Outcome  store.Outcome `json:"outcome"`
@@ -262,19 +315,67 @@ type resultJSON struct {
 	Took     int64         `json:"took"`
 	Node     string        `json:"node"`
 	Error    string        `json:"error"`
+	MostLate int64         `json:"most_late"`
 }
 
 // Mark implements store.Relay.
-func (s *Store) Mark(ctx context.Context, relay string, results []store.Result) (counted []int64, err error) {
+func (s *Store) Mark(ctx context.Context, relay string, results []store.Result) (marked store.Marked, err error) {
 	if len(results) == 0 {
-		return nil, ctx.Err()
+		return marked, ctx.Err()
 	}
 	rows := make([]resultJSON, len(results))
 	for i, r := range results {
-		rows[i] = resultJSON{r.Seq, r.Attempts, r.Outcome, inMicros(r.RetryIn), inMicros(r.Took), storable(relay),
-			storable(r.Error)}
+		rows[i] = resultJSON{fmt.Sprintf("%X", r.ID[:]), r.Seq, r.Attempts, r.Outcome, inMicros(r.RetryIn),
+			inMicros(r.Took), storable(relay), storable(r.Error), inMicros(r.MostLate)}
 	}
-	return change(ctx, s, "mark", "", dialect.Params{"results": dialect.List(rows)}, scanNumber)
+	type row struct {
+		id     store.ID
+		locked bool
+	}
+	p := dialect.Params{"results": dialect.List(rows)}
+	forget := "" // most messages have few attempts, and MySQL one round trip less
+	if slices.ContainsFunc(results, func(r store.Result) bool {
+		return r.Attempts >= store.FirstAttempts+store.LastAttempts
+	}) {
+		forget = s.texts["forget"] + "\n"
+	}
+	list, err := change(ctx, s, "mark", forget, p, func(rows store.Row, r *row) error {
+		var id []byte
+		if err := rows.Scan(&id, &r.locked); err != nil {
+			return err
+		}
+		copy(r.id[:], id)
+		return nil
+	})
+	for _, r := range list {
+		if r.locked {
+			marked.Locked = append(marked.Locked, r.id)
+		} else {
+			marked.Counted = append(marked.Counted, r.id)
+		}
+	}
+	return marked, err
+}
+
+// begunJSON is a delivery that begins, as statements take it.
+type begunJSON struct {
+	ID       string `json:"id"` // in hexadecimal
+	Seq      int64  `json:"seq"`
+	Attempts int    `json:"attempts"`
+	Crashes  int    `json:"crashes"`
+}
+
+// NoteBegun implements store.Relay.
+func (s *Store) NoteBegun(ctx context.Context, list []store.Begun) error {
+	if len(list) == 0 {
+		return ctx.Err()
+	}
+	rows := make([]begunJSON, len(list))
+	for i, b := range list {
+		rows[i] = begunJSON{fmt.Sprintf("%X", b.ID[:]), b.Seq, b.Attempts, b.Crashes}
+	}
+	_, err := change(ctx, s, "begun", "", dialect.Params{"begun": dialect.List(rows)}, scanNumber)
+	return err
 }
 
 // Sweep implements store.Relay.
@@ -301,7 +402,7 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 const firstDue = 100
 
 func statsParams(topics []string, stopOnDead bool) dialect.Params {
-	p := ofTopics(topics, stopOnDead)
+	p := ofTopics(topics, nil, stopOnDead)
 	p["most"], p["first"], p["max_unknown"] = int64(store.MaxCount), int64(firstDue), int64(store.MaxUnknown)
 	p["window"], p["inside"] = int64(dueWindow), int64(math.MaxInt64)
 	p["after"], p["page_size"], p["keys"] = dialect.Name(""), int64(firstDue), dialect.Names(nil)
@@ -333,14 +434,14 @@ func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (st
 		}
 	}
 	if err == nil && stats.OldestDue == 0 && told {
-		stats.OldestDue, err = s.oldestBehind(ctx, p)
+		stats.OldestDue, err = oldestBehind(ctx, s, p)
 	}
 	return stats, err
 }
 
 // oldestBehind returns the first OldestDue that it finds behind the first messages in the order of
 // the rows.
-func (s *Store) oldestBehind(ctx context.Context, p dialect.Params) (time.Duration, error) {
+func oldestBehind(ctx context.Context, s *Store, p dialect.Params) (time.Duration, error) {
 	type row struct {
 		n, due int64
 		last   []byte

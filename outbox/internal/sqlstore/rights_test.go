@@ -3,13 +3,13 @@ package sqlstore_test
 import (
 	"context"
 	"errors"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -60,6 +60,14 @@ var duties = map[string]func(t testing.TB, s subject, user string) map[string]er
 				_, err := box.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeOK}})
 				return err
 			},
+			"Mark of a message that fails for long": func(ctx context.Context) error {
+				_, err := box.Mark(ctx, "n", []store.Result{{Seq: 1, Attempts: 100, Outcome: store.OutcomeTransient}})
+				return err
+			},
+			"Failing": func(ctx context.Context) error { _, err := box.Failing(ctx); return err },
+			"NoteBegun": func(ctx context.Context) error {
+				return box.NoteBegun(ctx, []store.Begun{{Seq: 1}})
+			},
 			"Sweep": func(ctx context.Context) error {
 				_, err := box.Sweep(ctx, store.Retention{Dispatched: 1, Dead: 1, Inbox: 1}, 10)
 				return err
@@ -71,9 +79,10 @@ var duties = map[string]func(t testing.TB, s subject, user string) map[string]er
 		box := s.on(t, s.db(t, "", user), "")
 		return failed(t, map[string]func(context.Context) error{
 			"Messages": func(ctx context.Context) error { _, err := box.Messages(ctx, store.Filter{}, 10); return err },
+			"Failing":  func(ctx context.Context) error { _, err := box.Failing(ctx); return err },
 			"Message":  func(ctx context.Context) error { _, _, _, err := box.Message(ctx, store.ID{1}); return err },
 			"Requeue": func(ctx context.Context) error {
-				_, _, err := box.Requeue(ctx, store.Filter{}, 0, false, "")
+				_, err := box.Requeue(ctx, store.Filter{}, store.RequeueRequest{Limit: 10})
 				return err
 			},
 			"Delete": func(ctx context.Context) error { _, err := box.Delete(ctx, store.Filter{}); return err },
@@ -112,34 +121,6 @@ func (s subject) inTx(t testing.TB, user string,
 	return all
 }
 
-// documented returns the grants to a role from docs/outbox-rights.md, one statement each, with
-// another schema and another role.
-func documented(t testing.TB, role, database, schema, user string) []string {
-	t.Helper()
-	doc, err := os.ReadFile("../../../docs/outbox-rights.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	heading := "(?m)^-- outbox, " + role + ", " + database + "\\n"
-	block := regexp.MustCompile(heading + "((?:GRANT .*;\\n)+)").FindSubmatch(doc)
-	if block == nil {
-		t.Fatalf("there are no grants of the %s, %s", role, database)
-	}
-	grants := regexp.MustCompile(`\bshop\b`).ReplaceAllString(string(block[1]), schema)
-	grants = regexp.MustCompile(`TO '?`+role+`\b`).ReplaceAllStringFunc(grants, func(to string) string {
-		return strings.TrimSuffix(to, role) + user
-	})
-	return strings.Split(strings.TrimSpace(strings.ReplaceAll(grants, ";", "")), "\n")
-}
-
-// rightsOf splits a list of rights; one with columns is the only one.
-func rightsOf(list string) []string {
-	if strings.Contains(list, "(") {
-		return []string{list}
-	}
-	return strings.Split(list, ", ")
-}
-
 // The documented rights are enough for what each role does and, without any of them, what fails
 // says so.
 //
@@ -154,45 +135,44 @@ func TestRights(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			s.migrated(t)
-			schema, user := "public", "app"
+			schema, user, grantee := "public", "app", "app"
 			if name != "Postgres" {
-				schema = s.database
+				schema, grantee = s.database, "'app'@'%'"
 				// A user without any right in a database may not even connect.
 				s.exec(t, "CREATE TABLE bystander (a INT)", "GRANT SELECT ON bystander TO 'app'@'%'")
 			} else {
 				s.exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC")
 			}
-			statement := regexp.MustCompile(`^GRANT (.*) (ON .*) TO (.*)$`)
 			for role, duty := range duties {
-				grants := documented(t, role, name, schema, user)
+				grants, err := sqltest.Documented("../../../docs/outbox-rights.md", "outbox, "+role+", "+name, schema,
+					grantee)
+				if err != nil {
+					t.Fatal(err)
+				}
 				s.exec(t, grants...)
 				if failed := duty(t, s, user); len(failed) > 0 {
 					t.Errorf("%s with the documented rights: %v", role, failed)
 				}
-				for _, grant := range grants {
-					parts := statement.FindStringSubmatch(grant)
-					for _, right := range rightsOf(parts[1]) {
-						s.exec(t, "REVOKE "+right+" "+parts[2]+" FROM "+parts[3])
-						failed := duty(t, s, user)
-						if len(failed) == 0 {
-							t.Errorf("%s: without %s %s nothing fails", role, right, parts[2])
-						}
-						for call, err := range failed {
-							says := regexp.MustCompile("privilege|right|may not use").MatchString(err.Error())
-							if !errors.Is(err, dlock.ErrSetup) || !says {
-								t.Errorf("%s without %s %s: %s: %v: must match ErrSetup and say so", role, right,
-									parts[2], call, err)
-							}
-							if strings.Contains(err.Error(), servertest.Canary) {
-								t.Errorf("the password is told: %v", err)
-							}
-						}
-						s.exec(t, grant)
+				rights := sqltest.Rights(grants)
+				for _, right := range rights {
+					s.exec(t, right.Revoke)
+					failed := duty(t, s, user)
+					if len(failed) == 0 {
+						t.Errorf("%s: without %s nothing fails", role, right)
 					}
+					for call, err := range failed {
+						says := regexp.MustCompile("privilege|right|may not use").MatchString(err.Error())
+						if !errors.Is(err, dlock.ErrSetup) || !says {
+							t.Errorf("%s without %s: %s: %v: must match ErrSetup and say so", role, right, call, err)
+						}
+						if strings.Contains(err.Error(), servertest.Canary) {
+							t.Errorf("the password is told: %v", err)
+						}
+					}
+					s.exec(t, right.Grant)
 				}
-				for _, grant := range grants {
-					parts := statement.FindStringSubmatch(grant)
-					s.exec(t, "REVOKE "+parts[1]+" "+parts[2]+" FROM "+parts[3])
+				for _, right := range rights {
+					s.exec(t, right.Revoke)
 				}
 			}
 		})

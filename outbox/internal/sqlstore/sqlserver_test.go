@@ -83,15 +83,19 @@ func TestSQLServerStatements(t *testing.T) {
 	id := make([]byte, 16)
 	one := int64(1)
 	script := &scripted{answers: [][]driver.Value{
-		{[]byte("orders"), []byte("a"), []byte("p")}, // what is there
-		{one, one, nil, one, one, id, []byte("orders"), []byte("漢"), one, []byte("p"), `{"a":"b"}`, one, one, one},
-		{one, id, []byte("orders"), []byte(""), one, []byte("p"), "{}", one, one, one},                    // no key
-		{one, []byte("b"), one, id, []byte("orders"), []byte("b"), one, []byte("p"), "{}", one, one, one}, // by key
-		{one}, {one}, {one}, {int64(1000), one, nil, one, one, nil, one}, {one, []byte("b"), one}, {one, one},
-		{one, id, []byte("orders"), []byte("a"), one, "dead", one, one, one, one, "no"},
-		{one, id, []byte("orders"), []byte("a"), one, "dead", one, one, one, one, "no", []byte("p"), "{}", nil, nil,
-			nil, nil, nil, nil},
-		{one, one}, {one},
+		{[]byte("orders"), []byte("a"), []byte("70")}, // what is there
+		{one, one, nil, one, one, id, []byte("orders"), []byte("漢"), one, []byte("p"), `{"a":"b"}`, one, one, one,
+			false, one, one},
+		{one, id, []byte("orders"), []byte(""), one, []byte("p"), "{}", one, one, one, false, one, one}, // no key
+		{one, []byte("b"), one, id, []byte("orders"), []byte("b"), one, []byte("p"), "{}", one, one, one,
+			false, one, one}, // by key
+		{one}, {id, false}, {one}, {one}, {int64(1000), one, nil, one, one, nil, one}, {one, []byte("b"), one},
+		{[]byte("orders"), one, one, one, "no"},
+		{one, one},
+		{one, id, []byte("orders"), []byte("a"), one, "dead", one, one, one, one, one, "no"},
+		{one, id, []byte("orders"), []byte("a"), one, "dead", one, one, one, one, one, "no", []byte("p"), "{}", nil,
+			nil, nil, nil, nil, nil},
+		{one, one}, {one, one}, {one},
 	}}
 	db := sql.OpenDB(script)
 	defer db.Close()
@@ -119,12 +123,16 @@ func TestSQLServerStatements(t *testing.T) {
 		Keys: []string{"漢"}, IDs: []int64{7}})
 	check("Due", len(due.Messages) == 3 && due.After == "" && due.Messages[0].Key == "漢" &&
 		due.Messages[0].Headers["a"] == "b", err)
-	counted, err := s.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeOK}})
-	check("Mark", len(counted) == 1, err)
+	err = s.NoteBegun(ctx, []store.Begun{{Seq: 1}})
+	check("NoteBegun", true, err)
+	marked, err := s.Mark(ctx, "n", []store.Result{{Seq: 1, Outcome: store.OutcomeOK}})
+	check("Mark", len(marked.Counted) == 1, err)
 	n, err := s.Sweep(ctx, store.Retention{Dispatched: time.Hour}, 10)
 	check("Sweep", n == 2, err)
 	stats, err := s.Stats(ctx, []string{"a"}, true)
 	check("Stats", stats.Pending == 1000 && stats.OldestDue > 0, err)
+	topics, err := s.Failing(ctx)
+	check("Failing", len(topics) == 1 && topics[0].Topic == "orders" && topics[0].Error == "no", err)
 	l, err := s.Layout(ctx, 1)
 	check("Layout", l.Shards == 1, err)
 	which := store.Filter{IDs: []store.ID{{1}}, Topic: "a", Key: "b", State: store.StateDead,
@@ -133,11 +141,11 @@ func TestSQLServerStatements(t *testing.T) {
 	check("Messages", len(list) == 1 && list[0].State == store.StateDead, err)
 	_, _, ok, err := s.Message(ctx, store.ID{})
 	check("Message", ok, err)
-	n, tooOld, err := s.Requeue(ctx, which, time.Hour, false, "")
-	check("Requeue", n == 1 && tooOld == 1, err)
+	done, err := s.Requeue(ctx, which, store.RequeueRequest{OlderThan: time.Hour, Limit: 1})
+	check("Requeue", done.N == 1 && done.TooOld == 1 && done.After == 1, err)
 	n, err = s.Delete(ctx, which)
 	check("Delete", n == 1, err)
-	if len(script.texts) != 16 {
+	if len(script.texts) != 19 {
 		t.Errorf("%d statements", len(script.texts))
 	}
 	_ = s.Verify(ctx)

@@ -20,7 +20,7 @@ import (
 // driver for database/sql. It does not call the server.
 //
 // Each call is one statement, and with pgx one round trip once the connection has prepared it; Due
-// is some more while a long queue is in its way.
+// is some more while a long queue, or what was requeued, is in its way, and Requeue is two.
 //
 // connect makes a connection for Listen, which closes it; nil: there is no Listen.
 func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts Options) (*Store, error) {
@@ -36,13 +36,15 @@ func anyName(string, string) error { return nil }
 // It does not call the server.
 //
 // A read is one statement: one round trip with interpolateParams=true (go-sql-driver/mysql), two
-// without it. Due takes a few more while a long queue is in its way. Mark takes five round trips,
-// for its transaction. Sessions have to commit by themselves (autocommit=1, the default).
+// without it. Due takes a few more while a long queue, or what was requeued, is in its way. Mark
+// takes six round trips, for its transaction. Sessions have to commit by themselves
+// (autocommit=1, the default).
 //
-// A driver that gives up a call closes the connection, but a server that waits for a lock does not
-// notice that. MariaDB therefore gets the limit of the call with each statement. MySQL has no such
-// limit for statements that write: one that waits for a locked row goes on for as long as
-// innodb_lock_wait_timeout of the server says, 50 s by default.
+// Nothing that a relay does all the time waits for a row that another session keeps locked. Other
+// calls can, and a driver that gives up a call closes the connection, but a server that waits for a
+// lock does not notice that. MariaDB therefore gets the limit of the call with each statement.
+// MySQL has no such limit for statements that write: one that waits for a locked row goes on for as
+// long as innodb_lock_wait_timeout of the server says, 50 s by default.
 func MySQL(db *sql.DB, opts Options) (*Store, error) {
 	return newStore(db, opts, sqlkit.CheckMySQLName, func(schema, table string) dialect.Database {
 		return mysql.New(db, schema, table)

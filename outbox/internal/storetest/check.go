@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"hash/fnv"
@@ -74,22 +75,25 @@ func (c *check) within(do func(ctx context.Context, tx store.Tx)) {
 		}
 	}()
 	c.call("a transaction", func(ctx context.Context) error {
-		do(ctx, tx)
+		do(ctx, tx.Tx)
 		return tx.Commit()
 	})
 	committed = true
 }
 
-// append appends messages in one transaction. All of them must be new.
+// append appends messages, up to 200 in a transaction: each has a call's time. All of them must be
+// new.
 func (c *check) append(list ...store.Message) {
 	c.Helper()
-	c.within(func(ctx context.Context, tx store.Tx) {
-		for _, m := range list {
-			if fresh, _, err := c.Append(ctx, tx, m); err != nil || !fresh {
-				c.Fatalf("Append of %q: %t, %v", m.Key, fresh, err)
+	for some := range slices.Chunk(list, 200) {
+		c.within(func(ctx context.Context, tx store.Tx) {
+			for _, m := range some {
+				if fresh, _, err := c.Append(ctx, tx, m); err != nil || !fresh {
+					c.Fatalf("Append of %q: %t, %v", m.Key, fresh, err)
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 // keyed appends messages of one topic with these keys, and returns them.
@@ -147,7 +151,8 @@ func (c *check) pending(payload string) store.Pending {
 }
 
 func result(m store.Pending, outcome store.Outcome) store.Result {
-	r := store.Result{Seq: m.Seq, Attempts: m.Attempts, Outcome: outcome, Took: time.Millisecond}
+	r := store.Result{ID: m.ID, Seq: m.Seq, Attempts: m.Attempts, Outcome: outcome, Took: time.Millisecond,
+		MostLate: time.Hour}
 	if outcome != store.OutcomeOK {
 		r.Error = "the error of " + string(m.Payload)
 	}
@@ -157,19 +162,28 @@ func result(m store.Pending, outcome store.Outcome) store.Result {
 	return r
 }
 
-func (c *check) mark(results ...store.Result) (counted []int64) {
+// mark returns which results count. No row is locked.
+func (c *check) mark(results ...store.Result) []store.ID {
 	c.Helper()
-	c.call("Mark", func(ctx context.Context) (err error) { counted, err = c.Mark(ctx, node, results); return err })
-	slices.Sort(counted)
-	return counted
+	var marked store.Marked
+	c.call("Mark", func(ctx context.Context) (err error) { marked, err = c.Mark(ctx, node, results); return err })
+	if len(marked.Locked) > 0 {
+		c.Errorf("%x are locked", marked.Locked)
+	}
+	return sorted(marked.Counted)
+}
+
+func sorted(ids []store.ID) []store.ID {
+	slices.SortFunc(ids, func(a, b store.ID) int { return bytes.Compare(a[:], b[:]) })
+	return ids
 }
 
 // ends marks the message with a payload, which must count.
 func (c *check) ends(payload string, outcome store.Outcome) store.Pending {
 	c.Helper()
 	m := c.pending(payload)
-	if counted := c.mark(result(m, outcome)); !slices.Equal(counted, []int64{m.Seq}) {
-		c.Fatalf("Mark of %q as %s: %v counted", payload, outcome, counted)
+	if counted := c.mark(result(m, outcome)); !slices.Equal(counted, []store.ID{m.ID}) {
+		c.Fatalf("Mark of %q as %s: %x counted", payload, outcome, counted)
 	}
 	return m
 }

@@ -69,6 +69,45 @@ var delivering = []promise{
 		r.Topics = nil
 		c.isDue(r, "knowna", "unknowna", "knowna", "knownb", "unknown", "known")
 	}},
+	{"due/a message of a full topic waits, and so do the later ones of its key", func(c *check) {
+		c.append(c.message("free", "a"), c.message("full", "a"), c.message("free", "a"), c.message("free", "b"),
+			c.message("full", ""), c.message("free", ""))
+		r := request()
+		r.FullTopics = []string{"full", "other"}
+		for _, topics := range [][]string{nil, {"free", "full"}, {"free"}} {
+			r.Topics = topics
+			if due := c.isDue(r, "freea", "freeb", "free"); due.NextIn >= 0 {
+				c.Errorf("%v", due.NextIn)
+			}
+		}
+		r.FullTopics = []string{"free", "full"}
+		c.isDue(r)
+	}},
+	{"due/others are found behind a long queue of a full topic", func(c *check) {
+		for i := range 300 {
+			c.append(c.message("full", []string{"", fmt.Sprint("key", i)}[i%2]))
+		}
+		c.append(c.message("free", "z"), c.message("free", ""))
+		r := request()
+		r.FullTopics = []string{"full"}
+		var found []string
+		for range 300 {
+			due, err := c.Due(c.ctx, r)
+			if err != nil {
+				c.Fatal(err)
+			}
+			for _, m := range due.Messages {
+				found = append(found, m.Topic+m.Key)
+			}
+			if r.After = due.After; r.After == "" {
+				break
+			}
+		}
+		slices.Sort(found)
+		if !slices.Equal(slices.Compact(found), []string{"free", "freez"}) {
+			c.Errorf("%q", found)
+		}
+	}},
 	{"due/while a message of a key is dead its later ones wait, if that is asked for", func(c *check) {
 		c.keyed("a", "b", "a", "b")
 		stop := request()
@@ -76,7 +115,7 @@ var delivering = []promise{
 		c.ends("topica", store.OutcomePermanent)
 		c.isDue(request(), "topicb", "topica", "topicb")
 		c.isDue(stop, "topicb", "topicb")
-		c.ends("topicb", store.OutcomePoison)
+		c.ends("topicb", store.OutcomeExhausted)
 		c.isDue(stop)
 		c.isDue(request(), "topica", "topicb")
 	}},
@@ -96,6 +135,49 @@ var delivering = []promise{
 			c.Fatal(err)
 		}
 		c.isDue(request(), "topicearly")
+	}},
+	{"due/an answer ends with payloads of DueBytes, and says that there is more", func(c *check) {
+		large := func(key string, n int) (list []store.Message) {
+			for range n {
+				m := c.message("topic", key)
+				m.Payload = make([]byte, store.DueBytes/4)
+				list = append(list, m)
+			}
+			return list
+		}
+		huge := c.message("topic", "")
+		huge.Payload = make([]byte, store.DueBytes+1)
+		c.append(append(large("a", 5), huge)...)
+		wants := func(what string, n int, full bool) {
+			c.Helper()
+			due := c.due(request())
+			if len(due.Messages) != n || due.Full != full {
+				c.Errorf("%s: %d messages, full %t; want %d, %t", what, len(due.Messages), due.Full, n, full)
+			}
+			for _, m := range due.Messages {
+				c.mark(result(m, store.OutcomeOK))
+			}
+		}
+		wants("the first four", 4, true)
+		wants("the fifth, and one that is longer than all that fits", 2, true)
+		wants("nothing is left", 0, false)
+		c.keyed(slices.Repeat([]string{"long"}, 300)...) // more than Due looks at in the order of the rows
+		m := c.due(request()).Messages[0]
+		c.mark(result(m, store.OutcomeTransient))
+		c.append(append(large("b", 6), large("", 6)...)...)
+		for range 2 { // of the half for messages without a key, and of the rest
+			due := c.due(request())
+			if n := len(due.Messages); n == 0 || n > 8 || !due.Full {
+				c.Errorf("behind a long queue: %d messages, full %t; want at most 8, and that there are more", n,
+					due.Full)
+			}
+			for _, m := range due.Messages {
+				c.mark(result(m, store.OutcomeOK))
+			}
+			if len(due.Messages) == 0 {
+				break
+			}
+		}
 	}},
 	{"due/others are found behind a long queue, whatever it waits for", func(c *check) {
 		queue := make([]store.Message, 300) // more than Due looks at in the order of the rows
@@ -165,7 +247,7 @@ var delivering = []promise{
 			return err
 		})
 		first, _ := c.record(queue[0].ID)
-		r := store.Result{Seq: first.Seq, Attempts: 1, Outcome: store.OutcomePermanent}
+		r := store.Result{ID: first.ID, Seq: first.Seq, Attempts: 1, Outcome: store.OutcomePermanent}
 		c.mark(r)
 		ask.StopOnDead = true
 		all("behind a dead one", 32)

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -25,6 +27,10 @@ type Harness struct {
 	// Default false.
 	OneWriter bool
 
+	// Only are the first words of the promises that are tested, for a store that is no database.
+	// Default nil: all.
+	Only []string
+
 	// Large is the size of the largest payload that is tested. Default 10 MB.
 	Large int
 }
@@ -38,6 +44,10 @@ type Transaction struct {
 // Run tests that a store does what package store says, with one subtest per promise.
 func Run(t *testing.T, h Harness) {
 	for _, p := range promises {
+		of, _, _ := strings.Cut(p.name, "/")
+		if h.Only != nil && !slices.Contains(h.Only, of) {
+			continue
+		}
 		t.Run(p.name, func(t *testing.T) {
 			if h.Virtual {
 				synctest.Test(t, func(t *testing.T) { h.try(t, p) })
@@ -62,7 +72,7 @@ type promise struct {
 }
 
 // promises are all of them, in the order in which they are tested.
-var promises = join(setUp, appending, delivering, marking, operating)
+var promises = join(setUp, appending, delivering, marking, failing, operating)
 
 func join(groups ...[]promise) []promise {
 	var all []promise

@@ -13,8 +13,8 @@ import (
 var marking = []promise{
 	{"mark/each outcome makes the state, and a row of history", func(c *check) {
 		states := map[store.Outcome]store.State{store.OutcomeOK: store.StateDispatched,
-			store.OutcomePermanent: store.StateDead, store.OutcomePoison: store.StateDead,
-			store.OutcomeTransient: store.StatePending}
+			store.OutcomePermanent: store.StateDead, store.OutcomeExhausted: store.StateDead,
+			store.OutcomeTransient: store.StatePending, store.OutcomeUnreadable: store.StateDead}
 		for outcome, state := range states {
 			m := c.keyed(string(outcome))[0]
 			c.ends(string(m.Payload), outcome)
@@ -47,16 +47,16 @@ var marking = []promise{
 			a, b := c.pending("topica"), c.pending("topicb")
 			for range 3 {
 				counted := c.mark(result(a, store.OutcomeTransient), result(b, store.OutcomeOK))
-				if !slices.Equal(counted, []int64{a.Seq, b.Seq}) {
-					c.Fatalf("%v counted", counted)
+				if !slices.Equal(counted, []store.ID{a.ID, b.ID}) {
+					c.Fatalf("%x counted", counted)
 				}
 			}
 			other := func(node string, r store.Result) {
 				c.Helper()
 				c.call("Mark", func(ctx context.Context) error {
-					counted, err := c.Mark(ctx, node, []store.Result{r})
-					if len(counted) != 0 {
-						c.Errorf("%+v of %s counted", r, node)
+					marked, err := c.Mark(ctx, node, []store.Result{r})
+					if len(marked.Counted) != 0 || len(marked.Locked) != 0 {
+						c.Errorf("%+v of %s: %+v, want that it does not count", r, node, marked)
 					}
 					return err
 				})
@@ -64,7 +64,7 @@ var marking = []promise{
 			other("other", result(a, store.OutcomeTransient))
 			other("other", result(a, store.OutcomeOK))
 			other(node, result(a, store.OutcomeOK))
-			other(node, result(b, store.OutcomePoison))
+			other(node, result(b, store.OutcomeExhausted))
 			b.Attempts = 1
 			other(node, result(b, store.OutcomeOK))
 			other(node, store.Result{Seq: 1 << 40, Outcome: store.OutcomeOK})
@@ -78,6 +78,66 @@ var marking = []promise{
 				c.Error(counted)
 			}
 		}},
+	{"mark/a result is one of its message, not of another that has the number of its row", func(c *check) {
+		m := c.keyed("a")[0]
+		a := c.pending("topica")
+		stranger := result(a, store.OutcomeTransient)
+		stranger.ID = c.message("topic", "b").ID
+		isPending := func(when string, attempts int) {
+			if counted := c.mark(stranger); len(counted) != 0 {
+				c.Errorf("%s: the result of a message that is not there counts", when)
+			}
+			if r, history := c.record(m.ID); r.State != store.StatePending || r.Attempts != attempts ||
+				len(history) != attempts {
+				c.Errorf("%s: %+v, %d rows of history, want %d attempts", when, r, len(history), attempts)
+			}
+		}
+		isPending("before an attempt", 0)
+		c.ends("topica", store.OutcomeTransient)
+		isPending("the same attempt has the same outcome", 1)
+	}},
+	{"note begun/it is read with the message until a result, or a requeue, and written of no other", func(c *check) {
+		m := c.keyed("a", "b")[0]
+		note := func(list ...store.Begun) {
+			c.Helper()
+			c.call("NoteBegun", func(ctx context.Context) error { return c.NoteBegun(ctx, list) })
+		}
+		wants := func(when string, crashes int) {
+			c.Helper()
+			if a, b := c.pending("topica"), c.pending("topicb"); a.Crashes != crashes || b.Crashes != 0 {
+				c.Errorf("%s: %d relays have died with it, and %d with the other; want %d and 0", when, a.Crashes,
+					b.Crashes, crashes)
+			}
+		}
+		seq := c.pending("topica").Seq
+		begun := store.Begun{ID: m.ID, Seq: seq, Crashes: 3}
+		wants("at first", 0)
+		note()
+		note(begun, store.Begun{ID: c.message("topic", "b").ID, Seq: c.pending("topicb").Seq, Crashes: 9})
+		note(begun) // again: its answer was lost
+		wants("it was written", 3)
+		begun.Attempts, begun.Crashes = 1, 9
+		note(begun)
+		wants("an attempt is not the next one", 3)
+		note(store.Begun{ID: m.ID, Seq: seq, Crashes: 2})
+		wants("it was given back", 2)
+		r := result(c.pending("topica"), store.OutcomeTransient)
+		r.RetryIn = 0
+		c.mark(r)
+		wants("there is a result", 0)
+		begun.Crashes = 5
+		note(begun)
+		wants("it was written again", 5)
+		dead := result(c.pending("topica"), store.OutcomeExhausted)
+		c.mark(dead)
+		begun.Attempts = 2
+		note(begun) // it is not pending
+		if n, _ := c.requeue(store.Filter{State: store.StateDead}, 0, true); n != 1 {
+			c.Fatalf("%d requeued", n)
+		}
+		wants("it was requeued", 0)
+		c.isDue(request(), "topica", "topicb")
+	}},
 	{"mark/of two relays that mark at once, in any order, each attempt counts for one", func(c *check) {
 		var keys []string
 		for i := range 20 {
@@ -85,7 +145,7 @@ var marking = []promise{
 		}
 		c.keyed(keys...)
 		for round := range 3 {
-			counts := make([][]int64, 2)
+			counts := make([][]store.ID, 2)
 			var results []store.Result
 			for _, m := range c.due(request()).Messages {
 				r := result(m, store.OutcomeTransient)
@@ -102,14 +162,21 @@ var marking = []promise{
 				both.Go(func() {
 					ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 					defer cancel()
-					var err error
-					if counts[i], err = c.Mark(ctx, fmt.Sprint("relay", i), list); err != nil {
-						c.Errorf("Mark: %v", err)
+					for len(list) > 0 { // the other one may have had some rows at that moment
+						marked, err := c.Mark(ctx, fmt.Sprint("relay", i), list)
+						if err != nil {
+							c.Errorf("Mark: %v", err)
+							return
+						}
+						counts[i] = append(counts[i], marked.Counted...)
+						list = slices.DeleteFunc(list, func(r store.Result) bool {
+							return !slices.Contains(marked.Locked, r.ID)
+						})
 					}
 				})
 			}
 			both.Wait()
-			all := slices.Sorted(slices.Values(append(counts[0], counts[1]...)))
+			all := sorted(append(counts[0], counts[1]...))
 			if len(all) != len(keys) || len(slices.Compact(all)) != len(keys) {
 				c.Errorf("round %d: %d attempts count, of %d messages", round, len(all), len(keys))
 			}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,7 +18,11 @@ func (c *check) messages(which store.Filter, limit int) (list []store.Record) {
 func (c *check) requeue(which store.Filter, olderThan time.Duration, force bool) (n, tooOld int) {
 	c.Helper()
 	c.call("Requeue", func(ctx context.Context) (err error) {
-		n, tooOld, err = c.Requeue(ctx, which, olderThan, force, "it's mended 漢")
+		done, err := c.Requeue(ctx, which, store.RequeueRequest{OlderThan: olderThan, Force: force,
+			Note: "it's mended 漢", Limit: 1000})
+		if n, tooOld = done.N, done.TooOld; done.After != 0 {
+			c.Errorf("there is more than %d messages", n+tooOld)
+		}
 		return err
 	})
 	return n, tooOld
@@ -34,7 +39,7 @@ func (c *check) dead(keys ...string) []store.Message {
 	c.Helper()
 	list := c.keyed(keys...)
 	for _, m := range list {
-		c.ends(string(m.Payload), store.OutcomePoison)
+		c.ends(string(m.Payload), store.OutcomeExhausted)
 	}
 	return list
 }
@@ -106,7 +111,7 @@ var operating = []promise{
 		}
 		c.ends("topicb", store.OutcomeOK)
 		first := c.due(request()).Messages[0]
-		c.mark(result(first, store.OutcomePoison))
+		c.mark(result(first, store.OutcomeExhausted))
 		c.isDue(request(), "topica")
 		if n, tooOld := c.requeue(store.Filter{}, 0, false); n != 1 || tooOld != 0 {
 			c.Fatalf("%d requeued, %d too old", n, tooOld)
@@ -123,6 +128,88 @@ var operating = []promise{
 		if _, attempts := c.record(due.ID); len(attempts) != 4 || attempts[3].Number != 4 ||
 			attempts[3].Outcome != store.OutcomePermanent {
 			c.Errorf("%+v", attempts)
+		}
+	}},
+	{"requeue/in batches, in the order of their rows, each message once", func(c *check) {
+		list := c.dead("a", "b", "c", "d", "e")
+		r := store.RequeueRequest{Limit: 2}
+		counts := []int{}
+		for {
+			done, err := c.Requeue(c.ctx, store.Filter{}, r)
+			if err != nil {
+				c.Fatal(err)
+			}
+			counts = append(counts, done.N)
+			if r.After = done.After; r.After == 0 {
+				break
+			}
+			if len(counts) == 1 { // it is dead again, and is not looked at once more
+				c.isDue(request(), "topica", "topicb")
+				c.ends("topica", store.OutcomePermanent)
+			}
+		}
+		if !slices.Equal(counts, []int{2, 2, 1}) {
+			c.Errorf("%v were requeued, want all five, two at a time", counts)
+		}
+		if r, _ := c.record(list[0].ID); r.State != store.StateDead {
+			c.Errorf("%+v", r)
+		}
+	}},
+	{"requeue/what is appended later has half of each answer, and keys are in order", func(c *check) {
+		const many, limit = 150, 32
+		var list []store.Message
+		for i := range many {
+			list = append(list, c.message("topic", []string{"", "hot", fmt.Sprint("key", i)}[i%3]))
+		}
+		c.append(list...)
+		for pending := true; pending; {
+			var results []store.Result
+			for _, m := range c.due(request()).Messages {
+				results = append(results, result(m, store.OutcomePermanent))
+			}
+			c.mark(results...)
+			pending = len(results) > 0
+		}
+		if n, _ := c.requeue(store.Filter{State: store.StateDead}, 0, true); n != many {
+			c.Fatalf("%d requeued, want %d", n, many)
+		}
+		for i := range 20 {
+			c.append(c.message("live", fmt.Sprint("live", i)), c.message("live", "key2"), c.message("live", ""))
+		}
+		last, requeued := map[string]int64{}, 0
+		for round, left := 0, many; left > 0; round++ {
+			r := request()
+			r.Limit = limit
+			due := c.due(r).Messages
+			live := 0
+			var results []store.Result
+			for _, m := range due {
+				results = append(results, result(m, store.OutcomeOK))
+				if m.Topic == "live" {
+					live++
+				}
+				if m.Topic == "topic" {
+					requeued++
+					left--
+				}
+				if m.Key != "" && m.Seq <= last[m.Key] {
+					c.Errorf("key %q: %d after %d", m.Key, m.Seq, last[m.Key])
+				}
+				last[m.Key] = m.Seq
+				if m.Topic == "live" && m.Key == "key2" && last["key2 of those requeued"] == 0 {
+					c.Error("a message has overtaken one of its key")
+				}
+				if m.Topic == "topic" && m.Key == "key2" {
+					last["key2 of those requeued"] = 1
+				}
+			}
+			if round < 2 && live != limit/2 {
+				c.Errorf("round %d: %d of %d messages nobody has requeued, want half", round, live, len(due))
+			}
+			if len(due) == 0 || round > many {
+				c.Fatalf("round %d: %d messages, %d requeued ones are left", round, len(due), left)
+			}
+			c.mark(results...)
 		}
 	}},
 	{"requeue/what is too old needs force, and nothing but what matches is touched", func(c *check) {
@@ -242,6 +329,29 @@ var operating = []promise{
 		if s = stats(true, "nothing"); s.OldestDue != 0 || s.OldestPending == 0 || s.Unknown["topic"] != 3 {
 			c.Errorf("no topic has a sink: %+v", s)
 		}
+	}},
+	{"stats/a message is pending since it was requeued, and beside it another since it was appended", func(c *check) {
+		age := func() (d time.Duration) {
+			c.call("Stats", func(ctx context.Context) error {
+				s, err := c.Stats(ctx, nil, false)
+				d = s.OldestPending
+				return err
+			})
+			return d
+		}
+		old := c.dead("a")[0]
+		created := c.messages(store.Filter{IDs: []store.ID{old.ID}}, 1)[0].CreatedAt
+		c.until("half a second has gone by", func() bool {
+			c.dead("clock")
+			return c.messages(store.Filter{}, 1)[0].CreatedAt.Sub(created) > time.Second/2
+		})
+		at := time.Now()
+		c.requeue(store.Filter{IDs: []store.ID{old.ID}}, 0, true)
+		if d := age(); d >= time.Second/2+time.Since(at) {
+			c.Errorf("it has been pending for %v, want since it was requeued", d)
+		}
+		c.keyed("later")
+		c.until("another one is older", func() bool { return age() > 10*time.Millisecond })
 	}},
 	{"stats/a message behind a dead one is not due, if the dead one stops its key", func(c *check) {
 		c.dead("a")

@@ -41,19 +41,21 @@ func (c *check) everything() map[string]func(context.Context) error {
 			_, err := c.Mark(ctx, node, []store.Result{{Seq: 1, Outcome: store.OutcomeOK}})
 			return err
 		},
+		"NoteBegun": func(ctx context.Context) error { return c.NoteBegun(ctx, []store.Begun{{Seq: 1}}) },
 		"Sweep": func(ctx context.Context) error {
 			_, err := c.Sweep(ctx, store.Retention{Dispatched: 1, Dead: 1, Inbox: 1}, 10)
 			return err
 		},
-		"Stats":  func(ctx context.Context) error { _, err := c.Stats(ctx, nil, false); return err },
-		"Listen": func(ctx context.Context) error { return c.Listen(ctx, func() {}) },
+		"Failing": func(ctx context.Context) error { _, err := c.Failing(ctx); return err },
+		"Stats":   func(ctx context.Context) error { _, err := c.Stats(ctx, nil, false); return err },
+		"Listen":  func(ctx context.Context) error { return c.Listen(ctx, func() {}) },
 		"Messages": func(ctx context.Context) error {
 			_, err := c.Messages(ctx, store.Filter{}, 10)
 			return err
 		},
 		"Message": func(ctx context.Context) error { _, _, _, err := c.Message(ctx, store.ID{}); return err },
 		"Requeue": func(ctx context.Context) error {
-			_, _, err := c.Requeue(ctx, store.Filter{}, 0, false, "")
+			_, err := c.Requeue(ctx, store.Filter{}, store.RequeueRequest{Limit: 10})
 			return err
 		},
 		"Delete": func(ctx context.Context) error { _, err := c.Delete(ctx, store.Filter{}); return err },

@@ -61,7 +61,8 @@ const (
 )
 
 // Indexes are what their names end with.
-var Indexes = []string{"pending", "fresh", "topics", "retried", "dead_keys", "backoff", "finished", "received"}
+var Indexes = []string{"pending", "fresh", "topics", "retried", "dead_keys", "backoff", "failing", "requeued",
+	"finished", "received"}
 
 // Without is the part of a database that cannot wake others.
 type Without struct{}

@@ -2,11 +2,14 @@ package dialect
 
 import (
 	"embed"
+	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
+	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
 // Texts are the statements of one database, by file, with the names of the tables filled in. What
@@ -14,12 +17,14 @@ import (
 type Texts map[string]string
 
 // parts are files that others include, each after those that it includes.
-var parts = []string{"results_as_rows", "unknown", "edge", "inside", "page", "again", "free", "mine", "delivery",
-	"old", "record", "begin"}
+var parts = []string{"results_as_rows", "padded_id", "unknown", "edge", "inside", "page", "again", "free", "mine",
+	"delivery", "last_requeued", "old", "record", "begin"}
 
 // NewTexts returns the statements in files.
 func NewTexts(files embed.FS, names map[string]string) Texts {
 	t := Texts{}
+	names = maps.Clone(names)
+	names["first_attempts"], names["last_attempts"] = fmt.Sprint(store.FirstAttempts), fmt.Sprint(store.LastAttempts)
 	list, err := files.ReadDir(".")
 	if err != nil {
 		panic(err) // it is embedded

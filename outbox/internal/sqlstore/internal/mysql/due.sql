@@ -6,7 +6,8 @@
 		ORDER BY m.retry_at LIMIT 1),
 	{edge}, {delivery}
 FROM {layout} AS l
-	LEFT JOIN (
+	LEFT JOIN (SELECT b.seq FROM (
+		SELECT w.seq, SUM(LENGTH(p.payload)) OVER (ORDER BY w.seq) - LENGTH(p.payload) AS ahead FROM (
 		SELECT * FROM (SELECT m.seq FROM {messages} AS m FORCE INDEX (pending)
 			WHERE m.state = 'pending' AND m.seq < {inside} AND m.tried = 0
 				AND {mine}
@@ -17,6 +18,7 @@ FROM {layout} AS l
 				AND {mine}
 			ORDER BY m.retry_at LIMIT {limit}) AS r
 		ORDER BY seq LIMIT {limit}
+		) AS w STRAIGHT_JOIN {messages} AS p ON p.seq = w.seq) AS b WHERE b.ahead < {bytes}
 	) AS o ON 1 = 1
 	LEFT JOIN {messages} AS d ON d.seq = o.seq
 WHERE l.id = 1

@@ -1,5 +1,5 @@
-{bounded} DELETE {hint} m FROM {messages} AS m JOIN (
+{bounded} DELETE {hint} m FROM (
 	{old}
-) AS o ON o.seq = m.seq;
+) AS o STRAIGHT_JOIN {messages} AS m FORCE INDEX (PRIMARY) ON m.seq = o.seq;
 
 SELECT ROW_COUNT();

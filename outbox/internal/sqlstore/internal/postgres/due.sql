@@ -12,7 +12,12 @@ retried AS MATERIALIZED (
 		AND {mine}
 	ORDER BY m.next_attempt_at LIMIT {limit}
 ),
-due AS (SELECT * FROM fresh UNION ALL SELECT * FROM retried ORDER BY seq LIMIT {limit})
+found AS (SELECT * FROM fresh UNION ALL SELECT * FROM retried ORDER BY seq LIMIT {limit}),
+due AS (
+	SELECT b.* FROM (SELECT f.*, sum(octet_length(f.payload)) OVER (ORDER BY f.seq) - octet_length(f.payload) AS ahead
+		FROM found AS f) AS b
+	WHERE b.ahead < {bytes}
+)
 SELECT l.shards, l.epoch,
 	(SELECT (extract(epoch FROM m.next_attempt_at - (SELECT at FROM now)) * 1000000)::bigint FROM {messages} AS m
 		WHERE {again} AND m.next_attempt_at > (SELECT at FROM now)

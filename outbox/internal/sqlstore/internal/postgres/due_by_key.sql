@@ -9,5 +9,9 @@ due AS MATERIALIZED (
 		ORDER BY m.seq LIMIT {most_of_key}) AS o
 )
 SELECT l.n, l.key, {delivery}
-FROM (SELECT count(*) AS n, coalesce(max(o.key), '') AS key FROM page AS o) AS l LEFT JOIN due AS d ON true
+FROM (SELECT count(*) AS n, coalesce(max(o.key), '') AS key FROM page AS o) AS l LEFT JOIN (
+	SELECT b.* FROM (
+		SELECT f.*, sum(octet_length(f.payload)) OVER (ORDER BY f.key, f.seq) - octet_length(f.payload) AS ahead
+		FROM (SELECT * FROM due ORDER BY key, seq LIMIT {limit}) AS f) AS b
+	WHERE b.ahead < {bytes}) AS d ON true
 ORDER BY d.key, d.seq

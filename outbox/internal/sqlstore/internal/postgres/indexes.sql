@@ -14,6 +14,13 @@ CREATE INDEX IF NOT EXISTS {dead_keys} ON {messages} (key, seq) WHERE state = 'd
 -- Finds what is tried again, and when.
 CREATE INDEX IF NOT EXISTS {backoff} ON {messages} (next_attempt_at) WHERE state = 'pending' AND tried > 0;
 
+-- Finds what has failed for longest.
+CREATE INDEX IF NOT EXISTS {failing} ON {messages} (failing_since)
+	WHERE state = 'pending' AND failing_since IS NOT NULL;
+
+-- Finds what was requeued last.
+CREATE INDEX IF NOT EXISTS {requeued} ON {messages} (seq) WHERE state = 'pending' AND requeued_at IS NOT NULL;
+
 -- Finds what is old, and counts what is dead.
 CREATE INDEX IF NOT EXISTS {finished} ON {messages} (state, finished_at) WHERE finished_at IS NOT NULL;
 

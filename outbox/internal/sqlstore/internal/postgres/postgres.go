@@ -8,6 +8,8 @@ import (
 	"database/sql"
 	"embed"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -47,8 +49,10 @@ func New(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), schema, t
 // their types in pg_type.
 var columns = map[string]map[string]string{
 	"": {"seq": "int8", "message_id": "uuid", "topic": "text", "key": "text", "key_hash": "int8", "payload": "bytea",
-		"headers": "text", "state": "text", "attempts": "int4", "tried": "int4", "next_attempt_at": "timestamptz",
-		"created_at": "timestamptz", "finished_at": "timestamptz", "last_error": "text", "note": "text"},
+		"headers": "text", "state": "text", "attempts": "int4", "tried": "int4",
+		"crashes": "int4", "next_attempt_at": "timestamptz", "created_at": "timestamptz",
+		"requeued_at": "timestamptz", "failing_since": "timestamptz", "finished_at": "timestamptz",
+		"last_error": "text", "note": "text"},
 	"_attempts": {"message": "int8", "attempt": "int4", "at": "timestamptz", "took": "int8", "node": "text",
 		"outcome": "text", "error": "text"},
 	"_inbox":  {"consumer": "text", "message_id": "uuid", "received_at": "timestamptz"},
@@ -111,6 +115,16 @@ func (p *database) Explain(err error) error    { return sqlkit.Explain(err) }
 func (p *database) Prepare(context.Context) error { return nil }
 
 func (p *database) Verify(ctx context.Context) (faults []error, err error) {
+	hides := ""
+	text, args := sqlkit.PostgresHidden(append(slices.Collect(maps.Keys(p.tables)), p.of.Versions())...)
+	if err := p.Read(ctx, dialect.Statement{Text: text, Args: args}, func() {}, func(rows store.Row) error {
+		return rows.Scan(&hides)
+	}); err != nil {
+		return nil, err
+	}
+	if err := sqlkit.CheckHidden(hides); err != nil {
+		return nil, err
+	}
 	return dialect.Verify(ctx, p, p.texts["verify"], p.tables, p.indexes)
 }
 

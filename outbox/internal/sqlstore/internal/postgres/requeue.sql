@@ -6,7 +6,8 @@ found AS MATERIALIZED (
 	ORDER BY m.seq FOR NO KEY UPDATE OF m
 ),
 requeued AS (
-	UPDATE {messages} AS m SET state = 'pending', tried = 0, next_attempt_at = now.at,
+	UPDATE {messages} AS m SET state = 'pending', tried = 0, crashes = 0, next_attempt_at = now.at,
+		requeued_at = now.at, failing_since = NULL,
 		finished_at = NULL, note = {note}
 	FROM found, now
 	WHERE m.seq = found.seq AND found.young

@@ -5,28 +5,34 @@ CREATE TABLE IF NOT EXISTS {messages} (
 	message_id      uuid NOT NULL CONSTRAINT {message_id} UNIQUE,
 	topic           text COLLATE "C" NOT NULL,
 	key             text COLLATE "C" NOT NULL,          -- '': in no order
-	key_hash        bigint NOT NULL,                    -- its remainder is the shard
+	key_hash        bigint NOT NULL                     -- its remainder is the shard
+		CHECK (key_hash BETWEEN 0 AND 4294967295),
 	payload         bytea NOT NULL,
-	headers         text COLLATE "C" NOT NULL,          -- as JSON
+	headers         text COLLATE "C" NOT NULL           -- an object of JSON whose values are strings
+		CHECK (pg_catalog.json_typeof(headers::json) = 'object'), -- as jsonb it could have no NUL
 	state           text COLLATE "C" NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'dead')),
 	attempts        integer NOT NULL DEFAULT 0,         -- so far: only grows
 	tried           integer NOT NULL DEFAULT 0,         -- attempts since the latest requeue
+	crashes         integer NOT NULL DEFAULT 0,         -- relays that died delivering it, since the latest result
 	next_attempt_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	created_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	requeued_at     timestamptz,                        -- the latest time; NULL: never
+	failing_since   timestamptz,                        -- the first failed attempt since then; NULL: none
 	finished_at     timestamptz,                        -- NULL: it is pending
 	last_error      text COLLATE "C" NOT NULL DEFAULT '',
 	note            text COLLATE "C" NOT NULL DEFAULT '' -- of who requeued it
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 500,
 	autovacuum_analyze_scale_factor = 0.02, autovacuum_analyze_threshold = 500);
 
--- What became of each attempt. Rows are only added, and go with their message.
+-- What became of each attempt, except those between the first and the latest of a message.
 CREATE TABLE IF NOT EXISTS {attempts} (
 	message bigint NOT NULL REFERENCES {messages} (seq) ON DELETE CASCADE,
 	attempt integer NOT NULL,
 	at      timestamptz NOT NULL,               -- its end
 	took    bigint NOT NULL,                    -- in microseconds
 	node    text COLLATE "C" NOT NULL,
-	outcome text COLLATE "C" NOT NULL CHECK (outcome IN ('ok', 'permanent', 'transient', 'poison')),
+	outcome text COLLATE "C" NOT NULL CHECK (outcome IN ('ok', 'permanent', 'transient', 'exhausted',
+		'unreadable')),
 	error   text COLLATE "C" NOT NULL,
 	PRIMARY KEY (message, attempt)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);

@@ -1,1 +1,1 @@
-SELECT m.topic, m.key, m.payload FROM {messages} AS m WHERE m.message_id = {id}
+SELECT m.topic, m.key, HEX(m.payload) FROM {messages} AS m WHERE m.message_id = {id}

@@ -12,7 +12,12 @@ retried AS MATERIALIZED (
 		AND {mine}
 	ORDER BY m.next_attempt_at LIMIT {limit}
 ),
-due AS MATERIALIZED (SELECT seq FROM fresh UNION ALL SELECT seq FROM retried ORDER BY seq LIMIT {limit})
+found AS MATERIALIZED (SELECT seq FROM fresh UNION ALL SELECT seq FROM retried ORDER BY seq LIMIT {limit}),
+due AS MATERIALIZED (
+	SELECT r.seq FROM (SELECT o.seq, sum(length(m.payload)) OVER (ORDER BY o.seq) - length(m.payload) AS ahead
+		FROM found AS o CROSS JOIN {messages} AS m ON m.seq = o.seq) AS r
+	WHERE r.ahead < {bytes}
+)
 SELECT l.shards, l.epoch,
 	(SELECT m.next_attempt_at - {now} FROM {messages} AS m
 		WHERE {again} AND m.next_attempt_at > {now}

@@ -15,6 +15,14 @@ CREATE INDEX IF NOT EXISTS {dead_keys_in} ON {messages_name} (key, seq) WHERE st
 -- Finds what is tried again, and when.
 CREATE INDEX IF NOT EXISTS {backoff_in} ON {messages_name} (next_attempt_at) WHERE state = 'pending' AND tried > 0;
 
+-- Finds what has failed for longest.
+CREATE INDEX IF NOT EXISTS {failing_in} ON {messages_name} (failing_since)
+	WHERE state = 'pending' AND failing_since IS NOT NULL;
+
+-- Finds what was requeued last.
+CREATE INDEX IF NOT EXISTS {requeued_in} ON {messages_name} (seq)
+	WHERE state = 'pending' AND requeued_at IS NOT NULL;
+
 -- Finds what is old, and counts what is dead.
 CREATE INDEX IF NOT EXISTS {finished_in} ON {messages_name} (state, finished_at) WHERE finished_at IS NOT NULL;
 

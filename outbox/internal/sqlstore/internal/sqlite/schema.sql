@@ -1,30 +1,36 @@
 -- The messages. Times are microseconds since 1970.
 CREATE TABLE IF NOT EXISTS {messages} (
 	seq             INTEGER PRIMARY KEY AUTOINCREMENT, -- the order in a key
-	message_id      BLOB NOT NULL UNIQUE,
+	message_id      BLOB NOT NULL UNIQUE CHECK (length(message_id) = 16),
 	topic           TEXT NOT NULL,
 	key             TEXT NOT NULL,                     -- '': in no order
-	key_hash        INTEGER NOT NULL,                  -- its remainder is the shard
+	key_hash        INTEGER NOT NULL                   -- its remainder is the shard
+		CHECK (key_hash BETWEEN 0 AND 4294967295),
 	payload         BLOB NOT NULL,
-	headers         TEXT NOT NULL,                     -- as JSON
+	headers         TEXT NOT NULL                      -- an object of JSON whose values are strings
+		CHECK (json_valid(headers) AND json_type(headers) = 'object'),
 	state           TEXT NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'dead')),
 	attempts        INTEGER NOT NULL DEFAULT 0,        -- so far: only grows
 	tried           INTEGER NOT NULL DEFAULT 0,        -- attempts since the latest requeue
+	crashes         INTEGER NOT NULL DEFAULT 0,        -- relays that died delivering it, since the latest result
 	next_attempt_at INTEGER NOT NULL DEFAULT ({now}),
 	created_at      INTEGER NOT NULL DEFAULT ({now}),
+	requeued_at     INTEGER,                           -- the latest time; NULL: never
+	failing_since   INTEGER,                           -- the first failed attempt since then; NULL: none
 	finished_at     INTEGER,                           -- NULL: it is pending
 	last_error      TEXT NOT NULL DEFAULT '',
 	note            TEXT NOT NULL DEFAULT ''           -- of who requeued it
 ) STRICT;
 
--- What became of each attempt. Rows are only added, and go with their message.
+-- What became of each attempt, except those between the first and the latest of a message.
 CREATE TABLE IF NOT EXISTS {attempts} (
 	message INTEGER NOT NULL REFERENCES {messages_name} (seq) ON DELETE CASCADE,
 	attempt INTEGER NOT NULL,
 	at      INTEGER NOT NULL,                          -- its end
 	took    INTEGER NOT NULL,                          -- in microseconds
 	node    TEXT NOT NULL,
-	outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'permanent', 'transient', 'poison')),
+	outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'permanent', 'transient', 'exhausted',
+		'unreadable')),
 	error   TEXT NOT NULL,
 	PRIMARY KEY (message, attempt)
 ) STRICT, WITHOUT ROWID;

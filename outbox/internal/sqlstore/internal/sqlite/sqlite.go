@@ -46,8 +46,8 @@ const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) 
 var columns = map[string]map[string]string{
 	"": {"seq": "INTEGER", "message_id": "BLOB", "topic": "TEXT", "key": "TEXT", "key_hash": "INTEGER",
 		"payload": "BLOB", "headers": "TEXT", "state": "TEXT", "attempts": "INTEGER", "tried": "INTEGER",
-		"next_attempt_at": "INTEGER", "created_at": "INTEGER", "finished_at": "INTEGER", "last_error": "TEXT",
-		"note": "TEXT"},
+		"crashes": "INTEGER", "next_attempt_at": "INTEGER", "created_at": "INTEGER", "requeued_at": "INTEGER",
+		"failing_since": "INTEGER", "finished_at": "INTEGER", "last_error": "TEXT", "note": "TEXT"},
 	"_attempts": {"message": "INTEGER", "attempt": "INTEGER", "at": "INTEGER", "took": "INTEGER", "node": "TEXT",
 		"outcome": "TEXT", "error": "TEXT"},
 	"_inbox":  {"consumer": "TEXT", "message_id": "BLOB", "received_at": "INTEGER"},

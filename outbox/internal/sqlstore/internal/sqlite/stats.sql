@@ -14,7 +14,14 @@ SELECT
 			WHERE {again} AND m.next_attempt_at <= {now}
 				AND {free}
 			ORDER BY m.next_attempt_at LIMIT {first})) AS o),
-	(SELECT {now} - m.created_at FROM {messages} AS m WHERE m.state = 'pending' ORDER BY m.seq LIMIT 1),
+	(SELECT {now} - min(o.since) FROM (
+		SELECT * FROM (SELECT coalesce(m.requeued_at, m.created_at) AS since FROM {messages} AS m
+			WHERE m.state = 'pending' ORDER BY m.seq LIMIT {window})
+		UNION ALL
+		SELECT * FROM (SELECT m.created_at FROM {messages} AS m
+			WHERE m.state = 'pending' AND m.seq > (SELECT max(q.seq) FROM {messages} AS q
+				WHERE q.state = 'pending' AND q.requeued_at IS NOT NULL)
+			ORDER BY m.seq LIMIT 1)) AS o),
 	(SELECT e.seq FROM edge AS e), u.topic,
 	(SELECT count(*) FROM (SELECT 1 FROM {messages} AS m WHERE m.state = 'pending' AND m.topic = u.topic
 		LIMIT {most}))

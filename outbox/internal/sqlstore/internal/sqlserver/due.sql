@@ -21,7 +21,11 @@ DECLARE @next bigint = (
 		AND {mine}
 	ORDER BY m.next_attempt_at);
 SELECT l.shards, l.epoch, @next, @edge, {delivery}
-FROM {layout} AS l LEFT JOIN ({messages} AS d JOIN (SELECT TOP ({limit}) x.seq FROM @due AS x ORDER BY x.seq) AS o
+FROM {layout} AS l LEFT JOIN ({messages} AS d JOIN (
+	SELECT b.seq FROM (SELECT w.seq, SUM(DATALENGTH(p.payload)) OVER (ORDER BY w.seq ROWS UNBOUNDED PRECEDING)
+			- DATALENGTH(p.payload) AS ahead
+		FROM (SELECT TOP ({limit}) x.seq FROM @due AS x ORDER BY x.seq) AS w JOIN {messages} AS p ON p.seq = w.seq) AS b
+	WHERE b.ahead < {bytes}) AS o
 	ON o.seq = d.seq) ON 1 = 1
 WHERE l.id = 1
 ORDER BY d.seq;

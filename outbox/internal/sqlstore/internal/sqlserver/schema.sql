@@ -9,13 +9,17 @@ BEGIN
 		[key]           varbinary(200) NOT NULL,   -- 0x: in no order
 		key_hash        bigint NOT NULL,           -- its remainder is the shard
 		payload         varbinary(max) NOT NULL,
-		headers         nvarchar(max) NOT NULL,    -- as JSON
+		headers         nvarchar(max) NOT NULL     -- an object of JSON whose values are strings
+			CHECK (ISJSON(headers) = 1),
 		state           varchar(10) COLLATE Latin1_General_BIN2 NOT NULL DEFAULT 'pending'
 			CHECK (state IN ('pending', 'dispatched', 'dead')),
 		attempts        int NOT NULL DEFAULT 0,    -- so far: only grows
 		tried           int NOT NULL DEFAULT 0,    -- attempts since the latest requeue
+		crashes         int NOT NULL DEFAULT 0,    -- relays that died delivering it, since the latest result
 		next_attempt_at datetime2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
 		created_at      datetime2(6) NOT NULL DEFAULT SYSUTCDATETIME(),
+		requeued_at     datetime2(6) NULL,         -- the latest time; NULL: never
+		failing_since   datetime2(6) NULL,         -- the first failed attempt since then; NULL: none
 		finished_at     datetime2(6) NULL,         -- NULL: it is pending
 		last_error      nvarchar(max) NOT NULL DEFAULT N'',
 		note            nvarchar(max) NOT NULL DEFAULT N'' -- of who requeued it
@@ -32,9 +36,13 @@ BEGIN
 	CREATE INDEX dead_keys ON {messages} ([key], seq) WHERE state = 'dead';
 	-- finds what is tried again, and when
 	CREATE INDEX backoff ON {messages} (next_attempt_at) WHERE state = 'pending' AND tried > 0;
+	-- finds what has failed for longest
+	CREATE INDEX failing ON {messages} (failing_since) WHERE state = 'pending' AND failing_since IS NOT NULL;
+	-- finds what was requeued last
+	CREATE INDEX requeued ON {messages} (seq) INCLUDE (requeued_at) WHERE state = 'pending' AND requeued_at IS NOT NULL;
 	-- finds what is old, and counts what is dead
 	CREATE INDEX finished ON {messages} (state, finished_at) WHERE finished_at IS NOT NULL;
-	-- what became of each attempt: rows are only added, and go with their message
+	-- what became of each attempt, except those between the first and the latest of a message
 	CREATE TABLE {attempts} (
 		message bigint NOT NULL REFERENCES {messages} (seq) ON DELETE CASCADE,
 		attempt int NOT NULL,
@@ -42,7 +50,8 @@ BEGIN
 		took    bigint NOT NULL,                   -- in microseconds
 		node    nvarchar(1000) NOT NULL,
 		outcome varchar(10) COLLATE Latin1_General_BIN2 NOT NULL
-			CHECK (outcome IN ('ok', 'permanent', 'transient', 'poison')),
+			CHECK (outcome IN ('ok', 'permanent', 'transient', 'exhausted',
+		'unreadable')),
 		error   nvarchar(max) NOT NULL,
 		PRIMARY KEY CLUSTERED (message, attempt)
 	);

@@ -42,8 +42,8 @@ func New(db *sql.DB, schema, table string) dialect.Database {
 var columns = map[string]map[string]string{
 	"": {"seq": "bigint", "message_id": "binary", "topic": "varbinary", "key": "varbinary", "key_hash": "bigint",
 		"payload": "varbinary", "headers": "nvarchar", "state": "varchar", "attempts": "int", "tried": "int",
-		"next_attempt_at": "datetime2", "created_at": "datetime2", "finished_at": "datetime2", "last_error": "nvarchar",
-		"note": "nvarchar"},
+		"crashes": "int", "next_attempt_at": "datetime2", "created_at": "datetime2", "requeued_at": "datetime2",
+		"failing_since": "datetime2", "finished_at": "datetime2", "last_error": "nvarchar", "note": "nvarchar"},
 	"_attempts": {"message": "bigint", "attempt": "int", "at": "datetime2", "took": "bigint", "node": "nvarchar",
 		"outcome": "varchar", "error": "nvarchar"},
 	"_inbox":  {"consumer": "varbinary", "message_id": "binary", "received_at": "datetime2"},

@@ -18,8 +18,18 @@ SELECT
 			WHERE {again} AND m.next_attempt_at <= @now
 				AND {free}
 			ORDER BY m.next_attempt_at) AS r) AS o),
-	(SELECT TOP (1) DATEDIFF_BIG(MICROSECOND, m.created_at, @now)
-		FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST) WHERE m.state = 'pending' ORDER BY m.seq),
+	(SELECT DATEDIFF_BIG(MICROSECOND, MIN(o.since), @now) FROM (
+		SELECT f.since FROM (
+			SELECT TOP ({window}) COALESCE(m.requeued_at, m.created_at) AS since
+			FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
+			WHERE m.state = 'pending' ORDER BY m.seq) AS f
+		UNION ALL
+		SELECT r.created_at FROM (
+			SELECT TOP (1) m.created_at FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
+			WHERE m.state = 'pending' AND m.seq > (
+				SELECT MAX(q.seq) FROM {messages} AS q WITH (READCOMMITTEDLOCK, READPAST)
+				WHERE q.state = 'pending' AND q.requeued_at IS NOT NULL)
+			ORDER BY m.seq) AS r) AS o),
 	@edge, u.topic,
 	(SELECT COUNT_BIG(*) FROM (SELECT TOP ({most}) m.seq FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
 		WHERE m.state = 'pending' AND m.topic = u.topic) AS w)

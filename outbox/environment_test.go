@@ -1,0 +1,93 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+var errRefused = errors.New("the store belongs to others")
+
+// A relay of a process that is of another environment than the fleet delivers nothing, and leads
+// nothing. Its Run, Ready and Started say why.
+//
+// Fails when it does not ask the registry, or does so after it has called the database.
+func TestRelayOfAnotherEnvironment(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		rows := cluster.NewMemoryStore()
+		registry := func(environment string) *cluster.Registry {
+			r, err := cluster.New(cluster.Options{Store: rows, Environment: environment,
+				Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { _ = registry("production").Run(ctx) }()
+		synctest.Wait()
+		f.append("k", 10)
+		r := outbox.NewRelay(f.box, outbox.RelayConfig{DefaultSink: f.receiver, Shards: 4,
+			Logger: slog.New(slog.DiscardHandler)})
+		registry("staging").Add(r)
+		stopRelay := f.run(r)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		ready, started := r.Ready(), r.Started()
+		for what, err := range map[string]error{"Run": stopRelay(), "Ready": ready, "Started": started} {
+			if err == nil || !strings.Contains(err.Error(), `belongs to environment "production"`) {
+				t.Errorf("%s says %v", what, err)
+			}
+		}
+		if n := f.had(); n > 0 {
+			t.Errorf("it has delivered %d", n)
+		}
+		if page, err := f.locks.Enumerate(t.Context(), "", 10); err != nil || len(page.Leases) > 0 {
+			t.Errorf("it has led: %v, %v", page.Leases, err)
+		}
+	})
+}
+
+// A relay that is refused while it works begins no delivery any more, waits for those under way,
+// and releases its shards.
+//
+// Fails when a message is delivered after that, or a shard is kept.
+func TestRelayThatIsRefusedLater(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r := outbox.NewRelay(f.box, outbox.RelayConfig{DefaultSink: f.receiver, Logger: slog.New(slog.DiscardHandler)})
+		var refuse func(error)
+		r.AdmitBy(func(_ context.Context, refused func(error)) (stop func(), err error) {
+			refuse = refused
+			return func() {}, nil
+		})
+		stop := f.run(r)
+		f.append("k", 10)
+		f.until("delivered", time.Minute, func() bool { return f.had() == 10 })
+		refuse(errRefused)
+		f.append("k", 10)
+		time.Sleep(time.Minute)
+		if ready := r.Ready(); !errors.Is(ready, errRefused) {
+			t.Errorf("Ready says %v", ready)
+		}
+		page, err := f.locks.Enumerate(t.Context(), "", 10)
+		if err != nil || len(page.Leases) > 0 && page.Leases[0].ReleasedAgo == 0 {
+			t.Errorf("the shard is kept: %v, %v", page.Leases, err)
+		}
+		if err := stop(); !errors.Is(err, errRefused) {
+			t.Errorf("Run returns %v", err)
+		}
+		if n := f.had(); n != 10 {
+			t.Errorf("it has delivered %d, of which 10 before", n)
+		}
+	})
+}

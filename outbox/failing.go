@@ -1,0 +1,58 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// MaxFailing is of how many messages Failing tells at most, so that it costs little whatever has
+// accumulated.
+const MaxFailing = store.MaxFailing
+
+// A FailingTopic is a topic whose messages are tried again.
+type FailingTopic struct {
+	Topic     string
+	Messages  int64         // that are tried again; together with those of the other topics at most MaxFailing
+	Since     time.Time     // Record.FailingFrom of the message that has failed for longest
+	For       time.Duration // since then, by the database's clock
+	LastError string        // of that message
+}
+
+// String is a line for people: topic "orders": 12 messages are failing, since …, last error: ….
+func (f FailingTopic) String() string {
+	n := "1 message is failing"
+	if f.Messages != 1 {
+		n = fmt.Sprintf("%d messages are failing", f.Messages)
+	}
+	if f.Messages >= MaxFailing {
+		n = fmt.Sprintf("%d messages or more are failing", f.Messages)
+	}
+	return fmt.Sprintf("topic %.80q: %s, since %s (%v ago), last error: %.500s", f.Topic, n,
+		f.Since.UTC().Format(time.RFC3339), f.For.Round(time.Second), mask.Text(f.LastError))
+}
+
+// Failing returns the topics whose messages are tried again, those that have failed for longest
+// first: the first 20 of them, of the MaxFailing messages that have failed for longest. It is one
+// statement.
+func (o *Outbox) Failing(ctx context.Context) ([]FailingTopic, error) {
+	if err := o.ready(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := o.database.store.Failing(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
+	}
+	return failingTopics(rows), nil
+}
+
+func failingTopics(rows []store.FailingTopic) []FailingTopic {
+	list := make([]FailingTopic, len(rows))
+	for i, f := range rows {
+		list[i] = FailingTopic{f.Topic, f.Messages, f.Since, f.For, f.Error}
+	}
+	return list
+}

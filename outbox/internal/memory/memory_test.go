@@ -1,0 +1,25 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/tickslot/tickslot/outbox/internal/memory"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+	"github.com/tickslot/tickslot/outbox/internal/storetest"
+)
+
+// What becomes of messages is what it is on databases. Transactions and contexts it only imitates.
+//
+// Fails when a test in virtual time, which uses this store, shows what no database does.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Harness{
+		Virtual: true,
+		Only:    []string{"mark", "note begun", "failing", "messages", "delete", "sweep", "stats"},
+		New:     func(testing.TB) store.Store { return memory.New() },
+		Begin: func(_ testing.TB, s store.Store) storetest.Transaction {
+			tx := s.(*memory.Store).Begin()
+			return storetest.Transaction{Tx: tx, Commit: func() error { tx.Commit(); return nil },
+				Rollback: func() error { return nil }}
+		},
+	})
+}

@@ -1,0 +1,50 @@
+package outbox_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// The database is put back to a copy, or a standby that lagged is promoted, while the relay has
+// results that it could not write yet. Messages that are committed afterwards have the numbers of
+// those that the copy lacks. Every message that the database has is delivered.
+//
+// Fails when a result of a message that was lost is written to the one that has its number now: it
+// is dispatched, and no sink has had it.
+func TestDatabaseIsPutBackToACopy(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var away atomic.Bool
+		f.store.Fault = func(op string) error {
+			if op == "mark" && away.Load() {
+				return errReceiver
+			}
+			return nil
+		}
+		f.relay(outbox.RelayConfig{PollInterval: 100 * time.Millisecond, CallTimeout: time.Second})
+		kept := f.append("kept", 3)
+		restore := f.store.Copy()
+		away.Store(true)
+		f.append("", 10)
+		f.append("lost", 10)
+		f.box.Notify()
+		f.until("the relay has results that it cannot write", time.Minute, func() bool { return f.had() == 23 })
+		restore()
+		committed := append(f.append("", 10), f.append("lost", 10)...)
+		away.Store(false)
+		f.box.Notify()
+		time.Sleep(time.Minute)
+		for _, id := range append(kept, committed...) {
+			m, _, err := f.box.Message(t.Context(), id)
+			if err != nil || m.State != outbox.StateDispatched {
+				t.Fatalf("%+v, %v, want that it was dispatched", m, err)
+			}
+			if f.effects[id] == 0 {
+				t.Errorf("message %d of key %q is %s, and no sink has had it", m.Seq, m.Key, m.State)
+			}
+		}
+	})
+}

@@ -1,0 +1,226 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// dies has a host die in each delivery of a message: nothing that it has under way comes to an end.
+func (f *fleet) dies(h *host, killer outbox.ID, others time.Duration) outbox.Sink {
+	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
+		if d.ID == killer {
+			h.cut.Store(true)
+		} else {
+			time.Sleep(others)
+		}
+		if h.cut.Load() {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return f.Deliver(ctx, d)
+	})
+}
+
+// A message kills its relay as soon as its delivery begins, with 7 others under way each time, and
+// more behind it. It is dead after MaxCrashes relays that had written down that they deliver it. No
+// other message is, nothing is lost, and the order of each key is kept, also over two shards.
+//
+// Fails when no relay counts the death of the one before, or when messages are blamed that were
+// only beside it.
+func TestMessageThatKillsItsRelay(t *testing.T) {
+	t.Parallel()
+	for _, shards := range []int{1, 2} {
+		for _, most := range []int{0, 2, 3} { // 0: the default
+			t.Run(fmt.Sprint(shards, " shards, MaxCrashes ", most), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(t *testing.T, f *fleet) { kills(t, f, shards, most) })
+			})
+		}
+	}
+}
+
+func kills(t *testing.T, f *fleet, shards, most int) {
+	for i := range 3 {
+		f.append(fmt.Sprint("before", i), 2)
+	}
+	killer := f.append("killer", 2)[0]
+	for i := range 40 {
+		f.append(fmt.Sprint("beside", i), 2)
+	}
+	deaths := 0
+	for range 20 {
+		h := f.host()
+		config := outbox.RelayConfig{DefaultSink: f.dies(h, killer, 50*time.Millisecond), TTL: 5 * time.Second,
+			CallTimeout: time.Second, RetryInterval: time.Second, Shards: shards, MaxCrashes: most}
+		stop := h.relay(config)
+		f.until("it dies, or nothing is pending", 20*time.Second, func() bool {
+			b, err := f.box.Backlog(t.Context())
+			return h.cut.Load() || err == nil && b.Pending == 0
+		})
+		if !h.cut.Load() {
+			time.Sleep(time.Second)
+			_ = stop()
+			break
+		}
+		deaths++
+		time.Sleep(10 * time.Second)
+		_ = stop()
+	}
+	want := outbox.DefaultMaxCrashes + 1 // nobody had reason to write down the first one
+	if most > 0 {
+		want = most + 1
+	}
+	if deaths != want {
+		t.Errorf("%d relays died, want %d", deaths, want)
+	}
+	f.inOrder(t)
+	dead, err := f.box.Messages(t.Context(), outbox.Filter{State: outbox.StateDead}, 100)
+	if err != nil || len(dead) != 1 || dead[0].ID != killer || !strings.Contains(dead[0].LastError, "relays") {
+		t.Fatalf("dead: %+v, %v, want the one message, and why", dead, err)
+	}
+	_, tried, err := f.box.Message(t.Context(), killer)
+	if err != nil || len(tried) != 1 || tried[0].Outcome != outbox.OutcomeExhausted {
+		t.Errorf("attempts %+v, %v", tried, err)
+	}
+	if n := f.had(); n != 87 {
+		t.Errorf("%d messages were delivered, want all 87 others", n)
+	}
+}
+
+// Of the calls that write what begins there are none while relays do not die. After one has died,
+// there is one for each batch that begins, until what was due then has been read.
+//
+// Fails when a relay writes down what it begins without a reason, or one by one, or never stops.
+func TestWhatBeginsIsWrittenOnlyAfterADeath(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var calls atomic.Int64
+		f.store.Fault = func(op string) error {
+			if op == "begin" {
+				calls.Add(1)
+			}
+			return nil
+		}
+		config := outbox.RelayConfig{TTL: 5 * time.Second, CallTimeout: time.Second, RetryInterval: time.Second}
+		fill := func() {
+			t.Helper()
+			had := f.had()
+			for i := range 100 {
+				f.append(fmt.Sprint(i), 1)
+			}
+			f.box.Notify()
+			f.until("all are delivered", 20*time.Second, func() bool { return f.had() == had+100 })
+		}
+		stop := f.host().relay(config)
+		fill()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		first := f.host()
+		first.relay(config)
+		fill()
+		if n := calls.Load(); n != 0 {
+			t.Errorf("%d calls write what begins, and no relay has died", n)
+		}
+		first.cut.Store(true)
+		time.Sleep(time.Second)
+		second := f.host()
+		second.lag.Store(int64(5 * time.Millisecond))
+		second.relay(config)
+		fill()
+		if n := calls.Load(); n < 1 || n > 100/4 {
+			t.Errorf("%d calls write what begins of 100 messages, want one for several", n)
+		}
+		calls.Store(0)
+		for range 3 {
+			fill()
+		}
+		if n := calls.Load(); n != 0 {
+			t.Errorf("%d calls write what begins, after all that was due then", n)
+		}
+	})
+}
+
+// A host that stops in the middle of a delivery that was written down has not died.
+//
+// Fails when restarts make dead letters of slow messages.
+func TestHostThatStopsHasNotDied(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		config := outbox.RelayConfig{TTL: 5 * time.Second, CallTimeout: time.Second, RetryInterval: time.Second,
+			DrainTimeout: time.Second, DeliverTimeout: time.Hour, MaxCrashes: 2}
+		slow := f.append("slow", 1)[0]
+		restarts := true
+		f.hold = func(ctx context.Context, _ outbox.Delivery) {
+			if restarts {
+				<-ctx.Done()
+			}
+		}
+		for range 2 { // so that the message is suspect
+			h := f.host()
+			h.relay(config)
+			time.Sleep(7 * time.Second)
+			h.cut.Store(true)
+			time.Sleep(10 * time.Second)
+		}
+		for range 5 {
+			stop := f.host().relay(config)
+			time.Sleep(10 * time.Second)
+			_ = stop()
+		}
+		restarts = false
+		f.host().relay(config)
+		f.until("it is delivered", time.Minute, func() bool { return f.had() == 1 })
+		time.Sleep(time.Second)
+		if m, _, err := f.box.Message(t.Context(), slow); err != nil || m.State != outbox.StateDispatched {
+			t.Errorf("%+v, %v", m, err)
+		}
+	})
+}
+
+// A suspect hangs. Messages of other keys go on beside it, and so does the next suspect when its
+// time is over.
+//
+// Fails when one suspect stops all others, or ends only with the process.
+func TestSuspectThatHangs(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		config := outbox.RelayConfig{TTL: 5 * time.Second, CallTimeout: time.Second, RetryInterval: time.Second,
+			DeliverTimeout: 10 * time.Second, DrainTimeout: time.Second}
+		free := make(chan struct{})
+		f.hold = func(ctx context.Context, d outbox.Delivery) {
+			if d.Topic == "hangs" {
+				<-free
+			} else if d.Topic == "slow" {
+				select {
+				case <-ctx.Done():
+				case <-time.After(3 * time.Second):
+				}
+			}
+		}
+		f.appendTo("hangs", "h", 1)
+		f.appendTo("slow", "s", 1)
+		for range 2 {
+			h := f.host()
+			h.relay(config)
+			time.Sleep(7 * time.Second)
+			h.cut.Store(true)
+			if f.had() > 0 {
+				break
+			}
+			time.Sleep(10 * time.Second)
+		}
+		had := f.had()
+		f.append("free", 20)
+		f.host().relay(config)
+		f.until("others go on", 10*time.Second, func() bool { return f.had() >= had+20 })
+		f.until("so does the other suspect", 40*time.Second, func() bool { return f.had() == 21 })
+		close(free)
+	})
+}
