@@ -97,24 +97,29 @@ func healthy(t *testing.T, args ...string) *redistest.Server {
 	return redistest.New(t, redistest.Options{Args: append([]string{"--appendonly", "yes"}, args...)})
 }
 
+// registryRights are the commands that docs/redis.md lists for the registry.
+func registryRights(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(docs + "redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile("(?s)for the registry alone are\\s+`(.*?)`").FindSubmatch(text)
+	if said == nil {
+		t.Fatal("docs/redis.md has no rights for the registry")
+	}
+	return string(said[1])
+}
+
 // as is the URL of a Redis for a user with the rights that docs/redis.md lists, but for some.
 func as(t *testing.T, server *redistest.Server, without ...string) string {
 	t.Helper()
-	const page = "../../../../docs/redis.md"
-	user, err := redistest.DocumentedUser(page)
+	user, err := redistest.DocumentedUser(docs + "redis.md")
 	if err != nil {
 		t.Fatal(err)
-	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	registry := regexp.MustCompile("(?s)for the registry alone are\\s+`(.*?)`").FindSubmatch(text)
-	if registry == nil {
-		t.Fatal("docs/redis.md has no rights for the registry")
 	}
 	args := []any{"ACL", "SETUSER"}
-	for _, word := range slices.Concat(user, strings.Fields(string(registry[1])), without) {
+	for _, word := range slices.Concat(user, strings.Fields(registryRights(t)), without) {
 		args = append(args, word)
 	}
 	if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
@@ -142,7 +147,8 @@ func TestDoctorOnRedis(t *testing.T) {
 		{"a replica", func(t *testing.T) string { return replica(t, healthy(t)).URL() }, "",
 			[]string{"this server is a replica"}, "connect to the master"},
 		{"no right to the registry", func(t *testing.T) string { return as(t, healthy(t), "-hgetall") },
-			"--prefix shop:", []string{"hosts: the registry cannot be read"}, "docs/redis.md, under Registry"},
+			"--prefix shop:", []string{"hosts: the registry cannot be read"},
+			"ACL SETUSER USER '~{PREFIX*' " + registryRights(t) + " (docs/redis.md, under Registry)"},
 		{"no right to INFO", func(t *testing.T) string { return as(t, healthy(t), "-info") }, "--prefix shop:",
 			[]string{"may not execute INFO"}, "grant +info"},
 		{"no right to TIME", func(t *testing.T) string { return as(t, healthy(t), "-time") }, "--prefix shop:",
@@ -192,16 +198,11 @@ func master(t *testing.T) *redistest.Server {
 // grants are the statements of a page for somebody, for the schema public, or for the database.
 func grants(t *testing.T, page, of, schema, role string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../../../docs/" + page)
+	list, err := sqltest.Documented(docs+page, of, schema, role)
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?m)^-- " + of + "\n((?:GRANT .*\n)+)").FindSubmatch(text)
-	if block == nil {
-		t.Fatalf("docs/%s has no rights of %s", page, of)
-	}
-	statements := regexp.MustCompile(`\b(locks|work|shop)([.;]| TO)`).ReplaceAllString(string(block[1]), schema+"$2")
-	return regexp.MustCompile(`TO \S+;`).ReplaceAllString(statements, "TO "+role+";")
+	return strings.Join(list, "\n") + "\n"
 }
 
 // granted are the rights of a host that does everything.
@@ -280,9 +281,9 @@ func TestDoctorOnPostgres(t *testing.T) {
 		}, "", []string{"fsync is off", "behind the server's"}, "set it to on"},
 	}
 	for table, rights := range map[string]string{"tickslot_registry": "SELECT INSERT UPDATE DELETE",
-		"tickslot_durable_runs": "SELECT INSERT UPDATE DELETE", "tickslot_durable_attempts": "INSERT",
+		"tickslot_durable_runs": "SELECT INSERT UPDATE DELETE", "tickslot_durable_attempts": "INSERT DELETE",
 		"tickslot_durable_schedules": "UPDATE", "tickslot_durable_handlers": "DELETE",
-		"tickslot_outbox": "SELECT UPDATE DELETE", "tickslot_outbox_attempts": "INSERT",
+		"tickslot_outbox": "SELECT UPDATE DELETE", "tickslot_outbox_attempts": "INSERT DELETE",
 		"tickslot_outbox_inbox": "DELETE", "tickslot_outbox_layout": "UPDATE"} {
 		for right := range strings.FieldsSeq(rights) {
 			fails := []string{`this user lacks ` + right + ` on "public"."` + table + `"`}
@@ -330,11 +331,19 @@ func TestDoctorOnMariaDB(t *testing.T) {
 		}, "", []string{"this server is read-only"}, "connect to the primary"},
 	}
 	for table, rights := range map[string]string{"tickslot_registry": "INSERT UPDATE DELETE",
-		"tickslot_outbox": "UPDATE DELETE", "tickslot_outbox_attempts": "INSERT", "tickslot_outbox_layout": "UPDATE"} {
+		"distributed_locks": "INSERT DELETE", "tickslot_outbox": "UPDATE DELETE",
+		"tickslot_outbox_attempts": "INSERT DELETE",
+		"tickslot_outbox_layout":   "UPDATE"} {
 		for right := range strings.FieldsSeq(rights) {
 			faults = append(faults, fault{"no " + right + " on " + table, plant(server, "REVOKE "+right+" ON "+table+
 				" FROM app"), "", []string{"this user lacks " + right + " on `"}, "GRANT " + right + " ON `"})
 		}
+	}
+	for procedure, also := range map[string][]string{"distributed_locks_acquire_v1": {"settings for leases"},
+		"tickslot_outbox_locks_revoke_v1": nil} {
+		faults = append(faults, fault{"no EXECUTE on " + procedure, plant(server, "REVOKE EXECUTE ON PROCEDURE "+
+			procedure+" FROM app"), "", append(also, "this user lacks EXECUTE on PROCEDURE `"+procedure),
+			"GRANT EXECUTE ON PROCEDURE `" + procedure + "` TO 'u"})
 	}
 	checkFaults(t, faults)
 }
@@ -354,6 +363,14 @@ func TestDoctorOnHosts(t *testing.T) {
 			return url
 		}
 	}
+	refused := func(change func(*cluster.Heartbeat)) func(t *testing.T) string {
+		r := hostRow(other, "1.2", "staging", 2)
+		r.Detail = []byte(`{"refused":true,"timers":[{"name":"report","max_concurrency":2}]}`)
+		if change != nil {
+			change(r)
+		}
+		return beside(r)
+	}
 	row := func(change func(*cluster.Heartbeat)) *cluster.Heartbeat {
 		r := hostRow(other, "1.2", "production", 1)
 		change(r)
@@ -369,6 +386,20 @@ func TestDoctorOnHosts(t *testing.T) {
 			[]string{"version of tickslot: hosts differ: 1 × v1.0.0, 1 × v1.1.0"}, "Finish the roll-out"},
 		{"environments", beside(hostRow(other, "1.2", "staging", 1)), "",
 			[]string{"environment: hosts differ: 1 × production, 1 × staging"}, "prefix, of its own"},
+		{"a process that is refused", refused(nil), "",
+			[]string{"environment: web-2/8/def was refused and takes no work: it is of environment staging"},
+			"Correct cluster.Options.Environment"},
+		{"a process that was refused, and has stopped", refused(func(h *cluster.Heartbeat) { h.Left = true }),
+			"",
+			[]string{"environment: web-2/8/def was refused and takes no work"}, "prefix of its own"},
+		{"a process that was refused a while ago", func(t *testing.T) string {
+			url, file := sqlite(t)
+			write(t, sqlregistry.SQLite(open(t, file), sqlregistry.Options{}), cluster.Batch{
+				Host: hostRow(holder, "1.2", "production", 1),
+				Events: []cluster.Event{{ID: "e", Slot: -1, Holder: other, Kind: cluster.EventHostRefused,
+					Text: "it is of environment staging", Ago: 59 * time.Minute}}})
+			return url
+		}, "", []string{"environment: web-2/8/def was refused"}, "prefix of its own"},
 		{"a loop with an error", beside(hostRow(other, "1.2", "production", 1, cluster.RunnerDetail{Kind: "leader",
 			Name: "billing", State: "candidate", Err: "no route"})), "",
 			[]string{"web-2/8/def: leader billing: no route"}, "Its log says more"},

@@ -26,6 +26,7 @@ type explanation struct {
 	Because  []string               `json:"because"` // why it does not run, or what delays it; empty: nothing is known
 	LastTick time.Time              `json:"last_tick,omitzero"`
 	Claimed  string                 `json:"claimed_by,omitempty"`
+	Ahead    bool                   `json:"last_tick_ahead,omitempty"` // it counts for nothing
 	Waiting  []timer.PendingTrigger `json:"triggers"`
 	Runs     []cluster.HistoryRun   `json:"runs"` // newest first
 }
@@ -84,7 +85,7 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 	if err != nil {
 		return nil, err
 	}
-	x.LastTick, x.Claimed = state.LastTick, holderText(state.ClaimedBy)
+	x.LastTick, x.Claimed, x.Ahead = state.LastTick, holderText(state.ClaimedBy), state.LastTickAhead
 	waiting, err := control.Triggers(ctx, name)
 	if err != nil {
 		return nil, err
@@ -152,7 +153,10 @@ func (x *explanation) print(w io.Writer) error {
 	}
 	line("")
 	line("hosts that have it: %d, limit: %s", x.Hosts, orNone(x.LimitText()))
-	if !x.LastTick.IsZero() {
+	switch {
+	case x.Ahead:
+		line("latest tick claimed: %s, while the store's clock was ahead: it counts for nothing", instant(x.LastTick))
+	case !x.LastTick.IsZero():
 		line("latest tick claimed: %s (%s ago) by %s", instant(x.LastTick), show.Ago(x.LastTick, now), x.Claimed)
 	}
 	for _, l := range x.Held {

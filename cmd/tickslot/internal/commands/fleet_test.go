@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,6 +156,40 @@ func TestFleetIsListed(t *testing.T) {
 		}
 		break
 	}
+}
+
+// A process that was started on the store of another environment is shown as refused, and the
+// doctor fails because of it, also after it has stopped.
+//
+// Fails when it is shown as alive or stopped, or the doctor finds all well.
+func TestRefusedProcessIsListed(t *testing.T) {
+	t.Parallel()
+	url, store := redisFleet(t)
+	registry, err := cluster.New(cluster.Options{Store: store, Environment: "staging", AppVersion: "1.3",
+		Holder: dlock.Holder{Host: "web-9", PID: 9, ID: "xyz"}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registry.Admit(t.Context(), nil); err == nil {
+		t.Error("it is admitted")
+	}
+	listed := func() {
+		t.Helper()
+		has(t, url, "--prefix shop: hosts ls web-9", "web-9/9/xyz", "refused", "staging")
+		has(t, url, "--prefix shop: hosts ls web-9 -o json", `"state": "refused"`, `"environment": "staging"`, "production")
+		a := tickslot(t, url, "--prefix", "shop:", "doctor")
+		if line := "environment: web-9/9/xyz was refused and takes no work"; a.code == 0 ||
+			!strings.Contains(a.out, line) || strings.Contains(a.out, "hosts differ") {
+			t.Errorf("the doctor's exit code is %d, and it lacks %q: %s", a.code, line, a)
+		}
+	}
+	listed()
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if err := registry.Run(ctx); err == nil {
+		t.Error("Run of the registry returns no error")
+	}
+	listed()
 }
 
 // Nothing that is printed has the password, whatever is wrong with the URL, or where it stands.

@@ -126,6 +126,7 @@ type messageRow struct {
 	CreatedAt     time.Time    `json:"created_at"`
 	NextAttemptAt time.Time    `json:"next_attempt_at,omitzero"`
 	FinishedAt    time.Time    `json:"finished_at,omitzero"`
+	FailingFrom   time.Time    `json:"failing_from,omitzero"`
 	LastError     string       `json:"last_error,omitempty"`
 }
 
@@ -135,11 +136,11 @@ func (l *runLists) outbox(ctx context.Context, filter string) (*show.Table, erro
 		return nil, err
 	}
 	t := &show.Table{None: "there is no such message", Data: list,
-		Columns: []string{"=ID", "TOPIC", "STATE", "ATTEMPTS", "LAST ERROR", "=CREATED", "=NEXT ATTEMPT", "+KEY",
-			"+FINISHED", "+SEQ"}}
+		Columns: []string{"=ID", "TOPIC", "STATE", "ATTEMPTS", "LAST ERROR", "=CREATED", "=NEXT ATTEMPT",
+			"+FAILING SINCE", "+KEY", "+FINISHED", "+SEQ"}}
 	for _, m := range list {
 		t.Add(m.ID.String(), m.Topic, string(m.State), fmt.Sprint(m.Attempts), m.LastError, instant(m.CreatedAt),
-			instant(m.NextAttemptAt), m.Key, instant(m.FinishedAt), fmt.Sprint(m.Seq))
+			instant(m.NextAttemptAt), instant(m.FailingFrom), m.Key, instant(m.FinishedAt), fmt.Sprint(m.Seq))
 	}
 	return t, nil
 }
@@ -165,7 +166,7 @@ func (l *runLists) messages(ctx context.Context, state outbox.State, filter stri
 	for _, m := range records {
 		if strings.Contains(m.Topic, filter) {
 			list = append(list, messageRow{m.ID, m.Seq, m.Topic, m.Key, m.State, m.Attempts, m.CreatedAt.UTC(),
-				m.NextAttemptAt, m.FinishedAt, m.LastError})
+				m.NextAttemptAt, m.FinishedAt, m.FailingFrom, m.LastError})
 		}
 	}
 	return list, nil

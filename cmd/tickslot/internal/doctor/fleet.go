@@ -8,11 +8,19 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // clockSlack is how far clocks of hosts may be off: leases do not depend on them, but ticks start
 // by them.
 const clockSlack = time.Second
+
+// registryRights are the commands that docs/redis.md lists for the registry.
+const registryRights = "+eval +evalsha +time +hget +hset +hsetnx +hdel +hgetall +hvals +hmget +hlen +del +zadd " +
+	"+zcard +zrange +zrangebyscore +zrem +pexpire"
+
+// refusedLately is for how long a process of another environment is reported after it was refused.
+const refusedLately = time.Hour
 
 // fleet looks at what the hosts say of themselves.
 func (r *report) fleet() {
@@ -21,12 +29,14 @@ func (r *report) fleet() {
 		fix := "\"tickslot migrate validate\" says whether the tables are there; docs/sql.md has the rights that " +
 			"are needed."
 		if r.Store.Kind == "redis" {
-			fix = "docs/redis.md, under Registry, has the rights that are needed."
+			fix = "If a right is missing: ACL SETUSER USER '~{PREFIX*' " + registryRights +
+				" (docs/redis.md, under Registry)."
 		}
 		r.fail("hosts", fix, "the registry cannot be read: %v", r.snapshotErr)
 		return
 	}
 	var alive []cluster.Host
+	refused := map[dlock.Holder]bool{}
 	for _, h := range s.Hosts {
 		switch h.State {
 		case cluster.HostAlive:
@@ -35,6 +45,15 @@ func (r *report) fleet() {
 			r.fail("hosts", "See whether the process runs, and reaches the store: its log says so.",
 				"%s is silent for %v",
 				h.Holder, s.ReadAt.Sub(h.SeenAt).Round(time.Second))
+		case cluster.HostRefused:
+			refused[h.Holder] = true
+			r.refused(h.Holder, "it is of environment "+h.Environment, s.ReadAt.Sub(h.SeenAt))
+		}
+	}
+	for _, e := range s.Events { // a process that is restarted all the time may have no row at the moment
+		if age := s.ReadAt.Sub(e.At); e.Kind == cluster.EventHostRefused && !refused[e.Holder] && age < refusedLately {
+			refused[e.Holder] = true
+			r.refused(e.Holder, e.Text, age)
 		}
 	}
 	if len(alive) == 0 {
@@ -65,6 +84,13 @@ func (r *report) fleet() {
 	if len(r.results) == before {
 		r.pass("hosts", "%d alive, which agree on versions, environment and limits", len(alive))
 	}
+}
+
+// refused fails because of a process of another environment.
+func (r *report) refused(h dlock.Holder, why string, ago time.Duration) {
+	r.fail("environment", "Correct cluster.Options.Environment of that process, or give its environment a database, "+
+		"schema or prefix of its own.", "%s was refused and takes no work: %s (%v ago)", h, why,
+		ago.Round(time.Second))
 }
 
 // differ fails if hosts differ in a text. Those where it is empty do not count.

@@ -49,7 +49,7 @@ func (r *report) tables(ctx context.Context) {
 // used reports whether a host says that it uses a part.
 func (r *report) used(part stores.Part) bool {
 	return slices.ContainsFunc(r.snapshot.Hosts, func(h cluster.Host) bool {
-		return h.State != cluster.HostGone && slices.ContainsFunc(h.Runners, func(runner cluster.RunnerDetail) bool {
+		return h.State.Live() && slices.ContainsFunc(h.Runners, func(runner cluster.RunnerDetail) bool {
 			return runner.Kind == kinds[part.Name]
 		})
 	})

@@ -11,7 +11,7 @@ const HostStopped = "stopped"
 
 // HostState says in a word whether a process is there.
 func HostState(h cluster.Host) string {
-	if h.Left {
+	if h.Left && h.State != cluster.HostRefused {
 		return HostStopped
 	}
 	return string(h.State)

@@ -64,8 +64,11 @@ func (n *notices) hosts(s *cluster.Snapshot) {
 		case h.State == cluster.HostGone && !h.Left:
 			n.urgent("%s is gone without having stopped in good order: its last heartbeat was %s ago%s", h.Holder,
 				show.Ago(h.SeenAt, n.now), stillHeld(s, h))
+		case h.State == cluster.HostRefused:
+			n.urgent("%s is of environment %s and was refused: it takes no work. Its last heartbeat was %s ago",
+				h.Holder, h.Environment, show.Ago(h.SeenAt, n.now))
 		}
-		if h.State == cluster.HostGone {
+		if !h.State.Live() {
 			continue
 		}
 		versions[h.AppVersion+" (tickslot "+h.Version+")"] = true

@@ -77,7 +77,7 @@ func Timers(s *cluster.Snapshot) []*Timer {
 		return all[name]
 	}
 	for _, h := range s.Hosts {
-		if h.State == cluster.HostGone {
+		if !h.State.Live() {
 			continue
 		}
 		for _, d := range h.Timers {

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,8 +25,8 @@ type need struct {
 	rights []string
 }
 
-// needs are those of the parts, the main table first. Those on the table of the locks are in the
-// locks' own audit.
+// needs are those of the parts, the main table first. On Postgres those on the table of the locks
+// are in the locks' own audit.
 func (o Options) needs(kind string) map[string][]need {
 	all := []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
 	locks := cmp.Or(o.LocksTable, sqllock.DefaultTableName)
@@ -36,12 +37,17 @@ func (o Options) needs(kind string) map[string][]need {
 	if kind == "postgres" {
 		inbox = []string{"SELECT", "UPDATE", "DELETE"}
 	}
+	ofLocks := []need{{locks + "_migrations", all[:1]}}
+	if kind == "mysql" {
+		ofLocks = append([]need{{locks, all}}, ofLocks...)
+	}
 	return map[string][]need{
-		"locks":    {{locks + "_migrations", all[:1]}},
+		"locks":    ofLocks,
 		"registry": {{registry, all}, {registry + "_migrations", all[:1]}},
 		"durable": {{runs + "_runs", all}, {runs + "_schedules", all}, {runs + "_handlers", all},
-			{runs + "_attempts", all[:2]}, {runs + "_migrations", all[:1]}},
-		"outbox": {{messages, []string{"SELECT", "UPDATE", "DELETE"}}, {messages + "_attempts", all[:2]},
+			{runs + "_attempts", []string{"SELECT", "INSERT", "DELETE"}}, {runs + "_migrations", all[:1]}},
+		"outbox": {{messages, []string{"SELECT", "UPDATE", "DELETE"}},
+			{messages + "_attempts", []string{"SELECT", "INSERT", "DELETE"}},
 			{messages + "_inbox", inbox}, {messages + "_layout", []string{"SELECT", "UPDATE"}},
 			{messages + "_migrations", all[:1]}, {messages + "_locks", all}, {messages + "_locks_migrations", all[:1]}},
 	}
@@ -91,6 +97,11 @@ func (s *Store) CheckTables(ctx context.Context, part Part) (check TableCheck, e
 		if len(rights.Rights) > 0 && !slices.ContainsFunc(check.Rights, known) {
 			check.Rights = append(check.Rights, rights)
 		}
+	}
+	if s.Kind == "mysql" {
+		procedures, err := s.rightsOnProcedures(ctx, part)
+		check.Rights = append(check.Rights, procedures...)
+		return check, err
 	}
 	return check, nil
 }
@@ -165,8 +176,40 @@ func (s *Store) rightsOnMySQL(ctx context.Context, n need) (there bool, rights M
 	return there, rights, nil
 }
 
-// accessDenied is MySQL's number for a right on a table that is missing.
-const accessDenied = 1142
+var createProcedure = regexp.MustCompile(`(?m)^CREATE PROCEDURE ((?:` + "`[^`]*`" + `\.)?` + "`[^`]*`" + `)`)
+
+// rightsOnProcedures finds the procedures of a part that the user may not execute. It calls them
+// without their parameters: that executes nothing, and is refused for the right before anything
+// else. (information_schema does not show them to such a user, as if they were not there.)
+func (s *Store) rightsOnProcedures(ctx context.Context, part Part) (missing []MissingRights, err error) {
+	statements, err := part.Schema()
+	if err != nil {
+		return nil, err
+	}
+	for _, found := range createProcedure.FindAllStringSubmatch(strings.Join(statements, "\n"), -1) {
+		_, err := s.DB.ExecContext(ctx, "CALL "+found[1]+"()")
+		refusal, ok := errors.AsType[*mysql.MySQLError](err)
+		if !ok {
+			return missing, err
+		}
+		if refusal.Number == executeDenied {
+			var user string
+			if err := s.DB.QueryRowContext(ctx, "SELECT current_user()").Scan(&user); err != nil {
+				return missing, err
+			}
+			name, host, _ := strings.Cut(user, "@")
+			missing = append(missing, MissingRights{[]string{"EXECUTE"}, "PROCEDURE " + found[1],
+				fmt.Sprintf("'%s'@'%s'", name, host)})
+		}
+	}
+	return missing, nil
+}
+
+// MySQL's numbers for a right on a table and on a procedure that is missing.
+const (
+	accessDenied  = 1142
+	executeDenied = 1370
+)
 
 // explains reports whether the user may execute a statement, which is not executed.
 func (s *Store) explains(ctx context.Context, statement string) (allowed bool, err error) {

@@ -233,7 +233,7 @@ var (
 	timerLevels = map[string]level{"failing": levelUrgent, "unknown": levelUrgent, "no host": levelWarn,
 		"paused": levelWarn, "running": levelBusy}
 	hostLevels = map[string]level{string(cluster.HostSuspect): levelUrgent, string(cluster.HostGone): levelUrgent,
-		string(cluster.HostAlive): levelBusy}
+		string(cluster.HostRefused): levelUrgent, string(cluster.HostAlive): levelBusy}
 )
 
 func timerLevel(t *fleet.Timer) level { return timerLevels[t.State] }

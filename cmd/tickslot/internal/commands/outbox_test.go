@@ -1,0 +1,45 @@
+package commands_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// On which node does the outbox run? leaders ls says it, under the holder of that host.
+//
+// Fails when the relay's locks have a holder of their own, or the registry hears nothing of them.
+func TestWhichNodeTheOutboxRunsOn(t *testing.T) {
+	t.Parallel()
+	url, file := sqlite(t)
+	db := open(t, file)
+	box := outbox.New(outbox.SQLite(db))
+	t.Cleanup(func() { _ = box.Close() })
+	silent := slog.New(slog.DiscardHandler)
+	registry, err := cluster.New(cluster.Options{Store: sqlregistry.SQLite(db, sqlregistry.Options{}),
+		TTL: 3 * time.Second, Logger: silent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay := outbox.NewRelay(box, outbox.RelayConfig{Holder: registry.Holder(), Decorate: registry.Decorate,
+		Logger: silent, DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })})
+	registry.Add(relay)
+	until(t, func(ctx context.Context) error {
+		ended := make(chan error, 1)
+		go func() { ended <- registry.Run(ctx) }()
+		err := relay.Run(ctx)
+		if failed := <-ended; err == nil {
+			err = failed
+		}
+		return err
+	}, func() bool {
+		a := tickslot(t, url, "leaders", "ls")
+		return strings.Contains(a.out, "outbox:") && strings.Contains(a.out, registry.Holder().String())
+	})
+}

@@ -1,0 +1,230 @@
+package commands_test
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+const docs = "../../../../docs/"
+
+// A rightsBase is a database with something of every part in it, and a user without rights.
+type rightsBase struct {
+	t              *testing.T
+	server         *sqltest.Server
+	database, kind string
+	user, url      string
+	db             *sql.DB // of root
+}
+
+func newRightsBase(t *testing.T, kind string) *rightsBase {
+	t.Helper()
+	b := &rightsBase{t: t, kind: kind}
+	driver, asUser := "pgx", ""
+	if kind == "Postgres" {
+		b.server = sqltest.SharedPostgres(t)
+	} else {
+		b.server, driver = sqltest.SharedMariaDB(t), "mysql"
+	}
+	b.database = b.server.NewDatabase(t)
+	b.user = "u" + b.database[len(b.database)-10:]
+	root := b.server.DSN("", "", b.database)
+	b.url, asUser = b.server.DSN(b.user, "", b.database), "CREATE ROLE "+b.user+" LOGIN PASSWORD '"+servertest.Canary+
+		"'; REVOKE ALL ON SCHEMA public FROM PUBLIC"
+	if kind != "Postgres" {
+		at := ":" + servertest.Canary + "@" + b.server.Addr() + "/" + b.database
+		root, b.url = "mysql://root"+at, "mysql://"+b.user+at
+		asUser = "CREATE USER " + b.user + " IDENTIFIED BY '" + servertest.Canary + "'; CREATE TABLE bystander " +
+			"(a INT); GRANT SELECT ON bystander TO " + b.user // without a right in a database a user may not connect
+	}
+	has(t, root, "migrate up")
+	execute(t, b.server, b.database, asUser)
+	t.Cleanup(func() {
+		if kind == "Postgres" {
+			execute(t, b.server, b.database, "DROP OWNED BY "+b.user+" CASCADE; DROP ROLE "+b.user)
+		} else {
+			execute(t, b.server, b.database, "DROP USER "+b.user)
+		}
+	})
+	var err error
+	if b.db, err = sql.Open(driver, b.server.DSN("", "", b.database)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.db.Close() })
+	return b
+}
+
+// seed is what the commands find: a slot that is held, a run that waits, and a dead message.
+func (b *rightsBase) seed() {
+	b.t.Helper()
+	open, id := sqllock.MySQL, "0x00000000000000000000000000000001"
+	if b.kind == "Postgres" {
+		open, id = sqllock.Postgres, "'"+message+"'"
+	}
+	locks := open(b.db, sqllock.Options{})
+	defer locks.Close()
+	_, err := locks.TryAcquire(b.t.Context(), dlock.Request{Name: "timer:report", Slots: 1, TTL: time.Hour,
+		Token: "token", Holder: holder})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	key := strings.NewReplacer("Postgres", "key", "MySQL, MariaDB", "`key`").Replace(b.kind)
+	seed := "INSERT INTO tickslot_outbox (message_id, topic, " + key + ", key_hash, payload, headers, state, " +
+		"finished_at) VALUES (" + id + ", 'orders', '', 0, 'x', '{}', 'dead', now());"
+	execute(b.t, b.server, b.database, seed)
+	if b.kind == "Postgres" {
+		has(b.t, b.server.DSN("", "", b.database), "trigger mail --durable --by ann", "queued run 1")
+	}
+}
+
+const message = "00000000-0000-0000-0000-000000000001"
+
+// The commands that need a right on a table, or a procedure of it.
+var (
+	looks = map[string][]string{"distributed_locks": {"slots ls", "explain report"}, "tickslot_registry": {"hosts ls"},
+		"tickslot_outbox": {"outbox ls"}, "tickslot_durable_runs": {"durable ls"},
+		"tickslot_durable_handlers":  {"durable handlers"},
+		"tickslot_durable_schedules": {"durable schedules"}}
+	changes = map[string][]string{"distributed_locks": {"limit report 3", "trigger report", "cancel report --slot 0"},
+		"tickslot_registry": {"pause report --for 1h"}, "tickslot_outbox": {"requeue outbox " + message},
+		"tickslot_durable_runs":     {"trigger mail --durable", "cancel --durable 1", "requeue durable 1"},
+		"tickslot_durable_handlers": {"limit mail 3 --durable", "pause mail --durable --for 1h"}}
+)
+
+// refused runs commands, and returns what they say of rights.
+func (b *rightsBase) refused(commands []string) (all string) {
+	for _, c := range commands {
+		if a := tickslot(b.t, b.url, strings.Fields(c)...); missing.MatchString(a.err) {
+			all += c + ": " + a.err
+		} else if a.code != 0 && !strings.Contains(a.err, "no such") {
+			all += c + ": " + a.err
+		}
+	}
+	return all
+}
+
+var missing = regexp.MustCompile("privilege|right|denied|may not")
+
+// The rights that docs/command-line.md lists are enough for who looks, and for an operator, and
+// each of them is needed: without it a command says that one is missing.
+//
+// Fails when a command needs a right that is not documented, or one there is not needed.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"Postgres", "MySQL, MariaDB"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := newRightsBase(t, kind)
+			b.seed()
+			schema := "public"
+			if kind != "Postgres" {
+				schema = b.database
+			}
+			for _, of := range []struct {
+				who      string
+				commands map[string][]string
+			}{{"who looks", looks}, {"operator", changes}} {
+				heading := "command line, " + of.who + ", " + kind
+				grants, err := sqltest.Documented(docs+"command-line.md", heading, schema, b.user)
+				if err != nil {
+					t.Fatal(err)
+				}
+				execute(t, b.server, b.database, strings.Join(grants, "\n"))
+				for table, commands := range of.commands {
+					if kind != "Postgres" && strings.Contains(table, "durable") {
+						continue
+					}
+					if said := b.refused(commands); said != "" {
+						t.Errorf("%s: %s", of.who, said)
+					}
+				}
+				for _, right := range sqltest.Rights(grants) {
+					table := regexp.MustCompile(`distributed_locks|tickslot_\w+|SCHEMA`).FindString(right.On)
+					if table == "SCHEMA" {
+						table = "tickslot_registry"
+					}
+					execute(t, b.server, b.database, right.Revoke)
+					if said := b.refused(of.commands[table]); !missing.MatchString(said) || strings.Contains(said,
+						servertest.Canary) {
+						t.Errorf("%s without %s: %q", of.who, right, said)
+					}
+					execute(t, b.server, b.database, right.Grant)
+				}
+			}
+		})
+	}
+}
+
+// The same on Redis, where an operator has the rights of a host.
+//
+// Fails when a command needs a right that is not documented, or one there is not needed.
+func TestRightsOnRedis(t *testing.T) {
+	t.Parallel()
+	url, registry, server := redisFleetOn(t)
+	write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1)})
+	operator := as(t, server)
+	for _, c := range []string{"limit report 3", "pause report --for 1h", "resume report",
+		"trigger report --expires 1m", "cancel report --slot 0"} {
+		if a := tickslot(t, operator, strings.Fields("--prefix shop: "+c)...); a.code != 0 || a.err != "" {
+			t.Errorf("an operator: %s: %s", c, a)
+		}
+	}
+	text, err := os.ReadFile(docs + "command-line.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile("ACL SETUSER viewer (.*)").FindSubmatch(text)
+	if said == nil {
+		t.Fatal("docs/command-line.md has no user who only looks")
+	}
+	admin := server.Client()
+	set := func(rules ...string) {
+		t.Helper()
+		args := []any{"ACL", "SETUSER", "viewer"}
+		for _, rule := range rules {
+			args = append(args, rule)
+		}
+		if err := errors.Join(admin.Do(t.Context(), args...).Err(), admin.ScriptFlush(t.Context()).Err()); err != nil {
+			t.Fatal(err) // with the script there, EVAL would not be needed
+		}
+	}
+	rules := strings.Fields(strings.NewReplacer("'", "", ">secret", ">"+servertest.Canary).Replace(string(said[1])))
+	set(rules...)
+	viewer := strings.Replace(url, "//:", "//viewer:", 1)
+	looks := func() (refused string) {
+		for _, c := range []string{"slots ls", "hosts ls", "timers ls", "runs ls", "runs ls --timer report",
+			"events ls", "leaders ls", "leases ls", "explain report"} {
+			if a := tickslot(t, viewer, strings.Fields("--prefix shop: "+c)...); a.code != 0 || a.err != "" {
+				return c + ": " + a.err
+			}
+		}
+		return ""
+	}
+	if said := looks(); said != "" {
+		t.Errorf("who looks: %s", said)
+	}
+	for _, rule := range rules {
+		command, ok := strings.CutPrefix(rule, "+")
+		if !ok {
+			continue
+		}
+		set("-" + command)
+		if said := looks(); !strings.Contains(said, "ACL") || strings.Contains(said, servertest.Canary) {
+			t.Errorf("without %s: %q", rule, said)
+		}
+		set(rule)
+	}
+	if a := tickslot(t, viewer, "--prefix", "shop:", "limit", "report", "2"); a.code == 0 {
+		t.Error("who only looks has changed a limit")
+	}
+}
