@@ -4,11 +4,11 @@
 //	go run ./internal/mutants                   all of them
 //	go run ./internal/mutants 'naive DEL' N+1   these
 //
-// The bugs are in table.go and nowhere else: the compiler is given patched copies of the files (go
-// build -overlay). First every layer must pass without a bug, or at least raise no alarm, because a
-// layer that fails anyway proves nothing. A mutant is killed if its layer reports that the promise
-// which the bug breaks is broken. A mutant that does not compile, crashes or takes too long is not
-// killed. The last line is "10/10", or the exit status is 1.
+// The bugs are in table.go and databases.go and nowhere else: the compiler is given patched copies
+// of the files (go build -overlay). First every layer must pass without a bug, or at least raise no
+// alarm, because a layer that fails anyway proves nothing. A mutant is killed if its layer reports
+// that the promise which the bug breaks is broken. A mutant that does not compile, crashes or takes
+// too long is not killed. The last line is "10/10", or the exit status is 1.
 //
 // It does not promise that there are no other bugs that no test would find. A layer that finds bugs
 // by chance (torture) may miss one.

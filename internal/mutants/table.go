@@ -1,6 +1,9 @@
 package main
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A mutant is one planted bug.
 type mutant struct {
@@ -51,12 +54,18 @@ var durableSimulation = layer{pkg: "durable", test: "^TestSimulate$",
 
 func runs(test string) layer { return layer{pkg: "durable", test: test} }
 
+func runsOnPostgres(test string) layer { return layer{pkg: "durable/internal/postgres", test: test} }
+
 func relays(test string) layer { return layer{pkg: "outbox", test: test} }
 
 func messages(test string) layer { return layer{pkg: "outbox/internal/sqlstore", test: test} }
 
+func postgres(test string) layer { return layer{pkg: "internal/pgxkit", test: test} }
+
 // Each bug is a plausible mistake: a naive implementation, or a slip in ours.
-var mutants = []mutant{
+var mutants = slices.Concat(ofLocksAndTimers, ofClocks, ofRunsAndMessages)
+
+var ofLocksAndTimers = []mutant{
 	{
 		name: "naive DEL",
 		edits: []edit{{"dlock/redislock/release.lua",
@@ -216,191 +225,103 @@ var mutants = []mutant{
 		says:  "want its slot until it expires",
 	},
 	{
-		name: "a result without its attempt",
-		edits: []edit{{"durable/internal/memory/worker.go",
-			"if r == nil || r.Attempt != key.Attempt || r.Worker != worker {",
-			"if r == nil {"}},
-		layer: runs("^TestRunEndsBeforeAnotherHasIt$"),
-		says:  "after the zombie's result",
+		name: "a log that a receiver which is down fills",
+		edits: []edit{{"internal/notify/reporter.go",
+			"if m.logged < maxPerMinute {",
+			"if true {"}},
+		layer: layer{pkg: "internal/notify", test: "^TestLinesOfOneKindAreBounded$"},
+		says:  "it failed",
 	},
 	{
-		name: "a result by name, without its attempt",
-		edits: []edit{{"durable/internal/memory/worker.go",
-			"if r == nil || r.Attempt != key.Attempt || r.Worker != worker {",
-			"if r == nil || r.Worker != worker {"}},
-		layer: durableSimulation,
-		says:  "two valid owners|counts, and the attempts are",
+		name: "MaxPerTick follows MaxConcurrency silently",
+		edits: []edit{{"timer/config.go",
+			"!t.LocalOnly && limitOf(t.MaxConcurrency) > 1",
+			"!t.LocalOnly && limitOf(t.MaxConcurrency) > maxLimit"}},
+		layer: timers("^TestMaxPerTickIsSaid$"),
+		says:  "New: <nil>, want an error",
 	},
 	{
-		name: "a renewal that revives",
-		edits: []edit{{"durable/internal/memory/worker.go",
-			"r := s.owned(worker, key)",
-			"r := s.running[key.ID]"}},
-		layer: runs("^TestDatabaseClockJumps$"),
-		says:  "its context has not ended",
+		name: "form of bytes left to the role",
+		edits: []edit{{"internal/sqlkit/postgres_pinned.sql",
+			"	pg_catalog.set_config('bytea_output', 'hex', true),\n", ""}},
+		layer: postgres("^TestSettingsArePinned$"),
+		says:  `bytea_output is "escape"`,
 	},
 	{
-		name: "a renewal trusted from its answer on",
-		edits: []edit{{"durable/renewer.go",
-			"r.book.renewed(sent, keys, answer)",
-			"sent = now()\n\tr.book.renewed(sent, keys, answer)"}},
-		layer: runs("^TestTrustCountsFromTheRequest$"),
-		says:  "renew: it ended",
+		name: "draining host gives up a tick that it was granted",
+		edits: []edit{{"timer/settle.go",
+			"return claimed && lease != nil && a.runner.base.Err() == nil",
+			"return claimed && lease != nil && a.registry.starting()"}},
+		layer: timers("^TestGracefulRestartsLoseNoTick$"),
+		says:  "of 4000 ticks ran nowhere",
 	},
 	{
-		name: "a claim trusted from its answer on",
-		edits: []edit{{"durable/claimer.go",
-			"c.runner.start(row, sent, claimed.Now)",
-			"c.runner.start(row, now(), claimed.Now)"}},
-		layer: runs("^TestTrustCountsFromTheRequest$"),
-		says:  "claim: it ended",
+		name: "worker of another environment begins nevertheless",
+		edits: []edit{{"internal/admission/admission.go",
+			"	if err := d.Refused(); err != nil {\n", "	if err := d.Refused(); false {\n"}},
+		layer: runs("^TestWorkerOfAnotherEnvironment$"),
+		says:  "it has registered",
 	},
 	{
-		name: "no local deadline of a run",
-		edits: []edit{{"durable/leasebook.go",
-			"wait := max(0, min(b.trust()-t.since(a.trustedFrom), sleepCheck))",
-			"wait := time.Duration(1 << 60)"}},
-		layer: runs("^TestRunEndsBeforeAnotherHasIt$"),
-		says:  "ended after",
+		name: "registry asks for the environment once only",
+		edits: []edit{{"cluster/loop.go",
+			"	if l.wrote {\n\t\tr.admission.ask() // if there was no answer\n", "	if false {\n"}},
+		layer: layer{pkg: "cluster", test: "^TestPartsOfAnotherEnvironment$"},
+		says:  "does not stop",
 	},
 	{
-		name: "a claim that does not count",
-		edits: []edit{{"durable/internal/memory/worker.go",
-			"return max(0, limit-running)",
-			"return limit"}},
-		layer: runs("^TestLimits$"),
-		says:  "at once, at most",
+		name: "page shows errors as drivers make them",
+		edits: []edit{{"cluster/page/internal/readcache/readcache.go",
+			"time.Now(), mask.Error(err), nil",
+			"time.Now(), errors.Join(mask.Error(nil), err), nil"},
+			{"cluster/page/internal/readcache/readcache.go", "	\"context\"\n", "	\"context\"\n	\"errors\"\n"}},
+		layer: layer{pkg: "internal/mask", test: "^TestSecretsInErrorsLeaveNowhere$"},
+		says:  "s3cr3t-Canary",
 	},
 	{
-		name: "a claim beyond the room",
-		edits: []edit{{"durable/claimer.go",
-			"limit := min(c.batch, c.book.room())",
-			"limit := c.batch"}},
-		layer: runs("^TestLimits$"),
-		says:  "calls on host-",
+		name: "log that hides no secrets",
+		edits: []edit{{"internal/mask/handler.go",
+			"a.Value = slog.AnyValue(Error(err))",
+			"a.Value = slog.AnyValue(err)"}},
+		layer: layer{pkg: "internal/mask", test: "^TestSecretsInErrorsLeaveNowhere$"},
+		says:  "s3cr3t-Canary",
 	},
 	{
-		name: "a lost attempt that does not count",
-		edits: []edit{{"durable/internal/memory/worker.go",
-			"case r.Attempt >= r.MaxAttempts:",
-			"case false:"}},
-		layer: runs("^TestRunThatKillsItsWorkersIsADeadLetter$"),
-		says:  "lost",
+		name:  "store learns of no schedule before its first tick is claimed",
+		edits: []edit{{"timer/announce.go", "if e.unannounced() {\n\t\t\tnext, _", "if false {\n\t\t\tnext, _"}},
+		layer: timers("^TestAFirstTickInARestartIsCaughtUp$"),
+		says:  "after the restart: 0 runs",
 	},
 	{
-		name: "a drain that gives nothing back",
-		edits: []edit{{"durable/handler.go",
-			"case errors.Is(cause, ErrDraining) && (mark == nil || !mark.permanent):",
-			"case false:"}},
-		layer: runs("^TestDrainGivesBack$"),
-		says:  "not given back",
+		name:  "missed tick of a weekly interval is skipped by default",
+		edits: []edit{{"schedule/calendar.go", "return s.period >= 24*time.Hour", "return false"}},
+		layer: timers("^TestAWeeklyIntervalSurvivesDeploys$"),
+		says:  "after a deploy: ",
 	},
 	{
-		name: "a coalesced tick that is lost",
-		edits: []edit{{"durable/plan.go",
-			"\tp.Coalesced = total - 1\n",
-			""}},
-		layer: runs("^TestCatchUp$"),
-		says:  "ticks up to",
+		name:  "schedules are announced without a pause",
+		edits: []edit{{"timer/announce.go", "a.after(pause)", "a.after(min(pause, 1))"}},
+		layer: timers("^TestAnnouncementsAreFew$"),
+		says:  "in one second",
 	},
 	{
-		name: "a tick that two workers queue",
-		edits: []edit{{"durable/internal/memory/worker.go",
-			"continue // somebody else was faster",
-			"// somebody else was faster"}},
-		layer: durableSimulation,
-		says:  "ticks up to",
+		name:  "place of a run that ended is not offered to triggers",
+		edits: []edit{{"timer/onfull.go", "f.offer != nil && f.offer(e) || f.n.Load() == 0", "f.n.Load() == 0"}},
+		layer: timers("^TestTriggersBesideABusyLimit$"),
+		says:  "triggers ran after",
 	},
 	{
-		name: "a result that is dropped",
-		edits: []edit{{"durable/finisher.go",
-			"\tif err != nil {\n\t\treturn batch, err\n",
-			"\tif err != nil {\n\t\treturn nil, nil\n"}},
-		layer: runs("^TestResultsAreKept$"),
-		says:  "Places|State:",
+		name:  "ticks do not wait for a trigger that is being started",
+		edits: []edit{{"timer/yield.go", "return wait > 0 && g.planner", "return wait < 0 && g.planner"}},
+		layer: timers("^TestTriggersBesideABusyLimit$"),
+		says:  "triggers ran after",
 	},
 	{
-		name: "a message marked before it is delivered",
-		edits: []edit{{"outbox/delivery.go",
-			"	result := make(chan error, 1)\n",
-			"	result := make(chan error, 1)\n" +
-				"	done(r.attempt(m, 0, nil, nil, false))\n	done = func(attempt) {}\n"}},
-		layer: relays("^TestOutcomes$"),
-		says:  `poison: \[ok\], want`,
-	},
-	{
-		name: "a failed message that holds nothing back",
-		edits: []edit{{"outbox/shard.go",
-			"	if !goesOn {\n",
-			"	if !goesOn && false {\n"}},
-		layer: relays("^TestOrderIsKeptThroughRetries$"),
-		says:  "came after",
-	},
-	{
-		name: "a message in back-off that holds nothing back",
-		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/free.sql",
-			"AND e.tried > 0 AND e.key <> '' AND e.seq",
-			"AND false AND e.key <> '' AND e.seq"}},
-		layer: messages("^TestConformance$/^SQLite$/^due$"),
-		says:  `"topica".* are due, want \["topicb" "topic" "topic"\]`,
-	},
-	{
-		name: "a delivery that goes on after the lease",
-		edits: []edit{{"outbox/shard.go",
-			"		if !s.term.Valid() {\n",
-			"		if !s.term.Valid() && false {\n"}},
-		layer: relays("^TestDeliveryEndsWithTheLease$"),
-		says:  "a message is delivered by two at once",
-	},
-	{
-		name: "a hand-over of shards that is not waited for",
-		edits: []edit{{"outbox/election.go",
-			"	if !r.waitForOldLayouts(ctx, layout) {\n",
-			"	if false && !r.waitForOldLayouts(ctx, layout) {\n"}},
-		layer: relays("^TestShardsChangeOnRealDatabases$/^SQLite$"),
-		says:  "two deliveries at once",
-	},
-	{
-		name: "an inbox outside the transaction",
-		edits: []edit{{"outbox/internal/sqlstore/producer.go",
-			"	return s.insert(ctx, tx, st, dialect.IndexOfRecords)\n}\n", `	return s.insert(ctx, outside{s}, st, dialect.IndexOfRecords)
-}
-
-type outside struct{ s *Store }
-
-func (o outside) QueryRow(ctx context.Context, text string, args ...any) store.Row {
-	return o.s.pool.QueryRowContext(ctx, text, args...)
-}
-
-func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, error) {
-	result, err := o.s.pool.ExecContext(ctx, text, args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-`}},
-		layer: messages("^TestConformance$/^Postgres$/^once$"),
-		says:  "Once for .* false, <nil>, want true",
-	},
-	{
-		name: "messages found by a cursor",
-		edits: []edit{{"outbox/internal/memory/memory.go",
-			"	blocked := map[string]bool{}\n	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {\n" +
-				"		m := s.rows[seq]\n		switch {\n",
-			`	blocked, cursor := map[string]bool{}, int64(0)
-	for seq, m := range s.rows {
-		if m.State == store.StateDispatched {
-			cursor = max(cursor, seq)
-		}
-	}
-	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
-		m := s.rows[seq]
-		switch {
-		case seq < cursor:
-			continue
-`}},
-		layer: relays("^TestOrderIsKeptThroughRetries$"),
-		says:  "not within .*: the (good ones are delivered|others, too)",
+		name: "row level security that nobody asks about",
+		edits: []edit{{"internal/sqlkit/hidden.go",
+			`if tables == "" {`,
+			`if tables != "-" {`}},
+		layer: layer{pkg: "internal/sqlkit", test: "^TestRowLevelSecurityIsFound$"},
+		says:  "must name the table and say what to do",
 	},
 }

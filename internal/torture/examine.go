@@ -82,6 +82,7 @@ type examiner struct {
 	lives   []life
 	windows []Line // faults during which leases may be forgotten
 	wipes   []Line
+	stepped bool // the store's clock was set
 	from    int64
 	to      int64
 	roles   map[string]bool // what leaders lead
@@ -156,6 +157,11 @@ func (e *examiner) readLives() {
 				e.wipes = append(e.wipes, l)
 			case Wiped, Replaced:
 				e.wipes = append(e.wipes, l)
+			case Stepped:
+				if e.stepped = true; l.By > 0 {
+					e.windows = append(e.windows, l)
+				}
+				e.wipes = append(e.wipes, l)
 			}
 		case Status, End:
 			if e.from == 0 {
@@ -218,6 +224,13 @@ func stints(lines []Line, kind string) (byTimer map[string][]stint) {
 		byTimer[l.Timer] = append(all, stint{l, l.First, l.Last})
 	}
 	return byTimer
+}
+
+// wipedBetween reports whether the store has lost its data in between.
+func (e *examiner) wipedBetween(from, to int64) bool {
+	return slices.ContainsFunc(e.wipes, func(w Line) bool {
+		return w.Fault == Wiped && w.First <= to && from <= w.Last
+	})
 }
 
 func (e *examiner) runs() {
@@ -337,7 +350,7 @@ func (e *examiner) order(timer string, number int, slot []stint) {
 		before := slot[i-1]
 		declared := e.failingOver(s.first)
 		if s.Fence <= before.Fence {
-			if declared {
+			if declared || e.stepped && e.wipedBetween(before.first, s.first) {
 				e.Declared.FenceRegressions++
 			} else {
 				e.FenceRegressions++

@@ -38,7 +38,7 @@ type Line struct {
 	Ticks []uint64 `json:"ticks,omitempty"`
 	Done  []uint64 `json:"done,omitempty"` // ticks that started a run, or were skipped with a reason
 
-	// Jump: the wall clock of this process was set on (or back) by so much.
+	// Jump, and Fault for Stepped: the wall clock was set on (or back) by so much.
 	By int64 `json:"by,omitempty"`
 
 	// End: what a host that was shut down left behind.
@@ -91,6 +91,13 @@ const (
 	// the same, and it grants nothing until all that was granted has ended: only ticks may be
 	// started again
 	Replaced = "replaced"
+	// a standby takes over: in a line whose target is Commits it has nothing of what was committed
+	// between First and Last, or a part
+	Promoted = "standby_promoted"
+	Commits  = "commits"
+	// the clocks of all hosts and of the store are set: when they are set on, leases end early, and
+	// when they are set back, ticks of that time may be started again
+	Stepped = "clocks_stepped"
 )
 
 // A TimerLine is a timer as a host declared it.

@@ -12,8 +12,8 @@ type Work struct {
 	// Outcome is how an attempt ended, as package durable calls it, or a transaction: Committed,
 	// RolledBack or Unknown.
 	Outcome string `json:"outcome,omitempty"`
-	// Key is that of a run. Triggered has what comes before "/0", "/1" and so on, and how many Runs
-	// there are.
+	// Key is that of a run that was triggered; of an attempt it is what its payload says. Triggered
+	// has what comes before "/0", "/1" and so on, and how many Runs there are.
 	Key  string `json:"key,omitempty"`
 	Runs int    `json:"runs,omitempty"`
 

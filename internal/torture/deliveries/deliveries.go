@@ -32,13 +32,15 @@ type Figures struct {
 	Messages      int   `json:"messages"` // that were committed
 	Dispatched    int   `json:"dispatched"`
 	Rejected      int   `json:"rejected"`
-	Poison        int   `json:"poison"` // their attempts were used up
+	Exhausted     int   `json:"exhausted"` // their attempts were used up
 	Attempts      int   `json:"attempts"`
 	Dropped       int   `json:"dropped"` // by receivers, which had had them
 	Timed         int   `json:"fail_overs_timed"`
 	SlowestMillis int64 `json:"slowest_fail_over_ms"`
 	// Excused is that of torture.Excused: much of it makes Slow worthless.
 	Excused float64 `json:"excused_by_looks"`
+	// Forgotten are changes that were committed, and lost with a server whose standby lacked them.
+	Forgotten int `json:"lost_with_a_server"`
 
 	Lost      int `json:"lost"`      // neither delivered, nor dead as a sink has told
 	Ghosts    int `json:"ghosts"`    // of a transaction that did not commit
@@ -95,15 +97,18 @@ type examiner struct {
 	started map[try][]torture.Line
 	said    map[try][]torture.Line
 	effects map[name]int
+	gone    []torture.Span  // what was committed then may be lost
+	lacks   map[change]bool // what is
 }
 
 // Examine goes through the lines of all logs.
 func Examine(lines []torture.Line, rules Rules) Figures {
 	e := &examiner{rules: rules, lines: slices.Clone(lines), changes: map[change]int{},
 		rows: map[name]torture.Message{}, tried: map[try]torture.Message{}, started: map[try][]torture.Line{},
-		said: map[try][]torture.Line{}, effects: map[name]int{}}
+		said: map[try][]torture.Line{}, effects: map[name]int{}, lacks: map[change]bool{}}
 	slices.SortStableFunc(e.lines, func(a, b torture.Line) int { return cmp.Compare(a.At, b.At) })
 	e.read()
+	e.forgotten()
 	e.committed()
 	e.ended()
 	e.ghosts()
@@ -163,7 +168,7 @@ func (e *examiner) committed() {
 		}
 		_, ok := e.changes[changeOf(*l.Message)]
 		switch {
-		case l.Message.Outcome == torture.Committed && !ok:
+		case l.Message.Outcome == torture.Committed && !ok && !e.lacks[changeOf(*l.Message)]:
 			e.lost("change %d of %s, which was committed", l.Message.Version, l.Message.Order)
 		case l.Message.Outcome == torture.RolledBack && ok:
 			e.Ghosts++
@@ -186,7 +191,7 @@ func (e *examiner) ended() {
 	for n, m := range e.rows {
 		last := e.tried[try{m.Seq, m.Attempt}]
 		switch {
-		case m.State == "dispatched" && e.effects[n] == 0:
+		case m.State == "dispatched" && e.effects[n] == 0 && !e.effectLost(n, try{m.Seq, m.Attempt}):
 			e.lost("message %v is dispatched, and has no effect", n)
 		case m.State == "dispatched":
 			e.Dispatched++
@@ -195,8 +200,8 @@ func (e *examiner) ended() {
 			}
 		case m.State == "dead" && last.Outcome == "permanent":
 			e.Rejected++
-		case m.State == "dead" && last.Outcome == "poison" && m.Attempt == e.rules.MaxAttempts:
-			e.Poison++
+		case m.State == "dead" && last.Outcome == "exhausted" && m.Attempt == e.rules.MaxAttempts:
+			e.Exhausted++
 		default:
 			e.lost("message %v is %s, after %d attempts, of which the last has the outcome %q", n, m.State, m.Attempt,
 				last.Outcome)
@@ -221,8 +226,8 @@ func (e *examiner) attempt(n name, t try, last bool) {
 	if !last && tried.Outcome != "transient" {
 		e.lost("attempt %d of message %v has the outcome %q, and others follow", t.attempt, n, tried.Outcome)
 	}
-	by := func(host string) func(torture.Line) bool {
-		return func(l torture.Line) bool { return l.Host == host }
+	by := func(host string) func(torture.Line) bool { // a row's number may be given twice
+		return func(l torture.Line) bool { return l.Host == host && nameOf(*l.Message) == n }
 	}
 	if !slices.ContainsFunc(e.started[t], by(tried.Node)) {
 		e.lost("attempt %d of message %v has the outcome %q, and no sink of %s was called", t.attempt, n, tried.Outcome,
@@ -231,7 +236,7 @@ func (e *examiner) attempt(n name, t try, last bool) {
 	}
 	want := needs[tried.Outcome]
 	if want != "" && !slices.ContainsFunc(e.said[t], func(l torture.Line) bool {
-		return l.Host == tried.Node && l.Message.Outcome == want
+		return by(tried.Node)(l) && l.Message.Outcome == want
 	}) {
 		e.lost("attempt %d of message %v has the outcome %q, which its sink on %s has not said", t.attempt, n,
 			tried.Outcome, tried.Node)
@@ -243,7 +248,7 @@ func (e *examiner) attempt(n name, t try, last bool) {
 func (e *examiner) ghosts() {
 	seen := map[name]bool{}
 	ghost := func(what string, n name) {
-		if count, ok := e.changes[n.change]; ok && n.index < count || seen[n] {
+		if count, ok := e.changes[n.change]; ok && n.index < count || seen[n] || e.lacks[n.change] {
 			return
 		}
 		seen[n] = true
@@ -261,7 +266,9 @@ func (e *examiner) ghosts() {
 		}
 	}
 	for _, lines := range e.started {
-		ghost("somebody has delivered", nameOf(*lines[0].Message))
+		for _, l := range lines {
+			ghost("somebody has delivered", nameOf(*l.Message))
+		}
 	}
 }
 
@@ -284,7 +291,7 @@ func (e *examiner) order() {
 	latest := map[string]name{}
 	blamed := map[name]bool{} // once
 	for _, l := range e.lines {
-		if l.Message == nil || !l.Message.Keyed {
+		if l.Message == nil || !l.Message.Keyed || e.lacks[changeOf(*l.Message)] {
 			continue
 		}
 		n := nameOf(*l.Message)

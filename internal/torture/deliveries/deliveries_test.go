@@ -58,6 +58,12 @@ func appended(version int64, outcome string) []torture.Line {
 	return line(torture.Appended, "p", 0, torture.Message{Order: "o", Version: version, By: "p", Outcome: outcome})
 }
 
+// promoted is a standby that took over, which may lack what was committed then.
+func promoted(from, to int64) []torture.Line {
+	return []torture.Line{{Kind: torture.Fault, Fault: torture.Promoted, Target: torture.Commits, At: to * ms,
+		First: from * ms, Last: to * ms}}
+}
+
 // good is a message that was delivered at once.
 func good(version, from, to int64) [][]torture.Line {
 	return [][]torture.Line{changed(version, 1), end(version, "dispatched", "ok"),
@@ -89,9 +95,27 @@ func TestExamine(t *testing.T) {
 			line(torture.Dropped, "r", 65, of(1))}, with(one, func(f *Figures) { f.Attempts, f.Dropped = 2, 1 })},
 		{"one that is refused, and one whose attempts are used up", [][]torture.Line{changed(1, 1),
 			end(1, "dead", "permanent"), called(1, 1, 0, 10, torture.Refused), changed(2, 1),
-			end(2, "dead", "transient", "transient", "poison"), called(2, 1, 20, 30, torture.Failed),
+			end(2, "dead", "transient", "transient", "exhausted"), called(2, 1, 20, 30, torture.Failed),
 			called(2, 2, 30, 40, ""), called(2, 3, 50, 60, torture.Failed)},
-			Figures{Changes: 2, Messages: 2, Rejected: 1, Poison: 1, Attempts: 4}},
+			Figures{Changes: 2, Messages: 2, Rejected: 1, Exhausted: 1, Attempts: 4}},
+
+		{"what a promoted standby lacks: a change, its delivery, and an effect", joined(
+			good(1, 110, 120)[:3], [][]torture.Line{appended(2, torture.Committed),
+				called(2, 1, 115, 130, torture.Accepted), promoted(0, 150)}),
+			with(one, func(f *Figures) { f.Forgotten = 1 })},
+		{"what was committed before", joined(good(1, 0, 10), [][]torture.Line{appended(2, torture.Committed),
+			promoted(50, 150)}), with(one, func(f *Figures) { f.Lost = 1 })},
+		{"what was committed while a standby was made", joined(good(1, 0, 10), [][]torture.Line{promoted(50, 150),
+			appended(2, torture.Committed), {{Kind: torture.Fault, Fault: torture.Promoted, Target: "store",
+				Last: 150 * ms}}}), with(one, func(f *Figures) { f.Lost = 1 })},
+		{"an effect that was there before", joined(good(1, 10, 20)[:3], [][]torture.Line{promoted(50, 150)}),
+			Figures{Changes: 1, Messages: 1, Attempts: 1, Lost: 1}},
+		{"a result of a lost message for the one with its number", [][]torture.Line{changed(2, 1),
+			end(2, "dispatched", "ok"), appended(1, torture.Committed), promoted(0, 150),
+			line(torture.Started, "h", 90, torture.Message{Order: "o", Version: 1, By: "p", Seq: 2, Attempt: 1}),
+			line(torture.Returned, "h", 95, torture.Message{Order: "o", Version: 1, By: "p", Seq: 2, Attempt: 1,
+				Outcome: torture.Accepted})},
+			Figures{Changes: 1, Messages: 1, Attempts: 1, Lost: 2, Forgotten: 1}},
 
 		{"a change that is not there", joined(good(1, 0, 10), [][]torture.Line{appended(2, torture.Committed)}),
 			with(one, func(f *Figures) { f.Lost = 1 })},
@@ -106,7 +130,7 @@ func TestExamine(t *testing.T) {
 		{"a message that was marked although its sink failed", [][]torture.Line{changed(1, 1),
 			end(1, "dispatched", "ok"), called(1, 1, 0, 10, torture.Failed), effect(1)},
 			with(one, func(f *Figures) { f.Lost = 1 })},
-		{"a message that is dead too soon", [][]torture.Line{changed(1, 1), end(1, "dead", "poison"),
+		{"a message that is dead too soon", [][]torture.Line{changed(1, 1), end(1, "dead", "exhausted"),
 			called(1, 1, 0, 10, torture.Failed)}, Figures{Changes: 1, Messages: 1, Attempts: 1, Lost: 1}},
 		{"a message that is dead and was not refused", [][]torture.Line{changed(1, 1), end(1, "dead", "permanent"),
 			called(1, 1, 0, 10, torture.Failed)},

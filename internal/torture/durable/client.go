@@ -74,6 +74,7 @@ func (c *client) round(n int) int {
 
 // transaction triggers some runs, all or none, and writes down what became of them.
 func (c *client) transaction(w work, key string) {
+	began := nemesis.Mono()
 	runs := 1 + rand.IntN(w.batch)
 	rollback := rand.IntN(8) == 0
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -88,8 +89,9 @@ func (c *client) transaction(w work, key string) {
 			of = durable.PgxTx(tx.Pgx)
 		}
 		for i := range runs {
-			if _, err = c.store.Trigger(ctx, of, w.name, []byte("payload"), durable.TriggerOptions{
-				Key: fmt.Sprintf("%s/%d", key, i), Priority: durable.Priority(rand.IntN(3) - 1),
+			k := fmt.Sprintf("%s/%d", key, i)
+			if _, err = c.store.Trigger(ctx, of, w.name, []byte(k), durable.TriggerOptions{
+				Key: k, Priority: durable.Priority(rand.IntN(3) - 1),
 				RunIn: rand.N(100 * time.Millisecond)}); err != nil {
 				break
 			}
@@ -103,6 +105,6 @@ func (c *client) transaction(w work, key string) {
 		}
 		return torture.Committed
 	}()
-	c.log.Write(torture.Line{Kind: torture.Triggered, Work: &torture.Work{Handler: w.name, Key: key, Runs: runs,
-		Outcome: outcome}})
+	c.log.Write(torture.Line{Kind: torture.Triggered, First: began,
+		Work: &torture.Work{Handler: w.name, Key: key, Runs: runs, Outcome: outcome}})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/internal/torture"
 	"github.com/tickslot/tickslot/internal/torture/nemesis"
 	"github.com/tickslot/tickslot/internal/torture/owners"
 )
@@ -82,6 +83,9 @@ func TestPlan(t *testing.T) {
 			got[f.Kind] = true
 		}
 		want := slices.Concat(nemesis.DatabaseFaults[kind], nemesis.HostFaults, []string{"fleet_kill"})
+		if kind == "postgres" {
+			want = append(want, torture.Promoted)
+		}
 		if kind != "sqlite" {
 			want = append(want, nemesis.NetworkFaults...)
 		}

@@ -108,6 +108,7 @@ func (r *report) demand(length time.Duration) {
 		"reclaimed":      float64(r.Reclaimed) < leastReclaimed*length.Minutes(),
 		"reclaims_timed": float64(r.Timed) < leastTimed*length.Minutes(),
 		"excused":        r.Excused > mostExcused,
+		"forgotten":      r.FaultKinds[torture.Promoted] > 1 && r.Forgotten == 0,
 	} {
 		if weak {
 			r.TooWeak = append(r.TooWeak, what)

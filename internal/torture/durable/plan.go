@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/torture"
 	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
@@ -42,7 +43,12 @@ func plan(kind string, seed uint64, length, lease time.Duration) []nemesis.Fault
 			track(100+uint64(i), fmt.Sprint("clients-", i), 3*lease, nemesis.NetworkFaults)
 		}
 	}
-	track(200, "store", 4*lease, nemesis.DatabaseFaults[kind], nemesis.DatabaseFaults[kind][0])
+	store := nemesis.DatabaseFaults[kind]
+	first := store[:1:1]
+	if kind == "postgres" {
+		store, first = append(slices.Clone(store), torture.Promoted), append(first, torture.Promoted)
+	}
+	track(200, "store", 4*lease, store, first...)
 	track(300, "fleet", 13*lease, []string{"fleet_kill"})
 	return nemesis.Plan(seed, length, tracks...)
 }
@@ -56,6 +62,8 @@ func lasts(kind string, random *rand.Rand, lease time.Duration) time.Duration {
 		return lease*8/10 + nemesis.UpTo(random, 2*lease)
 	case "fleet_kill": // ticks are missed
 		return nemesis.UpTo(random, 2*lease)
+	case torture.Promoted: // it lacks so much
+		return time.Second + nemesis.UpTo(random, 2*time.Second)
 	case "net_fading":
 		return lease/2 + nemesis.UpTo(random, lease/4)
 	case "store_stop", "bouncer_stop":

@@ -32,12 +32,9 @@ type work struct {
 	batch   int // how many a client triggers at a time
 }
 
-// attempts are so many that none of the faults makes a dead letter of a run.
-const attempts = 1000
-
 var works = []work{
 	// It does nothing, so that there are many.
-	{"noop", durable.HandlerOptions{MaxConcurrency: 18, Retry: durable.Retry{MaxAttempts: attempts}}, 600, 60},
+	{"noop", durable.HandlerOptions{MaxConcurrency: 18}, 600, 60},
 	// It works for a while, up to two leases, and may ignore the end of its context.
 	{"long", durable.HandlerOptions{MaxConcurrency: 8, Retry: retry}, 8, 3},
 	// It fails more often than not: with an error, a panic, or a wish to be called again later.
@@ -48,7 +45,7 @@ var works = []work{
 	{"ticking", durable.HandlerOptions{MaxConcurrency: 5, Retry: retry}, 0, 0},
 }
 
-var retry = durable.Retry{MaxAttempts: attempts, FirstWait: 50 * time.Millisecond, MaxWait: 500 * time.Millisecond}
+var retry = durable.Retry{FirstWait: 50 * time.Millisecond, MaxWait: 500 * time.Millisecond}
 
 // A cadence is a schedule of the handler ticking.
 type cadence struct {
@@ -66,7 +63,7 @@ var cadences = []cadence{
 
 // rules are what was promised.
 func (t Timing) rules() owners.Rules {
-	r := owners.Rules{Limits: map[string]int{}, MaxActive: maxActive, MaxRuns: maxRuns,
+	r := owners.Rules{Limits: map[string]int{}, MaxActive: maxActive, MaxRuns: maxRuns, Lease: t.Lease,
 		// The jitter of a poll, two looks of the watch, and a call.
 		Within:   time.Duration(float64(t.Poll())*(1+durable.DefaultPollJitter)) + 2*nemesis.LookEvery + t.Call()/2,
 		Recovers: 2 * t.Call(), TicksWithin: 2*t.Poll() + t.Call()}

@@ -59,6 +59,7 @@ func runWorker(spec nemesis.Spec, log *torture.Log) error {
 	w := durable.NewWorker(storeOf(d), durable.Config{Name: spec.Name, MaxRuns: maxRuns, MaxActive: maxActive,
 		TTL: timing.Lease, PollInterval: timing.Poll(), CallTimeout: timing.Call(),
 		DrainTimeout:  time.Second,
+		MaxCrashes:    durable.NoLimit, // the faults kill workers all the time
 		SweepInterval: 5 * time.Second, Logger: slog.New(&registration{log: log}), Hooks: hooks(log)})
 	for _, each := range works {
 		w.Handle(each.name, func(ctx context.Context, r *durable.Run) error {
@@ -166,6 +167,9 @@ func newWitness(ctx context.Context, r *durable.Run, log *torture.Log) *witness 
 func (w *witness) line(kind, outcome string) {
 	of := &torture.Work{ID: w.run.ID, Attempt: w.run.Attempt, Handler: w.run.Handler, Schedule: w.run.Schedule,
 		Outcome: outcome}
+	if w.run.Schedule == "" {
+		of.Key = string(w.run.Payload)
+	}
 	if !w.run.DueAt.IsZero() {
 		of.Tick = w.run.DueAt.UnixMicro()
 	}

@@ -8,7 +8,8 @@
 // handlers overstay, panic, hang and ignore their contexts, and write down in which stretches of
 // time their own Valid was true. Meanwhile other clients call the store directly, for a check that
 // it is linearizable. What was written down is examined at the end by package torture, which knows
-// nothing of the library. The last line of the output is a line of JSON; the exit status is 1 if
+// nothing of the library. The clocks of all hosts and of one Redis also step on, or back, together,
+// and right again. The last line of the output is a line of JSON; the exit status is 1 if
 // anything was broken, or if too little happened to tell.
 //
 // With -other every second host runs another build of this program, to find faults between two

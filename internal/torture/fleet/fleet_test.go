@@ -32,6 +32,9 @@ func TestPlan(t *testing.T) {
 		for _, f := range one {
 			got[f.Kind], all[f.Kind] = true, true
 		}
+		if got[clocksStep] != (kind == "redis") {
+			t.Errorf("%s: %s: %v", kind, clocksStep, got[clocksStep])
+		}
 		for _, want := range slices.Concat(faults, hostFaults, registryFaults, []string{"limit_changed"}) {
 			if machine := kind == "sqlite" && want == "wall_clock_jump"; got[want] == machine {
 				t.Errorf("%s: %s: %v", kind, want, got[want])

@@ -54,6 +54,7 @@ func runHost(spec Spec, log *torture.Log) error {
 	if h.clock, err = newWallClock(); err != nil {
 		return err
 	}
+	h.clock.jump(spec.Ahead)
 	commands := make(chan string)
 	go func() { // stays until the process ends
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {

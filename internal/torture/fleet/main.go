@@ -306,7 +306,8 @@ func (r *report) linear(lines []torture.Line, rules torture.Rules) (examples []s
 			byName[op.Name] = append(byName[op.Name], op)
 		case l.Kind == torture.Fault && l.Fault == torture.Wiped:
 			forgets = append(forgets, linear.Span{From: l.First, To: l.Last})
-		case l.Kind == torture.Fault && (l.Fault == torture.Failover || l.Fault == torture.Replaced):
+		case l.Kind == torture.Fault && slices.Contains([]string{torture.Failover, torture.Replaced, torture.Stepped},
+			l.Fault):
 			failovers = append(failovers, linear.Span{From: l.First, To: l.Last + 2*int64(rules.TTL)})
 		}
 	}

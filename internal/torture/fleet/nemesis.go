@@ -46,6 +46,9 @@ type tormentor struct {
 	clients  *nemesis.Process
 	doors    [][]*servertest.Proxy // of the clients
 
+	clocks sync.Mutex    // held while processes are started, or clocks are set
+	ahead  time.Duration // how far all of them are
+
 	checks sync.WaitGroup
 	hurt   sync.RWMutex // held for reading while the store is well
 
@@ -110,6 +113,9 @@ func (t *tormentor) begin(m *member) error {
 	if m.number%2 == 1 {
 		program = t.other
 	}
+	t.clocks.Lock()
+	defer t.clocks.Unlock()
+	spec.Ahead = t.ahead
 	p, err := nemesis.Spawn(program, t.dir, spec.Name, spec)
 	if err != nil {
 		return err // m.proc stays the one that ended, so that ensureAlive starts another
@@ -141,6 +147,8 @@ func (t *tormentor) do(f nemesis.Fault) {
 		err = t.hurtRegistry(f)
 	case f.Target == "fleet":
 		err = t.changeLimit()
+	case f.Target == "clocks":
+		err = t.stepClocks(f.For)
 	case f.Target[:2] == "cl":
 		var i int
 		_, err = fmt.Sscanf(f.Target, "clients-%d", &i)

@@ -36,8 +36,11 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 		tracks = append(tracks, nemesis.Track{Number: number, Target: target, Deck: deck, First: first, Mean: mean,
 			Lasts: func(kind string, random *rand.Rand) time.Duration { return lasts(kind, random, timing) },
 			Busy: func(f nemesis.Fault) time.Duration {
-				if f.Kind == "wall_clock_jump" { // that is by how much, not for how long
+				switch f.Kind { // that is by how much, not for how long
+				case "wall_clock_jump":
 					return timing.TTL * 2
+				case clocksStep:
+					return together
 				}
 				return f.For
 			}})
@@ -55,7 +58,7 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 	if net {
 		for i := range doors {
 			track(100+uint64(i), fmt.Sprint("clients-", i), []string{"net_reset", "net_cut", "net_black_hole",
-				"net_slow", "net_stranded", "net_replies_lost"}, nil, 4*time.Second)
+				"net_slow", "net_stranded", "net_replies_lost", "net_cut_inside"}, nil, 4*time.Second)
 		}
 	}
 	mean := 4 * time.Second
@@ -64,6 +67,9 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 	}
 	track(200, "store", storeFaults[kind], storeFaults[kind][:1], mean)
 	track(300, "registry", registryFaults, nil, 3*time.Second)
+	if kind == "redis" {
+		track(400, "clocks", []string{clocksStep}, nil, 9*time.Second)
+	}
 	all := nemesis.Plan(seed, length, tracks...)
 	// A rolling restart that changes a limit, and one that changes it back.
 	for at := length / 5; at < length-length/5; at += max(length/3, 20*time.Second) {
@@ -88,6 +94,12 @@ func lasts(kind string, random *rand.Rand, timing Timing) time.Duration {
 			jump += time.Hour
 		}
 		return jump.Truncate(time.Second)
+	case clocksStep:
+		by := steps[random.IntN(len(steps))]
+		if random.IntN(2) == 0 {
+			by = -by
+		}
+		return by
 	case "node_stop": // several trust windows
 		return 2*ttl + nemesis.UpTo(random, 4*ttl)
 	case "failover_stop", "failover_cut_off", "failover_unaware":

@@ -17,6 +17,7 @@ type Spec struct {
 	Seed   uint64
 	Store  []StoreSpec // where to find the store; clients have several ways
 	Timing Timing
+	Ahead  time.Duration // how far the wall clock of a host is when it begins
 	// Registry is where to find the registry; an earlier build has none.
 	Registry *StoreSpec
 	Timers   []torture.TimerLine

@@ -37,8 +37,9 @@ func startStore(kind, dir string) (store, error) {
 	switch kind {
 	case "redis":
 		// What is written goes to the file before it is answered, and a kill -9 leaves that.
-		s, err := redistest.Start(redistest.Options{Persistence: redistest.AOF, Args: []string{"--appendfsync", "no"}})
-		return &redisStore{s}, err
+		s, clock, err := redistest.StartWithClock(dir, redistest.Options{Persistence: redistest.AOF,
+			Args: []string{"--appendfsync", "no"}})
+		return &redisStore{s, clock}, err
 	case "sentinel":
 		s, err := redistest.StartSentinel(redistest.SentinelOptions{Sentinels: 3, Relays: true})
 		return &sentinelStore{s}, err
@@ -65,7 +66,10 @@ func startStore(kind, dir string) (store, error) {
 }
 
 // One Redis.
-type redisStore struct{ *redistest.Server }
+type redisStore struct {
+	*redistest.Server
+	clock *redistest.Clock
+}
 
 func (s *redisStore) timing() Timing {
 	return Timing{TTL: 800 * time.Millisecond, StoreTimeout: 250 * time.Millisecond, Period: 160 * time.Millisecond}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -76,6 +77,8 @@ func NewCrew(o CrewOptions) (c *Crew, err error) {
 		o.Complete = func(s Spec) any { return s }
 	}
 	c = &Crew{CrewOptions: o, faults: map[string]int{}}
+	// A process that has just begun, and does not listen yet, would end of them.
+	signal.Ignore(hangSignal, goOnSignal)
 	// The logs of an earlier torture would be taken for ours.
 	if err := os.Mkdir(o.Dir, 0o755); err != nil {
 		return nil, err
@@ -232,9 +235,14 @@ func (c *Crew) Do(f Fault) {
 	case f.Target == "store":
 		err = c.Database.hurt(f, c.Table, c.Rows, func(name string) any {
 			return c.spec("writer", name, c.Database.Direct())
+		}, func(kind string, from int64) {
+			c.Log.Write(torture.Line{Kind: torture.Fault, Fault: kind, Target: torture.Commits, First: from,
+				Last: Mono()})
 		})
 	case f.Target == "fleet":
 		err = c.killFleet(f.For)
+	case f.Kind == "receivers_hang":
+		c.hang("receiver", f.For)
 	default:
 		if m := c.named(f.Target); m != nil {
 			err = c.toMember(m, f)
@@ -292,6 +300,58 @@ func (c *Crew) toMember(m *Member, f Fault) error {
 		return errors.Join(err, c.begin(m))
 	default:
 		return Network([]*servertest.Proxy{m.proxy}, f, c.Call, c.Lease)
+	}
+}
+
+// hang has the processes of a role hang, each in its own way, which says so with Hanging.
+func (c *Crew) hang(role string, length time.Duration) {
+	var told []*Process
+	for _, m := range c.Members {
+		if m.role == role && m.mu.TryLock() { // else something else is done to it
+			m.proc.Signal(hangSignal)
+			told = append(told, m.proc)
+			m.mu.Unlock()
+		}
+	}
+	time.Sleep(length)
+	for _, p := range told { // one that has ended meanwhile hears nothing
+		p.Signal(goOnSignal)
+	}
+}
+
+const (
+	hangSignal = syscall.SIGUSR1
+	goOnSignal = syscall.SIGUSR2
+)
+
+// Hanging returns a function that waits while this process is to hang.
+func Hanging() (wait func()) {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, hangSignal, goOnSignal)
+	var mu sync.Mutex
+	free := make(chan struct{})
+	close(free)
+	go func() { // stays until the process ends
+		for s := range signals {
+			mu.Lock()
+			select {
+			case <-free:
+				if s == hangSignal {
+					free = make(chan struct{})
+				}
+			default:
+				if s == goOnSignal {
+					close(free)
+				}
+			}
+			mu.Unlock()
+		}
+	}()
+	return func() {
+		mu.Lock()
+		until := free
+		mu.Unlock()
+		<-until
 	}
 }
 

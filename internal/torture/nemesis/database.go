@@ -146,8 +146,10 @@ func (d *Database) keepUp(ctx context.Context, ended func(from int64, err error)
 }
 
 // hurt does one of DatabaseFaults and returns when it is over. Some rows of the table that match
-// the condition may be locked, or the whole table.
-func (d *Database) hurt(f Fault, table, rows string, writer func(name string) any) error {
+// the condition may be locked, or the whole table. mark tells from when on what was committed may
+// be lost.
+func (d *Database) hurt(f Fault, table, rows string, writer func(name string) any,
+	mark func(kind string, from int64)) error {
 	d.hurting.Lock()
 	defer d.hurting.Unlock()
 	switch f.Kind {
@@ -178,6 +180,9 @@ func (d *Database) hurt(f Fault, table, rows string, writer func(name string) an
 			return nil
 		}
 		return p.End(drainTime)
+	}
+	if f.Kind == torture.Promoted {
+		return promote(d.server, f.For, mark)
 	}
 	if d.kind == "mariadb" {
 		return MariaDB(d.server, f, databaseName, table, rows)

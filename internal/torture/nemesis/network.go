@@ -9,7 +9,7 @@ import (
 
 // NetworkFaults are what Network does.
 var NetworkFaults = []string{"net_reset", "net_cut", "net_black_hole", "net_black_hole", "net_slow", "net_fading",
-	"net_fading", "net_stranded", "net_replies_lost"}
+	"net_fading", "net_stranded", "net_replies_lost", "net_cut_inside"}
 
 // Network does something to a way to the store, and returns when it is over. A call over it may
 // take as long as timeout, and a lease lasts for ttl.
@@ -52,6 +52,10 @@ func Network(proxies []*servertest.Proxy, f Fault, timeout, ttl time.Duration) e
 		each(func(p *servertest.Proxy) { p.LoseReplies(true) })
 		time.Sleep(f.For)
 		each(func(p *servertest.Proxy) { p.LoseReplies(false) })
+	case "net_cut_inside": // in the middle of a request, and the server gives the connection up later
+		each(func(p *servertest.Proxy) { p.CutRequests(true) })
+		time.Sleep(f.For)
+		each(func(p *servertest.Proxy) { p.CutRequests(false); p.Reset() })
 	default:
 		return f.Unknown()
 	}

@@ -6,9 +6,12 @@
 // Producers change orders and append messages about that in the same transactions, some of which
 // they roll back. Relays, which change the number of shards as they come and go, deliver over HTTP,
 // through sinks that fail, hang, panic and reject. Receivers have their effects in the transaction
-// of Inbox.Once, and then sometimes answer that they failed, or not at all. Each of them is this
-// program once more, behind a fault proxy of its own (SQLite has none). Last, while nothing else is
-// done, the relay that delivers is killed and stopped, and another one has to take over in time.
+// of Inbox.Once, and then sometimes answer that they failed, or not at all; those of one topic hang
+// for longer than any time-out, and its sink ignores its context: all others are delivered in time.
+// A standby of Postgres is promoted that lacks the last seconds: only that is lost. Each of them is
+// this program once more, behind a fault proxy of its own (SQLite has none). Last, while nothing
+// else is done, the relay that delivers is killed and stopped, and another one has to take over in
+// time.
 //
 // A watch looks into the database. When all messages are dispatched or dead, what was written down
 // and what the database has is examined by package deliveries, which knows nothing of the library.

@@ -114,6 +114,7 @@ func (r *report) demand(length time.Duration) {
 		"rejected":         r.Rejected == 0,
 		"fail_overs_timed": r.Timed < failOversFor(length),
 		"excused":          r.Excused > mostExcused,
+		"forgotten":        r.FaultKinds[torture.Promoted] > 1 && r.Forgotten == 0,
 	} {
 		if weak {
 			r.TooWeak = append(r.TooWeak, what)

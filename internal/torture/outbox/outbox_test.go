@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/internal/torture"
 	"github.com/tickslot/tickslot/internal/torture/deliveries"
 	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
@@ -80,7 +81,11 @@ func TestPlan(t *testing.T) {
 		for _, f := range one {
 			got[f.Kind] = true
 		}
-		want := slices.Concat(nemesis.DatabaseFaults[kind], nemesis.HostFaults, []string{"fleet_kill"})
+		want := slices.Concat(nemesis.DatabaseFaults[kind], nemesis.HostFaults, []string{"fleet_kill",
+			"receivers_hang"})
+		if kind == "postgres" {
+			want = append(want, torture.Promoted)
+		}
 		if kind != "sqlite" {
 			want = append(want, nemesis.NetworkFaults...)
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/torture"
 	"github.com/tickslot/tickslot/internal/torture/nemesis"
 )
 
@@ -37,8 +38,14 @@ func plan(kind string, seed uint64, length, lease time.Duration) []nemesis.Fault
 	for i := range producers {
 		track(200+uint64(i), fmt.Sprint("producer-", i), 3*lease, deck)
 	}
-	track(300, "store", 5*lease, nemesis.DatabaseFaults[kind], nemesis.DatabaseFaults[kind][0])
+	store := nemesis.DatabaseFaults[kind]
+	first := store[:1:1]
+	if kind == "postgres" {
+		store, first = append(slices.Clone(store), torture.Promoted), append(first, torture.Promoted)
+	}
+	track(300, "store", 5*lease, store, first...)
 	track(400, "fleet", 13*lease, []string{"fleet_kill"})
+	track(500, "topic-"+stuck, 3*lease, []string{"receivers_hang"})
 	return nemesis.Plan(seed, length, tracks...)
 }
 
@@ -49,6 +56,10 @@ func lasts(kind string, random *rand.Rand, lease time.Duration) time.Duration {
 		return 0
 	case "host_stop", "net_black_hole", "net_stranded": // mostly beyond what a lease lasts
 		return lease*8/10 + nemesis.UpTo(random, 2*lease)
+	case torture.Promoted: // it lacks so much
+		return time.Second + nemesis.UpTo(random, 2*time.Second)
+	case "receivers_hang": // longer than leases, calls and deliveries
+		return lease*3/2 + nemesis.UpTo(random, 2*lease)
 	case "net_fading":
 		return lease/2 + nemesis.UpTo(random, lease/4)
 	case "store_stop", "bouncer_stop":

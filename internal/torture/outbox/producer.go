@@ -57,6 +57,7 @@ func (p *producer) mayGoOn() bool {
 func (p *producer) transaction(by string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
+	began := nemesis.Mono()
 	m := torture.Message{Order: fmt.Sprint("o", rand.IntN(orders)), By: by, Count: 1 + rand.IntN(4)}
 	m.Outcome = func() string {
 		tx, err := p.door.Begin(ctx, p.n%2 == 0)
@@ -75,7 +76,7 @@ func (p *producer) transaction(by string) {
 	if m.Outcome == torture.Committed && rand.IntN(10) > 0 {
 		p.box.Notify()
 	}
-	p.log.Write(torture.Line{Kind: torture.Appended, Message: &m})
+	p.log.Write(torture.Line{Kind: torture.Appended, First: began, Message: &m})
 }
 
 func (p *producer) change(ctx context.Context, tx nemesis.Tx, m torture.Message) (version int64, err error) {
@@ -94,11 +95,13 @@ func (p *producer) change(ctx context.Context, tx nemesis.Tx, m torture.Message)
 		m.Index, m.Keyed = i, rand.IntN(6) > 0
 		message := outbox.Message{ID: outbox.NewID(m.Order+" "+m.By, uint64(version), i), Topic: plain,
 			Payload: []byte(textOf(m))}
-		switch rand.IntN(12) {
+		switch rand.IntN(14) {
 		case 0, 1, 2, 3:
 			message.Topic = flaky
 		case 4:
 			message.Topic = doomed
+		case 5, 6:
+			message.Topic = stuck
 		}
 		if m.Keyed {
 			message.Key = m.Order

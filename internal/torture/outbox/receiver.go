@@ -24,6 +24,7 @@ type receiver struct {
 	door  *nemesis.Door
 	inbox *outbox.Inbox
 	log   *torture.Log
+	hang  func() // while the nemesis says so
 }
 
 func runReceiver(spec Spec, log *torture.Log) error {
@@ -38,7 +39,7 @@ func runReceiver(spec Spec, log *torture.Log) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: &receiver{d, outbox.NewInbox(databaseOf(d)), log},
+	server := &http.Server{Handler: &receiver{d, outbox.NewInbox(databaseOf(d)), log, nemesis.Hanging()},
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)} // it panics on purpose
 	go func() {
 		<-ctx.Done()
@@ -63,7 +64,9 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.Error(w, "it is refused", http.StatusUnprocessableEntity)
 		return
 	}
-	if topic != plain {
+	if topic == stuck {
+		r.hang()
+	} else if topic != plain {
 		misbehave(request.Context(), 4)
 	}
 	if topic == doomed {

@@ -36,7 +36,8 @@ func runRelay(spec Spec, log *torture.Log) error {
 		s.receivers = append(s.receivers, httpsink.New("http://receiver/", httpsink.Options{Client: clientOf(address)}))
 	}
 	relay := outbox.NewRelay(box, outbox.RelayConfig{Name: spec.Name, Shards: spec.Shards, TTL: timing.TTL,
-		Sinks:         map[string]outbox.Sink{plain: s, flaky: s, doomed: s},
+		MaxCrashes:    outbox.NoLimit, // the faults kill relays all the time
+		Sinks:         map[string]outbox.Sink{plain: s, flaky: s, doomed: s, stuck: s},
 		RetryInterval: timing.Retry(), BatchSize: 16, MaxDeliveries: 8, DeliverTimeout: timing.Deliver(),
 		Retry:     outbox.Retry{MaxAttempts: maxAttempts, FirstWait: 50 * time.Millisecond, MaxWait: timing.TTL / 3},
 		IdleDelay: timing.Idle(), PollInterval: timing.Poll(), CallTimeout: timing.Call(), SweepInterval: timing.TTL,
@@ -91,6 +92,9 @@ func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) (err error) {
 		if err := s.fail(ctx); err != nil {
 			return err
 		}
+	}
+	if d.Topic == stuck {
+		ctx = context.WithoutCancel(ctx)
 	}
 	err = s.receivers[rand.IntN(len(s.receivers))].Deliver(ctx, d)
 	switch {

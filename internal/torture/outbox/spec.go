@@ -56,6 +56,7 @@ const (
 	plain  = "plain"
 	flaky  = "flaky"  // its sink and its receiver fail more often than not
 	doomed = "doomed" // the receiver refuses it
+	stuck  = "stuck"  // the receiver hangs now and then, and the sink waits for it, whatever its context says
 )
 
 // The application's tables. The change of an order has a number, and is the truth about what was

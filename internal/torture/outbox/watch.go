@@ -58,16 +58,17 @@ func (w *watch) run(ctx context.Context, all *sync.WaitGroup) {
 	})
 }
 
-// look reads which messages could be delivered: their time has come, and none of their key is
-// before them.
+// look reads which messages could be delivered: their time has come, none of their key is before
+// them, and the receivers of their topic do not hang.
 func (w *watch) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	l := torture.Line{Kind: torture.Looked, First: nemesis.Mono()}
 	seen := map[[2]int64]bool{}
 	rows, err := w.door.DB.QueryContext(ctx, "SELECT m.seq, m.attempts FROM "+tableOfMessages+" AS m WHERE "+
-		"m.state = 'pending' AND m.next_attempt_at <= "+w.now()+" AND (m.key = '' OR NOT EXISTS (SELECT 1 FROM "+
-		tableOfMessages+" AS e WHERE e.key = m.key AND e.seq < m.seq AND e.state = 'pending'))")
+		"m.state = 'pending' AND m.topic <> '"+stuck+"' AND m.next_attempt_at <= "+w.now()+
+		" AND (m.key = '' OR NOT EXISTS (SELECT 1 FROM "+tableOfMessages+
+		" AS e WHERE e.key = m.key AND e.seq < m.seq AND e.state = 'pending'))")
 	if err == nil {
 		for rows.Next() && err == nil {
 			var k [2]int64

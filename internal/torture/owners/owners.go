@@ -21,6 +21,7 @@ type Rules struct {
 	Limits    map[string]int // of handlers, in the fleet; a handler that is not in it has none
 	MaxActive int            // of all handlers, in the fleet
 	MaxRuns   int            // of a worker
+	Lease     time.Duration
 	// Within is how soon after the end of its lease a run must be reclaimed, by whoever is well,
 	// and Recovers how long a worker needs to be well again after a fault has ended.
 	Within   time.Duration
@@ -39,6 +40,8 @@ type Figures struct {
 	SlowestMillis int64 `json:"slowest_reclaim_ms"`
 	// Excused is that of torture.Excused: much of it makes SlowReclaims worthless.
 	Excused float64 `json:"excused_by_looks"`
+	// Forgotten are runs that were committed, and lost with a server whose standby lacked them.
+	Forgotten int `json:"lost_with_a_server"`
 
 	// Lost counts committed runs that are not there, did not end, or ended although no handler has
 	// said so; attempts of which the database has nothing; and ticks that are not accounted for.
@@ -68,13 +71,20 @@ type key struct {
 	attempt int
 }
 
+// A call names an attempt, of one of the runs that have had its number.
+type call struct {
+	key
+	run string
+}
+
 type span = torture.Span
 
 // An attempt is what handlers have written down about one.
 type attempt struct {
-	key
+	call
 	handler  string
-	starts   int
+	starts   int  // but for those that may be lost with a server
+	lost     bool // one of them may be
 	valid    []span
 	outcomes []string
 }
@@ -84,16 +94,18 @@ type examiner struct {
 	Figures
 	rules    Rules
 	lines    []torture.Line
-	attempts map[key]*attempt
+	gone     []span // what was committed then may be lost
+	attempts map[call]*attempt
 	rows     map[int64]torture.Work
 	tried    map[key]torture.Work
 }
 
 // Examine goes through the lines of all logs.
 func Examine(lines []torture.Line, rules Rules) Figures {
-	e := &examiner{rules: rules, lines: slices.Clone(lines), attempts: map[key]*attempt{},
+	e := &examiner{rules: rules, lines: slices.Clone(lines), attempts: map[call]*attempt{},
 		rows: map[int64]torture.Work{}, tried: map[key]torture.Work{}}
 	slices.SortStableFunc(e.lines, func(a, b torture.Line) int { return cmp.Compare(a.At, b.At) })
+	e.promotions()
 	e.read()
 	e.triggered()
 	e.ended()
@@ -118,21 +130,30 @@ func (e *examiner) lost(format string, args ...any) {
 }
 
 func (e *examiner) read() {
+	began := map[string]int64{} // by host and attempt
 	for _, l := range e.lines {
 		if l.Work == nil {
 			continue
 		}
 		k := key{l.Work.ID, l.Work.Attempt}
-		a := e.attempts[k]
+		c := call{k, identity(*l.Work)}
+		a := e.attempts[c]
 		if a == nil {
-			a = &attempt{key: k, handler: l.Work.Handler}
+			a = &attempt{call: c, handler: l.Work.Handler}
 		}
+		here := fmt.Sprint(l.Host, c)
 		switch l.Kind {
 		case torture.Started:
-			a.starts++
+			began[here] = l.At
 			e.Attempts++
+			if e.mayBeLost(l.At) {
+				a.lost = true
+			} else {
+				a.starts++
+			}
 		case torture.Seen:
-			a.valid = append(a.valid, span{First: l.First, Last: max(l.Last, l.First+1)})
+			s := span{First: l.First, Last: max(l.Last, l.First+1)}
+			a.valid = append(a.valid, e.known(began[here], s)...)
 		case torture.Returned:
 			a.outcomes = append(a.outcomes, l.Work.Outcome)
 		case torture.Untold:
@@ -151,7 +172,7 @@ func (e *examiner) read() {
 		default:
 			continue
 		}
-		e.attempts[k] = a
+		e.attempts[c] = a
 	}
 }
 
@@ -175,6 +196,8 @@ func (e *examiner) triggered() {
 		}
 		missing := l.Work.Runs - found
 		switch {
+		case found == 0 && l.Work.Outcome == torture.Committed && e.during(l.First, l.At):
+			e.Forgotten += missing
 		case l.Work.Outcome == torture.Committed && missing > 0:
 			e.Lost += int64(missing)
 			e.example("lost: %d of the %d runs %s are not there, and were committed", missing, l.Work.Runs, l.Work.Key)
@@ -196,8 +219,8 @@ func (e *examiner) ended() {
 		case !final:
 			e.lost("run %d of %s is %s, after %d attempts", id, r.Handler, r.State, r.Attempt)
 			continue
-		case e.said(key{id, r.Attempt}, want):
-		case e.saidBefore(key{id, r.Attempt}, want):
+		case e.said(call{key{id, r.Attempt}, identity(r)}, want):
+		case e.saidBefore(call{key{id, r.Attempt}, identity(r)}, want):
 			e.zombie("run %d of %s is %s, as a handler has said before attempt %d", id, r.Handler, r.State, r.Attempt)
 		default:
 			e.lost("run %d of %s is %s, which the handler did not say in attempt %d", id, r.Handler, r.State, r.Attempt)
@@ -209,23 +232,23 @@ func (e *examiner) ended() {
 			}
 		}
 	}
-	for k := range e.attempts {
-		if _, ok := e.rows[k.id]; !ok {
-			e.lost("run %d is gone, of which there was an attempt %d", k.id, k.attempt)
+	for c, a := range e.attempts {
+		if r, ok := e.rows[c.id]; (!ok || identity(r) != c.run) && !a.lost {
+			e.lost("run %d (%s) is gone, of which there was an attempt %d", c.id, c.run, c.attempt)
 		}
 	}
 }
 
 // said reports whether the handler has returned with an outcome from an attempt.
-func (e *examiner) said(k key, outcome string) bool {
-	a := e.attempts[k]
+func (e *examiner) said(c call, outcome string) bool {
+	a := e.attempts[c]
 	return a != nil && slices.Contains(a.outcomes, outcome)
 }
 
 // saidBefore reports the same of an earlier attempt.
-func (e *examiner) saidBefore(k key, outcome string) bool {
-	for k.attempt--; k.attempt > 0; k.attempt-- {
-		if e.said(k, outcome) {
+func (e *examiner) saidBefore(c call, outcome string) bool {
+	for c.attempt--; c.attempt > 0; c.attempt-- {
+		if e.said(c, outcome) {
 			return true
 		}
 	}
@@ -241,7 +264,7 @@ func (e *examiner) zombie(format string, args ...any) {
 // attempt, or the run went on after it had ended.
 func (e *examiner) counted() {
 	for _, l := range e.lines {
-		if l.Kind != torture.Counted {
+		if l.Kind != torture.Counted || e.during(l.At, l.At) {
 			continue
 		}
 		if t := e.tried[key{l.Work.ID, l.Work.Attempt}]; t.Outcome != l.Work.Outcome || t.Worker != l.Host {
@@ -286,7 +309,7 @@ func (e *examiner) ticks() {
 	first := map[string]torture.Work{}
 	for _, l := range e.lines {
 		switch {
-		case l.Kind == torture.Started && l.Work.Schedule != "":
+		case l.Kind == torture.Started && l.Work.Schedule != "" && !e.mayBeLost(l.At):
 			note(*l.Work)
 		case l.Kind == torture.Ticks:
 			if from, ok := first[l.Work.Schedule]; ok {
@@ -333,13 +356,13 @@ func (e *examiner) owners() {
 		attempt int
 	}
 	byRun := map[int64][]stretch{}
-	for k, a := range e.attempts {
+	for c, a := range e.attempts {
 		if a.starts > 1 {
 			e.DoubleOwners += a.starts - 1
-			e.example("attempt %d of run %d began %d times", k.attempt, k.id, a.starts)
+			e.example("attempt %d of run %d began %d times", c.attempt, c.id, a.starts)
 		}
 		for _, s := range a.valid {
-			byRun[k.id] = append(byRun[k.id], stretch{s, k.attempt})
+			byRun[c.id] = append(byRun[c.id], stretch{s, c.attempt})
 		}
 	}
 	for id, all := range byRun {

@@ -35,7 +35,7 @@ func called(handler string, id int64, attempt int, from, to int64, outcome strin
 }
 
 func calledOn(host, handler string, id int64, attempt int, from, to int64, outcome string) []torture.Line {
-	w := &torture.Work{ID: id, Attempt: attempt, Handler: handler}
+	w := &torture.Work{ID: id, Attempt: attempt, Handler: handler, Key: fmt.Sprintf("k%d/0", id)}
 	lines := []torture.Line{{Kind: torture.Started, Host: host, At: from * ms, Work: w},
 		{Kind: torture.Seen, Host: host, At: to * ms, First: from * ms, Last: to * ms, Work: w}}
 	if outcome != "" {
@@ -86,6 +86,14 @@ func TestExamine(t *testing.T) {
 	triggered := func(outcome string, runs int) []torture.Line {
 		return line(torture.Triggered, "c", torture.Work{Key: "k1", Runs: runs, Outcome: outcome})
 	}
+	promoted := func(from, to int64) []torture.Line {
+		return []torture.Line{{Kind: torture.Fault, Fault: torture.Promoted, Target: torture.Commits, First: from * ms,
+			Last: to * ms}}
+	}
+	lostRun := func(from, to int64) []torture.Line {
+		return []torture.Line{{Kind: torture.Triggered, Host: "c", First: from * ms, At: to * ms,
+			Work: &torture.Work{Key: "k7", Runs: 1, Outcome: torture.Committed}}}
+	}
 	for _, c := range []struct {
 		name  string
 		lines [][]torture.Line
@@ -101,6 +109,20 @@ func TestExamine(t *testing.T) {
 			called("a", 1, 2, 10, 20, "ok")}, Figures{Runs: 1, Attempts: 1, Reclaimed: 1}},
 		{"a dead letter", [][]torture.Line{end(1, "dead", "error"), called("a", 1, 1, 0, 10, "dead")},
 			Figures{Runs: 1, Attempts: 1}},
+
+		{"what a promoted standby lacks: a run, and an attempt of another", [][]torture.Line{end(1, "succeeded", "ok"),
+			calledOn("h9", "a", 1, 1, 100, 115, "ok"), called("a", 1, 1, 160, 170, "ok"),
+			called("a", 2, 1, 110, 140, "ok"), promoted(90, 150), lostRun(95, 105)},
+			Figures{Runs: 1, Attempts: 3, Forgotten: 1}},
+		{"a run that was committed before", append(good(1), promoted(90, 150), lostRun(80, 85)),
+			Figures{Runs: 1, Attempts: 1, Lost: 1}},
+		{"a result of a lost run for the one with its number", [][]torture.Line{{{Kind: torture.Row,
+			Work: &torture.Work{ID: 2, Handler: "a", State: "succeeded", Attempt: 1, Key: "new/0"}},
+			{Kind: torture.Tried, Work: &torture.Work{ID: 2, Attempt: 1, Worker: "h1", Outcome: "ok"}}},
+			called("a", 2, 1, 110, 140, "ok"), promoted(90, 150)}, Figures{Runs: 1, Attempts: 1, Lost: 1}},
+		{"an owner by the lost server whose lease has ended", [][]torture.Line{end(1, "succeeded", "lease_lost", "ok"),
+			called("a", 1, 1, 80, 900, ""), called("a", 1, 2, 600, 950, "ok"), promoted(90, 150)},
+			Figures{Runs: 1, Attempts: 2, Reclaimed: 1, DoubleOwners: 1}},
 
 		{"a committed run that is not there", append(good(1), triggered(torture.Committed, 2)),
 			Figures{Runs: 1, Attempts: 1, Lost: 1}},

@@ -1,0 +1,106 @@
+package main
+
+// clockLayer is the part of a store's conformance suite about a clock that was wrong.
+func clockLayer(pkg, test string) layer {
+	return layer{pkg: pkg, test: "^" + test + "$/^clock$/^was_2h0m0s_ahead$"}
+}
+
+// ofClocks are the bugs of what is believed after a clock was ahead.
+var ofClocks = []mutant{
+	{
+		name: "latest tick in the future believed",
+		edits: []edit{{"dlock/memlock/memlock.go",
+			"if e.tick > latest.UnixMicro() {",
+			"if false {"}},
+		layer: clockLayer("dlock/memlock", "TestConformance"),
+		says:  "a later tick has been claimed already",
+	},
+	{
+		name: "ended pause comes back, in memory",
+		edits: []edit{{"dlock/memlock/control.go",
+			"*update.Resume, time.Time{}, now",
+			"*update.Resume, now, now"}},
+		layer: clockLayer("dlock/memlock", "TestConformance"),
+		says:  `paused by ann`,
+	},
+	{
+		name: "ended pause comes back, on Redis",
+		edits: []edit{{"dlock/redislock/update.lua",
+			"change('until', '0')",
+			"change('until', int(micros))"}},
+		layer: clockLayer("dlock/redislock", "TestConformanceMiniredis"),
+		says:  `paused by ann`,
+	},
+	{
+		name: "ended pause comes back, on SQLite",
+		edits: []edit{{"dlock/sqllock/internal/sqlite/update.sql",
+			"paused_until >= {now} THEN NULL",
+			"paused_until >= {now} THEN {now} - 1"}},
+		layer: layer{pkg: "dlock/sqllock", test: "^TestConformanceSQLite$/^file$/^clock$/^was_2h0m0s_ahead$"},
+		says:  `paused by ann`,
+	},
+	{
+		name: "ended pause comes back, on Postgres",
+		edits: []edit{{"dlock/sqllock/internal/postgres/update.sql",
+			"head.paused_until > v_clock THEN NULL",
+			"head.paused_until > v_clock THEN v_clock"}},
+		layer: layer{pkg: "dlock/sqllock", test: "^TestConformancePostgres$/^pgx$/^clock$/^was_2h0m0s_ahead$"},
+		says:  `paused by ann`,
+	},
+	{
+		name: "ended pause comes back, on MariaDB",
+		edits: []edit{{"dlock/sqllock/internal/mysql/update.sql",
+			"paused_until > v_clock THEN NULL",
+			"paused_until > v_clock THEN v_clock"}},
+		layer: layer{pkg: "dlock/sqllock", test: "^TestConformanceMySQL$/^one_round_trip$/^clock$/^was_2h0m0s_ahead$"},
+		says:  `paused by ann`,
+	},
+	{
+		name: "release in the future believed, on Redis",
+		edits: []edit{{"dlock/redislock/attempt.lua",
+			"return at <= micros + ahead and at or 0",
+			"return at"}},
+		layer: clockLayer("dlock/redislock", "TestConformanceMiniredis"),
+		says:  "a delay of a minute: .* must be granted",
+	},
+	{
+		name: "success in the future believed",
+		edits: []edit{{"dlock/memlock/memlock.go",
+			"&e.asked.since, &e.succeededAt, &e.releasedAt",
+			"&e.asked.since, &e.releasedAt"}},
+		layer: timers("^TestClocksThatStepTogether$"),
+		says:  "every run fails, and the alarm is",
+	},
+	{
+		name: "plan of a clock that was ahead kept",
+		edits: []edit{{"timer/planner.go",
+			"if !before.IsZero() && steppedBack(",
+			"if false && steppedBack("}},
+		layer: timers("^TestClocksThatStepTogether$"),
+		says:  "has not run in its interval",
+	},
+	{
+		name: "another host blamed for a clock that was ahead",
+		edits: []edit{{"timer/explain.go",
+			"case x.LastTickAhead:",
+			"case false:"}},
+		layer: timers("^TestClocksThatStepTogether$"),
+		says:  "must say that the store's clock was ahead",
+	},
+	{
+		name: "schedule planned by a clock that was ahead",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"				row.nextSpec = \"\"\n",
+			""}},
+		layer: runs("^TestDatabaseClockWasAhead$"),
+		says:  "has no run after its clock was right again",
+	},
+	{
+		name: "schedule planned by a clock that was ahead, on SQLite",
+		edits: []edit{{"durable/internal/sqlite/register_schedule.sql",
+			"THEN '' ELSE s.next_spec END",
+			"THEN s.next_spec ELSE s.next_spec END"}},
+		layer: layer{pkg: "durable/internal/sqlite", test: "^TestSQLite$/^registering$"},
+		says:  "Due does not have",
+	},
+}

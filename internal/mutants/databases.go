@@ -1,0 +1,471 @@
+package main
+
+// ofRunsAndMessages are the bugs of durable and outbox.
+var ofRunsAndMessages = []mutant{
+	{
+		name: "a result without its attempt",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"if r == nil || r.RunKey != key || r.Worker != worker {",
+			"if r == nil {"}},
+		layer: runs("^TestRunEndsBeforeAnotherHasIt$"),
+		says:  "after the zombie's result",
+	},
+	{
+		name: "a result by name, without its attempt",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"if r == nil || r.RunKey != key || r.Worker != worker {",
+			"if r == nil || r.Worker != worker {"}},
+		layer: durableSimulation,
+		says:  "two valid owners|counts, and the attempts are",
+	},
+	{
+		name: "a renewal that revives",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"r := s.owned(worker, key)",
+			"r := s.running[key.ID]"}},
+		layer: runs("^TestDatabaseClockJumps$"),
+		says:  "its context has not ended",
+	},
+	{
+		name: "a renewal trusted from its answer on",
+		edits: []edit{{"durable/renewer.go",
+			"r.book.renewed(sent, keys, answer)",
+			"sent = now()\n\tr.book.renewed(sent, keys, answer)"}},
+		layer: runs("^TestTrustCountsFromTheRequest$"),
+		says:  "renew: it ended",
+	},
+	{
+		name: "a claim trusted from its answer on",
+		edits: []edit{{"durable/claimer.go",
+			"c.runner.start(row, sent, claimed.Now)",
+			"c.runner.start(row, now(), claimed.Now)"}},
+		layer: runs("^TestTrustCountsFromTheRequest$"),
+		says:  "claim: it ended",
+	},
+	{
+		name: "no local deadline of a run",
+		edits: []edit{{"durable/leasebook.go",
+			"wait := max(0, min(b.trust()-t.since(a.trustedFrom), sleepCheck))",
+			"wait := time.Duration(1 << 60)"}},
+		layer: runs("^TestRunEndsBeforeAnotherHasIt$"),
+		says:  "ended after",
+	},
+	{
+		name: "a claim that does not count",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"return max(0, limit-running)",
+			"return limit"}},
+		layer: runs("^TestLimits$"),
+		says:  "at once, at most",
+	},
+	{
+		name: "a claim beyond the room",
+		edits: []edit{{"durable/claimer.go",
+			"limit := min(c.batch.Limit(), c.book.room())",
+			"limit := c.batch.Limit()"}},
+		layer: runs("^TestLimits$"),
+		says:  "calls on host-",
+	},
+	{
+		name: "a lost attempt that does not count",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"maxCrashes > 0 && r.crashes >= maxCrashes:",
+			"false:"}},
+		layer: runs("^TestRunThatKillsItsWorkersIsADeadLetter$"),
+		says:  "lost",
+	},
+	{
+		name: "a run that is given up before its time is over",
+		edits: []edit{{"durable/handler.go",
+			"return p.MaxElapsedTime - elapsed\n",
+			"return p.MaxElapsedTime/2 - elapsed\n"}},
+		layer: runs("^TestRunIsTriedForThreeWeeks$"),
+		says:  "it was tried for",
+	},
+	{
+		name: "a run of which every attempt is kept",
+		edits: []edit{{"durable/internal/sqlite/claim.go",
+			"if err == nil && r.Attempt > store.FirstAttempts+store.LastAttempts {",
+			"if false {"}},
+		layer: layer{pkg: "durable/internal/sqlite", test: "^TestSQLite$"},
+		says:  "attempts, the",
+	},
+	{
+		name: "a kind of call that fails, hidden by the others",
+		edits: []edit{{"durable/health.go",
+			`"database":  w.database.Working,`,
+			`"database":  w.database.Reachable,`}},
+		layer: runs("^TestCallThatAlwaysFailsIsSeen$"),
+		says:  "the check says <nil>",
+	},
+	{
+		name: "a drain that gives nothing back",
+		edits: []edit{{"durable/handler.go",
+			"case errors.Is(cause, ErrDraining) && (mark == nil || !mark.permanent):",
+			"case false:"}},
+		layer: runs("^TestDrainGivesBack$"),
+		says:  "not given back",
+	},
+	{
+		name: "a coalesced tick that is lost",
+		edits: []edit{{"durable/plan.go",
+			"\tp.Coalesced = total - 1\n",
+			""}},
+		layer: runs("^TestCatchUp$"),
+		says:  "ticks up to",
+	},
+	{
+		name: "a tick that two workers queue",
+		edits: []edit{{"durable/internal/memory/worker.go",
+			"continue // somebody else was faster",
+			"// somebody else was faster"}},
+		layer: durableSimulation,
+		says:  "ticks up to",
+	},
+	{
+		name: "a result that is dropped",
+		edits: []edit{{"durable/finisher.go",
+			"\tif err != nil {\n\t\treturn batch, err\n",
+			"\tif err != nil {\n\t\treturn nil, nil\n"}},
+		layer: runs("^TestResultsAreKept$"),
+		says:  "Places|State:",
+	},
+	{
+		name: "a part of a statement that is executed for each schedule that is due",
+		edits: []edit{{"durable/internal/postgres/due.sql",
+			"SELECT now.at, next.at,",
+			"SELECT now.at, (SELECT min(n.plan_at) FROM {schedules} AS n WHERE n.plan_at > now.at),"}},
+		layer: runsOnPostgres("^TestManySchedulesAreDueAtOnce$"),
+		says:  "is executed",
+	},
+	{
+		name: "a result that belongs to an attempt, whichever claim it is of",
+		edits: []edit{{"durable/internal/postgres/finish.sql",
+			"		AND r.claim = x.claim AND r.worker = $2::text\n	ORDER",
+			"	ORDER"}},
+		layer: runs("^TestDatabaseThatIsPutBack$"),
+		says:  "no handler has returned",
+	},
+	{
+		name: "a claim that waits for the row of a limit and then gives up all",
+		edits: []edit{{"durable/internal/postgres/claiming.go",
+			"if sqlkit.State(err) != sqlkit.LockNotAvailable {",
+			"if sqlkit.State(err) == \"\" || true {"}},
+		layer: runsOnPostgres("^TestLimitThatIsLocked$"),
+		says:  "were claimed",
+	},
+	{
+		name: "a claim that looks no further than at rows that are locked",
+		edits: []edit{{"durable/internal/postgres/claiming.go",
+			"		case isShort:\n",
+			"		case isShort && false:\n"}},
+		layer: runsOnPostgres("^TestManyRunsThatAreLocked$"),
+		says:  "runs that nobody has locked",
+	},
+	{
+		name: "an override that does not wait for claims under way",
+		edits: []edit{{"durable/internal/postgres/client.go",
+			"SELECT pg_advisory_xact_lock($1::bigint)",
+			"SELECT $1::bigint"}},
+		layer: runsOnPostgres("^TestConformance$/^directly$/^limits$"),
+		says:  "were running when the call returned",
+	},
+	{
+		name: "schedules behind the first page that are not planned",
+		edits: []edit{{"durable/materializer.go",
+			"case len(due.Schedules) == maxDue:",
+			"case len(due.Schedules) > maxDue:"}},
+		layer: runs("^TestManySchedules$"),
+		says:  "has 0 ticks",
+	},
+	{
+		name: "a message marked before it is delivered",
+		edits: []edit{{"outbox/delivery.go",
+			"	result := make(chan error, 1)\n",
+			"	result := make(chan error, 1)\n" +
+				"	done(r.attempt(m, 0, nil, nil, false))\n	done = func(attempt) {}\n"}},
+		layer: relays("^TestOutcomes$"),
+		says:  `exhausted: \[ok\], want`,
+	},
+	{
+		name: "a message that is given up after ten attempts",
+		edits: []edit{{"outbox/delivery.go",
+			"case crashed, r.config.Retry.MaxAttempts > 0 && tried >=",
+			"case crashed, tried >= 10, r.config.Retry.MaxAttempts > 0 && tried >="}},
+		layer: relays("^TestMessageIsTriedForAsLongAsReceiversRemember$"),
+		says:  "it was tried for",
+	},
+	{
+		name: "a message that was requeued and is tried for longer than receivers remember",
+		edits: []edit{{"outbox/delivery.go",
+			"if m.Budget > 0 && m.Age-m.Failing < c.InboxRetention {",
+			"if false {"}},
+		layer: relays("^TestMessageIsTriedForAsLongAsReceiversRemember$"),
+		says:  "requeued: ",
+	},
+	{
+		name: "a message that is dead early because a clock was set forward",
+		edits: []edit{{"outbox/delivery.go",
+			"	return min(day, p.MaxElapsedTime/10)\n",
+			"	return 1000 * day\n"}},
+		layer: relays("^TestClockOfTheDatabaseIsSetForward$"),
+		says:  "want it pending",
+	},
+	{
+		name: "an instant of a clock that was ahead, believed by an outbox",
+		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/mark.sql",
+			"WHEN m.failing_since IS NULL OR m.failing_since > {now} - x.took THEN",
+			"WHEN m.failing_since IS NULL THEN"}},
+		layer: messages("^TestInstantOfAClockThatWasAhead$/^SQLite$"),
+		says:  "want since now",
+	},
+	{
+		name: "a message of which every attempt is kept",
+		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/mark.sql",
+			"WHERE m.attempts > {first_attempts} + {last_attempts});",
+			"WHERE false AND m.attempts > {first_attempts} + {last_attempts});"}},
+		layer: messages("^TestConformance$/^SQLite$/^failing$"),
+		says:  "of 52 is number",
+	},
+	{
+		name: "a requeued message that has failed before",
+		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/requeue.sql",
+			"failing_since = NULL, ", ""}},
+		layer: messages("^TestConformance$/^SQLite$/^failing$"),
+		says:  "has not failed since it was requeued",
+	},
+	{
+		name: "a failed message that holds nothing back",
+		edits: []edit{{"outbox/shard.go",
+			"	default:\n		s.forget(l)\n	}\n	l.unmarked++\n",
+			"	default:\n	}\n	l.unmarked++\n"}},
+		layer: relays("^TestOrderIsKeptThroughRetries$"),
+		says:  "came after",
+	},
+	{
+		name:  "a batch that was too large for its time, asked for again",
+		edits: []edit{{"outbox/shard.go", "Limit: s.batch.Limit(), Topics", "Limit: c.BatchSize, Topics"}},
+		layer: relays("^TestABatchThatIsTooLargeForItsTime$"),
+		says:  "not within 10m0s: all are delivered",
+	},
+	{
+		name: "messages to deliver without a bound in bytes",
+		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/due.sql", "WHERE r.ahead < {bytes}",
+			"WHERE r.ahead < 1000 * {bytes}"}},
+		layer: messages("^TestConformance$/^SQLite$/^due$"),
+		says:  "the first four: 6 messages, full true; want 4, true",
+	},
+	{
+		name: "a message in back-off that holds nothing back",
+		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/free.sql",
+			"AND e.tried > 0 AND e.key <> '' AND e.seq",
+			"AND false AND e.key <> '' AND e.seq"}},
+		layer: messages("^TestConformance$/^SQLite$/^due$"),
+		says:  `"topica".* are due, want \["topicb" "topic" "topic"\]`,
+	},
+	{
+		name: "a delivery that goes on after the lease",
+		edits: []edit{{"outbox/shard.go",
+			"		if !s.term.Valid() {\n",
+			"		if !s.term.Valid() && false {\n"}},
+		layer: relays("^TestDeliveryEndsWithTheLease$"),
+		says:  "a message is delivered by two at once",
+	},
+	{
+		name: "a hand-over of shards that is not waited for",
+		edits: []edit{{"outbox/election.go",
+			"	if !r.waitForOldLayouts(ctx, layout) {\n",
+			"	if false && !r.waitForOldLayouts(ctx, layout) {\n"}},
+		layer: relays("^TestShardsChangeOnRealDatabases$/^SQLite$"),
+		says:  "two deliveries at once",
+	},
+	{
+		name: "an outbox that stands still for a row that it cannot read",
+		edits: []edit{{"outbox/internal/sqlstore/relay.go",
+			"	setID(&m.Message, id)\n	return nil\n", `	setID(&m.Message, id)
+	if m.Fault != "" {
+		return fmt.Errorf("message %x: %s", m.ID, m.Fault)
+	}
+	return nil
+`}},
+		layer: relays("^TestRowThatCannotBeRead$/^SQLite$"),
+		says:  "the good messages are delivered",
+	},
+	{
+		name: "a sink that tells the secret of its URL",
+		edits: []edit{{"outbox/httpsink/httpsink.go",
+			"		err = of.Err\n", "		_ = of\n"}},
+		layer: layer{pkg: "outbox/httpsink", test: "^TestErrorsKeepTheSecretOfAURL$"},
+		says:  "without a secret",
+	},
+	{
+		name: "a result of an outbox that names the number of a row only",
+		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/mark.sql",
+			"WHERE m.seq = x.seq AND {padded_id} = x.id AND m.attempts", "WHERE m.seq = x.seq AND m.attempts"}},
+		layer: messages("^TestConformance$/^SQLite$/^mark"),
+		says:  "0 rows of history, want 0 attempts",
+	},
+	{
+		name: "results of an outbox that wait for a locked row",
+		edits: []edit{{"outbox/internal/sqlstore/internal/postgres/mark.sql",
+			"FOR NO KEY UPDATE OF m SKIP LOCKED", "FOR NO KEY UPDATE OF m"}},
+		layer: messages("^TestWhatALockedRowCosts$/^Postgres$"),
+		says:  "Mark, one row is locked",
+	},
+	{
+		name: "a result that is repeated and waits for a locked row",
+		edits: []edit{{"outbox/internal/sqlstore/internal/mysql/mark.sql",
+			"WHERE FIND_IN_SET(x.seq, @tickslot_marked);\n\n{where}{bounded} SELECT {hint} m",
+			";\n\n{where}{bounded} SELECT {hint} m"}},
+		layer: messages("^TestWhatALockedRowCosts$/^MariaDB$"),
+		says:  "Mark, a row is locked that was written",
+	},
+	{
+		name: "a result that waits for a transaction that was cut off",
+		edits: []edit{{"outbox/internal/sqlstore/internal/mysql/mark.sql",
+			"FROM {results_as_rows} AS x WHERE FIND_IN_SET(x.seq, @tickslot_marked);",
+			"FROM {results_as_rows} AS x STRAIGHT_JOIN {messages} AS m FORCE INDEX (PRIMARY) ON m.seq = x.seq\n" +
+				"WHERE m.message_id = UNHEX(x.id) AND m.attempts = x.attempts AND m.state = 'pending';"}},
+		layer: layer{pkg: "outbox", test: "^TestMarkThatIsCutOff$/^MariaDB$"},
+		says:  "not within",
+	},
+	{
+		name: "a row without checks that gets no result on MariaDB",
+		edits: []edit{{"outbox/internal/sqlstore/internal/mysql/mysql.go",
+			", check_constraint_checks = 0 FOR", " FOR"}},
+		layer: layer{pkg: "outbox", test: "^TestRowThatCannotBeRead$/^MariaDB$"},
+		says:  "not within",
+	},
+	{
+		name: "a call on a slot that is sent in several messages",
+		edits: []edit{{"dlock/sqllock/pgxlock/driver.go", "return pgx.QueryExecModeSimpleProtocol",
+			"return pgx.QueryExecModeExec"}},
+		layer: layer{pkg: "dlock/sqllock", test: "^TestCallsThatAreCutOffPostgres$"},
+		says:  "not within",
+	},
+	{
+		name: "a client of Postgres that was cut off and keeps its locks",
+		edits: []edit{{"internal/sqlkit/postgres_pinned.sql",
+			"'tcp_keepalives_idle', '5'", "'tcp_keepalives_idle', '0'"},
+			{"internal/sqlkit/postgres_pinned.sql", "'tcp_user_timeout', '11000'", "'tcp_user_timeout', '0'"}},
+		layer: layer{pkg: "internal/pgxkit", test: "^TestClientThatIsCutOffInThePipeline$"},
+		says:  "the row is free",
+	},
+	{
+		name: "sessions of MariaDB in which an empty text is NULL",
+		edits: []edit{{"internal/sqlkit/mysql.go",
+			`strings.Contains(mode, "EMPTY_STRING_IS_NULL")`, `strings.Contains(mode, "it is never refused")`}},
+		layer: messages("^TestSessionsWithOtherSettings$/^MariaDB$"),
+		says:  "EMPTY_STRING_IS_NULL",
+	},
+	{
+		name: "an inbox outside the transaction",
+		edits: []edit{{"outbox/internal/sqlstore/producer.go",
+			"	return s.insert(ctx, tx, st, dialect.IndexOfRecords)\n}\n", `	return s.insert(ctx, outside{s}, st, dialect.IndexOfRecords)
+}
+
+type outside struct{ s *Store }
+
+func (o outside) QueryRow(ctx context.Context, text string, args ...any) store.Row {
+	return o.s.pool.QueryRowContext(ctx, text, args...)
+}
+
+func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, error) {
+	result, err := o.s.pool.ExecContext(ctx, text, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+`}},
+		layer: messages("^TestConformance$/^Postgres$/^once$"),
+		says:  "Once for .* false, <nil>, want true",
+	},
+	{
+		name: "messages found by a cursor",
+		edits: []edit{{"outbox/internal/memory/memory.go",
+			"	blocked := map[string]bool{}\n	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {\n" +
+				"		m := s.rows[seq]\n		switch {\n",
+			`	blocked, cursor := map[string]bool{}, int64(0)
+	for seq, m := range s.rows {
+		if m.State == store.StateDispatched {
+			cursor = max(cursor, seq)
+		}
+	}
+	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
+		m := s.rows[seq]
+		switch {
+		case seq < cursor:
+			continue
+`}},
+		layer: relays("^TestOrderIsKeptThroughRetries$"),
+		says:  "not within .*: the (good ones are delivered|others, too)",
+	},
+	{
+		name: "deaths of relays that nobody counts",
+		edits: []edit{{"outbox/shard.go",
+			"wary: term.PreviousExpired()}", "wary: false && term.PreviousExpired()}"}},
+		layer: relays("^TestMessageThatKillsItsRelay$"),
+		says:  "20 relays died",
+	},
+	{
+		name: "messages blamed that were beside the one that kills",
+		edits: []edit{{"outbox/relay.go",
+			"alone: make(chan struct{}, 1)", "alone: make(chan struct{}, 100)"}},
+		layer: relays("^TestMessageThatKillsItsRelay$"),
+		says:  "want the one message",
+	},
+	{
+		name: "live messages behind all that is requeued",
+		edits: []edit{{"outbox/internal/sqlstore/relay.go",
+			"requeued > half && isFull", "requeued > half+len(list) && isFull"}},
+		layer: messages("^TestConformance$/^SQLite$/^requeue"),
+		says:  "nobody has requeued, want half",
+	},
+	{
+		name: "requeued messages as old as their rows",
+		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/stats.sql",
+			"coalesce(m.requeued_at, m.created_at) AS since", "m.created_at AS since"}},
+		layer: messages("^TestConformance$/^SQLite$/^stats"),
+		says:  "want since it was requeued",
+	},
+	{
+		name: "results of locked rows that stop a relay",
+		edits: []edit{{"outbox/shard.go",
+			"s.unmarked-s.held < 4*max(", "s.unmarked < 4*max("}},
+		layer: relays("^TestManyRowsAreLocked$"),
+		says:  "not within .*: they are delivered",
+	},
+	{
+		name: "topics share places",
+		edits: []edit{{"outbox/shard.go",
+			"for len(t.ready) > 0 && t.active < c.MaxDeliveries && s.active < maxActive &&",
+			"for len(t.ready) > 0 && s.active < c.MaxDeliveries && s.active < maxActive &&"}},
+		layer: relays("^TestHangingTopicCostsOnlyItself$"),
+		says:  "those of the other topic are delivered",
+	},
+	{
+		name: "full topics are read on",
+		edits: []edit{{"outbox/shard.go",
+			"		FullTopics: full, StopOnDead",
+			"		FullTopics: nil, StopOnDead"}},
+		layer: relays("^TestHangingTopicCostsOnlyItself$"),
+		says:  "those of the other topic are delivered",
+	},
+	{
+		name: "next of a key before the verdict is written",
+		edits: []edit{{"outbox/shard.go",
+			"		l.verdict = true\n",
+			"		l.verdict = false\n"}},
+		layer: relays("^TestVerdictIsWrittenBeforeTheNextOfItsKey$"),
+		says:  "came after",
+	},
+	{
+		name: "stopped relay goes on",
+		edits: []edit{{"outbox/shard.go",
+			"			if !s.term.Valid() { // also",
+			"			if false { // also"}},
+		layer: layer{pkg: "outbox/internal/crash", test: "^TestRelayThatWasStoppedBeginsNothing$"},
+		says:  "deliveries of the relay that was stopped",
+	},
+}
