@@ -210,7 +210,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 		DrainTimeout: 50 * time.Millisecond,
 		Logger:       slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	},
-		timer.Timer{Name: "ok", Schedule: schedule.Every(200 * time.Millisecond), MaxConcurrency: 2,
+		timer.Timer{Name: "ok", Schedule: schedule.Every(200 * time.Millisecond), MaxConcurrency: 2, MaxPerTick: 2,
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
 				show(run.Fence(), ctx.Err())

@@ -165,9 +165,9 @@ func TestConstantsCarryTheirType(t *testing.T) {
 func TestInstantsAndDurationsAreToldApart(t *testing.T) {
 	t.Parallel()
 	names := map[string]*regexp.Regexp{
-		"Time": regexp.MustCompile(`(At|From|Until|Before|Next|Tick)$`),
+		"Time": regexp.MustCompile(`(At|From|Until|Before|Next|Since|Tick)$`),
 		"Duration": regexp.MustCompile(`(In|For|Ago|Age|Took|TTL|Timeout|Delay|Wait|Window|Retention|Slack|` +
-			`Lateness|RunTime|Interval|Offset)$|^By[A-Z]|` + // timer.Delay has ByTimer and ByHost
+			`Lateness|RunTime|ElapsedTime|Interval|Offset)$|^By[A-Z]|` + // timer.Delay has ByTimer and ByHost
 			`^(Hosts|Leases|Events|Runs|Succeeded|Dead|Canceled|Unseen|Dispatched)$`), // Retention: how long they are kept
 	}
 	seen := 0

@@ -20,14 +20,15 @@ func main() {
 	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
 		Name:           "process-orders",
 		Schedule:       schedule.Every(time.Second),
-		MaxConcurrency: 3, // runs at once in the fleet, however many hosts there are
+		MaxConcurrency: 3, // runs at once in the fleet
+		MaxPerTick:     1, // each tick runs once in the fleet
 		Run: func(ctx context.Context) error {
 			log.Println("processing")
 			return nil
 		},
 	})
 	if err != nil {
-		log.Fatal(err) // every fault of every timer, and how to fix it
+		log.Fatal(err) // every fault, and how to fix it
 	}
 	if err := timers.Run(ctx); err != nil { // drains and releases when ctx ends
 		log.Fatal(err)

@@ -61,6 +61,7 @@ func serve(ctx context.Context, addr string, preStop, ttl time.Duration) error {
 		Name:           "poll",
 		Schedule:       schedule.Every(500 * time.Millisecond),
 		MaxConcurrency: 2, // at once, in all copies together
+		MaxPerTick:     2, // up to 2 copies run each tick
 		MaxRunTime:     10 * time.Second,
 		OnStoreDown:    timer.StoreDownSkip, // without Redis nothing runs, rather than too much
 		Run:            poll,

@@ -56,7 +56,7 @@ func serve(ctx context.Context, path, addr string) error {
 		Hooks: clustertimer.Hooks(registry, timer.Hooks{})}, // for the last runs
 		timer.Timer{Name: "send-digest", Schedule: schedule.Every(time.Second), Run: busy(700 * time.Millisecond)},
 		timer.Timer{Name: "resize-images", Schedule: schedule.Every(time.Second), MaxConcurrency: 2,
-			Run: busy(2 * time.Second)})
+			MaxPerTick: 2, Run: busy(2 * time.Second)})
 	if err != nil {
 		return err
 	}

@@ -80,6 +80,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 			Name:           "resize-images",
 			Schedule:       schedule.Every(5 * time.Second),
 			MaxConcurrency: 2, // at once, in all copies together
+			MaxPerTick:     2, // up to 2 copies run each tick
 			MaxPerHost:     1, // so that one copy does not take both slots
 			MaxRunTime:     time.Minute,
 			Run:            work(12 * time.Second),

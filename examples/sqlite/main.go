@@ -75,6 +75,7 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 		Name:           "resize-images",
 		Schedule:       schedule.Every(every),
 		MaxConcurrency: 2, // at once, in all copies together
+		MaxPerTick:     2, // up to 2 copies run each tick
 		MaxPerHost:     1, // so that one copy does not take both slots
 		MaxRunTime:     time.Minute,
 		Run: func(ctx context.Context) error {

@@ -21,6 +21,7 @@ func timers(host string, rec *recorder) []timer.Timer {
 			Name:           resizeImages,
 			Schedule:       schedule.Every(500 * time.Millisecond),
 			MaxConcurrency: 3, // runs at once in the fleet, however many hosts there are
+			MaxPerTick:     3, // up to 3 hosts run each tick
 			// A host that is cut off must start nothing. With the default, StoreDownRunLocal, it
 			// would go on without the store, with runs that are not valid.
 			OnStoreDown: timer.StoreDownSkip,
