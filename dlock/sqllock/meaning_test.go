@@ -42,6 +42,8 @@ func TestMeaningOfErrorsMySQL(t *testing.T) {
 		"1235 (42000): This version doesn't yet support":                          dlock.ErrSetup,
 		"1251 (08004): Client does not support authentication":                    dlock.ErrSetup,
 		"1305 (42000): PROCEDURE does not exist":                                  dlock.ErrSetup,
+		"1305 (42000): FUNCTION app.SHA1 does not exist":                          dlock.ErrSetup,
+		"3569 (HY000): Table x appears in multiple locking clauses":               dlock.ErrSetup,
 		"1318 (42000): Incorrect number of arguments":                             dlock.ErrSetup,
 		"1370 (42000): execute command denied":                                    dlock.ErrSetup,
 		"1524 (HY000): Plugin is not loaded":                                      dlock.ErrSetup,

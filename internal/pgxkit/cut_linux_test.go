@@ -105,7 +105,8 @@ func unacknowledged(t *testing.T, conn net.Conn) (n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); e != nil || err != nil {
+	ask := func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }
+	if e := raw.Control(ask); e != nil || err != nil {
 		t.Fatal(e, err)
 	}
 	return n

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -24,8 +25,8 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// binary is the server program.
-const binary = "redis-server"
+// binary returns the server program.
+func binary() string { return cmp.Or(servertest.Chosen("REDIS"), "redis-server") }
 
 // Persistence says which data outlive the server's process.
 type Persistence int
@@ -97,10 +98,10 @@ func start(opts Options, as role, config []byte) (*Server, error) {
 	}
 	s := &Server{opts: opts, role: as}
 	program := servertest.Program{
-		Name:    binary,
+		Name:    "redis-server",
 		Prepare: func(base *servertest.Server) error { return s.prepare(base, config) },
 		Command: func(base *servertest.Server) (*exec.Cmd, error) {
-			cmd := base.Command(binary, s.args(base)...)
+			cmd := base.Command(binary(), s.args(base)...)
 			if len(opts.Env) > 0 {
 				cmd.Env = append(os.Environ(), opts.Env...)
 			}

@@ -8,13 +8,13 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// Require skips the test if there is no redis-server in PATH, see
-// servertest.Require.
+// Require skips the test if there is no redis-server in PATH, nor one that servertest.Chosen chooses,
+// see servertest.Require.
 func Require(t testing.TB) {
 	t.Helper()
 	var missing error
-	if _, err := exec.LookPath(binary); err != nil {
-		missing = fmt.Errorf("%s not found", binary)
+	if _, err := exec.LookPath(binary()); err != nil {
+		missing = fmt.Errorf("%s not found", binary())
 	}
 	servertest.Require(t, missing, "install Redis 7 or newer "+
 		"(apt-get install redis-server, brew install redis, or https://redis.io/docs/install)")

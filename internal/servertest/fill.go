@@ -3,6 +3,7 @@ package servertest
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 )
 
@@ -12,16 +13,16 @@ const templatesEnv = "TICKSLOT_TEMPLATES"
 var filling sync.Mutex // so that servers that start together do not all make the first one
 
 // Fill makes a folder in the server's folder by calling fill, which has to make the same for every
-// server of the program. With TICKSLOT_TEMPLATES only the first of them does, in all processes, and
+// server of the program whose path is given. With TICKSLOT_TEMPLATES only the first of them does, in all processes, and
 // the others copy what it has made.
-func (s *Server) Fill(folder string, fill func() error) error {
+func (s *Server) Fill(folder, program string, fill func() error) error {
 	templates := os.Getenv(templatesEnv)
 	if templates == "" {
 		return fill()
 	}
 	filling.Lock()
 	defer filling.Unlock()
-	path, template := filepath.Join(s.dir, folder), filepath.Join(templates, s.program.Name)
+	path, template := filepath.Join(s.dir, folder), filepath.Join(templates, strings.ReplaceAll(program, string(filepath.Separator), "_"))
 	if _, err := os.Stat(template); err == nil {
 		return s.copyTo(path, template)
 	}

@@ -226,7 +226,7 @@ func TestFill(t *testing.T) {
 		program := listener
 		program.Prepare = func(s *Server) error {
 			file := filepath.Join(s.Dir(), "data", "file")
-			err := s.Fill("data", func() error {
+			err := s.Fill("data", "program", func() error {
 				filled++
 				return errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("filled"), 0o600))
 			})

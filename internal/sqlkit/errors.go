@@ -10,6 +10,7 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/tickslot/tickslot/dlock"
 )
@@ -119,10 +120,13 @@ func State(err error) string {
 		return mssqlStates[mssql.SQLErrorNumber()]
 	}
 	if m := mysqlState.FindStringSubmatch(err.Error()); m != nil {
+		if m[1] == "1305" && strings.HasPrefix(m[3], "FUNCTION") {
+			return "0A000" // one that the server itself lacks: there are none of ours
+		}
 		return cmp.Or(mysqlStates[m[1]], m[2])
 	}
 	return ""
 }
 
 // mysqlState matches what drivers for MySQL write: "Error 1146 (42S02): Table …".
-var mysqlState = regexp.MustCompile(`(?i)error (\d+) \(([0-9A-Z]{5})\): `)
+var mysqlState = regexp.MustCompile(`(?i)error (\d+) \(([0-9A-Z]{5})\): (\S*)`)

@@ -43,6 +43,7 @@ var mysqlStates = map[string]string{
 	// a password that has expired, an account that is locked
 	"1820": "28000", "1862": "28000", "3118": "28000", "4151": "28000",
 	"1665": "0A000", // what is written cannot be logged
+	"3569": "0A000", // FOR UPDATE in a place where only other versions allow it
 	"3819": "23000", // a constraint
 	"1049": "3D000", // no such database
 	// more connections, queries or prepared statements than there may be

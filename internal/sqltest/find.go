@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/tickslot/tickslot/internal/servertest"
 )
 
 // folders are places of programs that PATH often lacks.
@@ -40,10 +42,26 @@ func find(names ...string) (string, error) {
 	return "", fmt.Errorf("%s not found", strings.Join(names, " or "))
 }
 
-// findPostgres returns the folder of the programs of one version of Postgres:
-// that of PATH, or else the newest. (Debian keeps its folders out of PATH, and
-// the psql in PATH is a slow script there.) It looks once, as pg_config is such a script, too.
-var findPostgres = sync.OnceValues(func() (string, error) {
+// postgres are the programs of one version of Postgres.
+type postgres struct{ folder, client string }
+
+// findPostgres returns the programs of the Postgres that servertest.Chosen chooses, or of that of
+// PATH, or else of the newest. (Debian keeps its folders out of PATH, and the psql in PATH is a slow
+// script there.) A server that is chosen may lack a psql: any other will do. It looks once, as
+// pg_config is such a script, too.
+var findPostgres = sync.OnceValues(func() (postgres, error) {
+	folder, err := folderOfPostgres()
+	found := postgres{folder, filepath.Join(folder, "psql")}
+	if server := servertest.Chosen("POSTGRES"); server != "" {
+		found.folder = filepath.Dir(server)
+		if _, beside := exec.LookPath(filepath.Join(found.folder, "psql")); beside == nil {
+			found.client, err = filepath.Join(found.folder, "psql"), nil
+		}
+	}
+	return found, err
+})
+
+func folderOfPostgres() (string, error) {
 	var dirs []string
 	if path, err := exec.LookPath("postgres"); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {
@@ -68,7 +86,14 @@ var findPostgres = sync.OnceValues(func() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("postgres not found")
-})
+}
+
+func findPgBouncer() (string, error) {
+	if program := servertest.Chosen("PGBOUNCER"); program != "" {
+		return program, nil
+	}
+	return find("pgbouncer")
+}
 
 // version returns the number in the name of a folder of Postgres.
 func version(dir string) float64 {

@@ -2,7 +2,9 @@ package sqltest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -11,34 +13,88 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// mariaDB are the programs of MariaDB, or of MySQL if it is not there.
+// mariaDB are the programs of a MariaDB or of a MySQL.
 type mariaDB struct {
 	server, client string
 	install        string // "" for MySQL, whose server does that itself
 }
 
-func findMariaDB() (p mariaDB, err error) {
-	if p.server, err = find("mariadbd", "mysqld"); err != nil {
-		return p, err
-	}
-	if filepath.Base(p.server) == "mariadbd" {
-		if p.install, err = find("mariadb-install-db"); err != nil {
-			return p, err
+// findMariaDB returns the programs of the server that servertest.Chosen chooses, or else of MariaDB,
+// or of MySQL where there is no MariaDB.
+func findMariaDB() (mariaDB, error) {
+	server := servertest.Chosen("MYSQL")
+	if server == "" {
+		var err error
+		if server, err = find("mariadbd", "mysqld"); err != nil {
+			return mariaDB{}, err
 		}
 	}
-	p.client, err = find("mariadb", "mysql")
+	return besides(server)
+}
+
+// findMySQL returns the programs of a MySQL: of the one that scripts/fetch.sh has fetched, or that is
+// installed.
+func findMySQL() (mariaDB, error) {
+	server := servertest.Fetched("mysql", "usr/sbin/mysqld")
+	if server == "" {
+		var err error
+		if server, err = find("mysqld"); err != nil {
+			return mariaDB{}, err
+		}
+		// MariaDB has the name, too.
+		if real, err := filepath.EvalSymlinks(server); err == nil && filepath.Base(real) == "mariadbd" {
+			return mariaDB{}, errors.New("mysqld not found: there is a MariaDB of this name")
+		}
+	}
+	return besides(server)
+}
+
+// besides returns the programs of a server. Those that are not beside it are those of the system.
+func besides(server string) (p mariaDB, err error) {
+	beside := func(names ...string) (string, error) {
+		for _, name := range names {
+			for _, folder := range []string{"../bin", "../scripts", "."} {
+				path, err := exec.LookPath(filepath.Join(filepath.Dir(server), folder, name))
+				if err == nil {
+					return path, nil
+				}
+			}
+		}
+		return find(names...)
+	}
+	p.server = server
+	if filepath.Base(server) == "mariadbd" {
+		if p.install, err = beside("mariadb-install-db"); err != nil {
+			return p, err
+		}
+		p.client, err = beside("mariadb")
+		return p, err
+	}
+	p.client, err = beside("mysql", "mariadb")
 	return p, err
 }
 
-// StartMariaDB runs a MariaDB server, or a MySQL server where there is no
-// MariaDB, and waits until it answers. Its superuser is root. There is also a
-// user app without rights. Over TCP passwords are asked for; all are
-// servertest.Canary. Close ends it.
+// StartMariaDB runs a MariaDB server, or another that findMariaDB has found, and waits until it
+// answers. Its superuser is root. There is also a user app without rights. Over TCP passwords are
+// asked for; all are servertest.Canary. Close ends it.
 func StartMariaDB(opts Options) (*Server, error) {
 	programs, err := findMariaDB()
 	if err != nil {
 		return nil, err
 	}
+	return startMariaDB(programs, opts)
+}
+
+// StartMySQL is StartMariaDB for a MySQL.
+func StartMySQL(opts Options) (*Server, error) {
+	programs, err := findMySQL()
+	if err != nil {
+		return nil, err
+	}
+	return startMariaDB(programs, opts)
+}
+
+func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 	command := func(base *servertest.Server, name string, args ...string) *exec.Cmd {
 		args = append([]string{"--no-defaults"}, args...)
 		return hermetic(base.Command(name, args...), base.Dir())
@@ -52,16 +108,24 @@ func StartMariaDB(opts Options) (*Server, error) {
 			"--loose-innodb-log-file-size=16M",
 		}, args...)...)
 	}
+	name := "mariadb"
+	if programs.install == "" {
+		name = "mysql"
+	}
 	base, err := servertest.Start(servertest.Program{
-		Name: "mariadb",
+		Name: name,
 		Prepare: func(base *servertest.Server) error {
-			if programs.install == "" {
-				// Not a copy, because this gives the server its UUID.
-				_, err := base.Run(server(base, programs.server, "--initialize-insecure"))
-				return err
-			}
-			return base.Fill("data", func() error {
+			return base.Fill("data", programs.server, func() error {
+				if programs.install == "" {
+					_, err := base.Run(server(base, programs.server, "--initialize-insecure"))
+					if err != nil {
+						return err
+					}
+					// A server without a UUID makes one: copies would have the same.
+					return os.Remove(filepath.Join(base.Dir(), "data", "auto.cnf"))
+				}
 				_, err := base.Run(server(base, programs.install, "--auth-root-authentication-method=normal",
+					"--basedir="+filepath.Join(filepath.Dir(programs.install), ".."),
 					"--skip-test-db", "--debug-no-sync"))
 				return err
 			})
@@ -81,7 +145,8 @@ func StartMariaDB(opts Options) (*Server, error) {
 				"--max-connections=200",
 			}
 			if programs.install == "" {
-				args = append(args, "--mysqlx=OFF")
+				// The packages would have it read files from a folder that need not be there.
+				args = append(args, "--mysqlx=OFF", "--secure-file-priv=NULL")
 			}
 			for _, s := range opts.Settings {
 				args = append(args, "--"+s)

@@ -20,11 +20,11 @@ const BouncerAside = "aside"
 // the server's users postgres and app. A pool, which is what a database has, has
 // five connections unless default_pool_size says otherwise. Close ends it.
 func StartPgBouncer(target *Server, mode string, opts Options) (*Server, error) {
-	program, err := find("pgbouncer")
+	program, err := findPgBouncer()
 	if err != nil {
 		return nil, err
 	}
-	bin, err := findPostgres()
+	programs, err := findPostgres()
 	if err != nil {
 		return nil, err
 	}
@@ -63,5 +63,5 @@ server_login_retry = 0.1
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Server: base, dsn: postgresURL(base), client: psql(base, bin), read: postgresMessage}, nil
+	return &Server{Server: base, dsn: postgresURL(base), client: psql(base, programs.client), read: postgresMessage}, nil
 }

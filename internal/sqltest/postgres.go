@@ -19,12 +19,12 @@ import (
 // role app, which may log in and nothing else. Passwords are asked for; all are
 // servertest.Canary. Close ends it.
 func StartPostgres(opts Options) (*Server, error) {
-	bin, err := findPostgres()
+	programs, err := findPostgres()
 	if err != nil {
 		return nil, err
 	}
 	command := func(base *servertest.Server, name string, args ...string) *exec.Cmd {
-		return hermetic(base.Command(filepath.Join(bin, name), args...), base.Dir())
+		return hermetic(base.Command(filepath.Join(programs.folder, name), args...), base.Dir())
 	}
 	accepts := "connections"
 	if opts.StandbyOf != nil {
@@ -44,7 +44,7 @@ func StartPostgres(opts Options) (*Server, error) {
 			}
 			// Not scram-sha-256: under the race detector the thousands of hashes of each new
 			// connection take longer than the faults allow.
-			return base.Fill("data", func() error {
+			return base.Fill("data", programs.folder, func() error {
 				_, err := base.Run(command(base, "initdb", "-D", "data", "-U", "postgres", "-A", "md5",
 					"--pwfile=password", "-E", "UTF8", "--no-locale", "--no-sync"))
 				return err
@@ -84,7 +84,7 @@ func StartPostgres(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{Server: base, dsn: postgresURL(base), read: postgresMessage}
-	s.client = psql(base, bin)
+	s.client = psql(base, programs.client)
 	s.drop = func(database string) error {
 		_, err := s.Exec("", "DROP DATABASE IF EXISTS "+database+" WITH (FORCE)")
 		return err
@@ -100,9 +100,9 @@ func StartPostgres(opts Options) (*Server, error) {
 }
 
 // psql returns the client of Postgres and of PgBouncer.
-func psql(base *servertest.Server, bin string) func(database string) *exec.Cmd {
+func psql(base *servertest.Server, program string) func(database string) *exec.Cmd {
 	return func(database string) *exec.Cmd {
-		return hermetic(base.Command(filepath.Join(bin, "psql"), "-X", "-q", "-A", "-t",
+		return hermetic(base.Command(program, "-X", "-q", "-A", "-t",
 			"-v", "ON_ERROR_STOP=1", "-d", postgresURL(base)("", "", database)), base.Dir())
 	}
 }

@@ -38,7 +38,7 @@ func RequireMariaDB(t testing.TB) {
 // RequirePgBouncer skips the test if there is no PgBouncer.
 func RequirePgBouncer(t testing.TB) {
 	t.Helper()
-	_, err := find("pgbouncer")
+	_, err := findPgBouncer()
 	servertest.Require(t, err, "install PgBouncer (apt-get install pgbouncer, or brew install pgbouncer)")
 }
 
@@ -66,6 +66,21 @@ func PgBouncer(t testing.TB, target *Server, mode string, opts ...Options) *Serv
 	t.Helper()
 	RequirePgBouncer(t)
 	s, err := StartPgBouncer(target, mode, only(opts))
+	return servertest.Own(t, s, err)
+}
+
+// RequireMySQL skips the test if there is no MySQL.
+func RequireMySQL(t testing.TB) {
+	t.Helper()
+	_, err := findMySQL()
+	servertest.Require(t, err, "install MySQL 9 (sh scripts/fetch.sh mysql)")
+}
+
+// MySQL is StartMySQL for a test.
+func MySQL(t testing.TB, opts ...Options) *Server {
+	t.Helper()
+	RequireMySQL(t)
+	s, err := StartMySQL(only(opts))
 	return servertest.Own(t, s, err)
 }
 

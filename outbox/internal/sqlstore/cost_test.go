@@ -39,7 +39,7 @@ var dialects = map[string]dialect{
 	},
 	"MariaDB": {
 		of: func(t testing.TB) subject { return mysqlOn(t, quickMariaDB(t), oneTrip) },
-		id: func(text string) string { return "UNHEX(MD5(" + text + "))" },
+		id: func(text string) string { return "UNHEX(LEFT(SHA2(" + text + ", 256), 32))" },
 		series: func(n int) string {
 			return fmt.Sprintf("SELECT seq AS i FROM seq_1_to_%d", n) // the engine SEQUENCE
 		},

