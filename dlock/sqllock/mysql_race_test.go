@@ -74,7 +74,7 @@ func TestInterruptedMySQL(t *testing.T) {
 		"CREATE TRIGGER slow BEFORE UPDATE ON distributed_locks FOR EACH ROW DO SLEEP(5)")
 	next := request("a", 0)
 	next.Token = "next"
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		_, err := callWithTimeout(10*time.Second, func(ctx context.Context) error {
 			_, err := store.TryAcquire(ctx, next)
@@ -82,15 +82,25 @@ func TestInterruptedMySQL(t *testing.T) {
 		})
 		done <- err
 	}()
-	var id int
-	testkit.Eventually(t, 3*time.Second, "it has locked the name, and takes the slot", func() error {
-		return watcher.QueryRowContext(t.Context(),
-			"SELECT id FROM information_schema.processlist WHERE info LIKE '%SLEEP%' AND db = ?", database).Scan(&id)
+	// Of forty, MariaDB 10.11 loses one or two, and sleeps on: an administrator would repeat it, too.
+	var err error
+	testkit.Eventually(t, 9*time.Second, "it has locked the name, takes the slot, and is interrupted", func() error {
+		select {
+		case err = <-done:
+			return nil
+		case <-time.After(100 * time.Millisecond):
+		}
+		var id int
+		if err := watcher.QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist "+
+			"WHERE info LIKE '%SLEEP%' AND db = ?", database).Scan(&id); err != nil {
+			return err
+		}
+		if _, err := watcher.ExecContext(t.Context(), "KILL QUERY "+strconv.Itoa(id)); err != nil {
+			return err
+		}
+		return errors.New("it was interrupted just now")
 	})
-	if _, err := watcher.ExecContext(t.Context(), "KILL QUERY "+strconv.Itoa(id)); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) {
+	if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) {
 		t.Errorf("interrupted: %v", err)
 	}
 	other.exec("START TRANSACTION")
