@@ -64,8 +64,10 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, slot := range []string{"0", "1, 2"} { // the first choice, and the next one
-			other.exec("START TRANSACTION",
-				"SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot IN ("+slot+") FOR UPDATE")
+			other.exec("START TRANSACTION")
+			for _, one := range strings.Split(slot, ", ") { // MySQL would lock a range of the index for several
+				other.exec("SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot = " + one + " FOR UPDATE")
+			}
 			var got []dlock.Grant
 			for i := range 3 - len(strings.Split(slot, ",")) {
 				g, err := acquire(fmt.Sprint("beside", slot[:1], i))
@@ -94,12 +96,13 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 }
 
 // A row locked by another session makes that lease alone unknown. All others of the call are
-// extended, and released.
+// extended, and released. A range of rows may, on MySQL, cost the lease of the name before, too.
 //
 // Fails when a call waits for a lock: all leases of the host are lost with the one that is locked.
 func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 	t.Parallel()
-	store, other, _ := newLockScene(t, oneTrip)
+	store, other, server := newLockScene(t, oneTrip)
+	isMariaDB := strings.Contains(execOn(server, "")(t, "SELECT VERSION()"), "MariaDB")
 	var grants []dlock.Grant
 	for i := range 10 {
 		g, err := store.TryAcquire(t.Context(), request(fmt.Sprint("a", i), 2))
@@ -110,9 +113,12 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 		grants = append(grants, g)
 	}
 	const locked, name = 4, "a4" // whose success is to be noted
-	for what, row := range map[string]string{"slot": "slot = 0", "slot and name": "slot <= 0", "name": "slot = -1"} {
-		other.exec("START TRANSACTION",
-			"SELECT * FROM distributed_locks WHERE resource_name = '"+name+":slot:' AND "+row+" FOR UPDATE")
+	for what, rows := range map[string][]string{"slot": {"slot = 0"}, "slot and name": {"slot = 0", "slot = -1"},
+		"name": {"slot = -1"}, "range": {"slot <= 0"}} {
+		other.exec("START TRANSACTION")
+		for _, row := range rows {
+			other.exec("SELECT * FROM distributed_locks WHERE resource_name = '" + name + ":slot:' AND " + row + " FOR UPDATE")
+		}
 		for op, call := range map[string]func(context.Context) ([]dlock.Result, error){
 			"extend": func(ctx context.Context) ([]dlock.Result, error) {
 				return store.Extend(ctx, time.Hour, grants...)
@@ -132,6 +138,8 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			}
 			for i, r := range results {
 				switch {
+				case !isMariaDB && what == "range" && i == locked-1 && r.Outcome == dlock.GrantUnknown:
+					// The end of this lease falls into the gap before the range.
 				case op == "extend" && i == locked && what != "name":
 					if r.Outcome != dlock.GrantUnknown || !errors.Is(r.Err, dlock.ErrFault) ||
 						!strings.Contains(r.Err.Error(), "left open") {

@@ -13,8 +13,8 @@ const templatesEnv = "TICKSLOT_TEMPLATES"
 var filling sync.Mutex // so that servers that start together do not all make the first one
 
 // Fill makes a folder in the server's folder by calling fill, which has to make the same for every
-// server of the program whose path is given. With TICKSLOT_TEMPLATES only the first of them does, in all processes, and
-// the others copy what it has made.
+// server of the program with this path. With TICKSLOT_TEMPLATES only the first of them does, in all
+// processes, and the others copy what it has made.
 func (s *Server) Fill(folder, program string, fill func() error) error {
 	templates := os.Getenv(templatesEnv)
 	if templates == "" {

@@ -115,9 +115,15 @@ func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 	base, err := servertest.Start(servertest.Program{
 		Name: name,
 		Prepare: func(base *servertest.Server) error {
-			return base.Fill("data", programs.server, func() error {
+			var forever []string // what MySQL takes only when it makes the data
+			for _, s := range opts.Settings {
+				if programs.install == "" && strings.HasPrefix(s, "lower-case-table-names=") {
+					forever = append(forever, "--"+s)
+				}
+			}
+			return base.Fill("data", programs.server+strings.Join(forever, ""), func() error {
 				if programs.install == "" {
-					_, err := base.Run(server(base, programs.server, "--initialize-insecure"))
+					_, err := base.Run(server(base, programs.server, append(forever, "--initialize-insecure")...))
 					if err != nil {
 						return err
 					}

@@ -16,7 +16,7 @@ BEGIN
 	DECLARE v_i, v_slot, v_row, v_held, v_declared INT;
 	DECLARE v_version BIGINT;
 	DECLARE v_revoked TEXT CHARACTER SET utf8mb4;
-	DECLARE v_name, v_last VARBINARY(544);
+	DECLARE v_name, v_last, v_gaps VARBINARY(544);
 	DECLARE v_token VARBINARY(64);
 	DECLARE v_clock, v_ends DATETIME(6);
 	DECLARE v_done BOOLEAN;
@@ -24,6 +24,7 @@ BEGIN
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
 	{lock_timeouts}
+	SET SESSION innodb_lock_wait_timeout = 1; -- the other leases wait, too
 
 	attempt: LOOP BEGIN
 		DECLARE wanted CURSOR FOR
@@ -35,7 +36,7 @@ BEGIN
 			ORDER BY 2, 3;
 		DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
 		{begin}
-		SET v_done_now = '', v_locked = '', v_unknown = '', v_last = NULL,
+		SET v_done_now = '', v_locked = '', v_unknown = '', v_last = NULL, v_gaps = NULL,
 			v_clock = UTC_TIMESTAMP(6), v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
 		OPEN wanted;
 		next_lease: LOOP
@@ -62,9 +63,14 @@ BEGIN
 				SET v_revoked = NULL;
 			ELSEIF v_revoked IS NOT NULL THEN
 				SET v_held = 0;
+			ELSEIF v_gaps = v_name THEN
+				SET v_held = -1;
 			ELSE
-				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = v_ends, renewed_at = v_clock
-					WHERE resource_name = v_name AND slot = v_slot;
+				BEGIN
+					{gap_locked}
+					UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = v_ends, renewed_at = v_clock
+						WHERE resource_name = v_name AND slot = v_slot;
+				END;
 			END IF;
 			IF v_held < 0 THEN
 				SET v_locked = CONCAT(v_locked, IF(v_locked = '', '', ','), '[', v_i, ',"', HEX(v_name), '",', v_slot,

@@ -51,7 +51,7 @@ type queries struct{ acquire, extend, release, update, revoke, cleanup, inspect,
 var routines = []string{"acquire", "extend", "release", "cleanup", "update", "revoke"}
 
 // parts are files that several procedures include.
-var parts = []string{"lock_timeouts", "begin", "retry_locked"}
+var parts = []string{"lock_timeouts", "begin", "gap_locked", "retry_locked"}
 
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Pool, t dialect.Table) *DB {

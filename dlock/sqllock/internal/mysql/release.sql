@@ -13,13 +13,14 @@ BEGIN
 	DECLARE v_done_now, v_locked, v_unknown LONGTEXT CHARACTER SET utf8mb4;
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
 	DECLARE v_i, v_slot, v_row, v_head, v_held, v_declared, v_succeeded INT;
-	DECLARE v_name, v_last VARBINARY(544);
+	DECLARE v_name, v_last, v_gaps VARBINARY(544);
 	DECLARE v_token VARBINARY(64);
 	DECLARE v_done BOOLEAN;
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
 	{lock_timeouts}
+	SET SESSION innodb_lock_wait_timeout = 1; -- the other leases wait, too
 
 	attempt: LOOP BEGIN
 		-- A slot of -1 means the one that the token has. It is read without a lock, because a lock
@@ -38,7 +39,7 @@ BEGIN
 			ORDER BY 2, 3;
 		DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
 		{begin}
-		SET v_done_now = '', v_locked = '', v_unknown = '', v_last = NULL;
+		SET v_done_now = '', v_locked = '', v_unknown = '', v_last = NULL, v_gaps = NULL;
 		OPEN wanted;
 		next_lease: LOOP
 			SET v_done = FALSE;
@@ -66,13 +67,16 @@ BEGIN
 			IF v_row IS NULL THEN -- there is none, or it is locked
 				SELECT -1 INTO v_held FROM {table} FORCE INDEX (PRIMARY)
 				WHERE resource_name = v_name AND slot = v_slot AND lock_id = v_token AND expires_at > UTC_TIMESTAMP(6);
-			ELSEIF v_head = -2 THEN
+			ELSEIF v_head = -2 OR v_held = 1 AND v_gaps = v_name THEN
 				SET v_held = -1;
 			ELSEIF v_held = 1 THEN
-				UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = TIMESTAMP'1970-01-01 00:00:00',
-					released_at = UTC_TIMESTAMP(6)
-				WHERE resource_name = v_name AND slot = v_slot;
-				IF v_succeeded = 1 THEN
+				BEGIN
+					{gap_locked}
+					UPDATE {table} FORCE INDEX (PRIMARY) SET expires_at = TIMESTAMP'1970-01-01 00:00:00',
+						released_at = UTC_TIMESTAMP(6)
+					WHERE resource_name = v_name AND slot = v_slot;
+				END;
+				IF v_held = 1 AND v_succeeded = 1 THEN
 					UPDATE {table} FORCE INDEX (PRIMARY) SET succeeded_at = UTC_TIMESTAMP(6)
 						WHERE resource_name = v_name AND slot = -1;
 				END IF;
