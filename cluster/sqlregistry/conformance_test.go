@@ -3,6 +3,7 @@ package sqlregistry_test
 import (
 	"cmp"
 	"database/sql"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,13 +45,21 @@ var ways = map[string]func(t testing.TB) subject{
 }
 
 // Servers that do not wait for their disks: only a crash would lose data, and there is none here.
-var sharedPostgres, sharedMariaDB servertest.Shared[*sqltest.Server]
+var sharedPostgres, sharedMariaDB, sharedMySQL servertest.Shared[*sqltest.Server]
 
 func quickPostgres(t testing.TB) *sqltest.Server {
 	t.Helper()
 	sqltest.RequirePostgres(t)
 	return sharedPostgres.Get(t, func() (*sqltest.Server, error) {
 		return sqltest.StartPostgres(sqltest.Options{Settings: []string{"fsync=off"}})
+	})
+}
+
+func quickMySQL(t testing.TB) *sqltest.Server {
+	t.Helper()
+	sqltest.RequireMySQL(t)
+	return sharedMySQL.Get(t, func() (*sqltest.Server, error) {
+		return sqltest.StartMySQL(sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=0"}})
 	})
 }
 
@@ -112,7 +121,9 @@ func sqliteFile(t testing.TB) subject {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for way, of := range ways {
+	all := maps.Clone(ways)
+	all["MySQL itself"] = func(t testing.TB) subject { return mysqlOn(t, quickMySQL(t), oneTrip) }
+	for way, of := range all {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			if strings.Contains(way, ",") {

@@ -122,6 +122,13 @@ func TestConformanceMySQL(t *testing.T) {
 	}
 }
 
+func TestConformanceMySQLItself(t *testing.T) {
+	t.Parallel()
+	testkit.SkipShort(t)
+	server := sqltest.MySQL(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=0"}})
+	conform(t, mysqlOn(t, server, oneTrip).migrated(t).app(t))
+}
+
 func TestTimersMySQL(t *testing.T) {
 	t.Parallel()
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {

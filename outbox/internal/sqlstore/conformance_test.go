@@ -2,6 +2,7 @@ package sqlstore_test
 
 import (
 	"database/sql"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -37,7 +38,9 @@ var ways = map[string]func(t testing.TB) subject{
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for way, of := range ways {
+	all := maps.Clone(ways)
+	all["MySQL itself"] = func(t testing.TB) subject { return mysqlOn(t, quickMySQL(t), oneTrip) }
+	for way, of := range all {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			if strings.Contains(way, ",") {

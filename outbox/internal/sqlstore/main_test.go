@@ -69,7 +69,15 @@ func (s subject) exec(t testing.TB, statements ...string) {
 }
 
 // Servers that do not wait for their disks: only a crash would lose data, and there is none here.
-var sharedPostgres, sharedMariaDB servertest.Shared[*sqltest.Server]
+var sharedPostgres, sharedMariaDB, sharedMySQL servertest.Shared[*sqltest.Server]
+
+func quickMySQL(t testing.TB) *sqltest.Server {
+	t.Helper()
+	sqltest.RequireMySQL(t)
+	return sharedMySQL.Get(t, func() (*sqltest.Server, error) {
+		return sqltest.StartMySQL(sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=0"}})
+	})
+}
 
 func quickMariaDB(t testing.TB) *sqltest.Server {
 	t.Helper()
