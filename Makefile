@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test test-long short bench bench-durable bench-outbox bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable torture-outbox cluster-proof model protections mutants simulate scale secrets quickstart lint examples ci
+.PHONY: help test test-long short bench bench-durable bench-outbox bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable torture-outbox cluster-proof model matrix protections mutants simulate scale secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -77,6 +77,10 @@ cluster-proof: ## 10,000 leases of one process on a Redis Cluster, of which a no
 model: ## have spin check the model of the lease protocol, and refute its mutants
 	@sh scripts/servers.sh
 	@sh scripts/model.sh
+
+matrix: ## run the suites of all stores on every server that the documents name, some of them fetched: twelve minutes
+	@sh scripts/servers.sh
+	@go run ./internal/matrix
 
 protections: ## print which test shows each protection in each store and product, and run them
 	@sh scripts/servers.sh

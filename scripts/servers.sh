@@ -82,6 +82,10 @@ how() {
 	echo "servers: missing: $(missing)- going on without; to get it: $how"
 }
 
+# MySQL beside MariaDB, which Debian 12 has in its place.
+if [ "$(uname -sm)" = 'Linux x86_64' ] && command -v apt-get >/dev/null 2>&1; then
+	sh scripts/fetch.sh mysql >/dev/null
+fi
 axe
 [ -n "$(missing)" ] || exit 0
 

@@ -1,6 +1,7 @@
 package nativelock_test
 
 import (
+	"flag"
 	"testing"
 	"time"
 
@@ -11,6 +12,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Fewer at once than elsewhere: these tests keep servers busy on two processors.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	servertest.Main(m, func() error { return goleak.Find() })
 }
 

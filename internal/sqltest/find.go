@@ -109,3 +109,18 @@ func complete(dir string) bool {
 	}
 	return true
 }
+
+// Program returns the program that a kind of server is started from, see servertest.Chosen.
+func Program(kind string) (string, error) {
+	switch kind {
+	case "POSTGRES":
+		found, err := findPostgres()
+		return filepath.Join(found.folder, "postgres"), err
+	case "PGBOUNCER":
+		return findPgBouncer()
+	case "MYSQL":
+		found, err := findMariaDB()
+		return found.server, err
+	}
+	return find(cmp.Or(servertest.Chosen(kind), strings.ToLower(kind)+"-server"))
+}

@@ -1,0 +1,68 @@
+package main
+
+// A server is a row of the matrix.
+type server struct {
+	Product string // as the documents name it
+	kind    string // see servertest.Chosen
+	fetch   string // of scripts/fetch.sh; "": the one that is installed
+	suites  []suite
+}
+
+// A suite are tests that have to pass on a server.
+type suite struct {
+	Part string // locks, registry, durable or outbox
+	dir  string
+	run  string // as -test.run
+	long bool   // the way is left out of make test
+}
+
+var servers = []server{
+	{"MySQL", "MYSQL", "mysql", mysql},
+	{"MariaDB", "MYSQL", "", mysql},
+	{"MariaDB", "MYSQL", "mariadb-11.8", mysql},
+	{"Postgres", "POSTGRES", "postgres-13", postgres},
+	{"Postgres", "POSTGRES", "", postgres},
+	{"Postgres", "POSTGRES", "postgres-18", postgres},
+	{"PgBouncer", "PGBOUNCER", "", pgbouncer},
+	{"PgBouncer", "PGBOUNCER", "pgbouncer-1.26", pgbouncer},
+	{"Redis", "REDIS", "", redis},
+	{"Redis", "REDIS", "redis-8", redis},
+	{"Valkey", "REDIS", "valkey-9", redis},
+}
+
+var mysql = []suite{
+	{"locks", "dlock/sqllock", "^(TestConformanceMySQL|TestMigrateMySQL|TestSchemaIsWhatMigrateDoesMySQL|" +
+		"TestLeastPrivilegeMySQL|TestForeignRowLockCostsOneSlotMySQL|TestForeignRowLockCostsOneLeaseMySQL|" +
+		"TestTableNamesMySQL)$", false},
+	{"locks", "dlock/nativelock", "^TestConformance$/^MySQL", false},
+	{"registry", "cluster/sqlregistry", "^(TestConformance|TestMigrateAtOnce|TestRights)$/^MySQL(, MariaDB)?$", false},
+	{"outbox", "outbox/internal/sqlstore", "^(TestConformance|TestMigrateAtOnce|TestRights|TestPlansOfMySQL)$/" +
+		"^(MySQL|MySQL,_MariaDB|MariaDB_[0-9]+)$", false},
+}
+
+var postgres = []suite{
+	{"locks", "dlock/sqllock", "^(TestConformancePostgres|TestMigratePostgres|TestSchemaIsWhatMigrateDoes|" +
+		"TestLeastPrivilegePostgres)$", false},
+	{"locks", "dlock/nativelock", "^TestConformance$/^Postgres", false},
+	{"registry", "cluster/sqlregistry", "^(TestConformance|TestMigrateAtOnce|TestRights)$/^Postgres$", false},
+	{"durable", "durable/internal/postgres", "^(TestConformance|TestLeastPrivilege|TestWhoMigrates|" +
+		"TestPlansUseTheIndexes)$", false},
+	{"outbox", "outbox/internal/sqlstore", "^(TestConformance|TestMigrateAtOnce|TestRights|TestPlansOfPostgres)$/" +
+		"^Postgres$", false},
+}
+
+var pgbouncer = []suite{
+	{"locks", "dlock/sqllock", "^TestConformancePostgres$/^PgBouncer$", true},
+	{"registry", "cluster/sqlregistry", "^TestConformance$/^Postgres,_PgBouncer$", true},
+	{"durable", "durable/internal/postgres", "^TestConformance$/PgBouncer", true},
+	{"outbox", "outbox/internal/sqlstore", "^TestConformance$/^Postgres,_PgBouncer$", true},
+}
+
+// Redis alone, as a Cluster of three, and with Sentinel.
+var redis = []suite{
+	{"locks", "dlock/redislock", "^(TestConformanceSingle|TestConformanceSingleTagged|TestConformanceCluster|" +
+		"TestConformanceSentinel|TestLeastPrivilegeAsDocumented)$", false},
+	{"locks", "dlock/redlock", "^TestConformance$", false},
+	{"registry", "cluster/redisregistry", "^(TestConformanceSingle|TestConformanceCluster|" +
+		"TestLeastPrivilegeAsDocumented)$", false},
+}
