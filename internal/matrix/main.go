@@ -91,6 +91,9 @@ func run(ctx context.Context, w io.Writer, only string, write bool) error {
 	var results []result
 	sum := summary{NotFetched: []string{}}
 	for _, s := range servers {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		name := s.Product
 		program, err := m.program(ctx, s)
 		if err == nil {
@@ -113,6 +116,9 @@ func run(ctx context.Context, w io.Writer, only string, write bool) error {
 			continue
 		}
 		r := m.row(ctx, s, program)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		fmt.Fprintln(w, r)
 		for _, f := range r.failed {
 			fmt.Fprintln(w, "    "+strings.ReplaceAll(f, "\n", "\n    "))
