@@ -37,7 +37,8 @@ type session struct {
 func (k *killer) session() *session { return &session{killer: k} }
 
 var (
-	literals = regexp.MustCompile(`x'[0-9a-f]*'|\b\d+\b`)
+	// Arguments in the text, as those of MySQL and of the lock's calls on Postgres ('…' ::text).
+	literals = regexp.MustCompile(`x'[0-9a-f]*'|'(?:[^']|'')*' ?::|\b\d+\b`)
 	lists    = regexp.MustCompile(`\?(?:, \?)+`)
 	spaces   = regexp.MustCompile(`\s+`)
 )
@@ -47,7 +48,7 @@ func (s *session) before(text string) (after func()) { return s.beforeThis(text,
 
 // beforeThis is before, for callers that have to do something before the process is killed.
 func (s *session) beforeThis(text string, prepare func()) (after func()) {
-	text = literals.ReplaceAllString(text, "?") // MySQL gets some arguments in the text
+	text = literals.ReplaceAllString(text, "?")
 	text = strings.TrimSpace(spaces.ReplaceAllString(lists.ReplaceAllString(text, "?"), " "))
 	word, _, _ := strings.Cut(strings.ToUpper(text), " ")
 	begins, ends := word == "BEGIN" || word == "START", word == "COMMIT" || word == "ROLLBACK"
