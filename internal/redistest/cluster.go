@@ -45,9 +45,6 @@ func StartClusterWithReplicas(masters, replicasPer int, opts ...Options) (*Clust
 		return nil, fmt.Errorf("redistest: cluster of %d masters with %d replicas each", masters, replicasPer)
 	}
 	opt := only(opts)
-	if opt.TLS {
-		return nil, errors.New("redistest: cluster: TLS is not supported")
-	}
 	nodes, err := startAll(masters*(1+replicasPer), func() (*Server, error) {
 		return start(opt, clusterNode, nil)
 	})
@@ -203,6 +200,7 @@ func (c *Cluster) Client() *redis.ClusterClient {
 		c.client = redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs:                 c.Addrs(),
 			Password:              c.Nodes[0].opts.Password,
+			TLSConfig:             c.Nodes[0].TLSConfig(),
 			DialTimeout:           time.Second,
 			ReadTimeout:           2 * time.Second,
 			WriteTimeout:          2 * time.Second,

@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -17,7 +16,7 @@ const masterName = "mymaster"
 
 // SentinelOptions configure a Sentinel. The zero value is a single sentinel, which decides alone.
 type SentinelOptions struct {
-	// Options apply to master and replica.
+	// Options apply to master and replica, and TLS to the sentinels, too.
 	Options
 	// Sentinels is the number of sentinels; a majority has to agree. Default 1.
 	Sentinels int
@@ -46,9 +45,6 @@ func StartSentinel(opts ...SentinelOptions) (*Sentinel, error) {
 	if len(opts) > 0 {
 		opt = opts[0]
 		opt.Sentinels = max(1, opt.Sentinels)
-	}
-	if opt.TLS {
-		return nil, errors.New("redistest: sentinel: TLS is not supported")
 	}
 	pair, err := startAll(2, func() (*Server, error) { return Start(opt.Options) })
 	if err != nil {
@@ -128,7 +124,7 @@ func (s *Sentinel) Watch(addr string, quorum int) (*Server, error) {
 	fmt.Fprintf(&config, "sentinel down-after-milliseconds %s 500\n", masterName)
 	fmt.Fprintf(&config, "sentinel failover-timeout %s 2000\n", masterName)
 	fmt.Fprintf(&config, "sentinel auth-pass %s %s\n", masterName, s.Master.opts.Password)
-	return start(Options{}, sentinel, []byte(config.String()))
+	return start(Options{TLS: s.Master.opts.TLS}, sentinel, []byte(config.String()))
 }
 
 // Dial connects to a server by an address that the sentinels report, bypassing the relays. Clients

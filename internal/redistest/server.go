@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -51,8 +50,8 @@ type Options struct {
 	Env []string
 	// Password is the default user's password. Client and URL use it. Default: servertest.Canary.
 	Password string
-	// TLS makes the server speak TLS only, with a certificate of a CA of its
-	// own; see Server.TLSConfig.
+	// TLS makes the server speak TLS only, with the certificate of Server.WriteCerts. Clients need
+	// none of their own.
 	TLS bool
 }
 
@@ -75,7 +74,7 @@ type Server struct {
 
 	opts Options
 	role role
-	pool *x509.CertPool
+	tls  *tls.Config // nil without TLS
 
 	mu     sync.Mutex
 	client *redis.Client
@@ -124,11 +123,13 @@ func start(opts Options, as role, config []byte) (*Server, error) {
 // there for CONFIG REWRITE: sentinels persist a changed role through it.
 func (s *Server) prepare(base *servertest.Server, config []byte) error {
 	if s.opts.TLS {
-		pool, err := writeCerts(base.Dir())
-		if err != nil {
+		var err error
+		if s.tls, err = servertest.ClientTLS(); err != nil {
 			return err
 		}
-		s.pool = pool
+		if err := base.WriteCerts(); err != nil {
+			return err
+		}
 	}
 	return os.WriteFile(configPath(base), config, 0o600)
 }
@@ -147,7 +148,9 @@ func (s *Server) args(base *servertest.Server) []string {
 		"--dir", base.Dir(),
 	)
 	if s.opts.TLS {
-		args = append(args, tlsArgs(base.Dir(), port)...)
+		args = append(args, "--port", "0", "--tls-port", port, "--tls-ca-cert-file", base.CAFile(),
+			"--tls-cert-file", base.CertFile(), "--tls-key-file", base.KeyFile(), "--tls-auth-clients", "no",
+			"--tls-replication", "yes")
 	} else {
 		args = append(args, "--port", port)
 	}
@@ -180,6 +183,9 @@ func (s *Server) args(base *servertest.Server) []string {
 			// Let a replica stand for election however old its data is.
 			"--cluster-replica-validity-factor", "0",
 		)
+		if s.opts.TLS {
+			args = append(args, "--tls-cluster", "yes")
+		}
 	}
 	if len(User) > 0 {
 		args = append(append(args, "--user"), User...)
@@ -276,12 +282,7 @@ func (s *Server) URL() string {
 
 // TLSConfig returns a client configuration that trusts the server's
 // certificate, or nil for a server without TLS.
-func (s *Server) TLSConfig() *tls.Config {
-	if s.pool == nil {
-		return nil
-	}
-	return clientTLS(s.pool)
-}
+func (s *Server) TLSConfig() *tls.Config { return s.tls.Clone() }
 
 // Restart starts a killed or stopped server again, on the same port and in the
 // same folder, and waits until it answers: what its Persistence kept is back.

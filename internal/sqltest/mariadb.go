@@ -115,6 +115,11 @@ func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 	base, err := servertest.Start(servertest.Program{
 		Name: name,
 		Prepare: func(base *servertest.Server) error {
+			if opts.TLS {
+				if err := base.WriteCerts(); err != nil {
+					return err
+				}
+			}
 			var forever []string // what MySQL takes only when it makes the data
 			for _, s := range opts.Settings {
 				if programs.install == "" && strings.HasPrefix(s, "lower-case-table-names=") {
@@ -153,6 +158,10 @@ func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 			if programs.install == "" {
 				// The packages would have it read files from a folder that need not be there.
 				args = append(args, "--mysqlx=OFF", "--secure-file-priv=NULL")
+			}
+			if opts.TLS {
+				args = append(args, "--ssl-cert="+base.CertFile(), "--ssl-key="+base.KeyFile(),
+					"--require-secure-transport=ON")
 			}
 			for _, s := range opts.Settings {
 				args = append(args, "--"+s)

@@ -63,5 +63,6 @@ server_login_retry = 0.1
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Server: base, dsn: postgresURL(base), client: psql(base, programs.client), read: postgresMessage}, nil
+	dsn := postgresURL(base, "disable")
+	return &Server{Server: base, dsn: dsn, client: psql(base, programs.client, dsn), read: postgresMessage}, nil
 }

@@ -2,6 +2,7 @@ package sqltest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -33,6 +34,13 @@ func StartPostgres(opts Options) (*Server, error) {
 	base, err := servertest.Start(servertest.Program{
 		Name: "postgres",
 		Prepare: func(base *servertest.Server) error {
+			if opts.TLS {
+				err := errors.Join(base.WriteCerts(),
+					os.WriteFile(tlsOnly(base), []byte("hostssl all all 127.0.0.1/32 md5\n"), 0o644))
+				if err != nil {
+					return err
+				}
+			}
 			if opts.StandbyOf != nil {
 				_, err := base.Run(command(base, "pg_basebackup", "-D", "data", "-R", "-c", "fast", "--no-sync",
 					"-d", opts.StandbyOf.DSN("", "", "")))
@@ -59,6 +67,10 @@ func StartPostgres(opts Options) (*Server, error) {
 				// Its shared memory ends with its folder.
 				"dynamic_shared_memory_type=mmap",
 			}, opts.Settings...)
+			if opts.TLS {
+				settings = append(settings, "ssl=on", "ssl_cert_file="+base.CertFile(), "ssl_key_file="+base.KeyFile(),
+					"hba_file="+tlsOnly(base))
+			}
 			args := []string{"-D", "data"}
 			for _, s := range settings {
 				args = append(args, "-c", s)
@@ -83,8 +95,12 @@ func StartPostgres(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Server: base, dsn: postgresURL(base), read: postgresMessage}
-	s.client = psql(base, programs.client)
+	sslmode := "disable"
+	if opts.TLS {
+		sslmode = "require"
+	}
+	s := &Server{Server: base, dsn: postgresURL(base, sslmode), read: postgresMessage}
+	s.client = psql(base, programs.client, s.dsn)
 	s.drop = func(database string) error {
 		_, err := s.Exec("", "DROP DATABASE IF EXISTS "+database+" WITH (FORCE)")
 		return err
@@ -99,17 +115,21 @@ func StartPostgres(opts Options) (*Server, error) {
 	return s, nil
 }
 
+// tlsOnly is the pg_hba.conf of a server that lets nobody in without TLS.
+func tlsOnly(base *servertest.Server) string { return filepath.Join(base.Dir(), "tls_only.conf") }
+
 // psql returns the client of Postgres and of PgBouncer.
-func psql(base *servertest.Server, program string) func(database string) *exec.Cmd {
+func psql(base *servertest.Server, program string, dsn func(user, password, database string) string) func(
+	database string) *exec.Cmd {
 	return func(database string) *exec.Cmd {
 		return hermetic(base.Command(program, "-X", "-q", "-A", "-t",
-			"-v", "ON_ERROR_STOP=1", "-d", postgresURL(base)("", "", database)), base.Dir())
+			"-v", "ON_ERROR_STOP=1", "-d", dsn("", "", database)), base.Dir())
 	}
 }
 
-func postgresURL(base *servertest.Server) func(user, password, database string) string {
+func postgresURL(base *servertest.Server, sslmode string) func(user, password, database string) string {
 	return func(user, password, database string) string {
-		u := url.URL{Scheme: "postgres", Host: base.Addr(), Path: "/postgres", RawQuery: "sslmode=disable"}
+		u := url.URL{Scheme: "postgres", Host: base.Addr(), Path: "/postgres", RawQuery: "sslmode=" + sslmode}
 		if database != "" {
 			u.Path = "/" + database
 		}

@@ -21,6 +21,9 @@ type Options struct {
 	// behind it), by libfaketime. That is what statements see: monotonic clocks are right, and
 	// processes that serve no clients (autovacuum) may have the right time, too. Default: 0.
 	ClockAhead time.Duration
+	// TLS makes a Postgres or MariaDB refuse logins over TCP without TLS. It has the certificate of
+	// Server.WriteCerts. Default: no TLS.
+	TLS bool
 	// StandbyOf is the Postgres of which this one is a standby, until pg_promote() is called in it.
 	// Default: it is a primary.
 	StandbyOf *Server
