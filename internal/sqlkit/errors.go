@@ -97,7 +97,7 @@ func Advice(state string) string {
 			"statements: add default_query_exec_mode=exec to the URL (pgx)," +
 			" or use package pgxlock (for locks only)"
 	case "28000", "28P01":
-		return "the server refuses the login: check user and password"
+		return "the server refuses the login: check user, password and TLS"
 	case "3D000":
 		return "there is no such database, or none was named: check the address, or Options.Schema"
 	case LockNotAvailable:
