@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/user"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,8 +80,15 @@ func Run(ctx context.Context, args []string, std IO) int {
 	return exitFault
 }
 
-// text is an error that can be shown: without passwords, and without what moves a cursor.
-func (a *app) text(err error) string { return inert.Text(a.store.Hide(err.Error())) }
+// text is an error that can be shown: without passwords, without what moves a cursor, and with what
+// to do if it is one of TLS.
+func (a *app) text(err error) string {
+	text := err.Error()
+	if advice, _ := a.store.Advice(err); advice != "" {
+		text = strings.TrimRight(text, "\n") + "\n" + advice
+	}
+	return inert.Text(a.store.Hide(text))
+}
 
 // note prints a remark on standard error, beside the output of the command.
 func (a *app) note(format string, args ...any) {
@@ -105,7 +113,10 @@ for one with a password: others on the machine can read the flags of a process.
   sqlite:FILE
 
 With TLS Redis is rediss://, rediss-sentinel:// and rediss-cluster://. Sentinels with a
-user of their own take &sentinel_username=…&sentinel_password=….
+user of their own take &sentinel_username=…&sentinel_password=…. On Postgres TLS is
+?sslmode=verify-full, on MySQL ?tls=true. If this machine does not trust the CA of the
+server's certificate, name its file with --ca or in TICKSLOT_CA; on Postgres and MySQL
+that alone is enough for TLS.
 
 Prefix, schema and names of tables have to be those that the hosts use.
 
@@ -123,6 +134,7 @@ needs attention, 2 if there is no such command or flag.`,
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&a.options.URL, "store", "", "`URL` of the store; default $TICKSLOT_STORE")
+	f.StringVar(&a.options.CA, "ca", "", "`file` with the CA of the server's certificate, in PEM; default $TICKSLOT_CA")
 	f.StringVar(&a.options.Prefix, "prefix", "", "prefix of the locks")
 	f.BoolVar(&a.options.Tagged, "tagged-keys", false, "the "+
 		"hosts have redislock.KeysTagged, without being on a Cluster")
@@ -171,6 +183,9 @@ func (a *app) open(c *cobra.Command) error {
 	if a.options.URL == "" {
 		a.options.URL = a.Getenv("TICKSLOT_STORE")
 	}
+	if a.options.CA == "" {
+		a.options.CA = a.Getenv("TICKSLOT_CA")
+	}
 	if f := c.Flags().Lookup("registry-prefix"); f.Changed {
 		prefix := f.Value.String()
 		a.options.RegistryPrefix = &prefix
@@ -218,6 +233,9 @@ func (a *app) readSnapshot(ctx context.Context) (*cluster.Snapshot, error) {
 		return s, nil
 	case s.MoreLeases && !s.ReadAt.Before(began) && ctx.Err() == nil:
 		return s, nil // all was read, but that there are more: warnMore says so
+	}
+	if advice, _ := a.store.Advice(err); advice != "" {
+		return s, err
 	}
 	for _, part := range a.store.Parts {
 		if part.Name == "registry" && errors.Is(part.Verify(ctx), dlock.ErrSetup) {

@@ -45,13 +45,13 @@ func tickslot(t *testing.T, url string, args ...string) answer {
 }
 
 func during(ctx context.Context, url string, args ...string) answer {
+	return in(ctx, map[string]string{"TICKSLOT_STORE": url}, args...)
+}
+
+func in(ctx context.Context, environment map[string]string, args ...string) answer {
 	var out, errs bytes.Buffer
-	code := commands.Run(ctx, args, commands.IO{Out: &out, Err: &errs, Getenv: func(name string) string {
-		if name == "TICKSLOT_STORE" {
-			return url
-		}
-		return ""
-	}})
+	code := commands.Run(ctx, args, commands.IO{Out: &out, Err: &errs,
+		Getenv: func(name string) string { return environment[name] }})
 	return answer{code, out.String(), errs.String()}
 }
 

@@ -91,7 +91,7 @@ func (a *app) list(c *cobra.Command, args []string, do lister) error {
 		case !a.watch:
 			return err
 		case err != nil && c.Context().Err() == nil:
-			a.note("%v", err) // the store may be back next time
+			a.note("%s", a.text(err)) // the store may be back next time
 		}
 		select {
 		case <-c.Context().Done():

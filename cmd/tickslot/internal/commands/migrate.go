@@ -38,7 +38,7 @@ func (a *app) migrate() *cobra.Command {
 				var failed error
 				for _, part := range parts {
 					if err := do(ctx, part); err != nil {
-						a.note("%s: %v", part.Name, err)
+						a.note("%s: %s", part.Name, a.text(err))
 						failed = errFound
 					}
 				}

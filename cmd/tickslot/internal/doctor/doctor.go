@@ -87,9 +87,12 @@ func (r *report) roundTrips(ctx context.Context) bool {
 	const about = "round trips"
 	took := make([]time.Duration, 0, r.Calls)
 	if err := r.Store.Ping(ctx); err != nil { // the first call also connects
-		r.fail("connection", "See that it runs, that this machine reaches it, and that user, password and database "+
-			"are right.",
-			"the store does not answer: %v", err)
+		advice, sure := r.Store.Advice(err)
+		if !sure {
+			advice = strings.TrimSpace(advice + " See that it runs, that this machine reaches it, and that user, " +
+				"password and database are right.")
+		}
+		r.fail("connection", advice, "the store does not answer: %v", err)
 		return false
 	}
 	for range r.Calls {

@@ -2,6 +2,7 @@ package stores
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/url"
 	"strings"
@@ -34,6 +35,9 @@ func (s *Store) openRedis(o Options) error {
 	default:
 		store, err = s.openServer(o.URL, locks)
 	}
+	if errors.Is(err, errUnchecked) {
+		return err
+	}
 	if err != nil {
 		return errBadURL
 	}
@@ -50,6 +54,9 @@ func (s *Store) openRedis(o Options) error {
 func (s *Store) openServer(address string, locks redislock.Options) (*redislock.Store, error) {
 	options, err := redis.ParseURL(address)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.trust(options.TLSConfig); err != nil {
 		return nil, err
 	}
 	s.keepSecret(options.Password)
@@ -81,6 +88,9 @@ func (s *Store) openSentinel(address string, locks redislock.Options) (*redisloc
 	if err != nil || master == "" {
 		return nil, errBadURL
 	}
+	if err := s.trust(options.TLSConfig); err != nil {
+		return nil, err
+	}
 	s.keepSecret(options.Password)
 	s.keepSecret(options.SentinelPassword)
 	options.RouteByLatency, options.RouteRandomly, options.ReplicaOnly = false, false, false
@@ -102,6 +112,9 @@ func (s *Store) openCluster(address string, locks redislock.Options) (*redislock
 	options, err := redis.ParseClusterURL(u.String())
 	if err != nil || strings.Trim(u.Path, "/") != "" { // a Cluster has no databases
 		return nil, errBadURL
+	}
+	if err := s.trust(options.TLSConfig); err != nil {
+		return nil, err
 	}
 	s.keepSecret(options.Password)
 	options.ReadOnly, options.RouteByLatency, options.RouteRandomly = false, false, false

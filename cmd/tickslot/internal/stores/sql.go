@@ -2,6 +2,7 @@ package stores
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"fmt"
 	"net/url"
@@ -25,10 +26,15 @@ import (
 const maxConns = 2
 
 func (s *Store) openPostgres(o Options) error {
-	config, err := pgxpool.ParseConfig(o.URL)
+	address, err := s.withCA(o.URL)
+	if err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return errBadURL
 	}
+	s.tls = config.ConnConfig.TLSConfig != nil
 	config.MaxConns = maxConns
 	config.ConnConfig.ConnectTimeout = dialTimeout
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
@@ -75,6 +81,12 @@ func (s *Store) openMySQL(o Options) error {
 	config, err = mysql.ParseDSN(dsn)
 	if err != nil {
 		return errBadURL
+	}
+	if s.roots != nil && config.TLSConfig == "" { // the URL does not say
+		config.TLS = &tls.Config{}
+	}
+	if err := s.trust(config.TLS); err != nil {
+		return err
 	}
 	config.Logger = &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(config)

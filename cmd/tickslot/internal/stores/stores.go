@@ -8,6 +8,7 @@ package stores
 
 import (
 	"context"
+	"crypto/x509"
 	"database/sql"
 	"errors"
 	"strings"
@@ -28,6 +29,9 @@ const dialTimeout = 3 * time.Second
 // Options are what a URL does not say. They have to be those of the hosts.
 type Options struct {
 	URL string
+	// CA is a file with the certificates, in PEM, that those of servers are checked against, other
+	// than of SQLite. Default: what this machine trusts.
+	CA string
 	// Prefix is redislock.Options.Prefix, or sqllock.Options.Prefix.
 	Prefix string
 	// Tagged is whether the hosts have redislock.KeysTagged. Default false; on a Cluster it is so.
@@ -71,6 +75,10 @@ type Store struct {
 	Pool  *pgxpool.Pool
 	DB    *sql.DB
 
+	scheme  string
+	ca      string         // a file
+	roots   *x509.CertPool // of ca; nil: none is named
+	tls     bool
 	schema  string
 	secrets []string
 	closers []func() error
@@ -134,7 +142,10 @@ func Open(options Options) (*Store, error) {
 		return nil, errors.New("the URL of the store must begin with redis://, redis-sentinel://, redis-cluster://, " +
 			"postgres:// or mysql:// (rediss… with TLS), or be sqlite:FILE")
 	}
-	s := &Store{}
+	s := &Store{scheme: scheme}
+	if err := s.readCA(options.CA); err != nil {
+		return nil, err
+	}
 	var err error
 	switch scheme {
 	default:

@@ -1,0 +1,182 @@
+package commands_test
+
+import (
+	"encoding/pem"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+)
+
+// A tlsServer is a server that wants TLS, and whose certificate is for localhost only. In its URLs
+// HOST stands for a host and the port.
+type tlsServer struct {
+	ca          string // file of the CA
+	port        int
+	with, plain string // URLs: with TLS, without
+	wants       string // what a user is told to do who has forgotten TLS
+}
+
+func (s tlsServer) url(format, host string) string {
+	hostPort := fmt.Sprintf("%s:%d", host, s.port)
+	return strings.NewReplacer("PASSWORD", servertest.Canary, "HOST", hostPort).Replace(format)
+}
+
+var tlsServers = map[string]func(t *testing.T) tlsServer{
+	"redis": func(t *testing.T) tlsServer {
+		s := redistest.New(t, redistest.Options{TLS: true})
+		return tlsServer{s.CAFile(), s.Port(), "rediss://:PASSWORD@HOST", "redis://:PASSWORD@HOST", "rediss://"}
+	},
+	// The sentinels name the master, and the nodes each other, by 127.0.0.1, which no certificate
+	// is for: it is enough that they are for the first host of the URL.
+	"sentinel": func(t *testing.T) tlsServer {
+		s := redistest.NewSentinel(t, redistest.SentinelOptions{Options: redistest.Options{TLS: true}})
+		return tlsServer{s.Master.CAFile(), s.Sentinels[0].Port(), "rediss-sentinel://:PASSWORD@HOST?master=" +
+			s.MasterName(), "redis-sentinel://:PASSWORD@HOST?master=" + s.MasterName(), "rediss-sentinel://"}
+	},
+	"cluster": func(t *testing.T) tlsServer {
+		c := redistest.NewCluster(t, 3, redistest.Options{TLS: true})
+		others := strings.Join(c.Addrs()[1:], ",")
+		return tlsServer{c.Nodes[0].CAFile(), c.Nodes[0].Port(), "rediss-cluster://:PASSWORD@HOST," + others,
+			"redis-cluster://:PASSWORD@HOST," + others, "rediss-cluster://"}
+	},
+	"postgres": func(t *testing.T) tlsServer {
+		s := sqltest.Postgres(t, sqltest.Options{TLS: true})
+		const url = "postgres://postgres:PASSWORD@HOST/postgres?sslmode="
+		return tlsServer{s.CAFile(), s.Port(), url + "verify-full", url + "disable", "sslmode=verify-full"}
+	},
+	"mariadb": func(t *testing.T) tlsServer { return mysqlTLS(t, sqltest.MariaDB(t, sqltest.Options{TLS: true})) },
+	"mysql":   func(t *testing.T) tlsServer { return mysqlTLS(t, sqltest.MySQL(t, sqltest.Options{TLS: true})) },
+}
+
+func mysqlTLS(t *testing.T, s *sqltest.Server) tlsServer {
+	url := "mysql://root:PASSWORD@HOST/" + s.NewDatabase(t) + "?tls="
+	return tlsServer{s.CAFile(), s.Port(), url + "true", url + "false", "tls=true"}
+}
+
+// withCA runs a command that trusts a CA, and says nothing of the password.
+func withCA(t *testing.T, url, ca, command string) answer {
+	t.Helper()
+	a := in(t.Context(), map[string]string{"TICKSLOT_STORE": url, "TICKSLOT_CA": ca}, strings.Fields(command)...)
+	if strings.Contains(a.String(), servertest.Canary) {
+		t.Errorf("%s tells the password", command)
+	}
+	return a
+}
+
+// strangersCA is the file of a CA that has signed no certificate of a server here.
+func strangersCA(t *testing.T) string {
+	t.Helper()
+	stranger := httptest.NewTLSServer(nil)
+	defer stranger.Close()
+	file := filepath.Join(t.TempDir(), "stranger.crt")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: stranger.Certificate().Raw})
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Commands reach each kind of server over TLS with the CA that is named, and no server that has no
+// good certificate: they say what to do.
+//
+// Fails when the CA is not read, the name in a certificate is not looked at, or TLS is not told
+// apart from a server that is down.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	for kind, start := range tlsServers {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			good, stranger := s.url(s.with, "localhost"), strangersCA(t)
+			if !strings.HasPrefix(good, "rediss") {
+				if a := withCA(t, good, s.ca, "migrate up"); a.code != 0 {
+					t.Errorf("migrate up: %s", a)
+				}
+				short := strings.TrimRight(strings.TrimSuffix(good, s.wants), "?") // TLS by the CA alone
+				if a := withCA(t, short, s.ca, "slots ls"); a.code != 0 || short == good {
+					t.Errorf("the URL does not say TLS: %s", a)
+				}
+			}
+			if kind == "postgres" {
+				if a := withCA(t, good+"&sslrootcert="+s.ca, "", "slots ls"); a.code != 0 {
+					t.Errorf("sslrootcert in the URL: %s", a)
+				}
+			}
+			for _, command := range []string{"slots ls", "limit report 2 --by ann", "explain report"} {
+				if a := withCA(t, good, s.ca, command); a.code != 0 {
+					t.Errorf("%s: %s", command, a)
+				}
+			}
+			a := withCA(t, good, stranger, "doctor --calls 1 --ca "+s.ca)
+			if strings.Contains(a.out, "FAIL connection") || !strings.Contains(a.out, "round trips") {
+				t.Errorf("--ca wins over TICKSLOT_CA: %s", a)
+			}
+			for _, c := range []struct{ what, url, ca, want string }{
+				{"an unknown CA", good, "", "Name the file with the CA of the server's certificate, in PEM: --ca"},
+				{"another CA", good, stranger, "See that " + stranger + " (--ca, or TICKSLOT_CA) has the CA"},
+				{"another host", s.url(s.with, "127.0.0.1"), s.ca, "its certificate is for"},
+				{"no TLS", s.url(s.plain, "localhost"), "", "If the server wants TLS, let the URL "},
+				{"no TLS", s.url(s.plain, "localhost"), "", s.wants},
+				{"no TLS, and a CA", s.url(s.plain, "localhost"), s.ca, "no certificate is checked against it: let"},
+				{"no TLS, and a CA", s.url(s.plain, "localhost"), s.ca, s.wants},
+			} {
+				for _, command := range []string{"slots ls", "pause report", "doctor --calls 1"} {
+					if a := withCA(t, c.url, c.ca, command); a.code != 1 || !strings.Contains(a.String(), c.want) {
+						t.Errorf("%s: %s: exit code %d, and no %q: %s", c.what, command, a.code, c.want, a)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A server without TLS is told apart from one that is down, as far as that can be seen.
+//
+// Fails when a handshake that gets no answer is an error without advice.
+func TestTLSThatIsNotSpoken(t *testing.T) {
+	t.Parallel()
+	url := strings.Replace(redistest.New(t).URL(), "redis", "rediss", 1)
+	const advice = "If the server speaks no TLS there, let the URL begin with redis://"
+	for _, command := range []string{"slots ls", "doctor --calls 1"} {
+		a := withCA(t, url, "", command)
+		if a.code != 1 || !strings.Contains(a.String(), advice) {
+			t.Errorf("redis: %s: exit code %d: %s", command, a.code, a)
+		}
+	}
+	url = strings.Replace(sqltest.SharedPostgres(t).DSN("", "", ""), "sslmode=disable", "sslmode=verify-full", 1)
+	if a := withCA(t, url, "", "slots ls"); a.code != 1 || !strings.Contains(a.err, "server refused TLS connection") {
+		t.Errorf("postgres: exit code %d: %s", a.code, a)
+	}
+}
+
+// Who names a CA gets no connection on which it is not looked at.
+//
+// Fails when a file that cannot be read, or a URL that wants no check, is passed over.
+func TestTLSWithACAThatIsNotUsed(t *testing.T) {
+	t.Parallel()
+	ca := strangersCA(t)
+	empty := filepath.Join(t.TempDir(), "empty.crt")
+	if err := os.WriteFile(empty, []byte("no PEM"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ url, ca, want string }{
+		{"rediss://127.0.0.1:1", filepath.Join(filepath.Dir(empty), "none.crt"), "no such file"},
+		{"mysql://127.0.0.1:1/db", empty, "has no certificate in PEM"},
+		{"rediss://127.0.0.1:1?skip_verify=true", ca, "leave skip_verify out of the URL"},
+		{"rediss-sentinel://127.0.0.1:1?master=m&skip_verify=true", ca, "leave skip_verify out of the URL"},
+		{"postgres://127.0.0.1:1/db?sslmode=prefer", ca, "let the URL have sslmode=verify-full"},
+		{"mysql://127.0.0.1:1/db?tls=skip-verify", ca, "let the URL have tls=true"},
+		{"mysql://127.0.0.1:1/db?tls=preferred", ca, "let the URL have tls=true"},
+	} {
+		if a := withCA(t, c.url, c.ca, "slots ls"); a.code != 1 || !strings.Contains(a.err, c.want) {
+			t.Errorf("%s: exit code %d, and no %q: %s", c.url, a.code, c.want, a)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package stores
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// namedCA is how users name a CA.
+const namedCA = "--ca, or TICKSLOT_CA"
+
+// errUnchecked is an error, or a user who names a CA would believe that the server is checked.
+var errUnchecked = errors.New("a CA is named (" + namedCA + "), but by the URL no certificate is checked against it")
+
+// readCA reads the file of Options.CA.
+func (s *Store) readCA(file string) error {
+	if file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("the file of the CA (%s): %w", namedCA, err)
+	}
+	s.ca, s.roots = file, x509.NewCertPool()
+	if !s.roots.AppendCertsFromPEM(text) {
+		return fmt.Errorf("the file of the CA (%s) has no certificate in PEM", namedCA)
+	}
+	return nil
+}
+
+// trust has a client check certificates against the CA that is named, if one is.
+func (s *Store) trust(config *tls.Config) error {
+	s.tls = config != nil
+	if s.roots == nil {
+		return nil
+	}
+	if config == nil || config.InsecureSkipVerify {
+		return s.unchecked()
+	}
+	config.RootCAs = s.roots
+	return nil
+}
+
+// withCA is the URL of a Postgres with what pgx wants for a CA that is named.
+func (s *Store) withCA(address string) (string, error) {
+	if s.ca == "" {
+		return address, nil
+	}
+	server, query, _ := strings.Cut(address, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "", errBadURL
+	}
+	switch values.Get("sslmode") {
+	case "":
+		values.Set("sslmode", "verify-full")
+	case "require", "verify-ca", "verify-full":
+	default: // it checks nothing
+		return "", s.unchecked()
+	}
+	values.Set("sslrootcert", s.ca)
+	return server + "?" + values.Encode(), nil
+}
+
+func (s *Store) unchecked() error {
+	return fmt.Errorf("%w: %s, or name no CA", errUnchecked, s.checked())
+}
+
+// checked is what a URL lacks to have the server's certificate checked.
+func (s *Store) checked() string {
+	kind, rest, several := strings.Cut(s.scheme, "-")
+	switch {
+	case kind == "mysql":
+		return "let the URL have tls=true"
+	case kind == "redis" && several:
+		return "let the URL begin with rediss-" + rest + "://"
+	case kind == "redis":
+		return "let the URL begin with rediss://"
+	case kind == "rediss":
+		return "leave skip_verify out of the URL"
+	}
+	return "let the URL have sslmode=verify-full"
+}
+
+// Advice says what to do if err is one of TLS. It is sure if err can be nothing else; "": it is
+// none.
+func (s *Store) Advice(err error) (advice string, sure bool) {
+	if s == nil {
+		return "", false
+	}
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	_, named := errors.AsType[x509.HostnameError](err)
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	login, _ := errors.AsType[*pgconn.PgError](err)
+	access, _ := errors.AsType[*mysql.MySQLError](err)
+	redis := s.Redis != nil
+	closed := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+	switch {
+	case unknown && s.ca != "":
+		return "See that " + s.ca + " (" + namedCA + ") has the CA of the server's certificate.", true
+	case unknown:
+		return "Name the file with the CA of the server's certificate, in PEM: " + namedCA + ".", true
+	case named && redis:
+		return "Name a server that its certificate is for, by that name, as the first host of the URL.", true
+	case named:
+		return "Name the server in the URL by a host that its certificate is for.", true
+	case s.tls && redis && (noTLS || errors.Is(err, context.DeadlineExceeded)):
+		return "If the server speaks no TLS there, let the URL begin with " +
+			strings.Replace(s.scheme, "rediss", "redis", 1) + "://.", noTLS
+	case !s.tls && (redis && closed || login != nil && login.Code == "28000" ||
+		access != nil && (access.Number == 3159 || access.Number == 1045)): // MariaDB has 1045 for it
+		return "If the server wants TLS, " + s.checked() + ".", false
+	}
+	return "", false
+}
