@@ -48,18 +48,22 @@ func (s *database) String() string { return "sqlite" }
 var local = context.Background()
 
 // do makes a call that returns when ctx ends, and tries again while the file is locked. Each
-// statement is a transaction of its own, which has the write lock from its begin if it writes.
-func (s *database) do(ctx context.Context, call func(*sql.Conn) error) error {
-	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
-		return none, sqlkit.Patiently(ctx, func() error {
-			return sqlkit.WithoutBusyTimeout(ctx, s.db, call)
+// statement is a transaction of its own, which has the write lock from its begin if it writes. The
+// call may go on when do has returned, so it shares no variable with the caller.
+func do[A any](ctx context.Context, s *database, call func(*sql.Conn) (A, error)) (A, error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (a A, err error) {
+		err = sqlkit.Patiently(ctx, func() error {
+			return sqlkit.WithoutBusyTimeout(ctx, s.db, func(conn *sql.Conn) (err error) {
+				a, err = call(conn)
+				return err
+			})
 		})
+		return a, err
 	})
-	return err
 }
 
 // alone is do for what writes.
-func (s *database) alone(ctx context.Context, call func(*sql.Conn) error) error {
+func alone[A any](ctx context.Context, s *database, call func(*sql.Conn) (A, error)) (none A, _ error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, sqlkit.LastResort)
@@ -68,47 +72,44 @@ func (s *database) alone(ctx context.Context, call func(*sql.Conn) error) error 
 	select {
 	case s.turn <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return none, ctx.Err()
 	}
 	defer func() { <-s.turn }()
-	return s.do(ctx, call)
+	return do(ctx, s, call)
 }
 
-func (s *database) Write(ctx context.Context, rows func() []dialect.Row, host string) (a dialect.Answer, err error) {
+func (s *database) Write(ctx context.Context, rows func() []dialect.Row, host string) (dialect.Answer, error) {
 	text := s.File("write", nil)
-	err = s.alone(ctx, func(conn *sql.Conn) error {
+	return alone(ctx, s, func(conn *sql.Conn) (a dialect.Answer, err error) {
 		if _, err := conn.ExecContext(local, text, sqlkit.InJSON(rows())); err != nil {
-			return err
+			return a, err
 		}
-		return conn.QueryRowContext(local, s.File("known", nil), host).Scan(&a.HostKnown, &a.Clock)
+		err = conn.QueryRowContext(local, s.File("known", nil), host).Scan(&a.HostKnown, &a.Clock)
+		return a, err
 	})
-	return a, err
 }
 
 func (s *database) Query(ctx context.Context, statement string, values map[string]int64,
-	args ...any) (list []dialect.Row, err error) {
+	args ...any) ([]dialect.Row, error) {
 	text := s.File(statement, values)
-	err = s.do(ctx, func(conn *sql.Conn) error {
-		list = nil
-		return sqlkit.EachRow(local, conn, text, args, func(rows *sql.Rows) error {
+	return do(ctx, s, func(conn *sql.Conn) (list []dialect.Row, err error) {
+		err = sqlkit.EachRow(local, conn, text, args, func(rows *sql.Rows) error {
 			list = append(list, dialect.Row{})
 			return rows.Scan(list[len(list)-1].Columns()...)
 		})
+		return list, err
 	})
-	return list, err
 }
 
-func (s *database) Sweep(ctx context.Context, values map[string]int64) (deleted int64, err error) {
+func (s *database) Sweep(ctx context.Context, values map[string]int64) (int64, error) {
 	text := s.File("sweep", values)
-	err = s.alone(ctx, func(conn *sql.Conn) error {
+	return alone(ctx, s, func(conn *sql.Conn) (int64, error) {
 		result, err := conn.ExecContext(local, text)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		deleted, err = result.RowsAffected()
-		return err
+		return result.RowsAffected()
 	})
-	return deleted, err
 }
 
 func (s *database) Schema() sqlmigrate.Schema {
@@ -120,10 +121,10 @@ func (s *database) Schema() sqlmigrate.Schema {
 // prepare switches the file to a write-ahead log, with which readers and writers do not wait for
 // each other. It is no part of the schema, because it cannot be done within a transaction.
 func (s *database) Prepare(ctx context.Context) error {
-	return s.do(ctx, func(conn *sql.Conn) error {
-		_, err := conn.ExecContext(local, "PRAGMA main.journal_mode = wal")
-		return err
+	_, err := do(ctx, s, func(conn *sql.Conn) (sql.Result, error) {
+		return conn.ExecContext(local, "PRAGMA main.journal_mode = wal")
 	})
+	return err
 }
 
 var columns = dialect.ColumnsAs(map[dialect.Kind]string{
@@ -133,28 +134,31 @@ var columns = dialect.ColumnsAs(map[dialect.Kind]string{
 })
 
 func (s *database) Verify(ctx context.Context) (faults []error, err error) {
-	var typ, list, key string
-	var indexes int
-	err = s.do(ctx, func(conn *sql.Conn) error {
-		return conn.QueryRowContext(local, s.File("verify", nil), s.table, s.table+"_recent", s.table+"_named").
-			Scan(&typ, &list, &key, &indexes)
+	type found struct {
+		typ, columns, key string
+		indexes           int
+	}
+	t, err := do(ctx, s, func(conn *sql.Conn) (t found, err error) {
+		err = conn.QueryRowContext(local, s.File("verify", nil), s.table, s.table+"_recent", s.table+"_named").
+			Scan(&t.typ, &t.columns, &t.key, &t.indexes)
+		return t, err
 	})
 	if err != nil {
 		return nil, err
 	}
 	table := s.Names["table"]
-	if typ != "table" {
+	if t.typ != "table" {
 		return []error{fmt.Errorf("there is no table %s", table)}, nil
 	}
 	has := map[string]string{}
-	if err := json.Unmarshal([]byte(list), &has); err != nil {
+	if err := json.Unmarshal([]byte(t.columns), &has); err != nil {
 		return nil, fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
 	}
 	faults = sqlkit.CheckColumns(table, has, columns)
-	if key != "sort BINARY, id BINARY" {
-		faults = append(faults, fmt.Errorf("the primary key of %s is (%s), and has to be (sort, id)", table, key))
+	if t.key != "sort BINARY, id BINARY" {
+		faults = append(faults, fmt.Errorf("the primary key of %s is (%s), and has to be (sort, id)", table, t.key))
 	}
-	if indexes != 2 {
+	if t.indexes != 2 {
 		faults = append(faults, errors.New("an index is missing"))
 	}
 	return faults, nil
