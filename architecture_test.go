@@ -179,6 +179,7 @@ var rules = []rule{
 	{"internal/notify", nil, "dlock links it, which has the standard library only"},
 	{"internal/suspend", nil, "dlock links it, which has the standard library only"},
 	{"internal/mutants", nil, "it plants bugs with the compiler's help, and links none of what it breaks"},
+	{"internal/matrix", []string{"internal/servertest", "internal/sqltest"}, "it runs tests, and asks for the servers"},
 	{"internal/protections", nil, "it runs the tests of all stores and products, and links none of them"},
 	{"internal/clocks", []string{"dlock"}, "all stores link it, so it must know none of them"},
 	{"internal/rediskit", []string{"dlock", "internal/clocks", "github.com/redis/go-redis/"},

@@ -82,7 +82,7 @@ func TestInterruptedMySQL(t *testing.T) {
 		})
 		done <- err
 	}()
-	// Of forty, MariaDB 10.11 loses one or two, and sleeps on: an administrator would repeat it, too.
+	// Of forty, MariaDB 10.11 loses one or two, and sleeps on: an administrator would repeat it.
 	var err error
 	testkit.Eventually(t, 9*time.Second, "it has locked the name, takes the slot, and is interrupted", func() error {
 		select {

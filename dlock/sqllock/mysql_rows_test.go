@@ -66,7 +66,8 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 		for _, slot := range []string{"0", "1, 2"} { // the first choice, and the next one
 			other.exec("START TRANSACTION")
 			for _, one := range strings.Split(slot, ", ") { // MySQL would lock a range of the index for several
-				other.exec("SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot = " + one + " FOR UPDATE")
+				other.exec("SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot = " + one +
+					" FOR UPDATE")
 			}
 			var got []dlock.Grant
 			for i := range 3 - len(strings.Split(slot, ",")) {
@@ -117,7 +118,8 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 		"name": {"slot = -1"}, "range": {"slot <= 0"}} {
 		other.exec("START TRANSACTION")
 		for _, row := range rows {
-			other.exec("SELECT * FROM distributed_locks WHERE resource_name = '" + name + ":slot:' AND " + row + " FOR UPDATE")
+			other.exec("SELECT * FROM distributed_locks WHERE resource_name = '" + name + ":slot:' AND " + row +
+				" FOR UPDATE")
 		}
 		for op, call := range map[string]func(context.Context) ([]dlock.Result, error){
 			"extend": func(ctx context.Context) ([]dlock.Result, error) {

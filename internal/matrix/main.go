@@ -1,14 +1,14 @@
 // Command matrix runs the suites that every store has to pass on all servers that the documents
 // name, and writes down what it has seen.
 //
-//	go run ./internal/matrix                    all servers
-//	go run ./internal/matrix -only 'MySQL|13'   those whose product and version match
-//	go run ./internal/matrix -write             and what the documents say of them
+//	go run ./internal/matrix                   all servers
+//	go run ./internal/matrix -only 'MySQL|13'  those whose product and version match
+//	go run ./internal/matrix -write            and what the documents say of them
 //
-// A server that is not installed is fetched by scripts/fetch.sh. One that cannot be had is named in
-// not_fetched, and does not count as passed. Each row says how many tests passed for each part. The
-// last line is JSON: how many servers there are, how many passed, failed and were skipped, and which
-// could not be fetched. The exit status is 1 unless all have passed.
+// A server that is not installed is fetched by scripts/fetch.sh. One that cannot be had is named
+// in not_fetched, and does not count as passed. Each row says how many tests passed for each part.
+// The last line is JSON: how many servers there are, how many passed, failed and were skipped, and
+// which could not be fetched. The exit status is 1 unless all have passed.
 //
 // With -write the results of the servers that ran replace the older ones in docs/tested.json, and
 // the tables of README.md, docs/redis.md and docs/sql.md follow. TestDocumentsSayWhatWasRun holds
@@ -40,7 +40,7 @@ import (
 
 func main() {
 	only := flag.String("only", "", "a regular expression: run only the servers whose product and version match")
-	write := flag.Bool("write", false, "write the results into docs/tested.json, README.md, docs/redis.md and docs/sql.md")
+	write := flag.Bool("write", false, "write the results into "+tested+", README.md and docs")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

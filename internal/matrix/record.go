@@ -94,13 +94,13 @@ func compareVersions(a, b string) int {
 
 // place is where results stand in a document: products for the versions of each, or "table" and
 // products for a table.
-var place = regexp.MustCompile(`(?s)(<!-- tested ([A-Za-z ]+) -->).*?(<!-- /tested -->)`)
+var place = regexp.MustCompile(`(?s)(<!--tested:([A-Za-z,]+)-->).*?(<!--/-->)`)
 
 // fill writes results into their places of a document.
 func fill(text []byte, all []result) []byte {
 	return place.ReplaceAllFunc(text, func(found []byte) []byte {
 		parts := place.FindSubmatch(found)
-		products := strings.Fields(string(parts[2]))
+		products := strings.Split(string(parts[2]), ",")
 		if products[0] == "table" {
 			return []byte(string(parts[1]) + "\n\n" + table(all, products[1:]) + "\n" + string(parts[3]))
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/internal/servertest"
 )
 
-// Require skips the test if there is no redis-server in PATH, nor one that servertest.Chosen chooses,
-// see servertest.Require.
+// Require skips the test if there is no redis-server in PATH, nor one that servertest.Chosen
+// chooses, see servertest.Require.
 func Require(t testing.TB) {
 	t.Helper()
 	var missing error

@@ -22,7 +22,8 @@ func (s *Server) Fill(folder, program string, fill func() error) error {
 	}
 	filling.Lock()
 	defer filling.Unlock()
-	path, template := filepath.Join(s.dir, folder), filepath.Join(templates, strings.ReplaceAll(program, string(filepath.Separator), "_"))
+	path := filepath.Join(s.dir, folder)
+	template := filepath.Join(templates, strings.ReplaceAll(program, string(filepath.Separator), "_"))
 	if _, err := os.Stat(template); err == nil {
 		return s.copyTo(path, template)
 	}

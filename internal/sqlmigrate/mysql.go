@@ -70,7 +70,8 @@ var errBusy = errors.New("another host is migrating, or has stopped in the middl
 
 // name is an expression: the server has locks of one name for all databases.
 func (l *mysqlLock) name() string {
-	return fmt.Sprintf("CONCAT('tickslot migrate ', LEFT(SHA2(CONCAT(COALESCE(DATABASE(), ''), ' %x'), 256), 40))", uint64(l.key))
+	return fmt.Sprintf("CONCAT('tickslot migrate ', LEFT(SHA2(CONCAT(COALESCE(DATABASE(), ''), ' %x'), 256), 40))",
+		uint64(l.key))
 }
 
 func (s *settings) read(ctx context.Context, conn *sql.Conn) error {

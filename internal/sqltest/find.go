@@ -46,8 +46,8 @@ func find(names ...string) (string, error) {
 type postgres struct{ folder, client string }
 
 // findPostgres returns the programs of the Postgres that servertest.Chosen chooses, or of that of
-// PATH, or else of the newest. (Debian keeps its folders out of PATH, and the psql in PATH is a slow
-// script there.) A server that is chosen may lack a psql: any other will do. It looks once, as
+// PATH, or else of the newest. (Debian keeps its folders out of PATH, and the psql in PATH is a
+// slow script there.) A server that is chosen may lack a psql: any other will do. It looks once, as
 // pg_config is such a script, too.
 var findPostgres = sync.OnceValues(func() (postgres, error) {
 	folder, err := folderOfPostgres()

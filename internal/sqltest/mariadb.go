@@ -19,8 +19,8 @@ type mariaDB struct {
 	install        string // "" for MySQL, whose server does that itself
 }
 
-// findMariaDB returns the programs of the server that servertest.Chosen chooses, or else of MariaDB,
-// or of MySQL where there is no MariaDB.
+// findMariaDB returns the programs of the server that servertest.Chosen chooses, or else of
+// MariaDB, or of MySQL where there is no MariaDB.
 func findMariaDB() (mariaDB, error) {
 	server := servertest.Chosen("MYSQL")
 	if server == "" {
@@ -32,8 +32,8 @@ func findMariaDB() (mariaDB, error) {
 	return besides(server)
 }
 
-// findMySQL returns the programs of a MySQL: of the one that scripts/fetch.sh has fetched, or that is
-// installed.
+// findMySQL returns the programs of a MySQL: of the one that scripts/fetch.sh has fetched, or that
+// is installed.
 func findMySQL() (mariaDB, error) {
 	server := servertest.Fetched("mysql", "usr/sbin/mysqld")
 	if server == "" {

@@ -1,6 +1,6 @@
 -- A row that is locked is passed over: its message is delivered all the same. With a LIMIT the
--- server makes a table of the rows, and locks no other. MySQL refuses FOR UPDATE beside a JSON_TABLE
--- that is not in a subquery.
+-- server makes a table of the rows, and locks no other. MySQL refuses FOR UPDATE beside a
+-- JSON_TABLE that is not in a subquery.
 {bounded} UPDATE {hint} (
 	SELECT m.seq, x.crashes FROM (SELECT * FROM JSON_TABLE(CONVERT({begun} USING utf8mb4), '$[*]' COLUMNS (
 		id CHAR(32) CHARACTER SET ascii PATH '$.id', seq BIGINT PATH '$.seq', attempts INT PATH '$.attempts',
