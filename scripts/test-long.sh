@@ -30,9 +30,15 @@ sh scripts/test.sh -race -count=1 -p 1 -timeout 40m ./dlock/sqllock $stores || c
 sh scripts/test.sh -count=1 -timeout 20m ./outbox/internal/crash || code=1
 # It measures how soon hosts agree, so it runs alone, and without what makes each process slower.
 sh scripts/test.sh -count=1 -timeout 20m ./internal/acceptance || code=1
+# A torture has a dozen processes, which the race detector makes slower, too.
+sh scripts/test.sh -count=1 -p 1 -timeout 20m -run '^TestTorture' ./internal/torture/durable ./internal/torture/outbox ||
+	code=1
 # The others run side by side, because most of a proof is waiting.
 rest=$(echo "$found" | while read -r folder name; do
-	sh scripts/unraced.sh stores "$folder" >/dev/null || echo "$folder $name"
+	sh scripts/unraced.sh stores "$folder" >/dev/null || case $folder in
+	./internal/torture/durable | ./internal/torture/outbox) ;;
+	*) echo "$folder $name" ;;
+	esac
 done)
 names=$(echo "$rest" | cut -d' ' -f2 | sort -u | paste -s -d'|' -)
 # shellcheck disable=SC2046
