@@ -81,6 +81,7 @@ func opened(t testing.TB, driver, dsn string) *sql.DB {
 		t.Fatal(err)
 	}
 	db.SetMaxOpenConns(8)
+	db.SetMaxIdleConns(8)
 	t.Cleanup(func() { db.Close() })
 	return db
 }

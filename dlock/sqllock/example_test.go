@@ -68,6 +68,7 @@ func ExamplePostgres() {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(4)
+	db.SetMaxIdleConns(4)
 	store := sqllock.Postgres(db, sqllock.Options{Prefix: "shop:"})
 	if err := store.Migrate(context.Background()); err != nil {
 		log.Fatal(err) // says what is wrong with the schema, or that the database does not answer
@@ -83,6 +84,7 @@ func ExampleMySQL() {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(4)
+	db.SetMaxIdleConns(4)
 	store := sqllock.MySQL(db, sqllock.Options{})
 	if err := store.Migrate(context.Background()); err != nil {
 		log.Fatal(err)

@@ -122,6 +122,7 @@ func viaSQL(t testing.TB, dsn string) func(testing.TB, sqllock.Options) *sqllock
 			t.Fatal(err)
 		}
 		db.SetMaxOpenConns(4)
+		db.SetMaxIdleConns(4)
 		t.Cleanup(func() { db.Close() })
 		return sqllock.Postgres(db, opts)
 	}

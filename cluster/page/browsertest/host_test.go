@@ -173,6 +173,10 @@ func (h *host) openPostgres(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, pool := range []*sql.DB{db, own} { // a new connection costs more than what it is used for
+		pool.SetMaxOpenConns(4)
+		pool.SetMaxIdleConns(4)
+	}
 	pool, err := pgxpool.New(ctx, h.settings.Postgres)
 	if err != nil {
 		return err

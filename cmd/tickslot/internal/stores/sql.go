@@ -95,6 +95,7 @@ func (s *Store) openMySQL(o Options) error {
 	}
 	s.DB = sql.OpenDB(connector)
 	s.DB.SetMaxOpenConns(maxConns)
+	s.DB.SetMaxIdleConns(maxConns)
 	s.closers = append(s.closers, s.DB.Close)
 	locks := sqllock.MySQL(s.DB, o.locks())
 	s.closers = append(s.closers, locks.Close)
