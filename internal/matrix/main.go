@@ -186,7 +186,8 @@ var number = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
 // version returns what a program says of itself.
 func version(ctx context.Context, program string) string {
 	out, _ := exec.CommandContext(ctx, program, "--version").Output()
-	return cmp.Or(number.FindString(string(out)), "of an unknown version")
+	text := strings.ReplaceAll(string(out), program, "") // the path may have a number of its own
+	return cmp.Or(number.FindString(text), "of an unknown version")
 }
 
 // row runs the suites of a server.
