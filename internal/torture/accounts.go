@@ -10,13 +10,16 @@ func (e *examiner) accounts(host string, lines []Line) {
 	var timers []TimerLine
 	var points []point
 	var awake, jumped, jumps int64
+	var ahead, most int64 // of the clock, since the process began
 	drained := int64(1<<63 - 1)
 	for _, l := range lines {
 		switch l.Kind {
 		case Begin:
 			timers = l.Timers
 		case Jump:
-			jumped += max(0, l.By)
+			// A clock that was set back, and returns, may find its timers as they were.
+			ahead += l.By
+			jumped, most = jumped+max(0, ahead-most), max(most, ahead)
 			jumps++
 		case Drain:
 			drained = l.At

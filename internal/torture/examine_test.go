@@ -207,6 +207,11 @@ func TestExamineAccounts(t *testing.T) {
 				*l = Line{Kind: Jump, Host: "h", At: l.At, By: 10 * sec}
 			}
 		}, 86},
+		{"a clock that was set back, and on again", func(i int, l *Line) {
+			if i == 5 || i == 10 {
+				*l = Line{Kind: Jump, Host: "h", At: l.At, By: int64(i-7) / 2 * 600 * sec}
+			}
+		}, 0},
 	} {
 		if got := Examine(statuses(c.change), Rules{TTL: time.Second}).Unaccounted; got != c.want {
 			t.Errorf("%s: %d unaccounted, want %d", c.name, got, c.want)
