@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,6 +133,36 @@ func TestDelayedTicksSurviveRestarts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The wall clock is set back while the host handles ticks, here in a schedule's Next: its timers
+// run on, and do not wait until the clock has caught up.
+//
+// Fails when the clocks are only looked at when the host wakes up: it has computed by then that it
+// may sleep for the ten seconds of maxSleep.
+func TestClockSetBackWhileTicksAreHandled(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		var host atomic.Pointer[timer.Scheduler]
+		var asked atomic.Int64
+		next := scheduleFunc(func(at time.Time) time.Time {
+			if h := host.Load(); h != nil && asked.Add(1) == 5 {
+				timer.SetSkew(h, -10*time.Minute)
+			}
+			return at.Truncate(time.Second).Add(time.Second)
+		})
+		// A run that ends would wake the host.
+		end := make(chan struct{})
+		run := func(context.Context) error { <-end; return nil }
+		h := f.start(rarely, timer.Timer{Name: "job", Schedule: next, LocalOnly: true, Run: run})
+		host.Store(h.Scheduler)
+		time.Sleep(time.Minute)
+		if st, _ := h.Status().Timer("job"); st.Ticks < 55 {
+			t.Errorf("%d ticks of a second in a minute", st.Ticks)
+		}
+		close(end)
+		f.Stop()
+	})
 }
 
 // If the wall clock is set back by less than a period, no tick is repeated or lost, with and

@@ -37,8 +37,7 @@ type planner struct {
 	skew    atomic.Int64 // added to this host's clock by tests
 
 	// Used by the scheduling goroutine only.
-	lookedAt time.Time         // when it last looked at the heap
-	shown    time.Time         // the wall clock at that time
+	look     clockLook
 	batch    [dueBatch]dueItem // a batch, because taking the mutex for every tick would cost too much
 	userCode []dueItem         // the same, for timers that call user code
 	arrivals []arrival         // of the batch at hand
@@ -119,10 +118,8 @@ func (p *planner) now() time.Time { return time.Now().Add(time.Duration(p.skew.L
 // dispatch, and checks until with every batch.
 func (p *planner) runDue(until <-chan struct{}) time.Duration {
 	p.log.askDebug()
-	before, shown := p.lookedAt, p.shown
-	p.lookedAt, p.shown = time.Now(), p.now().Round(0)
-	if !before.IsZero() && steppedBack(p.lookedAt.Sub(before), p.shown.Sub(shown)) {
-		p.replan(p.shown)
+	if p.look.setBack(time.Now(), p.now()) {
+		p.replan(p.look.shown)
 	}
 	for {
 		select {
@@ -131,7 +128,8 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 		default:
 		}
 		batch, userCode, now, wait := p.takeDue()
-		if len(batch)+len(userCode) == 0 {
+		back := p.look.setBack(time.Now(), p.now()) // since then, or before it: wait would be too long by as much
+		if len(batch)+len(userCode) == 0 && !back {
 			p.log.flush()
 			return wait
 		}
@@ -145,7 +143,24 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 			}
 			p.dispatch(userCode[i:i+1], later(now, p.now()))
 		}
+		if back {
+			p.replan(p.look.shown)
+		}
 	}
+}
+
+// A clockLook is what the clocks showed when they were looked at last.
+type clockLook struct {
+	at    time.Time // monotonic
+	shown time.Time // the wall clock at that time
+}
+
+// setBack notes what the clocks show, and reports whether the wall clock was set back since the
+// last look.
+func (l *clockLook) setBack(at, shown time.Time) bool {
+	before := *l
+	*l = clockLook{at, shown.Round(0)}
+	return !before.at.IsZero() && steppedBack(l.at.Sub(before.at), l.shown.Sub(before.shown))
 }
 
 // dispatch asks the schedules and blackouts of a batch, plans the next ticks, and hands the due
