@@ -20,10 +20,14 @@ import (
 // they are not for.
 const certHost = "localhost"
 
-// CAFile, CertFile and KeyFile are what WriteCerts writes.
-func (s *Server) CAFile() string   { return filepath.Join(s.dir, "ca.crt") }
+// CAFile is the CA's certificate that WriteCerts writes.
+func (s *Server) CAFile() string { return filepath.Join(s.dir, "ca.crt") }
+
+// CertFile is the server's certificate that WriteCerts writes.
 func (s *Server) CertFile() string { return filepath.Join(s.dir, "server.crt") }
-func (s *Server) KeyFile() string  { return filepath.Join(s.dir, "server.key") }
+
+// KeyFile is the key that WriteCerts writes.
+func (s *Server) KeyFile() string { return filepath.Join(s.dir, "server.key") }
 
 // WriteCerts writes a certificate of the server, which is for localhost and not for 127.0.0.1, its
 // key, and the certificate of the CA. All servers of a process have the same CA, so those of a
