@@ -289,8 +289,8 @@ func TestMigrateOfALockedFile(t *testing.T) {
 	}
 }
 
-// A call on a file whose disk is slow returns with its context, and goes on. What it finds then is
-// nobody's.
+// On a slow disk a call returns when its context ends, while its statement still runs. The rows that
+// the statement reads afterwards are dropped.
 //
 // Fails, under the race detector, when a call writes into a variable of the function that has
 // returned.

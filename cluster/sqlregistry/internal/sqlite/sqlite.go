@@ -48,8 +48,9 @@ func (s *database) String() string { return "sqlite" }
 var local = context.Background()
 
 // do makes a call that returns when ctx ends, and tries again while the file is locked. Each
-// statement is a transaction of its own, which has the write lock from its begin if it writes. The
-// call may go on when do has returned, so it shares no variable with the caller.
+// statement is a transaction of its own, which has the write lock from its begin if it writes. If
+// ctx ends first, the call keeps running after do has returned: it must not write to variables of
+// the caller.
 func do[A any](ctx context.Context, s *database, call func(*sql.Conn) (A, error)) (A, error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (a A, err error) {
 		err = sqlkit.Patiently(ctx, func() error {

@@ -137,7 +137,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A server without TLS is told apart from one that is down, as far as that can be seen.
+// The error of a server without TLS differs from that of a server that is down, where the driver
+// sees a difference.
 //
 // Fails when a handshake that gets no answer is an error without advice.
 func TestTLSThatIsNotSpoken(t *testing.T) {
