@@ -289,8 +289,8 @@ func TestMigrateOfALockedFile(t *testing.T) {
 	}
 }
 
-// On a slow disk a call returns when its context ends, while its statement still runs. The rows that
-// the statement reads afterwards are dropped.
+// On a slow disk a call returns when its context ends, while its statement still runs. The rows
+// that the statement reads afterwards are dropped.
 //
 // Fails, under the race detector, when a call writes into a variable of the function that has
 // returned.

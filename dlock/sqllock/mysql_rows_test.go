@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/sqltest"
 )
 
 // lockedByOthers expects an error that arrives before the caller gives up, says what to look for,
@@ -94,6 +96,49 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 			}
 		}
 	}
+}
+
+// On a server that rolls the whole transaction back after a lock wait, an extension that had to
+// wait for a gap takes those before it along: none of them is reported as extended.
+//
+// Fails when the procedure goes on after such a time-out.
+func TestRollbackOnTimeoutMySQL(t *testing.T) {
+	t.Parallel()
+	server := sqltest.MySQL(t, sqltest.Options{Settings: []string{"innodb-rollback-on-timeout=ON"}})
+	s := mysqlOn(t, server, oneTrip).migrated(t)
+	store := s.open(t, sqllock.Options{})
+	var grants []dlock.Grant
+	for i := range 3 {
+		g, err := store.TryAcquire(t.Context(), request(fmt.Sprint("a", i), 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants = append(grants, g)
+	}
+	conn, err := openMySQL(t, server.DSN("", "", s.database)).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, statement := range []string{"START TRANSACTION",
+		"SELECT * FROM distributed_locks WHERE resource_name = 'a2:slot:' AND slot <= 0 FOR UPDATE"} {
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const ends = "SELECT GROUP_CONCAT(expires_at > UTC_TIMESTAMP(6) + INTERVAL 30 MINUTE ORDER BY resource_name) " +
+		"FROM distributed_locks WHERE slot >= 0 AND lock_id IS NOT NULL"
+	results, err := store.Extend(t.Context(), time.Hour, grants...)
+	extended := strings.Split(s.exec(t, ends), ",")
+	if len(extended) != len(grants) {
+		t.Fatal(extended)
+	}
+	for i, r := range results {
+		if err == nil && r.Outcome == dlock.GrantOK && extended[i] != "1" {
+			t.Errorf("lease %d is reported as extended, and is not", i)
+		}
+	}
+	t.Logf("%v, %v; in the table: %v", results, err, extended)
 }
 
 // A row locked by another session makes that lease alone unknown. All others of the call are
