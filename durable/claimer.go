@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// lockedAgain is the delay after which a worker looks again for runs whose limit another transaction
-// has locked.
+// lockedAgain is the delay after which a worker looks again for runs whose limit another
+// transaction has locked.
 const lockedAgain = 500 * time.Millisecond
 
 var errClaimedLate = errors.New("the answer to the claim came so late that the lease was nearly over")
