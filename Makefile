@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test test-long short bench bench-durable bench-outbox bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable torture-outbox cluster-proof model matrix protections mutants simulate scale secrets quickstart lint examples ci
+.PHONY: help test test-long race short bench bench-durable bench-outbox bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable torture-outbox cluster-proof model matrix protections mutants simulate scale secrets quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -10,9 +10,13 @@ test: ## run every test but the long proofs, the core under -race: five minutes;
 	@sh scripts/servers.sh
 	@sh scripts/test-all.sh
 
-test-long: ## run the long proofs, which make test leaves out, and all tests of stores, under -race: twelve minutes
+test-long: ## run the long proofs, which make test leaves out, under -race: half an hour on two cores
 	@sh scripts/servers.sh browser
 	@sh scripts/test-long.sh
+
+race: ## run all tests of the stores under -race, one after the other: half an hour
+	@sh scripts/servers.sh
+	@sh scripts/test.sh -race -count=1 -p 1 -timeout 40m $$(sh scripts/unraced.sh stores $$(go list ./...))
 
 short: ## run the short tests of the core 20 times under -race
 	go test -race -gcflags=modernc.org/...=-race=false -short -count=20 -timeout 60m ./dlock/... ./timer/... ./health/...

@@ -44,7 +44,7 @@ sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./timer $raced
 code=$?
 wait $! || code=1
 cat "$printed"
-echo 'stores, without the race detector: make test-long runs them with it:'
+echo 'stores, without the race detector: make race runs them with it:'
 # shellcheck disable=SC2086
 sh scripts/test.sh -count=1 -p 1 -timeout 20m ./dlock/sqllock $stores || code=1
 exit $code

@@ -1,8 +1,9 @@
 #!/bin/sh
 # usage: scripts/test-long.sh [list]
 #
-# Runs the long proofs, or lists them: the tests that call testkit.Long or testkit.Rounds. Of the
-# packages that make test runs without the race detector (unraced.sh stores) it runs all tests.
+# Runs the long proofs under the race detector, or lists them: the tests that call testkit.Long or
+# testkit.Rounds. Of the stores, which make test runs without the detector (unraced.sh stores), these
+# are the suites that all stores share and the faults of servers; make race runs all their tests.
 set -eu
 cd -- "$(dirname -- "$0")/.."
 
@@ -22,28 +23,35 @@ if [ "${1:-}" = list ]; then
 fi
 export TICKSLOT_LONG=1
 code=0
-# Those of stores run one after the other: their servers keep both cores busy.
-stores=$(sh scripts/unraced.sh stores $(go list ./...) | grep -v -E '/internal/acceptance$|/outbox/internal/crash$')
-# shellcheck disable=SC2086 # the folders have no spaces
-sh scripts/test.sh -race -count=1 -p 1 -timeout 40m ./dlock/sqllock $stores || code=1
-# It starts hundreds of processes, and the race detector makes each start several times slower.
-sh scripts/test.sh -count=1 -timeout 20m ./outbox/internal/crash || code=1
-# It measures how soon hosts agree, so it runs alone, and without what makes each process slower.
-sh scripts/test.sh -count=1 -timeout 20m ./internal/acceptance || code=1
-# A torture has a dozen processes, which the race detector makes slower, too.
-sh scripts/test.sh -count=1 -p 1 -timeout 20m -run '^TestTorture' ./internal/torture/durable ./internal/torture/outbox ||
-	code=1
-# The others run side by side, because most of a proof is waiting.
-rest=$(echo "$found" | while read -r folder name; do
-	sh scripts/unraced.sh stores "$folder" >/dev/null || case $folder in
-	./internal/torture/durable | ./internal/torture/outbox) ;;
-	*) echo "$folder $name" ;;
-	esac
-done)
-names=$(echo "$rest" | cut -d' ' -f2 | sort -u | paste -s -d'|' -)
-# shellcheck disable=SC2046
-sh scripts/test.sh -race -count=1 -p 2 -timeout 20m -run "^($names)\$" $(echo "$rest" | cut -d' ' -f1 | sort -u) ||
-	code=1
+
+# of GROUP: the folders and names of the tests of slow, stores or others.
+of() {
+	echo "$found" | while read -r folder name; do
+		group=others
+		case $folder in
+		./internal/acceptance | ./internal/torture/* | ./outbox/internal/crash) group=slow ;;
+		*) ! sh scripts/unraced.sh stores "$folder" >/dev/null || group=stores ;;
+		esac
+		[ $group != "$1" ] || echo "$folder $name"
+	done
+}
+
+# run GROUP ARGUMENT...: runs these tests, with arguments of go test.
+run() {
+	tests=$(of "$1")
+	shift
+	names=$(echo "$tests" | cut -d' ' -f2 | sort -u | paste -s -d'|' -)
+	# shellcheck disable=SC2046 # the folders have no spaces
+	sh scripts/test.sh -count=1 -timeout 20m "$@" -run "^($names)\$" $(echo "$tests" | cut -d' ' -f1 | sort -u) || code=1
+}
+
+# Servers keep both cores busy, so the tests of stores run one after the other.
+run stores -race -p 1
+# They start processes by the dozen, and measure how soon hosts agree: the race detector makes each
+# process several times slower.
+run slow -p 1
+# Most of these is waiting.
+run others -race -p 2
 # A module of its own, all of whose tests are long.
 (cd cluster/page/browsertest && sh ../../../scripts/test.sh -race -count=1 -timeout 20m ./...) || code=1
 exit $code

@@ -3,8 +3,7 @@
 #
 # Prints those of the packages that make test runs without the race detector, or with it: the
 # detector makes a test several times slower.
-#   stores  wait for real servers, and share little memory: make test-long runs all their tests with
-#           the detector, but those of outbox/internal/crash and internal/acceptance
+#   stores  wait for real servers, and share little memory: make race runs them with the detector
 #   others  do one thing at a time
 #   raced   all others
 set -eu

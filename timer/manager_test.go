@@ -83,6 +83,7 @@ func (tb *table) manager(f *virtualFleet, h *host) *timer.Manager[tenantRow] {
 func (tb *table) sync(t *testing.T, m *timer.Manager[tenantRow], want ...string) {
 	t.Helper()
 	err := m.Sync(t.Context())
+	synctest.Wait() // what it logs is written by another goroutine
 	if (err == nil) != (len(want) == 0) {
 		t.Errorf("Sync returned %v, want %q", err, want)
 	}
