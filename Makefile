@@ -6,11 +6,11 @@
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
-test: ## run every test but the long proofs, the core under -race: five minutes; what was skipped is listed last
+test: ## run every test but the long proofs, the core under -race; what was skipped is listed last
 	@sh scripts/servers.sh
 	@sh scripts/test-all.sh
 
-test-long: ## run the long proofs, which make test leaves out, under -race: half an hour on two cores
+test-long: ## run the long proofs, which make test leaves out, and the suites of all stores under -race: forty minutes
 	@sh scripts/servers.sh browser
 	@sh scripts/test-long.sh
 
@@ -82,7 +82,7 @@ model: ## have spin check the model of the lease protocol, and refute its mutant
 	@sh scripts/servers.sh
 	@sh scripts/model.sh
 
-matrix: ## run the suites of all stores on every server that the documents name, some of them fetched: twelve minutes
+matrix: ## run the suites of all stores on every server that the documents name, some of them fetched
 	@sh scripts/servers.sh
 	@go run ./internal/matrix
 

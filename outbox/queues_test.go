@@ -98,13 +98,10 @@ func othersGoOn(t *testing.T, p place, config outbox.RelayConfig, keys []string)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()
-	testkit.Eventually(t, testkit.Patience, "the others are delivered", func() error {
+	testkit.EventuallyAll(t, testkit.Patience, "the others are delivered", others, func() int {
 		mu.Lock()
 		defer mu.Unlock()
-		if had != others {
-			return fmt.Errorf("%d of %d", had, others)
-		}
-		return nil
+		return had
 	})
 	cancel()
 	if err := <-ended; err != nil {

@@ -1,9 +1,9 @@
 #!/bin/sh
 # usage: scripts/test-long.sh [list]
 #
-# Runs the long proofs under the race detector, or lists them: the tests that call testkit.Long or
-# testkit.Rounds. Of the stores, which make test runs without the detector (unraced.sh stores), these
-# are the suites that all stores share and the faults of servers; make race runs all their tests.
+# Runs the long proofs, or lists them: the tests that call testkit.Long or testkit.Rounds. The race
+# detector is left out where servers or processes keep both cores busy; the suite of each store also
+# runs with it, and make race runs all tests of the stores so.
 set -eu
 cd -- "$(dirname -- "$0")/.."
 
@@ -46,12 +46,15 @@ run() {
 }
 
 # Servers keep both cores busy, so the tests of stores run one after the other.
-run stores -race -p 1
-# They start processes by the dozen, and measure how soon hosts agree: the race detector makes each
-# process several times slower.
+run stores -p 1
+# They start processes by the dozen, and measure how soon hosts agree.
 run slow -p 1
 # Most of these is waiting.
 run others -race -p 2
+# Each store's suite, under the race detector.
+suites=$(sh scripts/unraced.sh stores $(grep -l '^func TestConformance' $(git ls-files '*_test.go') | sed 's/^/.\//; s/\/[^/]*$//' | sort -u))
+# shellcheck disable=SC2086
+TICKSLOT_LONG='' sh scripts/test.sh -race -count=1 -p 1 -timeout 20m -run '^TestConformance' $suites || code=1
 # A module of its own, all of whose tests are long.
 (cd cluster/page/browsertest && sh ../../../scripts/test.sh -race -count=1 -timeout 20m ./...) || code=1
 exit $code

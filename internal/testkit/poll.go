@@ -37,6 +37,22 @@ func Eventually[C Condition](t testing.TB, limit time.Duration, what string, hap
 	}
 }
 
+// EventuallyAll waits until happened returns n, and fails the test at once if the number stays the
+// same for limit: however slow the machine is, what makes progress is not taken for stuck.
+func EventuallyAll(t testing.TB, limit time.Duration, what string, n int, happened func() int) {
+	t.Helper()
+	for last := happened(); last != n; {
+		Eventually(t, limit, what, func() error {
+			now := happened()
+			if now == last {
+				return fmt.Errorf("%d of %d", now, n)
+			}
+			last = now
+			return nil
+		})
+	}
+}
+
 // Poll is Eventually for programs, and for tests that go on after a failure: it returns an error
 // that says what has not happened, and the condition's last error. It looks once more when the time
 // is up: a busy machine may have kept it from looking.

@@ -100,7 +100,8 @@ func (d *Database) Direct() Way {
 	case "sqlite":
 		return Way{DSN: d.file}
 	case "mariadb":
-		// Otherwise the session of a host that was cut off keeps its locks for 8 hours (docs/outbox.md).
+		// Otherwise the session of a host that was cut off keeps its locks for 8 hours: see
+		// docs/outbox.md.
 		return Way{DSN: d.server.DSN("", "", databaseName) + "?interpolateParams=true&wait_timeout=10", Prepares: true}
 	default:
 		return Way{DSN: d.server.DSN("", "", ""), Prepares: true}

@@ -91,8 +91,8 @@ func strangersCA(t *testing.T) string {
 // apart from a server that is down.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	// Go reads the system's CAs in the first handshake that needs them. Under the race detector that
-	// has taken all the time of a call.
+	// Go reads the system's CAs in the first handshake that needs them. Under the race detector
+	// that has taken all the time of a call.
 	if _, err := x509.SystemCertPool(); err != nil {
 		t.Fatal(err)
 	}
