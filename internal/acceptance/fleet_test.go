@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,6 +35,11 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	// Each has processes and often a Postgres of its own: with more of them at once two processors
+	// are too busy to say how soon hosts agree.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		panic(err)
 	}
 	servertest.Main(m)
 }

@@ -16,7 +16,8 @@ import (
 	"os"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite"
 
@@ -144,26 +145,52 @@ func open(ctx context.Context, at place) (*stores, error) {
 		registry := redisregistry.New(client, redisregistry.Options{Prefix: at.Lock})
 		return &stores{locks, registry, func() { registry.Close(); locks.Close(); client.Close() }}, nil
 	case "postgres":
-		return openSQL(ctx, "pgx", at.At, sqllock.Postgres, sqlregistry.Postgres)
+		// A pool goes on connecting when the call that wanted a connection is over. That of
+		// database/sql begins again: while connecting takes longer than a call, nothing is reached.
+		return openSQL(ctx, func() (*sql.DB, func(), error) {
+			config, err := pgxpool.ParseConfig(at.At)
+			if err != nil {
+				return nil, nil, err
+			}
+			config.MaxConns = 3
+			pool, err := pgxpool.NewWithConfig(ctx, config)
+			if err != nil {
+				return nil, nil, err
+			}
+			return stdlib.OpenDBFromPool(pool), pool.Close, nil
+		}, sqllock.Postgres, sqlregistry.Postgres)
 	case "sqlite":
 		dsn := url.URL{Scheme: "file", Path: at.At, RawQuery: "_pragma=synchronous(normal)"}
-		return openSQL(ctx, "sqlite", dsn.String(), sqllock.SQLite, sqlregistry.SQLite)
+		return openSQL(ctx, func() (*sql.DB, func(), error) {
+			db, err := sql.Open("sqlite", dsn.String())
+			if err == nil {
+				db.SetMaxOpenConns(3)
+				db.SetMaxIdleConns(3)
+			}
+			return db, func() {}, err
+		}, sqllock.SQLite, sqlregistry.SQLite)
 	}
 	return nil, fmt.Errorf("no store %q", at.Store)
 }
 
-func openSQL(ctx context.Context, driver, dsn string, lock func(*sql.DB, sqllock.Options) *sqllock.Store,
+func openSQL(ctx context.Context, connect func() (*sql.DB, func(), error),
+	lock func(*sql.DB, sqllock.Options) *sqllock.Store,
 	register func(*sql.DB, sqlregistry.Options) *sqlregistry.Store) (*stores, error) {
-	var pools [2]*sql.DB
-	for i := range pools {
-		pool, err := sql.Open(driver, dsn)
-		if err != nil {
+	var dbs [2]*sql.DB
+	var closes [2]func()
+	for i := range dbs {
+		var err error
+		if dbs[i], closes[i], err = connect(); err != nil {
 			return nil, err
 		}
-		pool.SetMaxOpenConns(3)
-		pools[i] = pool
 	}
-	locks, registry := lock(pools[0], sqllock.Options{}), register(pools[1], sqlregistry.Options{})
-	s := &stores{locks, registry, func() { locks.Close(); pools[0].Close(); pools[1].Close() }}
+	locks, registry := lock(dbs[0], sqllock.Options{}), register(dbs[1], sqlregistry.Options{})
+	s := &stores{locks, registry, func() {
+		locks.Close()
+		for i, db := range dbs {
+			db.Close()
+			closes[i]()
+		}
+	}}
 	return s, errors.Join(locks.Migrate(ctx), registry.Migrate(ctx))
 }
