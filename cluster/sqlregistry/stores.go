@@ -21,8 +21,10 @@ import (
 // it is alive (stdlib.OptionShouldPing). Behind a PgBouncer in transaction mode add
 // default_query_exec_mode=exec, or simple_protocol, to pgx's URL: then nothing is prepared.
 //
-// An application with a *pgxpool.Pool passes stdlib.OpenDBFromPool(pool), of pgx, or better the
-// *sql.DB of a small pool of its own, so that neither waits for the other's connections.
+// With pgx pass stdlib.OpenDBFromPool(pool), best of a small pool of its own, so that neither this
+// store nor the application waits for the other's connections. A pool goes on connecting when the
+// call that wanted a connection is over. sql.Open("pgx", url) connects within the time of a call
+// (cluster.Options.StoreTimeout): while connecting takes longer, nothing is reached.
 func Postgres(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, anyName, func(schema, table string) dialect.Database {
 		return postgres.New(db, schema, table)

@@ -16,7 +16,8 @@ import (
 	"sync"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/cluster"
@@ -67,12 +68,22 @@ func openRegistry(spec StoreSpec) (*registryDoor, error) {
 		return redisRegistry(redis.NewClusterClient(&redis.ClusterOptions{Password: servertest.Canary,
 			Addrs: spec.Addrs, Dialer: dialVia(spec.Via)}), prefix), nil
 	case "postgres":
-		db, err := sql.Open("pgx", spec.DSN)
+		config, err := pgxpool.ParseConfig(spec.DSN)
 		if err != nil {
 			return nil, err
 		}
-		db.SetMaxOpenConns(2)
-		return sqlRegistry(db, sqlregistry.Postgres(db, sqlregistry.Options{})), nil
+		config.MaxConns = 2
+		pool, err := pgxpool.NewWithConfig(context.Background(), config)
+		if err != nil {
+			return nil, err
+		}
+		db := stdlib.OpenDBFromPool(pool)
+		door := sqlRegistry(db, sqlregistry.Postgres(db, sqlregistry.Options{}))
+		door.close = func() {
+			db.Close()
+			pool.Close()
+		}
+		return door, nil
 	default: // the file of the locks: whoever writes there keeps the others waiting
 		db, err := openFile(spec.DSN)
 		if err != nil {
