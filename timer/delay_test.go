@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -161,6 +162,29 @@ func TestClockSetBackWhileTicksAreHandled(t *testing.T) {
 			t.Errorf("%d ticks of a second in a minute", st.Ticks)
 		}
 		close(end)
+		f.Stop()
+	})
+}
+
+// The wall clock is set back while a host that has just begun waits for the store, as when all hosts
+// of a fleet restart: its timers run on, and do not wait until the clock has caught up.
+//
+// Fails when the clock is first looked at after that wait, and the first ticks were planned before.
+func TestClockSetBackBeforeTheFirstAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f, rec := newFleet(t), recorder{}
+		store := dlocktest.NewFaulty(f.store)
+		store.Inject(dlocktest.Hang)
+		h := f.NewHost(store, rarely, timer.Timer{Name: "job", Schedule: schedule.Every(time.Second), Run: rec.handler("a")})
+		f.Run(t.Context(), h)
+		time.Sleep(100 * time.Millisecond)
+		timer.SetSkew(h.Scheduler, -10*time.Minute)
+		time.Sleep(100 * time.Millisecond)
+		store.Heal()
+		time.Sleep(time.Minute)
+		if n := len(rec.of("a")); n < 50 {
+			t.Errorf("%d runs of a timer of a second in a minute", n)
+		}
 		f.Stop()
 	})
 }

@@ -351,7 +351,9 @@ func (p *planner) setStarted() {
 
 // begin plans the first ticks of the timers that were registered before Run.
 func (p *planner) begin(entries []*entry) {
-	// Ticks between New and now do not count. Schedules are asked without a mutex.
+	// Ticks between New and now do not count. Schedules are asked without a mutex. The clock may be
+	// set back before loop looks at it: Run first waits for the store.
+	p.look.setBack(time.Now(), p.now())
 	now := p.now()
 	for _, e := range entries {
 		next, err := p.timetable.first(e, now, time.Time{})

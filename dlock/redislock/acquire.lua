@@ -93,9 +93,14 @@ local function get(key)
   return value
 end
 
--- The answer when a mutex is held; key has that value.
+-- The answer when a mutex is held; key has that value. See shorten.
 local function taken(key, info, value)
-  return 'full' .. info .. ' ' .. int(now + math.max(0, call('PTTL', key))) .. '\n' .. (value or '')
+  local left, own = call('PTTL', key), string.match(value or '', '"ttl":(%d+)')
+  if own and left > own + 0 then
+    left = own + 0
+    call('PEXPIRE', key, own)
+  end
+  return 'full' .. info .. ' ' .. int(now + math.max(0, left)) .. '\n' .. (value or '')
 end
 
 -- How long an unused name is remembered. A name with ticks may belong to a monthly timer.

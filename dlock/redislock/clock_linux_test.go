@@ -91,11 +91,12 @@ func TestServerClockAhead(t *testing.T) {
 }
 
 // When the server's clock jumps back, nothing that is held is granted: holders that renew go on,
-// and the slot of a dead holder stays held for as much longer as the step was. A released slot can
-// be granted at once, with a higher fence. A tick that now lies too far ahead is refused, and so is
-// a new name for QuarantineTTL, because the server's uptime is no longer known.
+// and the slot of a dead holder stays held for a TTL from when another host wants it. A released
+// slot can be granted at once, with a higher fence. A tick that now lies too far ahead is refused,
+// and so is a new name for QuarantineTTL, because the server's uptime is no longer known.
 //
-// Fails when the scripts derive fences, or the time of a trigger, from the clock alone, and when
+// Fails when a lease lasts longer by the step, or ends before its holder stops trusting it; when
+// the scripts derive fences, or the time of a trigger, from the clock alone; and when
 // acquire.lua cannot read the negative uptime of a server whose clock is behind its start: nothing
 // is then granted until the clock has caught up.
 func TestServerClockBack(t *testing.T) {
@@ -115,6 +116,11 @@ func TestServerClockBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead.StopRenewing()
+	mutex, err := session.Mutex("m").TryAcquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutex.StopRenewing()
 	triggered := func() time.Time {
 		t.Helper()
 		if err := store.Update(ctx, "a", dlock.Update{Trigger: &ann}); err != nil {
@@ -140,12 +146,31 @@ func TestServerClockBack(t *testing.T) {
 	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); !isReason(err, dlock.ReasonQuarantine) {
 		t.Errorf("a new name: %v, want quarantine", err)
 	}
-	for began := time.Now(); time.Since(began) < 3*quarantineTTL/2; {
-		if lease, err := other.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.ReasonFull) {
-			t.Fatalf("both slots are held: lease %+v, %v", lease, err)
+	began := time.Now()
+	next, err := other.Semaphore("a", 2).TryAcquire(ctx)
+	for ; err != nil; next, err = other.Semaphore("a", 2).TryAcquire(ctx) {
+		if !isReason(err, dlock.ReasonFull) {
+			t.Fatalf("both slots are held: %v", err)
 		}
-		time.Sleep(20 * time.Millisecond) // until the next look, bounded above
+		time.Sleep(20 * time.Millisecond) // until the next look, bounded by ctx
 	}
+	if took := time.Since(began); dead.Valid() || next.Slot() != dead.Slot() || took > 2*quarantineTTL {
+		t.Errorf("slot %d was granted after %v; of the dead host, whose lease is valid: %t, is %d", next.Slot(), took,
+			dead.Valid(), dead.Slot())
+	}
+	if err := next.Release(ctx); err != nil {
+		t.Error(err)
+	}
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		_, err := other.Mutex("m").TryAcquire(ctx)
+		if err == nil && mutex.Valid() || err != nil && time.Since(began) > 2*quarantineTTL {
+			t.Errorf("the mutex of the dead host, whose lease is valid: %t: %v", mutex.Valid(), err)
+		}
+		if err == nil || time.Since(began) > 2*quarantineTTL {
+			break
+		}
+	}
+	time.Sleep(time.Until(began.Add(3 * quarantineTTL / 2)))
 	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); err != nil {
 		t.Errorf("a new name, after its quarantine: %v", err)
 	}
@@ -155,16 +180,12 @@ func TestServerClockBack(t *testing.T) {
 	if err := alive.Release(ctx); err != nil {
 		t.Error(err)
 	}
-	next, err := other.Semaphore("a", 2).TryAcquire(ctx)
+	next, err = other.Semaphore("a", 2).TryAcquire(ctx)
 	if err != nil {
 		t.Fatalf("what was released is not granted: %v", err)
 	}
-	if next.Slot() != alive.Slot() || next.Fence() <= alive.Fence() || next.Fence() <= dead.Fence() {
-		t.Errorf("what was released: slot %d after %d, fence %d after %d", next.Slot(), alive.Slot(), next.Fence(),
-			alive.Fence())
-	}
-	if _, err := session.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.ReasonFull) {
-		t.Errorf("the slot of the dead host: %v", err)
+	if next.Fence() <= alive.Fence() || next.Fence() <= dead.Fence() {
+		t.Errorf("what was released: fence %d after %d and %d", next.Fence(), alive.Fence(), dead.Fence())
 	}
 	clock.Set(0)
 	last, err := session.Semaphore("a", 2).TryAcquire(ctx)

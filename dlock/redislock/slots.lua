@@ -27,6 +27,21 @@ local function for_semaphores()
       if not call('ZSCORE', s.index, int(i)) then return int(i) end
     end
   end
+  -- A holder trusts its lease for ttl from when it asked last. A lease that ends later than ttl from
+  -- now was renewed before the clock was set back, and ends by then. A few are looked at: those that
+  -- end last. If other hosts have a longer ttl, none of them is wrong.
+  local function shorten(s)
+    local late = call('ZCOUNT', s.index, '(' .. int(now + ttl), '+inf')
+    if late == 0 then return end
+    for _, member in ipairs(call('ZRANGE', s.index, -math.min(late, 8), '-1')) do
+      local key = slot_of(member) and s.base .. member
+      local own = key and string.match(get(key) or '', '"ttl":(%d+)')
+      if own and call('PTTL', key) > own + 0 then
+        call('PEXPIRE', key, own)
+        call('ZADD', s.index, int(now + own), member)
+      end
+    end
+  end
   local function search(s)
     local index, n = s.index, s.n
     local found, slot = lowest(index, '-inf', before)
@@ -47,6 +62,7 @@ local function for_semaphores()
     end
     -- The index says full. That is true only if the keys of the slots that end first exist: a key
     -- may have been deleted by hand or evicted.
+    shorten(s)
     local soon = call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', '0', '8')
     local keys = {}
     for i = 1, #soon do keys[i] = s.base .. soon[i] end
@@ -81,6 +97,7 @@ local function for_semaphores()
     local index, last = s.index, int(s.n - 1)
     local function nth() return call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', last, '1')[1] end
     if not nth() then return true end
+    shorten(s)
     for _, member in ipairs(call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', '0', '8')) do
       if not slot_of(member) then -- the keys of those that end first may be gone: see search
         call('ZREM', index, member)
