@@ -166,8 +166,8 @@ func TestClockSetBackWhileTicksAreHandled(t *testing.T) {
 	})
 }
 
-// The wall clock is set back while a host that has just begun waits for the store, as when all hosts
-// of a fleet restart: its timers run on, and do not wait until the clock has caught up.
+// The wall clock is set back while a host that has just begun waits for the store, as when all
+// hosts of a fleet restart: its timers run on, and do not wait until the clock has caught up.
 //
 // Fails when the clock is first looked at after that wait, and the first ticks were planned before.
 func TestClockSetBackBeforeTheFirstAnswer(t *testing.T) {
@@ -175,7 +175,8 @@ func TestClockSetBackBeforeTheFirstAnswer(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
 		store := dlocktest.NewFaulty(f.store)
 		store.Inject(dlocktest.Hang)
-		h := f.NewHost(store, rarely, timer.Timer{Name: "job", Schedule: schedule.Every(time.Second), Run: rec.handler("a")})
+		h := f.NewHost(store, rarely,
+			timer.Timer{Name: "job", Schedule: schedule.Every(time.Second), Run: rec.handler("a")})
 		f.Run(t.Context(), h)
 		time.Sleep(100 * time.Millisecond)
 		timer.SetSkew(h.Scheduler, -10*time.Minute)

@@ -27,9 +27,9 @@ local function for_semaphores()
       if not call('ZSCORE', s.index, int(i)) then return int(i) end
     end
   end
-  -- A holder trusts its lease for ttl from when it asked last. A lease that ends later than ttl from
-  -- now was renewed before the clock was set back, and ends by then. A few are looked at: those that
-  -- end last. If other hosts have a longer ttl, none of them is wrong.
+  -- A holder trusts its lease for ttl from when it asked last. A lease that ends later than ttl
+  -- from now was renewed before the clock was set back, and ends by then. A few are looked at:
+  -- those that end last. If other hosts have a longer ttl, none of them is wrong.
   local function shorten(s)
     local late = call('ZCOUNT', s.index, '(' .. int(now + ttl), '+inf')
     if late == 0 then return end
