@@ -80,6 +80,22 @@ var ofClocks = []mutant{
 		says:  "has not run in its interval",
 	},
 	{
+		name: "clock looked at after the ticks are planned",
+		edits: []edit{{"timer/planner.go",
+			"	p.look.setBack(time.Now(), p.now())\n	now := p.now()",
+			"	now := p.now()"}},
+		layer: timers("^TestClockSetBackBeforeTheFirstAnswer$"),
+		says:  "0 runs of a timer of a second",
+	},
+	{
+		name: "lease that lasts until a clock that was ahead",
+		edits: []edit{{"dlock/redislock/slots.lua",
+			"if late == 0 then return end",
+			"if late then return end"}},
+		layer: redis("^TestServerClockBack$"),
+		says:  "both slots are held",
+	},
+	{
 		name: "another host blamed for a clock that was ahead",
 		edits: []edit{{"timer/explain.go",
 			"case x.LastTickAhead:",
