@@ -147,30 +147,31 @@ func TestServerClockBack(t *testing.T) {
 		t.Errorf("a new name: %v, want quarantine", err)
 	}
 	began := time.Now()
-	next, err := other.Semaphore("a", 2).TryAcquire(ctx)
-	for ; err != nil; next, err = other.Semaphore("a", 2).TryAcquire(ctx) {
-		if !isReason(err, dlock.ReasonFull) {
+	var inPlace, after *dlock.Lease // of the dead holder's slot and mutex
+	for time.Since(began) < 3*quarantineTTL/2 || (inPlace == nil || after == nil) && ctx.Err() == nil {
+		lease, err := other.Semaphore("a", 2).TryAcquire(ctx)
+		switch {
+		case err == nil && (inPlace != nil || dead.Valid() || lease.Slot() != dead.Slot()):
+			t.Fatalf("both slots are held: lease %+v; that of the dead host is valid: %t", lease, dead.Valid())
+		case err == nil:
+			inPlace = lease
+		case !isReason(err, dlock.ReasonFull):
 			t.Fatalf("both slots are held: %v", err)
 		}
-		time.Sleep(20 * time.Millisecond) // until the next look, bounded by ctx
-	}
-	if took := time.Since(began); dead.Valid() || next.Slot() != dead.Slot() || took > 2*quarantineTTL {
-		t.Errorf("slot %d was granted after %v; of the dead host, whose lease is valid: %t, is %d", next.Slot(), took,
-			dead.Valid(), dead.Slot())
-	}
-	if err := next.Release(ctx); err != nil {
-		t.Error(err)
-	}
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		_, err := other.Mutex("m").TryAcquire(ctx)
-		if err == nil && mutex.Valid() || err != nil && time.Since(began) > 2*quarantineTTL {
-			t.Errorf("the mutex of the dead host, whose lease is valid: %t: %v", mutex.Valid(), err)
+		lease, err = other.Mutex("m").TryAcquire(ctx)
+		switch {
+		case err == nil && (after != nil || mutex.Valid()):
+			t.Fatalf("the mutex is held: lease %+v; that of the dead host is valid: %t", lease, mutex.Valid())
+		case err == nil:
+			after = lease
+		case !isReason(err, dlock.ReasonFull):
+			t.Fatalf("the mutex is held: %v", err)
 		}
-		if err == nil || time.Since(began) > 2*quarantineTTL {
-			break
-		}
+		time.Sleep(20 * time.Millisecond) // until the next look, bounded above
 	}
-	time.Sleep(time.Until(began.Add(3 * quarantineTTL / 2)))
+	if took := time.Since(began); took > 2*quarantineTTL {
+		t.Errorf("what the dead host held was granted after %v", took)
+	}
 	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); err != nil {
 		t.Errorf("a new name, after its quarantine: %v", err)
 	}
@@ -180,12 +181,17 @@ func TestServerClockBack(t *testing.T) {
 	if err := alive.Release(ctx); err != nil {
 		t.Error(err)
 	}
-	next, err = other.Semaphore("a", 2).TryAcquire(ctx)
+	next, err := other.Semaphore("a", 2).TryAcquire(ctx)
 	if err != nil {
 		t.Fatalf("what was released is not granted: %v", err)
 	}
-	if next.Fence() <= alive.Fence() || next.Fence() <= dead.Fence() {
-		t.Errorf("what was released: fence %d after %d and %d", next.Fence(), alive.Fence(), dead.Fence())
+	if next.Slot() != alive.Slot() || next.Fence() <= alive.Fence() || next.Fence() <= inPlace.Fence() ||
+		inPlace.Fence() <= dead.Fence() {
+		t.Errorf("what was released: slot %d after %d, fence %d after %d; %d after %d", next.Slot(), alive.Slot(),
+			next.Fence(), alive.Fence(), inPlace.Fence(), dead.Fence())
+	}
+	if _, err := session.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.ReasonFull) {
+		t.Errorf("the slot that the dead host had: %v", err)
 	}
 	clock.Set(0)
 	last, err := session.Semaphore("a", 2).TryAcquire(ctx)
