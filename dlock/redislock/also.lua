@@ -38,7 +38,8 @@ if joint then
   -- Extends the leases that a repeated attempt holds.
   function extend_also(others)
     for _, o in ipairs(others) do
-      renew(o.base .. o.slot, o.held, ttl, told_ttl)
+      local failed = renew(o.base .. o.slot, o.held, ttl, told_ttl)
+      if failed then error(failed, 0) end
       if call('ZADD', o.index, ends, o.slot) == 1 then call('PEXPIRE', o.index, memory(o.state, o.version)) end
     end
     return taken_also(others)

@@ -67,7 +67,8 @@ local function attempt(state, token, slots, claim)
   if ours then
     -- Its holder trusts it for ttl from the time of asking, so it must last that long, even if it
     -- was revoked meanwhile. The next heartbeat reports the revocation.
-    renew(base .. again, held, ttl, told_ttl)
+    local failed = renew(base .. again, held, ttl, told_ttl)
+    if failed then error(failed, 0) end
     if not mutex then
       ends = ends or int(now + ttl)
       if call('ZADD', index, ends, again) == 1 then call('PEXPIRE', index, memory(state, version)) end

@@ -28,6 +28,10 @@ func TestServerOutOfMemory(t *testing.T) {
 	store := open(t, client, redislock.Options{})
 	awake(t, store)
 	ctx := t.Context()
+	short, err := store.TryAcquire(ctx, dlock.Request{Name: "short", Slots: 1, Token: "a", TTL: 3 * quarantineTTL / 4})
+	if err != nil {
+		t.Fatal(err)
+	}
 	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "a", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +43,10 @@ func TestServerOutOfMemory(t *testing.T) {
 		}
 	}
 	limit("1")
+	// Others would shorten a lease that lasts longer than its value says.
+	if r, err := store.Extend(ctx, quarantineTTL, short); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("a heartbeat with a longer TTL, which cannot be written: %v, %v", r, err)
+	}
 	_, err = store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "b", TTL: quarantineTTL})
 	if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("acquire: %v, want that the server has no memory", err)

@@ -64,10 +64,11 @@ for slot, token in string.gmatch(ARGV[5], '(%S*) (%S+) ') do
     local to = (string.find(value, ',"fence":', from, true) or 0) - 1
     outcome, more[#more + 1] = 'revoked', string.sub(value, from, to)
   else
-    renew(key, value, ttl, told_ttl)
+    local failed = renew(key, value, ttl, told_ttl)
+    if failed then outcome, more[#more + 1] = 'error', failed end
     -- The index is a hint. A key of another type in its place must not cost this lease or the ones
     -- after it. Acquire reports it.
-    if not mutex then redis.pcall('ZADD', index, 'XX', ends, slot) end
+    if not mutex and not failed then redis.pcall('ZADD', index, 'XX', ends, slot) end
   end
   words[3 * i - 2], words[3 * i - 1], words[3 * i] = outcome, slots, version
 end
