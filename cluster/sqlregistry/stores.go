@@ -22,9 +22,10 @@ import (
 // default_query_exec_mode=exec, or simple_protocol, to pgx's URL: then nothing is prepared.
 //
 // With pgx pass stdlib.OpenDBFromPool(pool), best of a small pool of its own, so that neither this
-// store nor the application waits for the other's connections. A pool goes on connecting when the
-// call that wanted a connection is over. sql.Open("pgx", url) connects within the time of a call
-// (cluster.Options.StoreTimeout): while connecting takes longer, nothing is reached.
+// store nor the application waits for the other's connections. If a call times out before it has a
+// connection, the pool keeps connecting, and the next call uses that connection. sql.Open("pgx",
+// url) gives up with the call (cluster.Options.StoreTimeout): if connecting takes longer than that,
+// no call ever reaches the server.
 func Postgres(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, anyName, func(schema, table string) dialect.Database {
 		return postgres.New(db, schema, table)

@@ -101,7 +101,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 // On a server that rolls the whole transaction back after a lock wait, an extension that had to
 // wait for a gap takes those before it along: none of them is reported as extended.
 //
-// Fails when the procedure goes on after such a time-out.
+// Fails when the procedure continues after such a time-out.
 func TestRollbackOnTimeoutMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.MySQL(t, sqltest.Options{Settings: []string{"innodb-rollback-on-timeout=ON"}})

@@ -145,8 +145,8 @@ func open(ctx context.Context, at place) (*stores, error) {
 		registry := redisregistry.New(client, redisregistry.Options{Prefix: at.Lock})
 		return &stores{locks, registry, func() { registry.Close(); locks.Close(); client.Close() }}, nil
 	case "postgres":
-		// A pool goes on connecting when the call that wanted a connection is over. That of
-		// database/sql begins again: while connecting takes longer than a call, nothing is reached.
+		// If a call times out before it has a connection, a pool of pgx keeps connecting.
+		// database/sql gives up with the call: if connecting takes longer, it reaches nothing.
 		return openSQL(ctx, func() (*sql.DB, func(), error) {
 			config, err := pgxpool.ParseConfig(at.At)
 			if err != nil {
