@@ -10,6 +10,18 @@ import (
 
 // clockMistakes are in what a store believes that it noted while its clock was ahead.
 var clockMistakes = []mistake{
+	{"a lease lasts until the clock is where it was", []string{"clock/leases of a"}, func(m *mutant) {
+		// memlock keeps no lease for longer when its clock goes back, so this one stands still.
+		frozen, clock := time.Time{}, m.Store.Clock
+		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			if now := clock(); now.After(frozen) {
+				frozen = now
+			}
+			m.Store.Clock = func() time.Time { return frozen }
+			defer func() { m.Store.Clock = clock }()
+			return m.Store.TryAcquire(ctx, req)
+		}
+	}},
 	{"the latest tick is believed", []string{"clock/was 10m0s ahead", "clock/was 2h0m0s ahead",
 		"clock/was 9600h0m0s ahead"}, func(m *mutant) {
 		var mu sync.Mutex

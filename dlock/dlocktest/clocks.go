@@ -17,7 +17,51 @@ func clocksWrongBy(steps ...time.Duration) (list []promise) {
 			promise{name: fmt.Sprintf("clock/was %v ahead", by), show: clockWasWrong(by)},
 			promise{name: fmt.Sprintf("clock/was %v behind", by), show: clockWasWrong(-by)})
 	}
-	return list
+	return append(list, promise{name: "clock/leases of a clock that was ahead", show: leasesOfAClockAhead})
+}
+
+// leasesOfAClockAhead catches a store on which a dead holder keeps its slot until the clock is
+// where it was, or on which a lease then ends while its holder still trusts it.
+func leasesOfAClockAhead(c *check) {
+	if c.ns.StepClock == nil {
+		c.skip("the Namespace cannot step the store's clock")
+	}
+	a, b := c.host(), c.host()
+	const by = 2 * time.Hour
+	c.ns.StepClock(by)
+	alive := a.mustAcquire(c.request("two", 2))
+	dead := []attempt{a.mustAcquire(c.brief("two", 2)), a.mustAcquire(c.brief("mutex", 0))}
+	limit := dlock.SemaphoreSpec{Name: "limit", Slots: 1}
+	if c.h.Features.Also {
+		dead = append(dead, a.mustAcquire(c.with(c.brief("limited", 2), limit)))
+	}
+	c.ns.StepClock(-by)
+	for _, held := range dead {
+		var ends time.Time // at the latest: a TTL after the first refusal
+		for {
+			probe := b.try(c.with(c.request(held.req.Name, held.req.Slots), held.req.Also...))
+			if probe.err == nil && probe.got.Before(held.heldUntil()) {
+				c.fatalf("%s: a lease of %v was granted to another %v after it was asked for", held.req.Name,
+					held.req.TTL, probe.got.Sub(held.sent))
+			}
+			if probe.err == nil {
+				break
+			}
+			if why := reason(probe.err); why != dlock.ReasonFull && why != dlock.ReasonLimitFull {
+				c.fatalf("%v: must be refused as full", probe.err)
+			}
+			if ends.IsZero() {
+				ends = probe.got.Add(held.req.TTL + c.h.Slack)
+			}
+			if !probe.sent.Before(ends) {
+				c.fatalf("%s: a lease of %v was still held %v after the first refusal: %v", held.req.Name, held.req.TTL,
+					probe.sent.Sub(ends)+held.req.TTL, probe.err)
+			}
+			time.Sleep(c.step())
+		}
+	}
+	c.want("extend of a lease that was refused meanwhile", a.extend(c.long, alive.grant), dlock.GrantOK)
+	b.mustRefuse(c.request("two", 2), dlock.ReasonFull)
 }
 
 // clockWasWrong catches a store that refuses ticks until its clock is where it was, counts a delay

@@ -86,7 +86,8 @@ type Namespace struct {
 
 	// StepClock sets the clock of the store forward, or back if by is negative, and returns how far
 	// it is now ahead of time.Now. A test whose store has a clock that cannot be set may instead
-	// move each instant that was noted the other way, which comes to the same, and return 0.
+	// move each instant that was noted the other way, also the ends of leases, which comes to the
+	// same, and return 0.
 	// Default nil: what a store believes after its clock was wrong is not tested.
 	StepClock func(by time.Duration) (ahead time.Duration)
 

@@ -54,6 +54,7 @@ func (s *Store) takeAlso(req dlock.Request, now time.Time) (grants []dlock.Grant
 	for i, l := range req.Also {
 		e := s.entry(key{name: l.Name})
 		e.usedAt = now
+		e.disbelieve(now)
 		if no := e.overrides.refuse(dlock.Request{Name: l.Name, Slots: l.Slots}, now); no != nil {
 			return nil, limitFull(req, l, e, *no, now)
 		}

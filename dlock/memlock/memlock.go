@@ -260,7 +260,8 @@ func (s *Store) entry(k key) *entry {
 }
 
 // disbelieve forgets what was noted while the clock was ahead: it would stop the timer, or hide
-// that nothing runs, until the clock is there again.
+// that nothing runs, until the clock is there again. Leases that were renewed then end a TTL from
+// now.
 func (e *entry) disbelieve(now time.Time) {
 	latest := now.Add(dlock.MaxTickAhead)
 	if e.tick > latest.UnixMicro() {
@@ -269,6 +270,12 @@ func (e *entry) disbelieve(now time.Time) {
 	for _, at := range []*time.Time{&e.asked.since, &e.succeededAt, &e.releasedAt, &e.overrides.resumedAt} {
 		if at.After(latest) {
 			*at = time.Time{}
+		}
+	}
+	// Its holder trusts a lease for its TTL from when it was renewed last, and that is over.
+	for i := range e.slots {
+		if sl := &e.slots[i]; sl.renewedAt.After(latest) && sl.held(now) {
+			sl.renewedAt, sl.expiresAt = now, now.Add(sl.expiresAt.Sub(sl.renewedAt))
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// The server's clock steps back by an hour: leases last longer, no held slot is granted, extensions
-// work, and fences grow.
+// The server's clock steps back by an hour: no held slot is granted, extensions work, and fences
+// grow.
 //
 // Fails when a fence is only the time, or an extension must end later than the lease did before.
 func TestI1I4ClockStepsBackMySQL(t *testing.T) {

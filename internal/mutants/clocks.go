@@ -5,6 +5,11 @@ func clockLayer(pkg, test string) layer {
 	return layer{pkg: pkg, test: "^" + test + "$/^clock$/^was_2h0m0s_ahead$"}
 }
 
+// leasesOfClocks is the part of a conformance suite about leases from when the clock was ahead.
+func leasesOfClocks(test string) string {
+	return "^" + test + "/^clock$/^leases_of_a_clock_that_was_ahead$"
+}
+
 // ofClocks are the bugs of what is believed after a clock was ahead.
 var ofClocks = []mutant{
 	{
@@ -94,6 +99,46 @@ var ofClocks = []mutant{
 			"if late then return end"}},
 		layer: redis("^TestServerClockBack$"),
 		says:  "both slots are held",
+	},
+	{
+		name: "lease that lasts until a clock that was ahead, in memory",
+		edits: []edit{{"dlock/memlock/memlock.go",
+			"sl.renewedAt.After(latest) && sl.held(now)",
+			"false && sl.held(now)"}},
+		layer: layer{pkg: "dlock/memlock", test: leasesOfClocks("TestConformance$")},
+		says:  "was still held",
+	},
+	{
+		name: "lease that lasts until a clock that was ahead, on SQLite",
+		edits: []edit{{"dlock/sqllock/internal/sqlite/snapshot.go",
+			"if l.renewed > l.now+ahead {",
+			"if l.renewed < 0 {"}},
+		layer: layer{pkg: "dlock/sqllock", test: leasesOfClocks("TestConformanceSQLite$/^file$")},
+		says:  "was still held",
+	},
+	{
+		name: "lease that lasts until a clock that was ahead, on Postgres",
+		edits: []edit{{"dlock/sqllock/internal/postgres/acquire.sql",
+			"IF v_leases.renewed_at > v_latest THEN",
+			"IF false THEN"}},
+		layer: layer{pkg: "dlock/sqllock", test: leasesOfClocks("TestConformancePostgres$/^pgx$")},
+		says:  "was still held",
+	},
+	{
+		name: "lease that lasts until a clock that was ahead, on MariaDB",
+		edits: []edit{{"dlock/sqllock/internal/mysql/acquire.sql",
+			"IF v_o_expires > v_clock + INTERVAL p_ahead MICROSECOND THEN",
+			"IF FALSE THEN"}},
+		layer: layer{pkg: "dlock/sqllock", test: leasesOfClocks("TestConformanceMySQL$/^one_round_trip$")},
+		says:  "was still held",
+	},
+	{
+		name: "lease that ends when the clock is right again",
+		edits: []edit{{"dlock/sqllock/internal/postgres/acquire.sql",
+			"SET expires_at = v_clock + (l.expires_at - l.renewed_at)",
+			"SET expires_at = v_clock + interval '1 millisecond'"}},
+		layer: layer{pkg: "dlock/sqllock", test: leasesOfClocks("TestConformancePostgres$/^pgx$")},
+		says:  "was granted to another",
 	},
 	{
 		name: "another host blamed for a clock that was ahead",

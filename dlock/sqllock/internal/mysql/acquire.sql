@@ -2,7 +2,7 @@
 -- semaphore, in one transaction.
 --
 -- A refusal comes from one snapshot, takes no lock and writes nothing, except that a schedule
--- becomes known. If a slot looks free, the
+-- becomes known, and a lease from when the clock was ahead is shortened. If a slot looks free, the
 -- procedure locks the row with slot -1 (of each semaphore) until it commits and reads everything
 -- again. So grants of one name are serial, and no request is refused while a slot is free.
 --
@@ -482,6 +482,33 @@ BEGIN
 		LEAVE attempt;
 	END; END LOOP;
 	COMMIT AND NO CHAIN NO RELEASE;
+
+	-- A lease that was renewed while the clock was ahead would last longer by that much. Its holder
+	-- trusts it for its TTL from a moment that is over, so it ends a TTL from now. Each refusal
+	-- looks at the lease that ends last, and locks its row only if it is such a lease.
+	IF v_reason IN ('full', 'tick_held', 'limit_full') THEN
+		SET v_name = IF(v_reason = 'limit_full', v_name, p_resource), v_row = NULL, v_o_expires = NULL;
+		SELECT slot, renewed_at INTO v_row, v_o_expires FROM {table} FORCE INDEX (ends)
+		WHERE resource_name = v_name AND slot >= 0 ORDER BY expires_at DESC LIMIT 1;
+		IF v_o_expires > v_clock + INTERVAL p_ahead MICROSECOND THEN
+			BEGIN
+				DECLARE EXIT HANDLER FOR 1205, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE; -- the next refusal does it
+				ROLLBACK AND NO CHAIN NO RELEASE;
+				SET v_o_slot = NULL;
+				SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+				START TRANSACTION READ WRITE;
+				SELECT slot INTO v_o_slot FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name
+					AND slot = v_row FOR UPDATE SKIP LOCKED;
+				-- MySQL assigns from left to right, and later expressions see the new values.
+				UPDATE {table} FORCE INDEX (PRIMARY)
+					SET expires_at = v_clock + INTERVAL TIMESTAMPDIFF(MICROSECOND, renewed_at, expires_at) MICROSECOND,
+						renewed_at = v_clock
+				WHERE resource_name = v_name AND slot = v_o_slot AND expires_at > v_clock
+					AND renewed_at > v_clock + INTERVAL p_ahead MICROSECOND;
+				COMMIT AND NO CHAIN NO RELEASE;
+			END;
+		END IF;
+	END IF;
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
 	SELECT v_reason, COALESCE(v_free, 0), COALESCE(v_fence, 0), COALESCE(v_declared, 0),

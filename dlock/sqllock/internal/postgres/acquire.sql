@@ -2,7 +2,8 @@
 -- semaphore, in one transaction.
 --
 -- A refusal comes from one statement on one snapshot, takes no lock that others wait for, and
--- writes nothing, except that a schedule becomes known. An expired slot goes to the session that
+-- writes nothing, except that a schedule becomes known, and a lease from when the clock was ahead
+-- is shortened. An expired slot goes to the session that
 -- locks its row first, so grants of one name do not wait for each other to commit. A request that
 -- has a tick or further semaphores, needs a new row, has a limit to keep, or found all free rows
 -- locked, takes an advisory lock on the name (and those of the semaphores) until it commits, and
@@ -71,6 +72,7 @@ DECLARE
 	v_slot integer;
 	v_fence bigint;
 	v_expired boolean;
+	v_full text;                -- the semaphore whose leases refuse the request
 BEGIN
 	{session}
 	IF current_setting('transaction_read_only') = 'on' THEN -- a replica may be behind
@@ -90,6 +92,7 @@ BEGIN
 	o_slot := 0; o_fence := 0; o_host := ''; o_pid := 0; o_tag := ''; o_since := 0; o_ends := 0;
 	o_previous_expired := false; o_version := 0; o_limit := 0; o_origin := '';
 	o_also := '[]';
+	<<attempts>>
 	LOOP
 		v_looks := v_looks + 1;
 		IF v_looks > 1 AND clock_timestamp() > v_until THEN
@@ -251,6 +254,8 @@ BEGIN
 					CASE WHEN l.released_at <= v_latest THEN l.released_at END))
 					* 1000000 > p_missed) THEN
 				o_reason := 'tick_held';
+				v_full := p_resource;
+				EXIT attempts;
 			END IF;
 		END IF;
 		IF o_reason = 'tick_taken' THEN
@@ -300,7 +305,8 @@ BEGIN
 			o_tag := coalesce(v_seen.process_tag, '');
 			o_since := extract(epoch FROM v_clock - v_seen.acquired_at) * 1000000;
 			o_ends := extract(epoch FROM v_seen.expires_at - v_clock) * 1000000;
-			RETURN;
+			v_full := p_resource;
+			EXIT attempts;
 		END IF;
 		v_ended := v_ended AND NOT v_skipped;
 		IF p_delay IS NOT NULL THEN -- counted from the end of the last lease, in whatever slot
@@ -317,7 +323,7 @@ BEGIN
 		-- 7. The further semaphores: the first that has no free slot refuses the request.
 		IF v_others > 0 THEN
 			FOR v_other IN
-				SELECT a.i, coalesce(h.slot_limit, a.size) AS n, coalesce(h.slots, 0) AS slots,
+				SELECT a.i, a.name, coalesce(h.slot_limit, a.size) AS n, coalesce(h.slots, 0) AS slots,
 					coalesce(h.overrides_version, 0) AS version, coalesce(h.slot_limit, 0) AS slot_limit,
 					CASE WHEN h.paused_until > v_clock THEN h.pause_origin
 						WHEN h.slot_limit = 0 THEN h.limit_origin END AS origin,
@@ -347,7 +353,8 @@ BEGIN
 					END IF;
 					o_also := json_build_array(json_build_array(v_other.i, 0, v_other.slots, 0, v_other.version,
 						v_other.slot_limit))::text;
-					RETURN;
+					v_full := v_other.name;
+					EXIT attempts;
 				END IF;
 			END LOOP;
 		END IF;
@@ -489,5 +496,19 @@ BEGIN
 		o_reason := 'ok'; o_also := v_also::text;
 		RETURN;
 	END LOOP;
+
+	-- A lease that was renewed while the clock was ahead would last longer by that much. Its holder
+	-- trusts it for its TTL from a moment that is over, so it ends a TTL from now. Each refusal
+	-- looks at the lease that ends last, and locks its row only if it is such a lease.
+	SELECT l.slot, l.renewed_at INTO v_leases FROM {table} AS l WHERE l.resource_name = v_full AND l.slot >= 0
+	ORDER BY l.resource_name DESC, l.expires_at DESC LIMIT 1;
+	IF v_leases.renewed_at > v_latest THEN
+		PERFORM FROM {table} AS l WHERE l.resource_name = v_full AND l.slot = v_leases.slot FOR UPDATE SKIP LOCKED;
+		IF FOUND THEN
+			UPDATE {table} AS l SET expires_at = v_clock + (l.expires_at - l.renewed_at), renewed_at = v_clock
+			WHERE l.resource_name = v_full AND l.slot = v_leases.slot AND l.renewed_at > v_latest
+				AND l.expires_at > v_clock;
+		END IF;
+	END IF;
 END
 $tickslot$;

@@ -41,6 +41,7 @@ type snapshot struct {
 	again           bool          // the token has a slot
 
 	format   int64 // of the table: see tableFormat
+	renewed  int64 // when the lease that ends last was granted or renewed
 	lastHeld int64 // until when a lease was held, or is, if it was asked for
 }
 
@@ -51,7 +52,7 @@ func (l *snapshot) dest() []any {
 		&l.version, &l.pausedUntil, &l.resumedAt, &l.pauseOrigin, &l.limit, &l.limitOrigin,
 		&l.first, &l.ends, &l.firstEndAt, &l.firstAcquiredAt, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held,
 		&l.last, &l.present,
-		&l.lastHeld, &l.again, &l.format,
+		&l.lastHeld, &l.again, &l.format, &l.renewed,
 	}
 }
 
@@ -176,6 +177,7 @@ func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.Acqu
 			return v, err
 		}
 		if v, _ = decideAll(look, c, in); v.Reason != "" && !look[0].becomesKnown(c, v) {
+			s.shorten(ctx, look, c)
 			return v, nil
 		}
 		err = s.write(ctx, s.queries.snapshot, func(conn *sql.Conn, statement *sql.Stmt) error {
@@ -202,6 +204,16 @@ func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.Acqu
 		})
 		return v, err
 	})
+}
+
+// shorten has leases that were renewed while the clock was ahead end a TTL from now. If that fails,
+// the next refusal does it.
+func (s *DB) shorten(ctx context.Context, look []snapshot, c dialect.AcquireParams) {
+	for i, l := range look {
+		if l.renewed > l.now+ahead {
+			_, _ = s.change(ctx, s.queries.shorten, partOf(c, i).Resource)
+		}
+	}
 }
 
 // becomesKnown reports whether a refusal makes the schedule known.

@@ -20,7 +20,9 @@ SELECT {now}, head.tick, head.tick_starts, coalesce(head.tick_schedule, 0), head
 		CASE WHEN released_at <= {now} + {ahead} THEN released_at ELSE 0 END)), 0) FROM {table}
 		WHERE resource_name = ?1 AND slot >= 0) ELSE 0 END,
 	EXISTS (SELECT 1 FROM {table} WHERE lock_id = ?3 AND +resource_name = ?1 AND slot >= 0 AND expires_at >= {now}),
-	coalesce((SELECT overrides_version FROM {table} WHERE resource_name = '' AND slot = -1), 0)
+	coalesce((SELECT overrides_version FROM {table} WHERE resource_name = '' AND slot = -1), 0),
+	coalesce((SELECT renewed_at FROM {table} WHERE resource_name = ?1 AND slot >= 0
+		ORDER BY expires_at DESC LIMIT 1), 0)
 FROM (SELECT 1) AS one
 LEFT JOIN {table} AS head ON head.resource_name = ?1 AND head.slot = -1
 LEFT JOIN {table} AS first ON first.resource_name = ?1 AND first.slot = (

@@ -43,8 +43,8 @@ type DB struct {
 
 // queries are the statements that a DB executes. Each has a file.
 type queries struct {
-	snapshot, grant, missingRow, regrant, nameRow, asked, extend, release, markSucceeded string
-	update, inspect, revoke, list, enumerate, cleanupPage, cleanup, verify               string
+	snapshot, grant, missingRow, regrant, nameRow, asked, shorten, extend, release, markSucceeded string
+	update, inspect, revoke, list, enumerate, cleanupPage, cleanup, verify                        string
 }
 
 // CheckNames refuses names that SQLite would refuse later.
@@ -79,7 +79,7 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 		Migrations: [][]string{sqlmigrate.Statements(file("schema"))}, Repeat: sqlmigrate.Statements(file("indexes"))}
 	s.queries.snapshot, s.queries.grant, s.queries.missingRow, s.queries.regrant, s.queries.nameRow = file("snapshot"),
 		file("grant"), file("missing_row"), file("regrant"), file("name_row")
-	s.queries.asked = file("asked")
+	s.queries.asked, s.queries.shorten = file("asked"), file("shorten")
 	s.queries.extend, s.queries.release, s.queries.markSucceeded, s.queries.list = file("extend"), file("release"),
 		file("mark_succeeded"), file("list")
 	s.queries.enumerate = file("enumerate")

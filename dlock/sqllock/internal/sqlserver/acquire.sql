@@ -156,6 +156,16 @@ BEGIN
 			WHERE resource_name = @resource AND slot = -1;
 	END
 END
+-- A lease that was renewed while the clock was ahead would last longer by that much. Its holder
+-- trusts it for its TTL from a moment that is over, so it ends a TTL from now. Each refusal looks
+-- at the lease that ends last.
+IF @reason IN ('full', 'tick_held')
+	UPDATE {table} WITH (READPAST) SET renewed_at = @clock,
+		expires_at = DATEADD(MILLISECOND,
+			(DATEDIFF_BIG(MICROSECOND, renewed_at, expires_at) + 999) / 1000, @clock)
+	WHERE resource_name = @resource AND renewed_at > @latest AND expires_at > @clock AND slot = (
+		SELECT TOP (1) slot FROM {table} WITH (INDEX (ends), READCOMMITTEDLOCK, READPAST)
+		WHERE resource_name = @resource AND slot >= 0 ORDER BY expires_at DESC);
 COMMIT TRANSACTION;
 SELECT @reason, COALESCE(@slot, 0), COALESCE(@fence, 0), COALESCE(@declared, 0),
 	CASE WHEN @succeeded IS NULL THEN 0 WHEN @succeeded >= @clock THEN 1
