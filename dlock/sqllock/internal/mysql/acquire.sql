@@ -487,16 +487,15 @@ BEGIN
 	-- trusts it for its TTL from a moment that is over, so it ends a TTL from now. Each refusal
 	-- looks at the lease that ends last, and locks its row only if it is such a lease.
 	IF v_reason IN ('full', 'tick_held', 'limit_full') THEN
-		SET v_name = IF(v_reason = 'limit_full', v_name, p_resource), v_row = NULL, v_o_expires = NULL;
-		SELECT slot, renewed_at INTO v_row, v_o_expires FROM {table} FORCE INDEX (ends)
-		WHERE resource_name = v_name AND slot >= 0 ORDER BY expires_at DESC LIMIT 1;
-		IF v_o_expires > v_clock + INTERVAL p_ahead MICROSECOND THEN
-			BEGIN
-				DECLARE EXIT HANDLER FOR 1205, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE; -- the next refusal does it
-				ROLLBACK AND NO CHAIN NO RELEASE;
-				SET v_o_slot = NULL;
-				SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
-				START TRANSACTION READ WRITE;
+		BEGIN
+			DECLARE EXIT HANDLER FOR 1205, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE; -- the next refusal does it
+			SET v_name = IF(v_reason = 'limit_full', v_name, p_resource), v_row = NULL, v_o_slot = NULL,
+				v_o_expires = NULL;
+			SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+			START TRANSACTION READ WRITE;
+			SELECT slot, renewed_at INTO v_row, v_o_expires FROM {table} FORCE INDEX (ends)
+			WHERE resource_name = v_name AND slot >= 0 ORDER BY expires_at DESC LIMIT 1;
+			IF v_o_expires > v_clock + INTERVAL p_ahead MICROSECOND THEN
 				SELECT slot INTO v_o_slot FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name
 					AND slot = v_row FOR UPDATE SKIP LOCKED;
 				-- MySQL assigns from left to right, and later expressions see the new values.
@@ -505,9 +504,9 @@ BEGIN
 						renewed_at = v_clock
 				WHERE resource_name = v_name AND slot = v_o_slot AND expires_at > v_clock
 					AND renewed_at > v_clock + INTERVAL p_ahead MICROSECOND;
-				COMMIT AND NO CHAIN NO RELEASE;
-			END;
-		END IF;
+			END IF;
+			COMMIT AND NO CHAIN NO RELEASE;
+		END;
 	END IF;
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
