@@ -46,7 +46,8 @@ missing() {
 	there postgres /usr/lib/postgresql/*/bin/postgres /usr/pgsql-*/bin/postgres || printf 'postgresql '
 	there mariadbd mysqld || printf 'mariadb-server-core '
 	there mariadb mysql || printf 'mariadb-client-core '
-	there pgbouncer || printf 'pgbouncer '
+	there pgbouncer "$HOME"/.cache/tickslot/servers/pgbouncer-*/usr/sbin/pgbouncer \
+		/var/cache/tickslot/servers/pgbouncer-*/usr/sbin/pgbouncer || printf 'pgbouncer '
 	there haproxy || printf 'haproxy '
 	there nginx || printf 'nginx '
 	there spin || printf 'spin '
@@ -82,9 +83,9 @@ how() {
 	echo "servers: missing: $(missing)- going on without; to get it: $how"
 }
 
-# MySQL beside MariaDB, which Debian 12 has in its place.
+# MySQL beside MariaDB, which Debian 12 has in its place, and a PgBouncer that does not end itself.
 if [ "$(uname -sm)" = 'Linux x86_64' ] && command -v apt-get >/dev/null 2>&1; then
-	sh scripts/fetch.sh mysql >/dev/null
+	sh scripts/fetch.sh mysql pgbouncer-1.26 >/dev/null
 fi
 axe
 [ -n "$(missing)" ] || exit 0

@@ -28,7 +28,8 @@ const faultTTL = 4 * time.Second
 // takes 15 s longer.
 const backWithin = 2 * faultTTL
 
-// gather starts a crowd of two hosts on the subject.
+// gather starts a crowd of two hosts on the subject. A crowd and the connections that it needs anew
+// keep both cores busy: its tests run one after the other, and beside nothing else.
 func gather(t *testing.T, s subject) *crowd.Crowd {
 	t.Helper()
 	open := s.hosts(t)
@@ -99,10 +100,8 @@ func cutOff(t *testing.T, s subject, statement string, cuts int) {
 
 // Fails when a call has no deadline of its own, or a lease is trusted until the store denies it.
 func TestI2I7FrozenPostgres(t *testing.T) {
-	t.Parallel()
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
-			t.Parallel()
 			testkit.SkipShort(t)
 			if way != "pgx" {
 				testkit.Long(t)
@@ -115,10 +114,8 @@ func TestI2I7FrozenPostgres(t *testing.T) {
 
 // Fails when connections to the server that was killed are not replaced.
 func TestI1I4KilledPostgres(t *testing.T) {
-	t.Parallel()
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
-			t.Parallel()
 			testkit.SkipShort(t)
 			if way != "pgx" {
 				testkit.Long(t)
@@ -176,10 +173,8 @@ func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 
 // Fails when connections that the server has closed are not replaced.
 func TestI7CutOffPostgres(t *testing.T) {
-	t.Parallel()
 	for way, cuts := range map[string]int{"pgx": testkit.Rounds(t, 3, 10), "database/sql": 3, "PgBouncer": 3} {
 		t.Run(way, func(t *testing.T) {
-			t.Parallel()
 			testkit.SkipShort(t)
 			if way != "pgx" {
 				testkit.Long(t)

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Fewer at once than elsewhere: these tests keep servers busy on two processors.
-	if err := flag.Set("test.parallel", "2"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	servertest.Main(m, func() error { return goleak.Find() })

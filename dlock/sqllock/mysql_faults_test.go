@@ -17,7 +17,6 @@ import (
 
 // Fails when a call does not end with its context.
 func TestI2I7FrozenMySQL(t *testing.T) {
-	t.Parallel()
 	testkit.SkipShort(t)
 	server := sqltest.MariaDB(t)
 	frozen(t, server, mysqlOn(t, server, oneTrip).migrated(t), testkit.Rounds(t, 1, 3))
@@ -28,13 +27,11 @@ func TestI2I7FrozenMySQL(t *testing.T) {
 // Fails when the server does not wait for its disk (innodb_flush_log_at_trx_commit=0), which Audit
 // warns of.
 func TestI1I4KilledMySQL(t *testing.T) {
-	t.Parallel()
 	for name, settings := range map[string][]string{
 		"plain":      {"innodb-flush-log-at-trx-commit=1"},
 		"binary log": {"innodb-flush-log-at-trx-commit=1", "log-bin", "sync-binlog=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			testkit.SkipShort(t)
 			if name != "plain" {
 				testkit.Long(t)
@@ -47,10 +44,8 @@ func TestI1I4KilledMySQL(t *testing.T) {
 
 // Fails when a call that failed does not give its connection back.
 func TestI7CutOffMySQL(t *testing.T) {
-	t.Parallel()
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
 		t.Run(way, func(t *testing.T) {
-			t.Parallel()
 			testkit.SkipShort(t)
 			cuts := testkit.Rounds(t, 3, 10)
 			if way == "prepared" {

@@ -3,10 +3,6 @@ package sqllock_test
 import (
 	"context"
 	"database/sql"
-	"os"
-	"os/exec"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,50 +150,9 @@ func TestConformancePostgres(t *testing.T) {
 			if way.name != "pgx" {
 				testkit.Long(t) // they are the same store, reached in another way
 			}
-			if way.name == "PgBouncer" && os.Getenv(behindPgBouncer) == "" {
-				againIfPgBouncerCrashed(t)
-				return
-			}
 			conform(t, postgres(t, way.name).migrated(t).app(t))
 		})
 	}
-}
-
-// behindPgBouncer is set in the process that againIfPgBouncerCrashed starts.
-const behindPgBouncer = "TICKSLOT_TEST_BEHIND_PGBOUNCER"
-
-// againIfPgBouncerCrashed runs the calling test in a process of its own, and again if PgBouncer did
-// not survive: that of Debian 12 (1.18) ends when calls are cancelled while it is busy, see
-// https://github.com/pgbouncer/pgbouncer/issues/822. Or it takes a client that is logging in for
-// one that was cancelled, and refuses it with "bouncer config error", although its configuration is
-// the same for all. Any other failure counts.
-func againIfPgBouncerCrashed(t *testing.T) {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := strings.Split(t.Name(), "/")
-	for i := range parts {
-		parts[i] = "^" + regexp.QuoteMeta(parts[i]) + "$"
-	}
-	var text string
-	for range 4 {
-		cmd := exec.CommandContext(t.Context(), exe, "-test.v", "-test.timeout=5m",
-			"-test.run="+strings.Join(parts, "/"))
-		cmd.Env = append(os.Environ(), behindPgBouncer+"=1")
-		out, err := cmd.CombinedOutput()
-		if err == nil {
-			return
-		}
-		text = string(out)
-		if !slices.ContainsFunc([]string{"connection refused", "successfully sent cancel request",
-			"bouncer config error"}, func(bug string) bool { return strings.Contains(text, bug) }) {
-			t.Fatalf("%v:\n%s", err, text)
-		}
-		t.Log("PgBouncer failed by itself")
-	}
-	t.Fatalf("PgBouncer failed by itself, four times, at last:\n%s", text)
 }
 
 func TestContentionPostgres(t *testing.T) {

@@ -40,9 +40,6 @@ type Program struct {
 	SecondPort int
 	// RefusesRoot makes it run as the user "nobody" if the test runs as root.
 	RefusesRoot bool
-	// KnownBug is what it prints when it dies of a known bug of its own. It is started again then,
-	// as a supervisor would. Default: there is none.
-	KnownBug string
 }
 
 // Server is one server process with its children, which can be killed, paused,
@@ -186,9 +183,6 @@ func (s *Server) run() error {
 	})
 	if err == nil && !proc.exited() {
 		s.proc = proc
-		if s.program.KnownBug != "" {
-			go s.supervise(proc, from)
-		}
 		return nil
 	}
 	if err == nil {
@@ -200,17 +194,6 @@ func (s *Server) run() error {
 		err = errPort
 	}
 	return fmt.Errorf("start on port %d: %w\n%s", s.port, err, text)
-}
-
-// supervise waits for the end of a process, and starts the server again if the process died of the
-// known bug. Its log begins at from.
-func (s *Server) supervise(proc *process, from int64) {
-	<-proc.done
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc == proc && strings.Contains(s.logTail(from), s.program.KnownBug) {
-		_ = s.run() // if it does not start, the calls of the test say so
-	}
 }
 
 // Addr returns the server's host:port, which stays the same over restarts.

@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-
-	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // listenEnv makes the test binary a server that listens on the port it names.
@@ -63,24 +61,6 @@ func start(t *testing.T, program Program) *Server {
 	t.Helper()
 	s, err := Start(program)
 	return Own(t, s, err)
-}
-
-// A server that dies of a known bug comes back, and one that is killed does not.
-func TestKnownBug(t *testing.T) {
-	t.Parallel()
-	program := Program{Name: "mortal", Ready: ready("up"), KnownBug: "a known bug",
-		Command: func(s *Server) (*exec.Cmd, error) {
-			const script = "echo up; until [ -e die ]; do sleep 0.01; done; rm die; echo a known bug; exit 1"
-			return s.Command("sh", "-c", script), nil
-		}}
-	s := start(t, program)
-	first := s.Pid()
-	must(t, os.WriteFile(filepath.Join(s.Dir(), "die"), nil, 0o600))
-	testkit.Eventually(t, limit, "it is started again", func() bool { pid := s.Pid(); return pid != 0 && pid != first })
-	must(t, s.Kill())
-	if pid := s.Pid(); pid != 0 {
-		t.Errorf("killed, and there is process %d", pid)
-	}
 }
 
 func TestPortInUse(t *testing.T) {

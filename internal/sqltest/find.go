@@ -2,6 +2,7 @@ package sqltest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -88,11 +89,24 @@ func folderOfPostgres() (string, error) {
 	return "", fmt.Errorf("postgres not found")
 }
 
+// findPgBouncer returns the PgBouncer that servertest.Chosen chooses, or else the one that
+// scripts/fetch.sh has fetched, or that is installed. 1.18, which Debian 12 has, ends itself when
+// clients cancel calls (https://github.com/pgbouncer/pgbouncer/issues/801 and 822), so it is none.
 func findPgBouncer() (string, error) {
-	if program := servertest.Chosen("PGBOUNCER"); program != "" {
-		return program, nil
+	for _, program := range []string{servertest.Chosen("PGBOUNCER"),
+		servertest.Fetched("pgbouncer-1.26", "usr/sbin/pgbouncer")} {
+		if program != "" {
+			return program, nil
+		}
 	}
-	return find("pgbouncer")
+	program, err := find("pgbouncer")
+	if err != nil {
+		return "", err
+	}
+	if told, _ := exec.Command(program, "--version").Output(); strings.HasPrefix(string(told), "PgBouncer 1.18.") {
+		return "", errors.New("a PgBouncer other than 1.18, which ends itself when calls are canceled, not found")
+	}
+	return program, nil
 }
 
 // version returns the number in the name of a folder of Postgres.

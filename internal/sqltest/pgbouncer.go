@@ -56,9 +56,6 @@ server_login_retry = 0.1
 		},
 		Ready:       says("process up"),
 		RefusesRoot: true,
-		// A client that goes away while its cancel request is sent can kill PgBouncer 1.18, which
-		// Debian 12 has: https://github.com/pgbouncer/pgbouncer/issues/801
-		KnownBug: "disconnect_client(): bad client state: 0",
 	})
 	if err != nil {
 		return nil, err

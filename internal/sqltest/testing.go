@@ -39,7 +39,7 @@ func RequireMariaDB(t testing.TB) {
 func RequirePgBouncer(t testing.TB) {
 	t.Helper()
 	_, err := findPgBouncer()
-	servertest.Require(t, err, "install PgBouncer (apt-get install pgbouncer, or brew install pgbouncer)")
+	servertest.Require(t, err, "install PgBouncer (sh scripts/fetch.sh pgbouncer-1.26, or brew install pgbouncer)")
 }
 
 // Postgres is StartPostgres for a test.
