@@ -34,124 +34,124 @@ type acquirer struct {
 
 // overtake replaces an earlier tick of the timer that waits in the queue. It reports false if none
 // does.
-func (a *acquirer) overtake(e *entry, t dueTick) bool {
+func (a *acquirer) overtake(s *settings, t dueTick) bool {
 	a.mu.Lock()
-	earlier, waits := a.queue.ticks[e]
+	earlier, waits := a.queue.ticks[s]
 	if !waits || a.closed {
 		a.mu.Unlock()
 		return false
 	}
-	a.queue.ticks[e] = waitingTick{dueTick: t}
+	a.queue.ticks[s] = waitingTick{dueTick: t}
 	a.mu.Unlock()
-	a.ledger.skip(e, earlier.at, ReasonStoreBusy, nil)
+	a.ledger.skip(s, earlier.at, ReasonStoreBusy, nil)
 	return true
 }
 
 // submit calls the store for a tick, now or when it is the tick's turn. If the breaker is open, it
 // applies OnStoreDown at once.
-func (a *acquirer) submit(e *entry, t dueTick) {
-	if open, why, degraded := a.store.bypass(e); open {
-		a.withoutStore(e, t, why, degraded)
+func (a *acquirer) submit(s *settings, t dueTick) {
+	if open, why, degraded := a.store.bypass(s); open {
+		a.withoutStore(s, t, why, degraded)
 		return
 	}
 	a.mu.Lock()
 	switch {
-	case a.closed || e.gone():
+	case a.closed || s.gone():
 		a.mu.Unlock()
-		a.passOn(e, t)
-	case a.queue.has(e): // another was queued while this one was taken out, or waited for a place
+		a.passOn(s, t)
+	case a.queue.has(s): // another was queued while this one was taken out, or waited for a place
 		earlier := t
-		if queued := a.queue.ticks[e]; queued.at < t.at {
-			earlier, a.queue.ticks[e] = queued.dueTick, waitingTick{dueTick: t}
+		if queued := a.queue.ticks[s]; queued.at < t.at {
+			earlier, a.queue.ticks[s] = queued.dueTick, waitingTick{dueTick: t}
 		}
 		a.mu.Unlock()
-		a.drop(e, earlier, ReasonStoreBusy)
+		a.drop(s, earlier, ReasonStoreBusy)
 	case a.inFlight < maxInFlight:
 		a.inFlight++
 		a.mu.Unlock()
-		go a.attempt(e, t)
+		go a.attempt(s, t)
 	default:
-		a.queue.enqueue(e, t)
+		a.queue.enqueue(s, t)
 		a.mu.Unlock()
 	}
 }
 
 // attempt claims a slot and the tick with one call, and carries out the run if it gets them.
-func (a *acquirer) attempt(e *entry, t dueTick) {
-	lease, err := a.acquire(a.runner.base, e, t)
+func (a *acquirer) attempt(s *settings, t dueTick) {
+	lease, err := a.acquire(a.runner.base, s, t)
 	a.next()
-	x := a.settle(e, t, lease, err, a.store.recordAnswer(e, t, lease, err))
+	x := a.settle(s, t, lease, err, a.store.recordAnswer(s, t, lease, err))
 	if x.start {
-		r := a.runner.startRun(e, t, nil, lease, x.degraded)
+		r := a.runner.startRun(s, t, nil, lease, x.degraded)
 		a.log.flush()
 		a.runner.carryOut(r)
 		return
 	}
-	a.afterRefusal(e, x.err)
-	a.turnAway(e, t, x)
+	a.afterRefusal(s, x.err)
+	a.turnAway(s, t, x)
 }
 
 // turnAway gives back the place of a tick that starts no run. The tick is skipped, unless it was
 // postponed, waits for a run to end, or passes to the timer that has replaced its own.
-func (a *acquirer) turnAway(e *entry, t dueTick, x settlement) {
+func (a *acquirer) turnAway(s *settings, t dueTick, x settlement) {
 	switch {
-	case x.postponed || a.waits.enter(e, t, x.why, x.err):
-	case e.gone() && e.waitsFor(x.why):
-		a.passOn(e, t)
+	case x.postponed || a.waits.enter(s, t, x.why, x.err):
+	case s.gone() && s.waitsFor(x.why):
+		a.passOn(s, t)
 		a.log.flush()
 		return
 	default:
-		a.ledger.skip(e, t.at, x.why, x.err)
+		a.ledger.skip(s, t.at, x.why, x.err)
 	}
 	a.log.flush()
-	a.giveBack(e, x.unused) // last, because Run may return then
+	a.giveBack(s, x.unused) // last, because Run may return then
 }
 
 // acquire makes one call to the store. The zero dueTick claims no tick.
-func (a *acquirer) acquire(ctx context.Context, e *entry, t dueTick) (*dlock.Lease, error) {
-	sem := a.session.Semaphore(e.lockName, e.timer.slots()).With(e.locks()...)
+func (a *acquirer) acquire(ctx context.Context, s *settings, t dueTick) (*dlock.Lease, error) {
+	sem := a.session.Semaphore(s.lockName, s.timer.slots()).With(s.locks()...)
 	started := time.Now()
 	var lease *dlock.Lease
 	var err error
-	if tick, claims := e.claim(t); claims {
+	if tick, claims := s.claim(t); claims {
 		lease, err = sem.TryAcquireTick(ctx, tick)
-		e.noteClaim(tick, err)
+		s.noteClaim(tick, err)
 	} else {
 		lease, err = sem.TryAcquire(ctx)
 	}
 	a.store.metrics.acquired(ctx, lease, err, time.Since(started))
-	a.limits.applyAnswer(e, lease, err)
-	return lease, a.store.recordAcquire(e.lockName, err)
+	a.limits.applyAnswer(s, lease, err)
+	return lease, a.store.recordAcquire(s.lockName, err)
 }
 
 // trigger acquires a slot for a run without a tick, and starts the run. ok is false if its turn did
 // not come.
-func (a *acquirer) trigger(ctx context.Context, e *entry, by *triggering) (x settlement, ok bool) {
-	if !a.awaitTurn(ctx, e) {
-		a.registry.leave(e)
+func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x settlement, ok bool) {
+	if !a.awaitTurn(ctx, s) {
+		a.registry.leave(s)
 		return x, false
 	}
-	lease, err := a.acquire(ctx, e, dueTick{})
+	lease, err := a.acquire(ctx, s, dueTick{})
 	a.next()
-	x = a.settle(e, dueTick{}, lease, err, a.store.recordAnswer(e, dueTick{}, lease, err))
+	x = a.settle(s, dueTick{}, lease, err, a.store.recordAnswer(s, dueTick{}, lease, err))
 	if x.start {
-		r := a.runner.startRun(e, dueTick{}, by, lease, x.degraded)
+		r := a.runner.startRun(s, dueTick{}, by, lease, x.degraded)
 		a.log.flush()
 		go a.runner.carryOut(r)
 		return x, true
 	}
 	a.log.flush()
-	a.giveBack(e, x.unused)
+	a.giveBack(s, x.unused)
 	return x, true
 }
 
 // awaitTurn waits until fewer than maxInFlight acquires are in flight. It counts one more, which is
 // in flight until next is called. It reports false when ctx has ended, the timer was removed, or
 // the host drains.
-func (a *acquirer) awaitTurn(ctx context.Context, e *entry) bool {
+func (a *acquirer) awaitTurn(ctx context.Context, s *settings) bool {
 	a.mu.Lock()
 	switch {
-	case a.closed || !a.registry.mayStart(e):
+	case a.closed || !a.registry.mayStart(s):
 		a.mu.Unlock()
 		return false
 	case a.inFlight < maxInFlight:
@@ -159,7 +159,7 @@ func (a *acquirer) awaitTurn(ctx context.Context, e *entry) bool {
 		a.mu.Unlock()
 		return true
 	}
-	w := &waitingTrigger{e: e, ready: make(chan struct{})}
+	w := &waitingTrigger{e: s, ready: make(chan struct{})}
 	a.queue.triggers = append(a.queue.triggers, w)
 	a.mu.Unlock()
 	select {
@@ -181,22 +181,22 @@ func (a *acquirer) next() {
 		a.submit(down.e, down.tick)
 	}
 	for {
-		e, t := a.takeNext()
-		if e == nil {
+		s, t := a.takeNext()
+		if s == nil {
 			return
 		}
-		open, why, degraded := a.store.bypass(e) // one of several servers
+		open, why, degraded := a.store.bypass(s) // one of several servers
 		if !open {
-			go a.attempt(e, t)
+			go a.attempt(s, t)
 			return
 		}
-		a.withoutStore(e, t, why, degraded)
+		a.withoutStore(s, t, why, degraded)
 	}
 }
 
 // A queuedTick is a tick taken out of the queue.
 type queuedTick struct {
-	e    *entry
+	e    *settings
 	tick dueTick
 }
 
@@ -207,8 +207,8 @@ func (a *acquirer) takeAllIfDown() (down []queuedTick) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for e, t := a.queue.oldest(); e != nil; e, t = a.queue.oldest() {
-		down = append(down, queuedTick{e, t})
+	for s, t := a.queue.oldest(); s != nil; s, t = a.queue.oldest() {
+		down = append(down, queuedTick{s, t})
 	}
 	return down
 }
@@ -216,40 +216,40 @@ func (a *acquirer) takeAllIfDown() (down []queuedTick) {
 // takeNext takes the next tick out of the queue for an attempt in place of the one that has ended.
 // It returns nil if a trigger's turn has come, or if nothing is queued: then one attempt less is
 // under way.
-func (a *acquirer) takeNext() (*entry, dueTick) {
+func (a *acquirer) takeNext() (*settings, dueTick) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e, t, trigger := a.queue.serve()
+	s, t, trigger := a.queue.serve()
 	switch {
 	case trigger:
 		return nil, dueTick{}
-	case e == nil:
+	case s == nil:
 		a.inFlight--
 	}
-	return e, t
+	return s, t
 }
 
 // withdraw removes the tick and the triggers of a timer that was removed or replaced from the
 // queue.
-func (a *acquirer) withdraw(e *entry) {
+func (a *acquirer) withdraw(s *settings) {
 	a.mu.Lock()
-	t, waited := a.queue.takeOut(e)
-	a.queue.dismiss(e)
+	t, waited := a.queue.takeOut(s)
+	a.queue.dismiss(s)
 	a.mu.Unlock()
 	if waited {
-		a.passOn(e, t)
+		a.passOn(s, t)
 	}
 }
 
 // passOn lets the timer that has replaced e try a tick, or else drops it.
-func (a *acquirer) passOn(e *entry, t dueTick) {
-	if h := e.heir(); h == nil || h == e {
-		a.drop(e, t, ReasonDraining)
+func (a *acquirer) passOn(s *settings, t dueTick) {
+	if h := s.heir(); h == nil || h == s {
+		a.drop(s, t, ReasonDraining)
 		return
 	}
-	a.registry.leave(e) // first, because the tick takes a place again
-	if !a.planner.carry(e, t) {
-		a.ledger.skip(e, t.at, ReasonDraining, nil)
+	a.registry.leave(s) // first, because the tick takes a place again
+	if !a.planner.carry(s, t) {
+		a.ledger.skip(s, t.at, ReasonDraining, nil)
 	}
 }
 
@@ -258,8 +258,8 @@ func (a *acquirer) close() {
 	var left []queuedTick
 	a.mu.Lock()
 	a.closed = true
-	for e, t := a.queue.oldest(); e != nil; e, t = a.queue.oldest() {
-		left = append(left, queuedTick{e, t})
+	for s, t := a.queue.oldest(); s != nil; s, t = a.queue.oldest() {
+		left = append(left, queuedTick{s, t})
 	}
 	a.queue.dismiss(nil)
 	a.mu.Unlock()
@@ -269,7 +269,7 @@ func (a *acquirer) close() {
 }
 
 // drop skips a tick and gives its place back.
-func (a *acquirer) drop(e *entry, t dueTick, why Reason) {
-	a.ledger.skip(e, t.at, why, nil)
-	a.registry.leave(e)
+func (a *acquirer) drop(s *settings, t dueTick, why Reason) {
+	a.ledger.skip(s, t.at, why, nil)
+	a.registry.leave(s)
 }

@@ -40,10 +40,10 @@ func dueAgainWith(
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	until, e := make(chan struct{}), s.registry.get("a")
+	until, set := make(chan struct{}), s.registry.get("a")
 	tick = func() {
-		e.ticks.next = time.Now().UnixMicro()
-		s.planner.heap[0].when = e.ticks.next
+		set.ticks.next = time.Now().UnixMicro()
+		s.planner.heap[0].when = set.ticks.next
 		s.planner.runDue(until)
 		for busy := true; busy; runtime.Gosched() { // until what it has started has ended
 			busy = s.registry.busy()
@@ -141,13 +141,13 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	if whole > bare+1 {
 		t.Errorf("%v allocations, %v more than the bare question; want one more", whole, whole-bare)
 	}
-	e := s.registry.get("a")
-	d := e.state
-	if d.record.skipped[ReasonFull] < 1000 {
-		t.Fatalf("skipped: %v", d.record.skipped)
+	set := s.registry.get("a")
+	e := set.entry
+	if e.record.skipped[ReasonFull] < 1000 {
+		t.Fatalf("skipped: %v", e.record.skipped)
 	}
-	d.view.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Now().Add(time.Hour),
-		e.limit()}
+	e.view.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Now().Add(time.Hour),
+		set.limit()}
 	if n := testing.AllocsPerRun(1000, tick); n != 0 {
 		t.Errorf("%v allocations with a remembered answer, want 0", n)
 	}

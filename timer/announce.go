@@ -36,21 +36,21 @@ type announcer struct {
 	// mu guards the rest. docs/architecture.md has the order of mutexes.
 	mu     sync.Mutex
 	closed bool
-	left   []*entry    // to be announced, the first at the end
+	left   []*settings // to be announced, the first at the end
 	next   *time.Timer // of the next step; nil: nothing was ever to be announced
 	busy   bool        // a step is under way, and plans the next one
 }
 
 // add announces the schedules of timers that were registered or replaced, the soonest due first.
-func (a *announcer) add(entries []*entry) {
+func (a *announcer) add(entries []*settings) {
 	if a == nil || !a.registry.starting() {
 		return // Run adds them
 	}
 	var some []item
-	for _, e := range entries {
-		if e.unannounced() {
-			next, _ := e.ticks.read()
-			some = append(some, item{when: next, e: e})
+	for _, s := range entries {
+		if s.unannounced() {
+			next, _ := s.ticks.read()
+			some = append(some, item{when: next, e: s})
 		}
 	}
 	slices.SortFunc(some, func(x, y item) int { return int(min(max(y.when-x.when, -1), 1)) })
@@ -59,7 +59,7 @@ func (a *announcer) add(entries []*entry) {
 	if len(some) == 0 || a.closed {
 		return
 	}
-	more := make([]*entry, 0, len(some)+len(a.left))
+	more := make([]*settings, 0, len(some)+len(a.left))
 	for _, it := range some {
 		more = append(more, it.e)
 	}
@@ -87,30 +87,30 @@ func (a *announcer) step() {
 	}
 	defer a.registry.done()
 	a.mu.Lock()
-	var e *entry
-	for len(a.left) > 0 && e == nil {
+	var s *settings
+	for len(a.left) > 0 && s == nil {
 		last := len(a.left) - 1
 		if a.left[last].unannounced() {
-			e = a.left[last]
+			s = a.left[last]
 		}
 		a.left[last] = nil
 		a.left = a.left[:last]
 	}
-	a.busy = e != nil
-	if e == nil {
+	a.busy = s != nil
+	if s == nil {
 		a.left = nil
 		a.mu.Unlock()
 		a.lookAgain()
 		return
 	}
 	a.mu.Unlock()
-	pause, again := announcePause, a.announce(e)
+	pause, again := announcePause, a.announce(s)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.busy = false
 	if again > 0 {
 		pause = again
-		a.left = slices.Insert(a.left, 0, e)
+		a.left = slices.Insert(a.left, 0, s)
 	}
 	if !a.closed {
 		a.after(pause)
@@ -120,38 +120,38 @@ func (a *announcer) step() {
 // lookAgain begins with all timers anew, or plans that for later.
 func (a *announcer) lookAgain() {
 	all := a.registry.registered()
-	if slices.ContainsFunc(all, (*entry).unannounced) {
+	if slices.ContainsFunc(all, (*settings).unannounced) {
 		a.add(all)
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.left) == 0 && !a.closed && slices.ContainsFunc(all, (*entry).claimsMissed) {
+	if len(a.left) == 0 && !a.closed && slices.ContainsFunc(all, (*settings).claimsMissed) {
 		a.after(announceAgain)
 	}
 }
 
 // announce makes one call. It returns after what time to try again; 0: it need not.
-func (a *announcer) announce(e *entry) (again time.Duration) {
+func (a *announcer) announce(s *settings) (again time.Duration) {
 	pause := a.store.ttl / 2
-	if !a.store.serves(e) {
+	if !a.store.serves(s) {
 		return pause
 	}
-	tick := dlock.KnownSince(e.id, time.Now())
-	lease, err := a.session.Semaphore(e.lockName, e.timer.slots()).TryAcquireTick(a.base(), tick)
+	tick := dlock.KnownSince(s.id, time.Now())
+	lease, err := a.session.Semaphore(s.lockName, s.timer.slots()).TryAcquireTick(a.base(), tick)
 	if lease != nil { // of a store that knows no missed ticks
 		_ = lease.Release(a.base())
 	}
-	e.noteClaim(tick, err)
-	_ = a.store.recordAcquire(e.lockName, err)
+	s.noteClaim(tick, err)
+	_ = a.store.recordAcquire(s.lockName, err)
 	if why := reasonOf(err); why == ReasonStoreFault || why == ReasonStoreSetup {
-		e.noteKnown() // not before the next round: no call makes it better
+		s.noteKnown() // not before the next round: no call makes it better
 	}
 	a.store.log.flush()
 	if no := refusal(err); no != nil && no.Reason == dlock.ReasonQuarantine {
 		return max(pause, min(no.ExpiresIn, announceAgain))
 	}
-	if !e.unannounced() {
+	if !s.unannounced() {
 		return 0
 	}
 	return pause
@@ -171,22 +171,22 @@ func (a *announcer) close() {
 }
 
 // unannounced reports whether the store may not know the schedule of a timer, and should.
-func (e *entry) unannounced() bool {
-	known := time.Duration(e.state.knownAt.Load()) * time.Second
-	return (known == 0 || time.Since(programStart)-known > announceAgain/2) && !e.gone() && e.claimsMissed()
+func (s *settings) unannounced() bool {
+	known := time.Duration(s.entry.knownAt.Load()) * time.Second
+	return (known == 0 || time.Since(programStart)-known > announceAgain/2) && !s.gone() && s.claimsMissed()
 }
 
 // noteClaim notes whether the store knows the schedule of a timer, from its answer to a claim.
-func (e *entry) noteClaim(t dlock.Tick, err error) {
+func (s *settings) noteClaim(t dlock.Tick, err error) {
 	no := refusal(err)
 	if err == nil || no != nil && !t.MissedAt.IsZero() && no.Reason != dlock.ReasonQuarantine &&
 		no.Reason != dlock.ReasonTickAhead {
-		e.noteKnown()
+		s.noteKnown()
 	}
 }
 
-func (e *entry) noteKnown() {
-	if !e.gone() {
-		e.state.knownAt.Store(int32(time.Since(programStart)/time.Second) + 1)
+func (s *settings) noteKnown() {
+	if !s.gone() {
+		s.entry.knownAt.Store(int32(time.Since(programStart)/time.Second) + 1)
 	}
 }

@@ -16,20 +16,20 @@ import (
 // rejoining reports whether a timer has to wait because a run of its own needs a slot and the store
 // can grant one. A run past its MaxRunTime gets no slot, so nothing waits for it, just as nothing
 // waits for a run whose lease has expired.
-func (n *runner) rejoining(e *entry) bool {
-	return e.shared() && n.withoutSlot(e) != nil && n.store.serves(e)
+func (n *runner) rejoining(s *settings) bool {
+	return s.shared() && n.withoutSlot(s) != nil && n.store.serves(s)
 }
 
 // limitsRejoining reports whether a timer has to wait because a run of another timer with which it
 // shares a limit needs a slot, and the store can grant one.
-func (n *runner) limitsRejoining(e *entry) bool {
+func (n *runner) limitsRejoining(s *settings) bool {
 	waits := func(l *sharedLimit) bool { return l.degraded.Load() > 0 }
 	// Else every tick would look at every timer. Timers that share a limit are on one server.
-	if n.store == nil || !slices.ContainsFunc(e.limits(), waits) || !n.store.serves(e) {
+	if n.store == nil || !slices.ContainsFunc(s.limits(), waits) || !n.store.serves(s) {
 		return false
 	}
 	for _, other := range n.registry.all() {
-		if slices.ContainsFunc(other.limits(), func(l *sharedLimit) bool { return slices.Contains(e.limits(), l) }) &&
+		if slices.ContainsFunc(other.limits(), func(l *sharedLimit) bool { return slices.Contains(s.limits(), l) }) &&
 			n.rejoining(other) {
 			return true
 		}
@@ -38,19 +38,19 @@ func (n *runner) limitsRejoining(e *entry) bool {
 }
 
 // withoutSlot returns the oldest run that needs a slot; nil: there is none.
-func (n *runner) withoutSlot(e *entry) *Run {
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	return n.oldestWithoutSlot(e)
+func (n *runner) withoutSlot(s *settings) *Run {
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
+	return n.oldestWithoutSlot(s)
 }
 
-// oldestWithoutSlot is called with state.mu held. It leaves out a run of a removed timer if e,
+// oldestWithoutSlot is called with entry.mu held. It leaves out a run of a removed timer if e,
 // which has taken the name, has other limits: a lease acquired for e has no permits of the old
 // limits.
-func (n *runner) oldestWithoutSlot(e *entry) (oldest *Run) {
-	for _, r := range e.state.runs {
+func (n *runner) oldestWithoutSlot(s *settings) (oldest *Run) {
+	for _, r := range s.entry.runs {
 		wants := r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil &&
-			slices.Equal(r.entry.limits(), e.limits())
+			slices.Equal(r.settings.limits(), s.limits())
 		if wants && (oldest == nil || r.startedAt.Before(oldest.startedAt)) {
 			oldest = r
 		}
@@ -60,51 +60,51 @@ func (n *runner) oldestWithoutSlot(e *entry) (oldest *Run) {
 
 // handOver gives a slot that was acquired for a new run to a run that has none. It reports false if
 // there is no such run.
-func (n *runner) handOver(e *entry, lease *dlock.Lease) bool {
+func (n *runner) handOver(s *settings, lease *dlock.Lease) bool {
 	if lease == nil {
 		return false
 	}
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	r := n.oldestWithoutSlot(e)
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
+	r := n.oldestWithoutSlot(s)
 	if r == nil {
 		return false
 	}
-	n.attach(e, r, lease)
+	n.attach(s, r, lease)
 	return true
 }
 
-// attach gives a lease to a run that went on without the store. Called with state.mu held.
-func (n *runner) attach(e *entry, r *Run, lease *dlock.Lease) {
-	n.hold(e, r, lease)
+// attach gives a lease to a run that went on without the store. Called with entry.mu held.
+func (n *runner) attach(s *settings, r *Run, lease *dlock.Lease) {
+	n.hold(s, r, lease)
 	r.degraded.Store(false) // after the lease is stored: Valid checks this first
-	n.store.views.upAgain(e)
-	n.store.views.endDegraded(e)
+	n.store.views.upAgain(s)
+	n.store.views.endDegraded(s)
 	n.log.laterLimited(&n.reacquisitions, slog.LevelInfo,
 		"timer: a run that went on without the store has a slot again",
 		n.events.runInfo(r).line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
 }
 
-// hold stores the lease of a run and watches it. Called with state.mu held.
-func (n *runner) hold(e *entry, r *Run, lease *dlock.Lease) {
+// hold stores the lease of a run and watches it. Called with entry.mu held.
+func (n *runner) hold(s *settings, r *Run, lease *dlock.Lease) {
 	r.lease.Store(lease)
 	r.holding = true
 	if r.unwatch != nil {
 		r.unwatch()
 	}
 	// r.entry is the timer that the run was started for; e may have taken its place.
-	r.unwatch = context.AfterFunc(lease.Context(), func() { n.lost(r.entry, r, lease) })
+	r.unwatch = context.AfterFunc(lease.Context(), func() { n.lost(r.settings, r, lease) })
 }
 
 // timersWithoutSlots returns the timers, removed ones included, that have runs without a slot.
-func (n *runner) timersWithoutSlots() []*entry {
-	var list []*entry
+func (n *runner) timersWithoutSlots() []*settings {
+	var list []*settings
 	if !n.store.isWell() || n.store.views.degradedRuns() == 0 {
 		return nil
 	}
-	for _, e := range n.registry.all() {
-		if n.withoutSlot(e) != nil {
-			list = append(list, e)
+	for _, s := range n.registry.all() {
+		if n.withoutSlot(s) != nil {
+			list = append(list, s)
 		}
 	}
 	return list

@@ -32,14 +32,14 @@ func TestRunsWithoutTheStoreAreCountedByLimit(t *testing.T) {
 			t.Errorf("%d and %d, want %d and %d", a, b, smtp, disk)
 		}
 	}
-	begin := func(e *entry) *Run {
-		if why := s.registry.enter(e, 1); why != "" {
+	begin := func(set *settings) *Run {
+		if why := s.registry.enter(set, 1); why != "" {
 			t.Fatal(why)
 		}
-		if err := s.limits.enter(e, true); err != nil {
+		if err := s.limits.enter(set, true); err != nil {
 			t.Fatal(err)
 		}
-		return s.runner.startRun(e, dueTick{}, nil, nil, true)
+		return s.runner.startRun(set, dueTick{}, nil, nil, true)
 	}
 	a, b := begin(mail), begin(report)
 	count(2, 1)

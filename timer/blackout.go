@@ -8,8 +8,8 @@ import (
 )
 
 // blackout returns an error if nothing may start at t.
-func (tt *timetable) blackout(e *entry, t time.Time) error {
-	for _, list := range [...][]schedule.Blackout{e.timer.Blackouts, tt.blackouts} {
+func (tt *timetable) blackout(s *settings, t time.Time) error {
+	for _, list := range [...][]schedule.Blackout{s.timer.Blackouts, tt.blackouts} {
 		until, by, err := schedule.BlackedOut(list, t)
 		if err != nil {
 			return &brokenBlackout{err} // it may have been meant to prevent this start
@@ -23,16 +23,16 @@ func (tt *timetable) blackout(e *entry, t time.Time) error {
 }
 
 // blackoutAgain returns an error if a tick that is tried again may not start.
-func (tt *timetable) blackoutAgain(e *entry, t dueTick, now time.Time) error {
+func (tt *timetable) blackoutAgain(s *settings, t dueTick, now time.Time) error {
 	if t.yielded {
 		return nil // it came due moments ago, and the blackouts were asked then
 	}
 	if t.missedAt != 0 {
-		if err := tt.blackout(e, time.UnixMicro(t.missedAt)); err != nil {
+		if err := tt.blackout(s, time.UnixMicro(t.missedAt)); err != nil {
 			return err
 		}
 	}
-	return tt.blackout(e, now)
+	return tt.blackout(s, now)
 }
 
 // A brokenBlackout panicked, or returned an end that is not later.

@@ -19,11 +19,11 @@ func (s *Scheduler) CancelRun(timer, id string, by dlock.Origin) error {
 	if err := by.Validate(); err != nil {
 		return fmt.Errorf("timer %q: run %q: %w", timer, id, err)
 	}
-	e := s.registry.named(timer)
-	if e == nil {
+	set := s.registry.named(timer)
+	if set == nil {
 		return fmt.Errorf("%w: %q", ErrNoTimer, timer)
 	}
-	r := s.runner.find(e, id)
+	r := s.runner.find(set, id)
 	if r == nil {
 		return fmt.Errorf("timer %q: run %q: %w", timer, id, ErrNoRun)
 	}
@@ -32,10 +32,10 @@ func (s *Scheduler) CancelRun(timer, id string, by dlock.Origin) error {
 }
 
 // find returns the run with that ID; nil: there is none.
-func (n *runner) find(e *entry, id string) *Run {
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	for _, r := range e.state.runs {
+func (n *runner) find(s *settings, id string) *Run {
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
+	for _, r := range s.entry.runs {
 		if r != nil && !r.over && r.ID() == id {
 			return r
 		}

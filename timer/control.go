@@ -55,8 +55,8 @@ func (s *Scheduler) Control() *Control {
 		caps: dlock.CapabilitiesOf(s.config.Lock), timeout: s.config.StoreTimeout, log: s.log.Logger,
 		registered: func(timer string) bool { return s.registry.get(timer) != nil },
 		localOnly: func(timer string) bool {
-			e := s.registry.get(timer)
-			return e != nil && e.timer.LocalOnly
+			set := s.registry.get(timer)
+			return set != nil && set.timer.LocalOnly
 		},
 	}
 }

@@ -87,8 +87,8 @@ func (d *deadman) settle(tells bool) {
 
 // mayEndInTime reports whether a slot is held by a run that is within its MaxRunTime, as far as the
 // store reports. A tick that it refuses does not count towards AlarmAfter.
-func (e *entry) mayEndInTime(no *dlock.NotAcquiredError) bool {
-	return no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}) && no.HeldFor <= e.timer.MaxRunTime
+func (s *settings) mayEndInTime(no *dlock.NotAcquiredError) bool {
+	return no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}) && no.HeldFor <= s.timer.MaxRunTime
 }
 
 // check returns an error after AlarmAfter ticks without a success.
@@ -138,25 +138,25 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 // schedule failed, and removed timers whose runs ignore their context. It reads memory only.
 func (s *Scheduler) TimersSucceed() error {
 	var errs []error
-	for _, e := range s.registry.all() {
-		if e.removed() { // it need not run any more, but its runs should end
-			if _, n := s.runner.counts(e); n > 0 {
+	for _, set := range s.registry.all() {
+		if set.removed() { // it need not run any more, but its runs should end
+			if _, n := s.runner.counts(set); n > 0 {
 				errs = append(errs,
 					fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their "+
 						"context: %d",
-						e.timer.Name, n))
+						set.timer.Name, n))
 			}
 			continue
 		}
-		if fault := e.ticks.scheduleFault(); fault != "" {
-			errs = append(errs, fmt.Errorf("timer %q is not due: its schedule failed: %s", e.timer.Name, fault))
+		if fault := set.ticks.scheduleFault(); fault != "" {
+			errs = append(errs, fmt.Errorf("timer %q is not due: its schedule failed: %s", set.timer.Name, fault))
 		}
 		var holder dlock.Holder
 		if s.store != nil {
-			holder = s.store.views.lastHolder(e)
+			holder = s.store.views.lastHolder(set)
 		}
-		s.ledger.read(&e.state.record, func(r *record) {
-			if err := r.deadman.check(e.timer, Outcome(verdicts[r.last.verdict]), holder); err != nil {
+		s.ledger.read(&set.entry.record, func(r *record) {
+			if err := r.deadman.check(set.timer, Outcome(verdicts[r.last.verdict]), holder); err != nil {
 				errs = append(errs, err)
 			}
 		})

@@ -17,28 +17,28 @@ const (
 )
 
 // spread returns the fixed part of a timer's delay on this host.
-func (e *entry) spread(host dlock.Holder) (d time.Duration) {
-	if e.timer.Delay.ByTimer > 0 {
-		d = time.Duration(hashed(e.timer.Name, "") % uint64(e.timer.Delay.ByTimer))
+func (s *settings) spread(host dlock.Holder) (d time.Duration) {
+	if s.timer.Delay.ByTimer > 0 {
+		d = time.Duration(hashed(s.timer.Name, "") % uint64(s.timer.Delay.ByTimer))
 	}
-	if e.timer.Delay.ByHost > 0 {
-		d += time.Duration(hashed(e.timer.Name, host.Host) % uint64(e.timer.Delay.ByHost))
+	if s.timer.Delay.ByHost > 0 {
+		d += time.Duration(hashed(s.timer.Name, host.Host) % uint64(s.timer.Delay.ByHost))
 	}
 	return d.Truncate(time.Microsecond)
 }
 
 // jitter returns the part of the delay that differs from tick to tick; it is the same on every
 // host. It asks the schedule, so it is called without a mutex.
-func (e *entry) jitter(tick time.Time) time.Duration {
-	if e.timer.Delay.Jitter == 0 {
+func (s *settings) jitter(tick time.Time) time.Duration {
+	if s.timer.Delay.Jitter == 0 {
 		return 0
 	}
-	next, err := schedule.Next(e.timer.Schedule, tick)
+	next, err := schedule.Next(s.timer.Schedule, tick)
 	if err != nil || next.IsZero() {
 		return 0
 	}
-	chance := rand.New(rand.NewPCG(hashed(e.timer.Name, ""), uint64(tick.UnixMicro()))).Float64()
-	return time.Duration(chance * e.timer.Delay.Jitter * float64(next.Sub(tick))).Truncate(time.Microsecond)
+	chance := rand.New(rand.NewPCG(hashed(s.timer.Name, ""), uint64(tick.UnixMicro()))).Float64()
+	return time.Duration(chance * s.timer.Delay.Jitter * float64(next.Sub(tick))).Truncate(time.Microsecond)
 }
 
 // hashed returns a hash that is the same in every process. With FNV alone, names that differ only

@@ -17,14 +17,14 @@ func TestSpreadOfSimilarNames(t *testing.T) {
 		24 * time.Hour} {
 		var hosts, timers, nine [10]int
 		for i := range 300 {
-			e := &entry{timer: Timer{Name: "reload", Delay: Delay{ByHost: bound}}}
-			d := e.spread(dlock.Holder{Host: fmt.Sprint("web-", i+1)})
+			s := &settings{timer: Timer{Name: "reload", Delay: Delay{ByHost: bound}}}
+			d := s.spread(dlock.Holder{Host: fmt.Sprint("web-", i+1)})
 			hosts[d*10/bound]++
 			if i < 9 {
 				nine[d*10/bound]++
 			}
-			e = &entry{timer: Timer{Name: fmt.Sprint("job-", i), Delay: Delay{ByTimer: bound}}}
-			timers[e.spread(dlock.Holder{})*10/bound]++
+			s = &settings{timer: Timer{Name: fmt.Sprint("job-", i), Delay: Delay{ByTimer: bound}}}
+			timers[s.spread(dlock.Holder{})*10/bound]++
 		}
 		used := 0
 		for i := range 10 {

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// An entry is one registered timer.
-type entry struct {
+// settings are one registered timer.
+type settings struct {
 	timer    Timer
 	lockName string
 	ticks    tickTimes
-	places   int   // taken by this timer; the registry's, like state.places
+	places   int   // taken by this timer; the registry's, like entry.places
 	id       int64 // of the schedule
-	state    *state
+	entry    *entry
 	shares   *shares // of Timer.Limits; nil: it has none
 
-	// Set by the registry. Nil: the timer is registered. The entry itself: the timer was removed.
-	// Any other entry: Update has put that in this one's place.
-	successor atomic.Pointer[entry]
+	// Set by the registry. Nil: the timer is registered. Itself: the timer was removed.
+	// Any other: Update has put that in this one's place.
+	successor atomic.Pointer[settings]
 
 	// The planner's: the pause before a failed schedule is asked again; 0: it works; planning: it
 	// is being asked.
@@ -31,9 +31,9 @@ type entry struct {
 	begun          bool  // the planner's: it was planned while Run was running, RunOnStart included
 }
 
-// state is what this host knows of a timer. It outlives an entry that Update replaces, and passes
-// to a timer that takes the name of a removed one whose runs go on.
-type state struct {
+// An entry is what this host knows of a timer. It outlives settings that Update replaces, and
+// passes to a timer that takes the name of a removed one whose runs go on.
+type entry struct {
 	record   record   // the ledger's
 	view     view     // of views
 	override override // of overrides
@@ -52,42 +52,42 @@ type state struct {
 	places atomic.Int32
 
 	// knownAt is when the store was last seen to know the schedule, in seconds since programStart,
-	// plus 1; 0: it was not. It is that of the latest entry.
+	// plus 1; 0: it was not. It is that of the latest settings.
 	knownAt atomic.Int32
 }
 
-func newEntry(t Timer, hasStore bool) *entry {
-	e := &entry{timer: t.withDefaults(), lockName: t.lockName(), open: t.MaxPerHost == 0, local: t.LocalOnly ||
-		!hasStore, state: &state{}}
-	e.id = scheduleID(e.timer.Schedule)
-	return e
+func newSettings(t Timer, hasStore bool) *settings {
+	s := &settings{timer: t.withDefaults(), lockName: t.lockName(), open: t.MaxPerHost == 0, local: t.LocalOnly ||
+		!hasStore, entry: &entry{}}
+	s.id = scheduleID(s.timer.Schedule)
+	return s
 }
 
 // placesTaken returns how many places are taken under the timer's name, also by runs of a removed
 // timer.
-func (e *entry) placesTaken() int { return int(e.state.places.Load()) }
+func (s *settings) placesTaken() int { return int(s.entry.places.Load()) }
 
-// gone reports whether the entry was removed or replaced: nothing new starts in its name.
-func (e *entry) gone() bool { return e.successor.Load() != nil }
+// gone reports whether the settings were removed or replaced: nothing new starts in its name.
+func (s *settings) gone() bool { return s.successor.Load() != nil }
 
-// latest returns the entry that Update has put in this one's place last, or the entry itself.
-func (e *entry) latest() *entry {
+// latest returns what Update has put in this one's place last, or s itself.
+func (s *settings) latest() *settings {
 	for {
-		next := e.successor.Load()
-		if next == nil || next == e {
-			return e
+		next := s.successor.Load()
+		if next == nil || next == s {
+			return s
 		}
-		e = next
+		s = next
 	}
 }
 
-// removed reports whether the timer was removed, perhaps after this entry was replaced.
-func (e *entry) removed() bool { return e.latest().gone() }
+// removed reports whether the timer was removed, perhaps after these settings were replaced.
+func (s *settings) removed() bool { return s.latest().gone() }
 
-// heir returns the entry that goes on with the ticks of this one: itself, or what has replaced it
+// heir returns what goes on with the ticks of these settings: itself, or what has replaced it
 // with the same schedule; nil: the timer was removed, or has another schedule now.
-func (e *entry) heir() *entry {
-	if h := e.latest(); !h.gone() && h.id == e.id {
+func (s *settings) heir() *settings {
+	if h := s.latest(); !h.gone() && h.id == s.id {
 		return h
 	}
 	return nil
@@ -95,7 +95,7 @@ func (e *entry) heir() *entry {
 
 // isOver reports whether the timer was removed and the last of its runs has ended, perhaps since
 // the caller got it from the registry.
-func (e *entry) isOver() bool { return e.removed() && e.placesTaken() == 0 }
+func (s *settings) isOver() bool { return s.removed() && s.placesTaken() == 0 }
 
 // tickTimes are the latest and the next tick of a timer. The planner sets them, and every part may
 // read them.

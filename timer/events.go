@@ -115,7 +115,7 @@ func (v *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err err
 		send(v, "AttemptFailed", v.hooks.AttemptFailed,
 			AttemptInfo{RunInfo: v.runInfo(r), FailedAt: at, Err: unmarked(err), RetryIn: wait})
 	}
-	args := v.runInfo(r).line("of", r.entry.timer.Retry.MaxAttempts, "retry_in", wait, "err", err)
+	args := v.runInfo(r).line("of", r.settings.timer.Retry.MaxAttempts, "retry_in", wait, "err", err)
 	if p, ok := err.(*PanicError); ok {
 		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's
 	}
@@ -155,12 +155,12 @@ func (v *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) 
 
 // ticksSkipped tells of a tick that started no run, or of n that this host missed, the first of
 // which was tick (µs).
-func (v *events) ticksSkipped(e *entry, tick int64, n uint64, reason Reason, err error) {
+func (v *events) ticksSkipped(s *settings, tick int64, n uint64, reason Reason, err error) {
 	hook, debugs := v.hooks.TickSkipped, v.log.debugs()
 	if hook == nil && !debugs {
 		return
 	}
-	info := SkipInfo{Timer: e.timer.Name, Tick: time.UnixMicro(tick).UTC(), Ticks: n, Reason: reason, Err: err}
+	info := SkipInfo{Timer: s.timer.Name, Tick: time.UnixMicro(tick).UTC(), Ticks: n, Reason: reason, Err: err}
 	if no, ok := err.(*dlock.NotAcquiredError); ok && no != nil {
 		info.Holder = no.Holder
 	}
@@ -186,7 +186,7 @@ func (i SkipInfo) line() []any {
 	return args
 }
 
-// leaseLost tells that a run has lost a lease. Called with state.mu held, so that the run cannot
+// leaseLost tells that a run has lost a lease. Called with entry.mu held, so that the run cannot
 // end meanwhile.
 func (v *events) leaseLost(r *Run, lease *dlock.Lease, at time.Time, goesOn bool, lost *dlock.LostError) {
 	info := LossInfo{RunInfo: v.runInfo(r), LostAt: at, GoesOn: goesOn, Err: lost}

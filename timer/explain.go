@@ -189,23 +189,23 @@ func (x Explanation) String() string { return x.Text }
 // not registered here. If the store does not answer, the explanation has less in it, but there is
 // no error.
 func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (Explanation, error) {
-	e := s.registry.get(timer)
-	if e == nil {
+	set := s.registry.get(timer)
+	if set == nil {
 		return Explanation{}, fmt.Errorf("%w: %q", ErrNoTimer, timer)
 	}
 	x := Explanation{Timer: timer, Host: s.config.Holder, Slot: -1}
 	x.Tick = schedule.RoundUp(tick).UTC()
-	next, due := e.ticks.read()
+	next, due := set.ticks.read()
 	if tick.IsZero() && due != 0 {
 		x.Tick = time.UnixMicro(due).UTC()
 	}
 	var found *decision
 	var why error
 	if !x.Tick.IsZero() {
-		found, x.Slot, why = decided(s.ledger, e, x.Tick.UnixMicro())
+		found, x.Slot, why = decided(s.ledger, set, x.Tick.UnixMicro())
 	}
-	w := wording{next: next, said: decidedAt(found), due: due, window: e.catchUpWindow(), shared: e.shared(),
-		timer: e.timer, perHost: e.hostLimit(), maxRuns: s.config.MaxRuns}
+	w := wording{next: next, said: decidedAt(found), due: due, window: set.catchUpWindow(), shared: set.shared(),
+		timer: set.timer, perHost: set.hostLimit(), maxRuns: s.config.MaxRuns}
 	switch {
 	case found == nil:
 	case !found.ran():
@@ -215,13 +215,13 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	}
 	several := found != nil && found.through() != found.tick
 	if !x.Tick.IsZero() && (found == nil || several) { // without a mutex, because it asks the schedule
-		w.isTick = isTick(e.timer.Schedule, x.Tick)
-		if _, fixed := e.delay(); fixed { // its other ticks are not known
+		w.isTick = isTick(set.timer.Schedule, x.Tick)
+		if _, fixed := set.delay(); fixed { // its other ticks are not known
 			w.isTick = x.Tick.UnixMicro() == next || x.Tick.UnixMicro() == due
 		}
 		x.Known = x.Known && w.isTick // an instant between two missed ticks is not a tick
 		if w.isTick {
-			w.left = s.planner.timetable.startsAt(e, x.Tick).Sub(s.planner.now())
+			w.left = s.planner.timetable.startsAt(set, x.Tick).Sub(s.planner.now())
 		}
 	}
 	if !x.Known {
@@ -236,11 +236,11 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 
 // decided returns what this host decided about a tick, and in which slot its run is or was; nil: it
 // knows of no decision.
-func decided(l *ledger, e *entry, tick int64) (found *decision, slot int, why error) {
-	d := e.state
-	d.mu.Lock() // no run of it begins or ends meanwhile
-	defer d.mu.Unlock()
-	l.read(&d.record, func(r *record) {
+func decided(l *ledger, s *settings, tick int64) (found *decision, slot int, why error) {
+	e := s.entry
+	e.mu.Lock() // no run of it begins or ends meanwhile
+	defer e.mu.Unlock()
+	l.read(&e.record, func(r *record) {
 		if c, err := r.history.get(r.history.find(tick)); c != nil {
 			copied := *c
 			found, why = &copied, err
@@ -250,7 +250,7 @@ func decided(l *ledger, e *entry, tick int64) (found *decision, slot int, why er
 		return found, -1, why
 	}
 	slot = int(found.slot)
-	for _, r := range d.runs {
+	for _, r := range e.runs {
 		if r != nil && found.isOf(r) {
 			slot = r.Slot()
 		}

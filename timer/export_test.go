@@ -16,7 +16,7 @@ func Poke(s *Scheduler) { s.planner.poke() }
 
 // Remembered is how many ticks of a timer the ring has.
 func Remembered(s *Scheduler, name string) (n int) {
-	s.ledger.read(&s.registry.get(name).state.record, func(r *record) { n = len(r.history.decisions) })
+	s.ledger.read(&s.registry.get(name).entry.record, func(r *record) { n = len(r.history.decisions) })
 	return n
 }
 

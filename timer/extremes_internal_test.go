@@ -72,13 +72,13 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := s.registry.get("a")
+			set := s.registry.get("a")
 			for _, since := range []time.Duration{0, time.Minute, min(timeOf(most), longest/3*2)} {
-				s.store.views.warnHeldLong(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull,
+				s.store.views.warnHeldLong(set, &dlock.NotAcquiredError{Reason: dlock.ReasonFull,
 					Holder: dlock.NewHolder(), HeldFor: since})
 			}
 			if most == time.Hour {
-				s.store.views.warnHeldLong(e, &dlock.NotAcquiredError{Reason: dlock.ReasonFull,
+				s.store.views.warnHeldLong(set, &dlock.NotAcquiredError{Reason: dlock.ReasonFull,
 					Holder: dlock.NewHolder(), HeldFor: 90*time.Minute + time.Second})
 			}
 			s.log.flush()
@@ -95,12 +95,13 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 func TestTicksThatAreFarApart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	e := &entry{ticks: tickTimes{due: now.UnixMicro(), next: time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()}}
-	if got := e.ticks.interval(); got != longest {
+	set := &settings{ticks: tickTimes{due: now.UnixMicro(),
+		next: time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()}}
+	if got := set.ticks.interval(); got != longest {
 		t.Errorf("interval %v", got)
 	}
-	e.ticks.next = now.Add(time.Minute).UnixMicro()
-	if got := e.ticks.interval(); got != time.Minute {
+	set.ticks.next = now.Add(time.Minute).UnixMicro()
+	if got := set.ticks.interval(); got != time.Minute {
 		t.Errorf("interval %v", got)
 	}
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.At(now.Add(-time.Minute),

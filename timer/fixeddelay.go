@@ -25,51 +25,51 @@ const (
 var programStart = time.Now()
 
 // fixedDelays are the timers with a fixed delay. Guarded by planner.mu.
-type fixedDelays map[*state]*fixedDelay
+type fixedDelays map[*entry]*fixedDelay
 
 // A fixedDelay is what the planner knows of such a timer. The next tick is in the timer's clock,
 // and moves; the heap may have items of it that no longer count.
 type fixedDelay struct {
-	e       *entry
+	e       *settings
 	wait    time.Duration
 	item    int64 // when the item of the heap that counts comes up, µs
 	counted int64 // the latest tick that counts towards AlarmAfter, µs
 }
 
 // delay returns the fixed delay of a timer. ok is false if it has none.
-func (e *entry) delay() (d time.Duration, ok bool) {
-	s, ok := e.timer.Schedule.(schedule.FixedDelay)
-	return s.Delay(), ok
+func (s *settings) delay() (d time.Duration, ok bool) {
+	after, ok := s.timer.Schedule.(schedule.FixedDelay)
+	return after.Delay(), ok
 }
 
 // retryIn returns how long after a tick that started nothing the next comes.
 func retryIn(delay time.Duration) time.Duration { return min(max(delay, minRetryIn), maxRetryIn) }
 
 // planned records that the heap has an item of a timer, if it has a fixed delay.
-func (f fixedDelays) planned(e *entry, when int64) {
-	wait, fixed := e.delay()
+func (f fixedDelays) planned(s *settings, when int64) {
+	wait, fixed := s.delay()
 	if !fixed {
 		return
 	}
-	if f[e.state] == nil {
-		f[e.state] = &fixedDelay{}
+	if f[s.entry] == nil {
+		f[s.entry] = &fixedDelay{}
 	}
-	d := f[e.state]
-	d.e, d.wait, d.item = e, wait, when
+	d := f[s.entry]
+	d.e, d.wait, d.item = s, wait, when
 }
 
 // forget drops a removed timer, unless another has taken its place. Its data may still name an
 // entry that e has replaced.
-func (f fixedDelays) forget(e *entry) {
-	if d := f[e.state]; d != nil && d.e.latest() == e {
-		delete(f, e.state)
+func (f fixedDelays) forget(s *settings) {
+	if d := f[s.entry]; d != nil && d.e.latest() == s {
+		delete(f, s.entry)
 	}
 }
 
 // isRetry reports whether a tick comes sooner than the delay after the latest that counts towards
 // AlarmAfter. Then it does not count; otherwise it is the latest that does.
-func (f fixedDelays) isRetry(e *entry, tick int64) bool {
-	d := f[e.state]
+func (f fixedDelays) isRetry(s *settings, tick int64) bool {
+	d := f[s.entry]
 	if d == nil {
 		return false
 	}
@@ -87,12 +87,12 @@ func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
 	if _, fixed := it.e.delay(); !fixed {
 		return true
 	}
-	d := f[it.e.state]
+	d := f[it.e.entry]
 	if d == nil || d.item != it.when || d.e != it.e { // another item counts
 		return false
 	}
 	next, _ := it.e.ticks.read()
-	if next <= it.when && it.e.placesTaken() > 0 && !it.e.state.overdue() {
+	if next <= it.when && it.e.placesTaken() > 0 && !it.e.entry.overdue() {
 		again := schedule.RoundUp(now.Add(retryIn(d.wait)))
 		it.e.ticks.set(0, again)
 		next = again.UnixMicro()
@@ -108,7 +108,7 @@ func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
 // left returns how much of the delay since the last run here is left. That run may be of a timer
 // that had the name before.
 func (d *fixedDelay) left() time.Duration {
-	ended := d.e.state.endedAt.Load()
+	ended := d.e.entry.endedAt.Load()
 	if ended == 0 {
 		return 0
 	}
@@ -117,8 +117,8 @@ func (d *fixedDelay) left() time.Duration {
 
 // replaced moves the first tick of a timer that has replaced another to when the delay since the
 // last run here is over. Called with planner.mu held.
-func (f fixedDelays) replaced(p *planner, e *entry) {
-	if d := f[e.state]; d != nil && d.e == e && d.left() > 0 {
+func (f fixedDelays) replaced(p *planner, s *settings) {
+	if d := f[s.entry]; d != nil && d.e == s && d.left() > 0 {
 		d.move(p, d.left())
 	}
 }
@@ -126,13 +126,13 @@ func (f fixedDelays) replaced(p *planner, e *entry) {
 // deferEarly moves the next tick of a timer to the end of the delay since the last run here, and
 // returns how much of that is left; 0: it is over, or the timer has none. The store checks the
 // delay, too, but does not know of runs that went on without it.
-func (p *planner) deferEarly(e *entry) (left time.Duration) {
-	if _, fixed := e.delay(); !fixed {
+func (p *planner) deferEarly(s *settings) (left time.Duration) {
+	if _, fixed := s.delay(); !fixed {
 		return 0
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d := p.fixed[e.state]; d != nil && d.left() > 0 {
+	if d := p.fixed[s.entry]; d != nil && d.left() > 0 {
 		left = d.left()
 		d.move(p, left)
 	}
@@ -141,20 +141,20 @@ func (p *planner) deferEarly(e *entry) (left time.Duration) {
 
 // dueIn moves the next tick of a timer with a fixed delay, but not to before the delay is over. A
 // timer that has another delay by now is left alone.
-func (p *planner) dueIn(e *entry, wait time.Duration) {
+func (p *planner) dueIn(s *settings, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d := p.fixed[e.state]; d != nil && d.e == e.heir() {
+	if d := p.fixed[s.entry]; d != nil && d.e == s.heir() {
 		d.move(p, wait)
 	}
 }
 
 // runEnded moves the next tick of a timer by its delay, if it has a fixed one: a run has just ended
 // here, perhaps of a timer that had the name before.
-func (p *planner) runEnded(s *state) {
+func (p *planner) runEnded(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d := p.fixed[s]; d != nil {
+	if d := p.fixed[e]; d != nil {
 		d.move(p, d.wait)
 	}
 }
@@ -175,11 +175,11 @@ func (d *fixedDelay) move(p *planner, wait time.Duration) {
 
 // comeDueAfter is comeDue for a timer with a fixed delay. Its next tick is only when to ask again
 // if nothing tells: an instant that was passed over was no tick.
-func (tt *timetable) comeDueAfter(e *entry, tick, now time.Time, delay time.Duration) (c cameDue) {
+func (tt *timetable) comeDueAfter(s *settings, tick, now time.Time, delay time.Duration) (c cameDue) {
 	c.first, c.last, c.due = tick, tick, tick
 	again := now.Add(retryIn(delay))
-	if c.blackout = tt.blackout(e, now); c.blackout != nil {
-		again = later(now.Add(minRetryIn), tt.blackoutEnds(e, now, again))
+	if c.blackout = tt.blackout(s, now); c.blackout != nil {
+		again = later(now.Add(minRetryIn), tt.blackoutEnds(s, now, again))
 	}
 	again = schedule.RoundUp(again)
 	c.next = plan{tick: again, due: again}
@@ -187,8 +187,8 @@ func (tt *timetable) comeDueAfter(e *entry, tick, now time.Time, delay time.Dura
 }
 
 // blackoutEnds returns when the blackout may end that t is in; otherwise if it does not say.
-func (tt *timetable) blackoutEnds(e *entry, t, otherwise time.Time) time.Time {
-	for _, list := range [...][]schedule.Blackout{e.timer.Blackouts, tt.blackouts} {
+func (tt *timetable) blackoutEnds(s *settings, t, otherwise time.Time) time.Time {
+	for _, list := range [...][]schedule.Blackout{s.timer.Blackouts, tt.blackouts} {
 		if until, _, err := schedule.BlackedOut(list, t); err == nil && !until.IsZero() {
 			return until
 		}

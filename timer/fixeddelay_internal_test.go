@@ -24,18 +24,18 @@ func TestFixedDelayRemovedDuringAnUpdate(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
 		synctest.Wait()
-		e, _, err := newRegistrar(s).prepare(job, s.planner.now())
+		set, _, err := newRegistrar(s).prepare(job, s.planner.now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		old, err := s.planner.replace(nil, e)
+		old, err := s.planner.replace(nil, set)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Remove(ctx, "job"); err != nil {
 			t.Fatal(err)
 		}
-		s.planner.proceed(old, e)
+		s.planner.proceed(old, set)
 		if n := len(s.planner.fixed); n != 0 {
 			t.Errorf("the planner still knows %d timers", n)
 		}

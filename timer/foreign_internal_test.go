@@ -80,47 +80,47 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := s.registry.get("a")
+		set := s.registry.get("a")
 		begin := func() { s.runner.base = t.Context(); s.store.begin(t.Context()) }
 		if err := s.registry.begin(begin); err != nil {
 			t.Fatal(err)
 		}
 		w := s.store
-		f.mutexes = map[string]*sync.Mutex{"storeWatch.mu": &w.mu, "views.mu": &w.views.mu, "state.mu": &e.state.mu,
+		f.mutexes = map[string]*sync.Mutex{"storeWatch.mu": &w.mu, "views.mu": &w.views.mu, "entry.mu": &set.entry.mu,
 			"overrides.mu": &w.overrides.mu, "acquirer.mu": &s.acquirer.mu, "registry.mu": &s.registry.mu,
-			"record.mu": &e.state.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &e.ticks.mu}
+			"record.mu": &set.entry.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &set.ticks.mu}
 		lease, err := s.session.Mutex("timer:a").TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.fails.Store(true)
 		time.Sleep(6 * time.Second) // the lease is lost, and heartbeats fail
-		s.runner.lost(e, s.runner.newRun(e, dueTick{}, false), lease)
+		s.runner.lost(set, s.runner.newRun(set, dueTick{}, false), lease)
 		for _, f.what = range []error{nil, dlock.ErrFault, dlock.ErrSetup} {
 			for range openAfter {
-				_, err := s.acquirer.acquire(t.Context(), e, dueTick{})
+				_, err := s.acquirer.acquire(t.Context(), set, dueTick{})
 				if _, failed := errors.AsType[*dlock.StoreError](err); !failed {
 					t.Fatal(err)
 				}
-				w.recordAnswer(e, dueTick{}, nil, err)
-				w.called(dlock.StoreCall{Op: dlock.StoreOpExtend, Name: e.lockName, Err: f})
+				w.recordAnswer(set, dueTick{}, nil, err)
+				w.called(dlock.StoreCall{Op: dlock.StoreOpExtend, Name: set.lockName, Err: f})
 			}
 			newProber(w, s.session).notSetUpAtFirst(&dlock.StoreError{Op: dlock.StoreOpAcquire, Name: hostsLock,
 				Err: f})
-			w.isOpen(e)
-			w.serves(e)
-			w.notSetUp(e)
-			w.bypass(e)
+			w.isOpen(set)
+			w.serves(set)
+			w.notSetUp(set)
+			w.bypass(set)
 			w.status()
 			_ = w.reachable()
 		}
 		w.breakers.whole = breaker{} // only its server is down
-		s.acquirer.queue.enqueue(e, dueTick{at: 1})
+		s.acquirer.queue.enqueue(set, dueTick{at: 1})
 		s.acquirer.inFlight = maxInFlight
-		s.registry.enter(e, 1)
+		s.registry.enter(set, 1)
 		s.acquirer.next()
 		for range closeAfter {
-			_ = w.recordAcquire(e.lockName, nil)
+			_ = w.recordAcquire(set.lockName, nil)
 		}
 		w.log.flush()
 		for _, method := range []string{"Shard", "Error", "Is", "As"} {

@@ -24,27 +24,27 @@ type fullAnswer struct {
 // remember remembers a "full" if a slot has been held for longer than an interval: such a run has
 // probably not ended by the next tick. If it has, that tick is skipped although a slot is free; the
 // cache never starts one too many. Called with mu held.
-func (v *views) remember(e *entry, no *dlock.NotAcquiredError) {
-	if interval := e.ticks.interval(); no.Reason == dlock.ReasonFull && interval < shortInterval &&
+func (v *views) remember(s *settings, no *dlock.NotAcquiredError) {
+	if interval := s.ticks.interval(); no.Reason == dlock.ReasonFull && interval < shortInterval &&
 		no.HeldFor >= interval {
-		e.state.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, fullFor)), e.limit()}
+		s.entry.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, fullFor)), s.limit()}
 	}
 }
 
 // stillFull returns the remembered "full" of a timer; nil: there is none.
-func (v *views) stillFull(e *entry) *dlock.NotAcquiredError {
+func (v *views) stillFull(s *settings) *dlock.NotAcquiredError {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	full := &e.state.view.full
-	if full.no == nil || full.limit != e.limit() || !time.Now().Before(full.until) {
+	full := &s.entry.view.full
+	if full.no == nil || full.limit != s.limit() || !time.Now().Before(full.until) {
 		return nil
 	}
 	return full.no
 }
 
 // slotFree drops the remembered "full" of a timer.
-func (v *views) slotFree(e *entry) {
+func (v *views) slotFree(s *settings) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e.state.view.full = fullAnswer{}
+	s.entry.view.full = fullAnswer{}
 }

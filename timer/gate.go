@@ -33,31 +33,31 @@ type gate struct {
 
 // why returns the reason why nothing of a timer may start here; "": it may, once the store has
 // granted a slot if the timer needs one.
-func (g *gate) why(e *entry, scheduled bool) (Reason, error) {
+func (g *gate) why(s *settings, scheduled bool) (Reason, error) {
 	switch p := g.registry.current(); {
 	case p == PhaseCreated || p == PhaseStopped:
 		return ReasonNotRunning, nil
-	case !g.registry.mayStart(e):
+	case !g.registry.mayStart(s):
 		return ReasonDraining, nil
 	}
-	if err := g.pausedHere(e); err != nil {
+	if err := g.pausedHere(s); err != nil {
 		return ReasonPaused, err
 	}
 	switch {
-	case e.placesTaken() >= e.hostLimit():
+	case s.placesTaken() >= s.hostLimit():
 		return ReasonHostFull, nil
-	case g.runner.rejoining(e) || g.runner.limitsRejoining(e):
+	case g.runner.rejoining(s) || g.runner.limitsRejoining(s):
 		return ReasonRejoining, nil
 	case !scheduled:
 		return "", nil
 	}
-	if left := g.planner.deferEarly(e); left > 0 {
+	if left := g.planner.deferEarly(s); left > 0 {
 		return ReasonTickEarly, &earlyError{left}
 	}
 	if g.store == nil {
 		return "", nil
 	}
-	if full := g.store.views.stillFull(e); full != nil {
+	if full := g.store.views.stillFull(s); full != nil {
 		return ReasonFull, full
 	}
 	return "", nil
@@ -77,111 +77,111 @@ func (g *gate) arrive(arrivals []arrival) {
 }
 
 func (g *gate) arriveOne(a *arrival) {
-	e := a.e
+	s := a.e
 	if a.missed > 0 {
-		g.ledger.missed(e, a.missed, a.first, time.UnixMicro(a.tick.at))
+		g.ledger.missed(s, a.missed, a.first, time.UnixMicro(a.tick.at))
 	}
 	switch {
 	case a.later:
 	case a.noAlarm:
-		g.ledger.cameDueNoAlarm(&e.state.record)
+		g.ledger.cameDueNoAlarm(&s.entry.record)
 	default:
-		g.ledger.cameDue(&e.state.record)
+		g.ledger.cameDue(&s.entry.record)
 	}
 	if !a.later || a.err != nil {
-		g.blackedOut(e, a.err)
+		g.blackedOut(s, a.err)
 	}
 	if a.skip != "" {
-		g.ledger.skip(e, a.tick.at, a.skip, a.err)
+		g.ledger.skip(s, a.tick.at, a.skip, a.err)
 		return
 	}
-	g.try(e, a.tick)
+	g.try(s, a.tick)
 }
 
 // try checks a tick and hands it to the acquirer or the runner, or skips it.
-func (g *gate) try(e *entry, t dueTick) {
-	if w := g.waits.withdraw(e); w != nil {
-		g.ledger.skip(e, w.tick.at, w.why, w.err)
+func (g *gate) try(s *settings, t dueTick) {
+	if w := g.waits.withdraw(s); w != nil {
+		g.ledger.skip(s, w.tick.at, w.why, w.err)
 	}
-	if g.acquirer.overtake(e, t) {
+	if g.acquirer.overtake(s, t) {
 		return
 	}
-	if earlier, waited := g.registry.overtake(e, t); waited {
-		g.ledger.skip(e, earlier.at, ReasonMaxRuns, nil)
+	if earlier, waited := g.registry.overtake(s, t); waited {
+		g.ledger.skip(s, earlier.at, ReasonMaxRuns, nil)
 		return
 	}
-	if why, err := g.why(e, true); why != "" {
-		g.turnAway(e, t, why, err)
+	if why, err := g.why(s, true); why != "" {
+		g.turnAway(s, t, why, err)
 		return
 	}
-	if g.letTriggersFirst(e, t, t.yielded) || g.yield(e, t) {
+	if g.letTriggersFirst(s, t, t.yielded) || g.yield(s, t) {
 		return
 	}
-	why, waits := g.enterOrWait(e, t)
+	why, waits := g.enterOrWait(s, t)
 	if waits {
 		return
 	}
 	if why != "" { // MaxRuns, or a Trigger was faster, or Remove
-		g.turnAway(e, t, why, nil)
+		g.turnAway(s, t, why, nil)
 		return
 	}
-	if e.shared() {
-		g.acquirer.submit(e, t)
+	if s.shared() {
+		g.acquirer.submit(s, t)
 		return
 	}
-	if full := g.limits.enter(e, false); full != nil {
-		g.registry.leave(e)
-		g.turnAway(e, t, ReasonLimitFull, full)
+	if full := g.limits.enter(s, false); full != nil {
+		g.registry.leave(s)
+		g.turnAway(s, t, ReasonLimitFull, full)
 		return
 	}
-	g.starts = append(g.starts, start{e: e, tick: t})
+	g.starts = append(g.starts, start{e: s, tick: t})
 }
 
 // turnAway skips a tick that failed a check, lets it wait for a run to end, or passes it on if its
 // timer was replaced. It does not count towards AlarmAfter if runs go on that may still succeed.
-func (g *gate) turnAway(e *entry, t dueTick, why Reason, err error) {
+func (g *gate) turnAway(s *settings, t dueTick, why Reason, err error) {
 	switch why {
 	case ReasonDraining:
-		if g.planner.carry(e, t) {
+		if g.planner.carry(s, t) {
 			return
 		}
 	case ReasonHostFull:
-		if runs, overdue := g.runner.counts(e); runs > 0 && overdue == 0 {
-			g.ledger.discount(&e.state.record)
+		if runs, overdue := g.runner.counts(s); runs > 0 && overdue == 0 {
+			g.ledger.discount(&s.entry.record)
 		}
 	case ReasonFull:
-		if no, ok := err.(*dlock.NotAcquiredError); ok && e.mayEndInTime(no) {
-			g.ledger.discount(&e.state.record)
+		if no, ok := err.(*dlock.NotAcquiredError); ok && s.mayEndInTime(no) {
+			g.ledger.discount(&s.entry.record)
 		} else {
-			g.ledger.putOff(&e.state.record)
+			g.ledger.putOff(&s.entry.record)
 		}
 	}
-	if g.waits.enter(e, t, why, err) || e.gone() && e.waitsFor(why) && g.planner.carry(e, t) {
+	if g.waits.enter(s, t, why, err) || s.gone() && s.waitsFor(why) && g.planner.carry(s, t) {
 		return
 	}
-	g.ledger.skip(e, t.at, why, err)
+	g.ledger.skip(s, t.at, why, err)
 }
 
 // blackedOut handles the answer of the blackouts about a tick. A tick in a blackout does not count
 // towards AlarmAfter. If a blackout failed, the tick counts, and the failure is logged once.
-func (g *gate) blackedOut(e *entry, blackout error) {
+func (g *gate) blackedOut(s *settings, blackout error) {
 	_, failed := blackout.(*brokenBlackout)
 	if blackout != nil && !failed {
-		g.ledger.discount(&e.state.record)
+		g.ledger.discount(&s.entry.record)
 	}
-	if failed && !e.blackoutFailed {
+	if failed && !s.blackoutFailed {
 		g.log.later(slog.LevelError,
 			"timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule",
-			"timer", e.timer.Name, "err", blackout)
+			"timer", s.timer.Name, "err", blackout)
 	}
-	e.blackoutFailed = failed
+	s.blackoutFailed = failed
 }
 
 // pausedHere returns the refusal of a timer that is paused but does not call the store, so that
 // this host has to enforce the pause; nil: there is no such pause.
-func (g *gate) pausedHere(e *entry) error {
-	if e.local || e.shared() {
+func (g *gate) pausedHere(s *settings) error {
+	if s.local || s.shared() {
 		return nil
 	}
-	return g.store.overrides.paused(e)
+	return g.store.overrides.paused(s)
 }

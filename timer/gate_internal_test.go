@@ -11,7 +11,7 @@ import (
 )
 
 // gated is a gate with what stands behind it, and one timer.
-func gated(t *testing.T, tm Timer) (*gate, *entry) {
+func gated(t *testing.T, tm Timer) (*gate, *settings) {
 	t.Helper()
 	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, tm)
 	if err != nil {
@@ -24,10 +24,10 @@ func gated(t *testing.T, tm Timer) (*gate, *entry) {
 //
 // Fails when a case of why is left out, or Trigger obeys a remembered "full".
 func TestGateSaysWhy(t *testing.T) {
-	g, e := gated(t, Timer{Name: "a", Run: nothing})
+	g, s := gated(t, Timer{Name: "a", Run: nothing})
 	is := func(what string, scheduled bool, want Reason) {
 		t.Helper()
-		if got, _ := g.why(e, scheduled); got != want {
+		if got, _ := g.why(s, scheduled); got != want {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
@@ -37,17 +37,17 @@ func TestGateSaysWhy(t *testing.T) {
 	}
 	is("nothing stands against it", true, "")
 	full := &dlock.NotAcquiredError{Reason: dlock.ReasonFull}
-	e.state.view.full = fullAnswer{full, time.Now().Add(time.Hour), e.limit()}
+	s.entry.view.full = fullAnswer{full, time.Now().Add(time.Hour), s.limit()}
 	is("the store was full a moment ago", true, ReasonFull)
-	if _, err := g.why(e, true); !errors.Is(err, dlock.ErrNotAcquired) {
+	if _, err := g.why(s, true); !errors.Is(err, dlock.ErrNotAcquired) {
 		t.Errorf("the store's answer is %v", err)
 	}
 	is("the same, for Trigger", false, "")
-	g.registry.enter(e, 1)
+	g.registry.enter(s, 1)
 	is("its place is taken", true, ReasonHostFull)
-	g.registry.leave(e)
-	g.store.recordAcquire(e.lockName, nil)
-	r := g.runner.startRun(e, dueTick{}, nil, nil, true)
+	g.registry.leave(s)
+	g.store.recordAcquire(s.lockName, nil)
+	r := g.runner.startRun(s, dueTick{}, nil, nil, true)
 	is("a run goes on without a slot", false, ReasonRejoining)
 	r.ctx.end()
 	is("that has ended", false, "")
@@ -59,26 +59,26 @@ func TestGateSaysWhy(t *testing.T) {
 //
 // Fails when submit enqueues after close, when close forgets a tick, or when either keeps a place.
 func TestClosedAcquirerKeepsNoTick(t *testing.T) {
-	g, e := gated(t, Timer{Name: "a", MaxConcurrency: 2, Run: nothing})
+	g, s := gated(t, Timer{Name: "a", MaxConcurrency: 2, Run: nothing})
 	if err := g.registry.begin(func() { g.runner.base = t.Context() }); err != nil {
 		t.Fatal(err)
 	}
 	a := g.acquirer
 	a.inFlight = maxInFlight
-	g.try(e, dueTick{at: 1})
-	g.try(e, dueTick{at: 2}) // overtakes it
+	g.try(s, dueTick{at: 1})
+	g.try(s, dueTick{at: 2}) // overtakes it
 	a.close()
-	if a.awaitTurn(t.Context(), e) {
+	if a.awaitTurn(t.Context(), s) {
 		t.Error("a Trigger got its turn")
 	}
-	g.registry.enter(e, 2)
-	a.submit(e, dueTick{at: 3})
-	g.ledger.read(&e.state.record, func(r *record) {
+	g.registry.enter(s, 2)
+	a.submit(s, dueTick{at: 3})
+	g.ledger.read(&s.entry.record, func(r *record) {
 		if r.skipped[ReasonStoreBusy] != 1 || r.skipped[ReasonDraining] != 2 {
 			t.Errorf("skipped: %v", r.skipped)
 		}
 	})
 	if g.registry.busy() || len(a.queue.ticks) != 0 {
-		t.Errorf("%d places are taken, %d ticks wait", e.placesTaken(), len(a.queue.ticks))
+		t.Errorf("%d places are taken, %d ticks wait", s.placesTaken(), len(a.queue.ticks))
 	}
 }

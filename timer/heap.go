@@ -10,12 +10,12 @@ import (
 type item struct {
 	when  int64    // µs since the epoch
 	again *dueTick // a tick that is tried again; nil: the timer's next tick
-	e     *entry
+	e     *settings
 }
 
 // tryLater returns the item of a tick that is tried again.
-func tryLater(when time.Time, e *entry, t dueTick) item {
-	return item{when: when.UnixMicro(), again: &t, e: e}
+func tryLater(when time.Time, s *settings, t dueTick) item {
+	return item{when: when.UnixMicro(), again: &t, e: s}
 }
 
 // A tickHeap is a four-ary min-heap of items by time: it is shallower than a binary heap, and has
@@ -72,11 +72,11 @@ func (h tickHeap) sink(i int, it item) {
 }
 
 // removeAll removes the items of one timer, and returns its ticks that were to be tried again.
-func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
+func (h *tickHeap) removeAll(set *settings) (again []dueTick) {
 	s := (*h)[:0]
 	for _, it := range *h {
 		switch {
-		case it.e != e:
+		case it.e != set:
 			s = append(s, it)
 		case it.again != nil:
 			again = append(again, *it.again)

@@ -31,16 +31,16 @@ func TestNoLossIsReportedAfterTheEnd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := s.registry.get("a")
-			s.registry.enter(e, 1)
-			r := s.runner.startRun(e, dueTick{}, nil, lease, false)
-			e.state.mu.Lock()
+			set := s.registry.get("a")
+			s.registry.enter(set, 1)
+			r := s.runner.startRun(set, dueTick{}, nil, lease, false)
+			set.entry.mu.Lock()
 			r.over = over // as in finish, while lost waits for the mutex
-			e.state.mu.Unlock()
+			set.entry.mu.Unlock()
 			link.Inject(dlocktest.Hang)
 			time.Sleep(dlock.DefaultTTL)
 			link.Heal()
-			s.runner.finish(e, r, OutcomeLeaseLost, nil)
+			s.runner.finish(set, r, OutcomeLeaseLost, nil)
 			if hook := s.events.close(); hook != "" || losses == 0 != over {
 				t.Errorf("over %v: %d losses, %q is stuck", over, losses, hook)
 			}

@@ -96,7 +96,7 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 		limit int64
 	}{{1, 1050}, {historyLen, 1600}} {
 		started := func() (n uint64) {
-			s.ledger.read(&s.registry.get("timer-1").state.record, func(r *record) { n = r.started })
+			s.ledger.read(&s.registry.get("timer-1").entry.record, func(r *record) { n = r.started })
 			return n
 		}
 		for started() < uint64(c.runs) {

@@ -68,13 +68,13 @@ func (l *ledger) tally(r *record) *tally {
 }
 
 // missed counts n ticks that this host was too late for, from first to just before end.
-func (l *ledger) missed(e *entry, n uint64, first, end time.Time) {
-	r, tick := &e.state.record, first.UnixMicro()
+func (l *ledger) missed(s *settings, n uint64, first, end time.Time) {
+	r, tick := &s.entry.record, first.UnixMicro()
 	r.mu.Lock()
 	r.ticks += n
 	l.skipMany(r, decision{tick: tick, extent: end.Sub(first) - time.Microsecond}, ReasonMissed, nil, n)
 	r.mu.Unlock()
-	l.events.ticksSkipped(e, tick, n, ReasonMissed, nil)
+	l.events.ticksSkipped(s, tick, n, ReasonMissed, nil)
 }
 
 // cameDue counts a tick.
@@ -103,12 +103,12 @@ func (l *ledger) cameDueNoAlarm(r *record) {
 }
 
 // skip counts a tick that started no run, and keeps the reason for Explain.
-func (l *ledger) skip(e *entry, tick int64, reason Reason, why error) {
-	r := &e.state.record
+func (l *ledger) skip(s *settings, tick int64, reason Reason, why error) {
+	r := &s.entry.record
 	r.mu.Lock()
 	l.skipMany(r, decision{tick: tick}, reason, why, 1)
 	r.mu.Unlock()
-	l.events.ticksSkipped(e, tick, 1, reason, why)
+	l.events.ticksSkipped(s, tick, 1, reason, why)
 }
 
 // skipMany is called with mu held.
@@ -204,7 +204,7 @@ func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration,
 }
 
 // triggered counts a Trigger by what it returned.
-func (l *ledger) triggered(e *entry, err error) {
+func (l *ledger) triggered(s *settings, err error) {
 	result := "canceled"               // by the caller's context
 	refused, ok := err.(*RefusedError) // not errors.As: what a caller canceled with may be any code
 	switch {
@@ -213,7 +213,7 @@ func (l *ledger) triggered(e *entry, err error) {
 	case ok:
 		result = "refused_" + resultOf(refused.Reason)
 	}
-	l.count(&e.state.record, func(t *tally) { t.triggers.add(result, 1) })
+	l.count(&s.entry.record, func(t *tally) { t.triggers.add(result, 1) })
 }
 
 // resetDeadman resets the dead-man's check, for a timer that continues the record of a removed one.

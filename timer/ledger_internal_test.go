@@ -12,19 +12,19 @@ import (
 //
 // Fails when missed counts ticks and skips in two steps, or began counts a run that was triggered.
 func TestLedgerAccountsForEveryTick(t *testing.T) {
-	l, e := &ledger{metered: true, events: newEvents(Config{}, newLineLog(slog.DiscardHandler))},
-		&entry{state: &state{}}
-	r := &e.state.record
+	l, s := &ledger{metered: true, events: newEvents(Config{}, newLineLog(slog.DiscardHandler))},
+		&settings{entry: &entry{}}
+	r := &s.entry.record
 	const ticks = 1000
 	var all sync.WaitGroup
 	all.Go(func() {
 		for i := range int64(ticks) {
 			at := time.UnixMicro(1 + 10*i)
-			l.missed(e, 9, at, at.Add(9*time.Microsecond))
+			l.missed(s, 9, at, at.Add(9*time.Microsecond))
 			l.cameDue(r)
 			run := &Run{tick: at.Add(9 * time.Microsecond).UnixMicro(), startedAt: at}
 			if i%2 == 0 {
-				l.skip(e, run.tick, ReasonFull, nil)
+				l.skip(s, run.tick, ReasonFull, nil)
 				continue
 			}
 			l.began(r, run)

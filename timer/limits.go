@@ -11,20 +11,20 @@ import (
 // runs overlap on a slow day does not want each mail sent twice.
 
 // limit returns the MaxConcurrency in force.
-func (e *entry) limit() int {
-	if limit := e.state.override.limit.Load(); limit > 0 && !e.local {
+func (s *settings) limit() int {
+	if limit := s.entry.override.limit.Load(); limit > 0 && !s.local {
 		return int(limit)
 	}
-	return e.timer.MaxConcurrency
+	return s.timer.MaxConcurrency
 }
 
 // claim returns the claim of a tick for the store. ok is false if the tick need not be claimed.
-func (e *entry) claim(t dueTick) (tick dlock.Tick, ok bool) {
-	if t.at == 0 || e.timer.MaxPerTick == unlimited || t.ownStart {
+func (s *settings) claim(t dueTick) (tick dlock.Tick, ok bool) {
+	if t.at == 0 || s.timer.MaxPerTick == unlimited || t.ownStart {
 		return tick, false
 	}
-	tick = dlock.Tick{At: time.UnixMicro(t.at), Max: e.timer.MaxPerTick, Schedule: e.id}
-	tick.Delay, _ = e.delay()
+	tick = dlock.Tick{At: time.UnixMicro(t.at), Max: s.timer.MaxPerTick, Schedule: s.id}
+	tick.Delay, _ = s.delay()
 	if t.onStart {
 		tick.Max = 1
 	}
@@ -35,16 +35,16 @@ func (e *entry) claim(t dueTick) (tick dlock.Tick, ok bool) {
 }
 
 // hostLimit returns how many runs may go on here. Without a store this host is the whole fleet.
-func (e *entry) hostLimit() int {
-	if e.open {
-		return e.limit()
+func (s *settings) hostLimit() int {
+	if s.open {
+		return s.limit()
 	}
-	return min(e.timer.MaxPerHost, e.limit())
+	return min(s.timer.MaxPerHost, s.limit())
 }
 
 // shared reports whether a timer's limits are kept in the store.
-func (e *entry) shared() bool {
-	return !e.local && !(e.timer.limitsNothing() && e.limit() == unlimited && len(e.limits()) == 0)
+func (s *settings) shared() bool {
+	return !s.local && !(s.timer.limitsNothing() && s.limit() == unlimited && len(s.limits()) == 0)
 }
 
 // slots returns how many slots the timer has in the store.

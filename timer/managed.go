@@ -16,22 +16,22 @@ import (
 
 // A managed is what a Manager knows of one name: its row, its timer, and what is wrong with them.
 type managed[Row comparable] struct {
-	row   Row
-	entry *entry // its timer; nil: there is none
-	fault error  // why the row did not become a timer
-	twice bool   // other rows have its name
-	told  string // the fault that was logged
-	round uint64 // the latest in which its row was there
-	next  *made[Row]
+	row      Row
+	settings *settings // its timer; nil: there is none
+	fault    error     // why the row did not become a timer
+	twice    bool      // other rows have its name
+	told     string    // the fault that was logged
+	round    uint64    // the latest in which its row was there
+	next     *made[Row]
 }
 
 // A made is the result of making a timer of a row that is new, has changed, or had a fault.
 type made[Row comparable] struct {
-	row   Row
-	entry *entry
-	isNew bool // it replaces no timer
-	first plan // its first tick, if it is new
-	err   error
+	row      Row
+	settings *settings
+	isNew    bool // it replaces no timer
+	first    plan // its first tick, if it is new
+	err      error
 }
 
 // An answer is what a round has found out.
@@ -117,7 +117,7 @@ func (m *Manager[Row]) look(row Row, found *answer) error {
 	same, err := equal(t.row, row)
 	if t.round == m.round {
 		t.twice = true
-		if same && t.entry != nil { // this is the one that it has had
+		if same && t.settings != nil { // this is the one that it has had
 			t.next, t.fault = nil, nil
 		}
 		return nil
@@ -156,14 +156,14 @@ func equal[Row comparable](a, b Row) (same bool, err error) {
 // needsTimer reports whether a row that has not changed has to be made into a timer: it had a
 // fault, or its timer was removed before the last of its instants had come.
 func (t *managed[Row]) needsTimer() bool {
-	if t.entry == nil || t.fault != nil {
+	if t.settings == nil || t.fault != nil {
 		return true
 	}
-	t.entry = t.entry.latest()
-	if !t.entry.gone() {
+	t.settings = t.settings.latest()
+	if !t.settings.gone() {
 		return false
 	}
-	s := t.entry.timer.Schedule
+	s := t.settings.timer.Schedule
 	if s == nil || !schedule.Ends(s) {
 		return true
 	}
@@ -190,15 +190,15 @@ func (m *Manager[Row]) prepare(name string, t *managed[Row]) {
 		return
 	}
 	made.Name = name
-	next.entry, next.first, next.err = g.prepare(made, g.now())
+	next.settings, next.first, next.err = g.prepare(made, g.now())
 	if next.err == nil && t.isNew() {
-		next.entry.state.record.tally = m.Scheduler.metrics.newTally(name)
+		next.settings.entry.record.tally = m.Scheduler.metrics.newTally(name)
 		next.isNew = true
 	}
 }
 
 // isNew reports whether a row has no timer: it never had one, or somebody has removed it.
-func (t *managed[Row]) isNew() bool { return t.entry == nil || t.entry.removed() }
+func (t *managed[Row]) isNew() bool { return t.settings == nil || t.settings.removed() }
 
 // apply changes the timers, and returns the faults.
 func (m *Manager[Row]) apply(a answer) error {
@@ -211,28 +211,28 @@ func (m *Manager[Row]) apply(a answer) error {
 			continue
 		}
 		delete(m.timers, name)
-		if t.entry == nil {
+		if t.settings == nil {
 			continue
 		}
-		if _, err := newRegistrar(s).remove(name, t.entry); err == nil {
+		if _, err := newRegistrar(s).remove(name, t.settings); err == nil {
 			removed++
 		}
 	}
-	var added []*entry
+	var added []*settings
 	for _, name := range a.changed {
 		t := m.timers[name]
 		if t.next == nil {
 			continue
 		}
-		was := t.entry
+		was := t.settings
 		t.take(s, name)
 		switch {
-		case t.fault != nil || t.entry == was:
-		case was != nil && was.latest() == t.entry:
+		case t.fault != nil || t.settings == was:
+		case was != nil && was.latest() == t.settings:
 			updated++
-			logSettings(s.log, slog.LevelDebug, "timer: updated", t.entry, s.session != nil)
+			logSettings(s.log, slog.LevelDebug, "timer: updated", t.settings, s.session != nil)
 		default:
-			added = append(added, t.entry)
+			added = append(added, t.settings)
 		}
 	}
 	logRegistered(s.log, added, s.session != nil)
@@ -254,12 +254,12 @@ func (t *managed[Row]) take(s *Scheduler, name string) {
 	}
 	var err error
 	if next.isNew {
-		err = g.add([]*entry{next.entry}, []plan{next.first}, map[string]bool{name: true})
-	} else if err = g.put(next.entry, t.entry); err != nil && matches(err, ErrNoTimer) {
+		err = g.add([]*settings{next.settings}, []plan{next.first}, map[string]bool{name: true})
+	} else if err = g.put(next.settings, t.settings); err != nil && matches(err, ErrNoTimer) {
 		return
 	}
 	if t.fault = err; err == nil {
-		t.entry, t.row = next.entry, next.row
+		t.settings, t.row = next.settings, next.row
 	}
 }
 

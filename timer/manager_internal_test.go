@@ -59,7 +59,7 @@ func TestManagerRoundAllocates(t *testing.T) {
 		}
 		t.Logf("%d bytes for each update", (after.TotalAlloc-before.TotalAlloc)/20_000)
 	})
-	if n := unsafe.Sizeof(entry{}); n > 320 {
+	if n := unsafe.Sizeof(settings{}); n > 320 {
 		t.Errorf("an entry takes %d bytes", n)
 	}
 }
@@ -112,7 +112,7 @@ func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	}
 	stepped := false
 	back := scheduleFunc(func(after time.Time) time.Time {
-		if e := s.registry.get("a"); !stepped && e.askPause == planning {
+		if set := s.registry.get("a"); !stepped && set.askPause == planning {
 			stepped = true
 			s.planner.skew.Store(int64(-24 * time.Hour))
 			s.planner.replan(s.planner.now())

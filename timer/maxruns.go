@@ -43,13 +43,13 @@ type line struct {
 	timer     *time.Timer // ends waits that have lasted too long; nil: nothing has waited yet
 	endsAt    time.Time   // when it does; zero: nothing waits
 	// How many places are reserved for ticks and triggers of a timer whose turn has come.
-	reserved map[*entry]int
+	reserved map[*settings]int
 
 	// The gate's, set when the parts are connected. admit is called in a goroutine of its own for a
 	// tick whose turn has come, for which a place is reserved: it is to call enterReserved or
 	// giveUp. tooLate is called for a tick that has waited for too long.
-	admit   func(*entry, dueTick)
-	tooLate func(*entry, dueTick)
+	admit   func(*settings, dueTick)
+	tooLate func(*settings, dueTick)
 }
 
 func newLine(config Config) line {
@@ -72,30 +72,30 @@ func (l *line) isFull(places int) bool {
 func (l *line) len() int { return len(l.queue.ticks) + len(l.queue.triggers) }
 
 // concerns reports whether something of a timer waits, or has a place reserved.
-func (l *line) concerns(e *entry) bool {
-	return l.reserved[e] > 0 || l.queue.has(e) ||
-		slices.ContainsFunc(l.queue.triggers, func(w *waitingTrigger) bool { return w.e == e })
+func (l *line) concerns(s *settings) bool {
+	return l.reserved[s] > 0 || l.queue.has(s) ||
+		slices.ContainsFunc(l.queue.triggers, func(w *waitingTrigger) bool { return w.e == s })
 }
 
-func (l *line) reserve(e *entry) {
+func (l *line) reserve(s *settings) {
 	if l.reserved == nil {
-		l.reserved = make(map[*entry]int)
+		l.reserved = make(map[*settings]int)
 	}
-	l.reserved[e]++
+	l.reserved[s]++
 }
 
-func (l *line) release(e *entry) {
-	if l.reserved[e]--; l.reserved[e] == 0 {
-		delete(l.reserved, e)
+func (l *line) release(s *settings) {
+	if l.reserved[s]--; l.reserved[s] == 0 {
+		delete(l.reserved, s)
 	}
 }
 
 // enterOrWait is enter for a tick, which waits in line if MaxRuns places are taken. earlier is a
 // tick of the timer whose place in line it has taken; the zero dueTick: none.
-func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, waits bool, earlier dueTick) {
+func (g *registry) enterOrWait(s *settings, limit int, t dueTick) (why Reason, waits bool, earlier dueTick) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	why = g.tryEnter(e, limit)
+	why = g.tryEnter(s, limit)
 	if why != ReasonMaxRuns {
 		return why, false, earlier
 	}
@@ -104,13 +104,13 @@ func (g *registry) enterOrWait(e *entry, limit int, t dueTick) (why Reason, wait
 		return why, false, earlier
 	}
 	// One of the two has waited for a run to end until now (FullWait).
-	if other, waited := g.line.queue.ticks[e]; waited && other.at > t.at {
+	if other, waited := g.line.queue.ticks[s]; waited && other.at > t.at {
 		return why, false, earlier
 	} else if waited {
-		earlier, _ = g.line.queue.takeOut(e)
+		earlier, _ = g.line.queue.takeOut(s)
 	}
-	g.line.queue.enqueue(e, t)
-	g.line.queue.ticks[e] = w
+	g.line.queue.enqueue(s, t)
+	g.line.queue.ticks[s] = w
 	g.line.watch(w.until, g.endWaits)
 	return "", true, earlier
 }
@@ -142,11 +142,11 @@ func (g *registry) endWaits() {
 	var late []queuedTick
 	g.mu.Lock()
 	now, next := time.Now(), time.Time{}
-	for e, w := range g.line.queue.ticks {
+	for s, w := range g.line.queue.ticks {
 		switch {
 		case !now.Before(w.until):
-			g.line.queue.takeOut(e)
-			late = append(late, queuedTick{e, w.dueTick})
+			g.line.queue.takeOut(s)
+			late = append(late, queuedTick{s, w.dueTick})
 		case next.IsZero() || w.until.Before(next):
 			next = w.until
 		}
@@ -161,32 +161,32 @@ func (g *registry) endWaits() {
 }
 
 // overtake replaces an earlier tick of the timer that waits in line, and returns that.
-func (g *registry) overtake(e *entry, t dueTick) (earlier dueTick, waited bool) {
+func (g *registry) overtake(s *settings, t dueTick) (earlier dueTick, waited bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w, waited := g.line.queue.ticks[e]
+	w, waited := g.line.queue.ticks[s]
 	if waited {
-		g.line.queue.ticks[e] = g.line.waiting(t)
+		g.line.queue.ticks[s] = g.line.waiting(t)
 	}
 	return w.dueTick, waited
 }
 
 // awaitPlace waits in line until a place is reserved for a Trigger. It reports false when ctx has
 // ended, the wait has lasted too long, the timer was removed, or the host drains.
-func (g *registry) awaitPlace(ctx context.Context, e *entry) bool {
+func (g *registry) awaitPlace(ctx context.Context, s *settings) bool {
 	g.mu.Lock()
 	switch {
-	case g.line.wait == 0 || !g.mayStart(e):
+	case g.line.wait == 0 || !g.mayStart(s):
 		g.mu.Unlock()
 		return false
 	case !g.line.isFull(g.places):
 		g.places++
 		g.active++ // Run waits for what follows
-		g.line.reserve(e)
+		g.line.reserve(s)
 		g.mu.Unlock()
 		return true
 	}
-	w := &waitingTrigger{e: e, ready: make(chan struct{})}
+	w := &waitingTrigger{e: s, ready: make(chan struct{})}
 	g.line.queue.triggers = append(g.line.queue.triggers, w)
 	g.mu.Unlock()
 	tooLong := time.NewTimer(g.line.wait)
@@ -207,26 +207,26 @@ func (g *registry) awaitPlace(ctx context.Context, e *entry) bool {
 
 // enterReserved is enter for a tick or a Trigger that has a place reserved. Otherwise the caller
 // calls giveUp.
-func (g *registry) enterReserved(e *entry, limit int) Reason {
+func (g *registry) enterReserved(s *settings, limit int) Reason {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case !g.mayStart(e):
+	case !g.mayStart(s):
 		return ReasonDraining
-	case int(e.state.places.Load()) >= limit:
+	case int(s.entry.places.Load()) >= limit:
 		return ReasonHostFull
 	}
-	g.line.release(e)
-	e.places++
-	e.state.places.Add(1)
+	g.line.release(s)
+	s.places++
+	s.entry.places.Add(1)
 	return ""
 }
 
 // giveUp gives the place back that was reserved for something of a timer.
-func (g *registry) giveUp(e *entry) {
+func (g *registry) giveUp(s *settings) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.line.release(e)
+	g.line.release(s)
 	g.places--
 	g.serveLine()
 	g.inactive()
@@ -235,33 +235,33 @@ func (g *registry) giveUp(e *entry) {
 // serveLine gives free places to those that wait. Called with mu held.
 func (g *registry) serveLine() {
 	for g.line.maxPlaces > 0 && g.places < g.line.maxPlaces && g.starting() {
-		e, t, trigger := g.line.queue.serve()
-		if e == nil {
+		s, t, trigger := g.line.queue.serve()
+		if s == nil {
 			return
 		}
 		g.places++
 		g.active++ // Run waits for what follows
-		g.line.reserve(e)
+		g.line.reserve(s)
 		if !trigger {
-			go g.line.admit(e, t)
+			go g.line.admit(s, t)
 		}
 	}
 }
 
 // withdraw takes the tick of a removed timer out of the line, and dismisses its triggers.
-func (g *registry) withdraw(e *entry) (t dueTick, waited bool) {
+func (g *registry) withdraw(s *settings) (t dueTick, waited bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.line.queue.dismiss(e)
-	return g.line.queue.takeOut(e)
+	g.line.queue.dismiss(s)
+	return g.line.queue.takeOut(s)
 }
 
 // closeLine empties the line, when the host drains.
 func (g *registry) closeLine() (left []queuedTick) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for e, t := g.line.queue.oldest(); e != nil; e, t = g.line.queue.oldest() {
-		left = append(left, queuedTick{e, t})
+	for s, t := g.line.queue.oldest(); s != nil; s, t = g.line.queue.oldest() {
+		left = append(left, queuedTick{s, t})
 	}
 	g.line.queue.dismiss(nil)
 	if g.line.timer != nil {

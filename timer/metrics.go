@@ -157,14 +157,14 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.writeHost(&w)
 	w.send(ch)
 	together := make(map[*tally]*levels) // of timers that share a label
-	for _, e := range m.scheduler.registry.all() {
+	for _, s := range m.scheduler.registry.all() {
 		if m.labeler.of != nil {
-			m.join(together, e)
+			m.join(together, s)
 			continue
 		}
 		var l levels
-		if t, ok := m.look(e, &l); ok {
-			m.write(&w, e.timer.Name, t, &l)
+		if t, ok := m.look(s, &l); ok {
+			m.write(&w, s.timer.Name, t, &l)
 			w.send(ch)
 		}
 	}
@@ -175,13 +175,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // join adds the gauges of a timer to those of its label, unless it is over.
-func (m *metrics) join(together map[*tally]*levels, e *entry) {
-	t := e.state.record.tally // set since the registration
+func (m *metrics) join(together map[*tally]*levels, s *settings) {
+	t := s.entry.record.tally // set since the registration
 	l := together[t]
 	if l == nil {
 		l = &levels{}
 	}
-	if _, ok := m.look(e, l); ok {
+	if _, ok := m.look(s, l); ok {
 		together[t] = l
 	}
 }
@@ -233,31 +233,31 @@ type levels struct {
 
 // look adds the gauges of a timer, and returns its tally; nil: nothing was counted yet. It reports
 // false if the timer is over.
-func (m *metrics) look(e *entry, l *levels) (t *tally, ok bool) {
-	s, d := m.scheduler, e.state
-	d.mu.Lock() // no run of it begins or ends meanwhile
-	defer d.mu.Unlock()
-	if e.isOver() {
+func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
+	s, e := m.scheduler, set.entry
+	e.mu.Lock() // no run of it begins or ends meanwhile
+	defer e.mu.Unlock()
+	if set.isOver() {
 		return nil, false
 	}
 	var st TimerStatus // what the views and overrides know
 	if s.store != nil {
-		s.store.views.fill(e, &st)
-		s.store.overrides.fill(e, &st)
+		s.store.views.fill(set, &st)
+		s.store.overrides.fill(set, &st)
 	}
-	l.scheduled = l.scheduled || e.timer.Schedule != nil
-	l.shared = l.shared || e.shared()
-	l.retries = l.retries || e.timer.Retry.MaxAttempts > 1
-	l.active += d.count((*Run).any)
-	l.held += d.count((*Run).holds)
-	l.overdue += d.count((*Run).overdue)
-	l.limit += min(e.limit(), dlock.MaxSlots)
-	l.bound += boundValue(e.bound(s.store))
+	l.scheduled = l.scheduled || set.timer.Schedule != nil
+	l.shared = l.shared || set.shared()
+	l.retries = l.retries || set.timer.Retry.MaxAttempts > 1
+	l.active += e.count((*Run).any)
+	l.held += e.count((*Run).holds)
+	l.overdue += e.count((*Run).overdue)
+	l.limit += min(set.limit(), dlock.MaxSlots)
+	l.bound += boundValue(set.bound(s.store))
 	l.elsewhere = max(l.elsewhere, st.LimitElsewhere)
 	l.fallback += intIf(st.Fallback)
-	l.scheduleFailed += intIf(e.ticks.scheduleFault() != "")
+	l.scheduleFailed += intIf(set.ticks.scheduleFault() != "")
 	l.paused += intIf(st.Paused != nil)
-	s.ledger.read(&d.record, func(r *record) {
+	s.ledger.read(&e.record, func(r *record) {
 		t = r.tally
 		if at := r.deadman.success; !at.IsZero() && (l.success.IsZero() || at.Before(l.success)) {
 			l.success = at

@@ -64,42 +64,42 @@ func (p CatchUpPolicy) String() string {
 
 // lastMissed returns the tick to be run if no host claimed it, which the store decides; the zero
 // dueTick: none.
-func (tt *timetable) lastMissed(e *entry, now time.Time) dueTick {
-	if !e.claimsMissed() {
+func (tt *timetable) lastMissed(s *settings, now time.Time) dueTick {
+	if !s.claimsMissed() {
 		return dueTick{}
 	}
-	last := tt.lastDue(e, now, e.catchUpWindow())
+	last := tt.lastDue(s, now, s.catchUpWindow())
 	if last.IsZero() {
 		return dueTick{}
 	}
-	return dueTick{at: last.UnixMicro(), missedAt: tt.startsAt(e, last).UnixMicro()}
+	return dueTick{at: last.UnixMicro(), missedAt: tt.startsAt(s, last).UnixMicro()}
 }
 
 // claimsMissed reports whether the store knows which ticks of a timer were missed, and one of them
 // may run.
-func (e *entry) claimsMissed() bool {
-	return e.timer.Schedule != nil && e.catchUpWindow() > 0 && !e.local && e.timer.MaxPerTick != unlimited
+func (s *settings) claimsMissed() bool {
+	return s.timer.Schedule != nil && s.catchUpWindow() > 0 && !s.local && s.timer.MaxPerTick != unlimited
 }
 
 // lastDue returns the latest tick that this host would have tried by now, if it is no older than
 // window; else the zero time.
-func (tt *timetable) lastDue(e *entry, now time.Time, window time.Duration) time.Time {
-	reached := now.Add(-e.spread(tt.host))
-	last := schedule.Latest(e.timer.Schedule, reached, window)
-	if last.IsZero() || !tt.startsAt(e, last).After(now) {
+func (tt *timetable) lastDue(s *settings, now time.Time, window time.Duration) time.Time {
+	reached := now.Add(-s.spread(tt.host))
+	last := schedule.Latest(s.timer.Schedule, reached, window)
+	if last.IsZero() || !tt.startsAt(s, last).After(now) {
 		return last
 	}
 	before := last.Add(-time.Microsecond) // the last is still delayed by its jitter
 	if window -= reached.Sub(before); window <= 0 {
 		return time.Time{}
 	}
-	return schedule.Latest(e.timer.Schedule, before, window)
+	return schedule.Latest(s.timer.Schedule, before, window)
 }
 
 // catchUpWindow returns how old a missed tick may be that still runs; 0: none does.
-func (e *entry) catchUpWindow() time.Duration {
-	if e.timer.CatchUp.Policy != CatchUpOnce {
+func (s *settings) catchUpWindow() time.Duration {
+	if s.timer.CatchUp.Policy != CatchUpOnce {
 		return 0
 	}
-	return e.timer.CatchUp.Window
+	return s.timer.CatchUp.Window
 }

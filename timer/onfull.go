@@ -54,18 +54,18 @@ type fullWaits struct {
 	// of its own.
 	try func(*fullWait)
 	// Likewise, of the triggers: offers them the place of a run that has ended. Nil: no store.
-	offer func(*entry) bool
+	offer func(*settings) bool
 
 	n atomic.Int32 // how many wait; written with mu held
 
 	// mu guards ticks. docs/architecture.md has the order of mutexes.
 	mu    sync.Mutex
-	ticks map[*entry]*fullWait
+	ticks map[*settings]*fullWait
 }
 
 // A fullWait is a tick that waits for a run to end.
 type fullWait struct {
-	e     *entry
+	e     *settings
 	tick  dueTick
 	why   Reason // as it was last refused
 	err   error
@@ -74,7 +74,7 @@ type fullWait struct {
 
 func newFullWaits(config Config, g *registry) *fullWaits {
 	return &fullWaits{registry: g, maxWait: config.MaxWait, minPause: config.StoreTimeout / 4, maxPause: config.TTL / 3,
-		ticks: make(map[*entry]*fullWait)}
+		ticks: make(map[*settings]*fullWait)}
 }
 
 // pause returns how long to wait for the next try of a tick that has waited for so long.
@@ -85,11 +85,11 @@ func (f *fullWaits) pause(waited time.Duration) time.Duration {
 
 // waitsFor reports whether a tick that is refused for a reason waits until a run ends. With
 // a fixed delay it does not if the run is of its timer: the delay counts from the end of that.
-func (e *entry) waitsFor(why Reason) bool {
-	if e.timer.OnFull != FullWait {
+func (s *settings) waitsFor(why Reason) bool {
+	if s.timer.OnFull != FullWait {
 		return false
 	}
-	if _, fixed := e.delay(); fixed {
+	if _, fixed := s.delay(); fixed {
 		return why == ReasonLimitFull
 	}
 	return why == ReasonHostFull || why == ReasonFull || why == ReasonLimitFull
@@ -98,8 +98,8 @@ func (e *entry) waitsFor(why Reason) bool {
 // enter lets a tick wait until a run ends, if its timer says so. It reports false if it does not
 // wait here: also if a later one has come due, it has waited for too long, or its timer was
 // replaced.
-func (f *fullWaits) enter(e *entry, t dueTick, why Reason, err error) bool {
-	if !e.waitsFor(why) {
+func (f *fullWaits) enter(s *settings, t dueTick, why Reason, err error) bool {
+	if !s.waitsFor(why) {
 		return false
 	}
 	f.mu.Lock()
@@ -110,16 +110,16 @@ func (f *fullWaits) enter(e *entry, t dueTick, why Reason, err error) bool {
 	}
 	waited := now.Sub(t.waitsSince)
 	// Remove and drain take out what waits after they have made mayStart false.
-	if _, due := e.ticks.read(); !f.registry.mayStart(e) || due != t.at || waited >= f.maxWait {
+	if _, due := s.ticks.read(); !f.registry.mayStart(s) || due != t.at || waited >= f.maxWait {
 		return false
 	}
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
 	pause := f.pause(waited)
-	if why == ReasonHostFull && e.placesTaken() < e.hostLimit() {
+	if why == ReasonHostFull && s.placesTaken() < s.hostLimit() {
 		pause = 0 // a run has ended since it was refused
 	}
-	w := &fullWait{e: e, tick: t, why: why, err: err}
-	f.ticks[e] = w
+	w := &fullWait{e: s, tick: t, why: why, err: err}
+	f.ticks[s] = w
 	f.n.Add(1)
 	w.timer = time.AfterFunc(pause, func() { f.retry(w) })
 	return true
@@ -158,13 +158,13 @@ func (f *fullWaits) takeOut(w *fullWait) {
 }
 
 // withdraw takes out the tick of a timer; nil: none waits.
-func (f *fullWaits) withdraw(e *entry) *fullWait {
+func (f *fullWaits) withdraw(s *settings) *fullWait {
 	if f.n.Load() == 0 {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := f.ticks[e]
+	w := f.ticks[s]
 	if w != nil {
 		f.takeOut(w)
 	}
@@ -175,21 +175,21 @@ func (f *fullWaits) withdraw(e *entry) *fullWait {
 func (f *fullWaits) close() (left []queuedTick) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for e, w := range f.ticks {
+	for s, w := range f.ticks {
 		f.takeOut(w)
-		left = append(left, queuedTick{e, w.tick})
+		left = append(left, queuedTick{s, w.tick})
 	}
 	return left
 }
 
 // of returns the tick of a timer that waits; the zero time: none does.
-func (f *fullWaits) of(e *entry) time.Time {
+func (f *fullWaits) of(s *settings) time.Time {
 	if f.n.Load() == 0 {
 		return time.Time{}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if w := f.ticks[e]; w != nil {
+	if w := f.ticks[s]; w != nil {
 		return time.UnixMicro(w.tick.at).UTC()
 	}
 	return time.Time{}
@@ -199,14 +199,14 @@ func (f *fullWaits) of(e *entry) time.Time {
 // has become free. If that is the tick of another timer, which may wait for something else as well,
 // the tick of the run's own timer is tried, too. If triggers wait for the place, it is offered to
 // them instead, and the ticks are tried after their pause.
-func (f *fullWaits) runEnded(e *entry) {
-	if f.offer != nil && f.offer(e) || f.n.Load() == 0 {
+func (f *fullWaits) runEnded(s *settings) {
+	if f.offer != nil && f.offer(s) || f.n.Load() == 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	own := f.ownOf(e)
-	longest := f.longestFor(e, own)
+	own := f.ownOf(s)
+	longest := f.longestFor(s, own)
 	if longest != nil && f.claim(longest) {
 		go f.tryNow(longest)
 	}
@@ -216,25 +216,25 @@ func (f *fullWaits) runEnded(e *entry) {
 }
 
 // ownOf returns the tick that waits of the timer of a run; nil: there is none. Called with mu held.
-func (f *fullWaits) ownOf(e *entry) *fullWait {
-	if e.gone() {
-		if heir := f.registry.get(e.timer.Name); heir != nil && heir.state == e.state {
+func (f *fullWaits) ownOf(s *settings) *fullWait {
+	if s.gone() {
+		if heir := f.registry.get(s.timer.Name); heir != nil && heir.entry == s.entry {
 			return f.ticks[heir]
 		}
 	}
-	return f.ticks[e]
+	return f.ticks[s]
 }
 
 // longestFor returns, of the ticks that a run of e may have been in the way of, the one that has
 // waited longest; nil: there is none. Called with mu held.
-func (f *fullWaits) longestFor(e *entry, own *fullWait) (longest *fullWait) {
+func (f *fullWaits) longestFor(s *settings, own *fullWait) (longest *fullWait) {
 	longest = own
-	if len(e.limits()) == 0 {
+	if len(s.limits()) == 0 {
 		return longest
 	}
 	for _, w := range f.ticks {
 		if w.why == ReasonLimitFull && (longest == nil || w.tick.waitsSince.Before(longest.tick.waitsSince)) &&
-			slices.ContainsFunc(w.e.limits(), func(l *sharedLimit) bool { return slices.Contains(e.limits(), l) }) {
+			slices.ContainsFunc(w.e.limits(), func(l *sharedLimit) bool { return slices.Contains(s.limits(), l) }) {
 			longest = w
 		}
 	}

@@ -19,7 +19,7 @@ func TestEarlierTickLeavesTheLine(t *testing.T) {
 	}
 	g := s.registry
 	g.setPhase(PhaseRunning)
-	e := g.get("a")
+	set := g.get("a")
 	if why := g.enter(g.get("b"), 1); why != "" {
 		t.Fatal(why)
 	}
@@ -27,7 +27,7 @@ func TestEarlierTickLeavesTheLine(t *testing.T) {
 		at, earlier int64
 		waits       bool
 	}{{2, 0, true}, {1, 0, false}, {3, 2, true}} {
-		why, waits, earlier := g.enterOrWait(e, 1, dueTick{at: c.at})
+		why, waits, earlier := g.enterOrWait(set, 1, dueTick{at: c.at})
 		if waits != c.waits || !waits && why != ReasonMaxRuns || earlier.at != c.earlier {
 			t.Errorf("tick %d: %q, waits %v, in place of %d", c.at, why, waits, earlier.at)
 		}

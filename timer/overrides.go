@@ -47,8 +47,8 @@ type override struct {
 }
 
 // refusal is the error for a start of a timer that is paused.
-func (o *override) refusal(e *entry) error {
-	no := &dlock.NotAcquiredError{Name: e.lockName, Reason: dlock.ReasonPaused, Slots: e.timer.slots(), PausedBy: o.by}
+func (o *override) refusal(s *settings) error {
+	no := &dlock.NotAcquiredError{Name: s.lockName, Reason: dlock.ReasonPaused, Slots: s.timer.slots(), PausedBy: o.by}
 	if !o.until.IsZero() {
 		no.ExpiresIn = time.Until(o.until)
 	}
@@ -74,35 +74,35 @@ func (o *override) advanceTo(version int64) bool {
 // paused returns the refusal of a timer that is paused, as far as this host knows; nil: it is not.
 // It is needed while the store does not answer: a timer that was paused because its database is
 // being moved must not run when the database is gone.
-func (o *overrides) paused(e *entry) error {
+func (o *overrides) paused(s *settings) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if x := &e.state.override; x.inForce() {
-		return x.refusal(e)
+	if x := &s.entry.override; x.inForce() {
+		return x.refusal(s)
 	}
 	return nil
 }
 
 // applyAnswer updates a timer's override from an answer of the store. no is nil if a slot was
 // granted.
-func (o *overrides) applyAnswer(e *entry, info dlock.Info, no *dlock.NotAcquiredError) {
+func (o *overrides) applyAnswer(s *settings, info dlock.Info, no *dlock.NotAcquiredError) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !e.state.override.advanceTo(info.Version) {
+	if !s.entry.override.advanceTo(info.Version) {
 		return
 	}
 	if no != nil && no.Reason == dlock.ReasonPaused {
-		o.setPause(e, &no.PausedBy, no.ExpiresIn)
+		o.setPause(s, &no.PausedBy, no.ExpiresIn)
 	} else {
-		o.setPause(e, nil, 0)
+		o.setPause(s, nil, 0)
 	}
-	o.setLimit(e, info.SlotLimit)
+	o.setLimit(s, info.SlotLimit)
 }
 
 // setPause records who paused a timer and how much of the pause is left (0: until somebody ends
 // it); by is nil if nobody did. Called with mu held.
-func (o *overrides) setPause(e *entry, by *dlock.Origin, left time.Duration) {
-	x := &e.state.override
+func (o *overrides) setPause(s *settings, by *dlock.Origin, left time.Duration) {
+	x := &s.entry.override
 	was := x.paused
 	x.paused, x.until = by != nil, time.Time{}
 	if left > 0 {
@@ -116,7 +116,7 @@ func (o *overrides) setPause(e *entry, by *dlock.Origin, left time.Duration) {
 	}
 	o.pauses = o.pauses || x.paused
 	if !x.paused {
-		o.log.later(slog.LevelInfo, "timer: no longer paused", "timer", e.timer.Name)
+		o.log.later(slog.LevelInfo, "timer: no longer paused", "timer", s.timer.Name)
 		return
 	}
 	until := "resumed"
@@ -124,7 +124,7 @@ func (o *overrides) setPause(e *entry, by *dlock.Origin, left time.Duration) {
 		until = x.until.UTC().Format(time.RFC3339)
 	}
 	o.log.later(slog.LevelInfo, "timer: paused in the whole fleet",
-		"timer", e.timer.Name, "until", until, "by", x.by.By, "note", x.by.Note)
+		"timer", s.timer.Name, "until", until, "by", x.by.By, "note", x.by.Note)
 }
 
 // endPauses removes the pauses that have expired: the store reports nothing about timers that are
@@ -136,29 +136,29 @@ func (o *overrides) endPauses() {
 		return // there may be a hundred thousand timers, and hardly ever a pause
 	}
 	o.pauses = false
-	for _, e := range o.registry.registered() {
-		switch x := &e.state.override; {
+	for _, s := range o.registry.registered() {
+		switch x := &s.entry.override; {
 		case !x.paused:
 		case x.inForce():
 			o.pauses = true
 		default:
-			o.setPause(e, nil, 0)
+			o.setPause(s, nil, 0)
 		}
 	}
 }
 
 // setLimit is called with mu held.
-func (o *overrides) setLimit(e *entry, limit int) {
-	x := &e.state.override
+func (o *overrides) setLimit(s *settings, limit int) {
+	x := &s.entry.override
 	if int(x.limit.Load()) == limit {
 		return
 	}
 	if limit > 0 {
 		o.log.later(slog.LevelInfo, "timer: MaxConcurrency is overridden in the fleet",
-			"timer", e.timer.Name, "override", limit, "in_code", e.timer.MaxConcurrency)
+			"timer", s.timer.Name, "override", limit, "in_code", s.timer.MaxConcurrency)
 	} else {
 		o.log.later(slog.LevelInfo, "timer: MaxConcurrency is no longer overridden",
-			"timer", e.timer.Name, "in_code", e.timer.MaxConcurrency)
+			"timer", s.timer.Name, "in_code", s.timer.MaxConcurrency)
 	}
 	x.limit.Store(int32(limit))
 }
@@ -202,11 +202,11 @@ func (o *overrides) readAgain() {
 
 // update updates a timer's override from what the prober has read. It reports whether somebody has
 // triggered the timer since.
-func (o *overrides) update(e *entry, now dlock.ControlState) (triggered bool) {
+func (o *overrides) update(s *settings, now dlock.ControlState) (triggered bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	x := &e.state.override
-	if e.removed() || !x.advanceTo(now.Version) {
+	x := &s.entry.override
+	if s.removed() || !x.advanceTo(now.Version) {
 		return false
 	}
 	limit := 0
@@ -215,13 +215,13 @@ func (o *overrides) update(e *entry, now dlock.ControlState) (triggered bool) {
 	}
 	switch {
 	case now.Pause != nil:
-		o.setPause(e, &now.Pause.Origin, now.Pause.For)
+		o.setPause(s, &now.Pause.Origin, now.Pause.For)
 	case now.Limit != nil && limit == 0:
-		o.setPause(e, &now.Limit.Origin, 0)
+		o.setPause(s, &now.Limit.Origin, 0)
 	default:
-		o.setPause(e, nil, 0)
+		o.setPause(s, nil, 0)
 	}
-	o.setLimit(e, limit)
+	o.setLimit(s, limit)
 	t := now.Trigger
 	if t == nil || !t.At.After(x.triggeredAt) {
 		return false
@@ -231,13 +231,13 @@ func (o *overrides) update(e *entry, now dlock.ControlState) (triggered bool) {
 }
 
 // fill adds a timer's override to its status.
-func (o *overrides) fill(e *entry, t *TimerStatus) {
-	if e.local { // Update has made it LocalOnly
+func (o *overrides) fill(s *settings, t *TimerStatus) {
+	if s.local { // Update has made it LocalOnly
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	x := &e.state.override
+	x := &s.entry.override
 	t.LimitOverride = int(x.limit.Load())
 	if x.inForce() {
 		t.Paused = &PauseStatus{Origin: x.by, Until: x.until}
@@ -252,11 +252,11 @@ func (p *prober) readOverrides(until <-chan struct{}) {
 	if w.caps.Controller == nil || !ok {
 		return
 	}
-	servers := make(map[string][]*entry) // by server, so that none waits for another
-	for _, e := range w.registry.registered() {
-		if !e.timer.LocalOnly {
-			shard := w.names.of(e.lockName)
-			servers[shard] = append(servers[shard], e)
+	servers := make(map[string][]*settings) // by server, so that none waits for another
+	for _, s := range w.registry.registered() {
+		if !s.timer.LocalOnly {
+			shard := w.names.of(s.lockName)
+			servers[shard] = append(servers[shard], s)
 		}
 	}
 	const batch = 500
@@ -280,7 +280,7 @@ func (p *prober) readOverrides(until <-chan struct{}) {
 
 // readBatch reads the overrides of some timers with one call. It logs faults at up to ten keys;
 // more of them are a failure of the store.
-func (p *prober) readBatch(until <-chan struct{}, entries []*entry) error {
+func (p *prober) readBatch(until <-chan struct{}, entries []*settings) error {
 	w := p.watch
 	select {
 	case <-until:
@@ -288,8 +288,8 @@ func (p *prober) readBatch(until <-chan struct{}, entries []*entry) error {
 	default:
 	}
 	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.lockName
+	for i, s := range entries {
+		names[i] = s.lockName
 	}
 	ctx, cancel := context.WithTimeout(w.base, w.timeout)
 	defer cancel()

@@ -12,13 +12,13 @@ import (
 var ann = dlock.Origin{By: "ann"}
 
 // overridden returns overrides, a timer, and how often the prober was woken.
-func overridden() (o *overrides, e *entry, woken *int) {
+func overridden() (o *overrides, s *settings, woken *int) {
 	woken = new(int)
 	o = &overrides{log: newLineLog(slog.DiscardHandler), registry: newRegistry(), wake: func() { *woken++ }}
-	e = newEntry(Timer{Name: "a", Run: func(context.Context) error { return nil }}, true)
-	o.registry.add([]*entry{e}, nil)
+	s = newSettings(Timer{Name: "a", Run: func(context.Context) error { return nil }}, true)
+	o.registry.add([]*settings{s}, nil)
 	o.registry.setPhase(PhaseRunning)
-	return o, e, woken
+	return o, s, woken
 }
 
 // Answers overtake each other: what was read before an update must not undo what was heard after
@@ -26,26 +26,26 @@ func overridden() (o *overrides, e *entry, woken *int) {
 //
 // Fails when advanceTo compares nothing, and when it believes no store without overrides.
 func TestOlderAnswersUndoNoOverride(t *testing.T) {
-	o, e, _ := overridden()
+	o, s, _ := overridden()
 	is := func(what string, paused bool, limit int) {
 		t.Helper()
 		var st TimerStatus
-		o.fill(e, &st)
-		if (st.Paused != nil) != paused || st.LimitOverride != limit || (o.paused(e) != nil) != paused {
-			t.Errorf("%s: paused %+v (%v), limit %d; want %v and %d", what, st.Paused, o.paused(e), st.LimitOverride,
+		o.fill(s, &st)
+		if (st.Paused != nil) != paused || st.LimitOverride != limit || (o.paused(s) != nil) != paused {
+			t.Errorf("%s: paused %+v (%v), limit %d; want %v and %d", what, st.Paused, o.paused(s), st.LimitOverride,
 				paused, limit)
 		}
 	}
-	o.update(e, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour},
+	o.update(s, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour},
 		Limit: &dlock.LimitOverride{Origin: ann, Slots: 7}})
 	is("read", true, 7)
-	o.applyAnswer(e, dlock.Info{Version: 4, SlotLimit: 3}, nil)
+	o.applyAnswer(s, dlock.Info{Version: 4, SlotLimit: 3}, nil)
 	is("an answer from before the update", true, 7)
-	o.update(e, dlock.ControlState{Version: 3})
+	o.update(s, dlock.ControlState{Version: 3})
 	is("overrides from before the update", true, 7)
-	o.applyAnswer(e, dlock.Info{Version: 6, SlotLimit: 2}, nil)
+	o.applyAnswer(s, dlock.Info{Version: 6, SlotLimit: 2}, nil)
 	is("a later answer", false, 2)
-	o.applyAnswer(e, dlock.Info{}, nil)
+	o.applyAnswer(s, dlock.Info{}, nil)
 	is("a store that lost its data", false, 0)
 }
 
@@ -83,12 +83,12 @@ func TestOverridesAreReadOnce(t *testing.T) {
 //
 // Fails when update does not remember the trigger.
 func TestTriggerIsLookedForOnce(t *testing.T) {
-	o, e, _ := overridden()
+	o, s, _ := overridden()
 	version, start := int64(0), time.Now()
 	is := func(what string, at time.Duration, want bool) {
 		t.Helper()
 		version++
-		got := o.update(e, dlock.ControlState{Version: version,
+		got := o.update(s, dlock.ControlState{Version: version,
 			Trigger: &dlock.Trigger{Origin: ann, At: start.Add(at), Age: time.Hour}})
 		if got != want {
 			t.Errorf("%s: %v", what, got)
@@ -105,16 +105,16 @@ func TestTriggerIsLookedForOnce(t *testing.T) {
 //
 // Fails when stillFull does not compare the limits.
 func TestOverriddenLimitIsNotFull(t *testing.T) {
-	o, e, _ := overridden()
+	o, s, _ := overridden()
 	v := &views{log: o.log, ledger: new(ledger)}
-	e.ticks.set(time.Now().UnixMicro(), time.Now().Add(time.Second))
-	v.refused(e, dueTick{},
+	s.ticks.set(time.Now().UnixMicro(), time.Now().Add(time.Second))
+	v.refused(s, dueTick{},
 		&dlock.NotAcquiredError{Reason: dlock.ReasonFull, HeldFor: time.Minute, ExpiresIn: time.Hour})
-	if v.stillFull(e) == nil {
+	if v.stillFull(s) == nil {
 		t.Fatal("the answer was not remembered")
 	}
-	o.applyAnswer(e, dlock.Info{Version: 1, SlotLimit: 2}, nil)
-	if no := v.stillFull(e); no != nil {
+	o.applyAnswer(s, dlock.Info{Version: 1, SlotLimit: 2}, nil)
+	if no := v.stillFull(s); no != nil {
 		t.Errorf("the limit is 2, and still: %v", no)
 	}
 }

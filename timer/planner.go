@@ -64,7 +64,7 @@ type dueItem struct {
 
 // An arrival is a tick that has come due, or is tried again.
 type arrival struct {
-	e       *entry
+	e       *settings
 	tick    dueTick
 	later   bool      // it is tried again, and was counted when it came due
 	noAlarm bool      // it does not count towards AlarmAfter: see fixedDelays.isRetry
@@ -195,12 +195,12 @@ func later(a, b time.Time) time.Time {
 
 // usesUserCode reports whether a timer's schedule or blackouts may be user code. That may take
 // long, and other timers must not wait for it: these items are dispatched last, one by one.
-func (tt *timetable) usesUserCode(e *entry) bool {
-	_, ours := e.timer.Schedule.(schedule.Interval)
-	if _, fixed := e.delay(); fixed {
+func (tt *timetable) usesUserCode(s *settings) bool {
+	_, ours := s.timer.Schedule.(schedule.Interval)
+	if _, fixed := s.delay(); fixed {
 		ours = true
 	}
-	return !ours || len(e.timer.Blackouts) > 0 || len(tt.blackouts) > 0
+	return !ours || len(s.timer.Blackouts) > 0 || len(tt.blackouts) > 0
 }
 
 // takeDue takes up to dueBatch due items from the heap, or returns the time until one is due.
@@ -276,33 +276,33 @@ func (p *planner) ask(d *dueItem, now time.Time) {
 // arrive plans a timer's next tick, and returns the tick that is to be tried or skipped now, if
 // there is one. Called with mu held.
 func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
-	e := d.e
+	s := d.e
 	switch {
 	case d.again != nil:
-		if h := e.heir(); h != nil {
-			e = h
+		if h := s.heir(); h != nil {
+			s = h
 		}
-		a = arrival{e: e, tick: *d.again, later: true, err: d.err}
-		if _, due := e.ticks.read(); e.gone() || due != a.tick.at {
+		a = arrival{e: s, tick: *d.again, later: true, err: d.err}
+		if _, due := s.ticks.read(); s.gone() || due != a.tick.at {
 			a.skip, a.err = a.tick.overtaken(), nil
 		} else if a.err != nil {
 			a.skip = ReasonBlackout
 		}
 		return a, true
-	case e.gone():
+	case s.gone():
 		return a, false
 	case d.tick.IsZero():
-		p.setNext(e, 0, d.retry, d.err)
+		p.setNext(s, 0, d.retry, d.err)
 		return a, false
 	}
 	c := &d.came
-	a = arrival{e: e, tick: dueTick{at: c.last.UnixMicro()}, missed: c.missed, first: c.first, err: c.blackout}
-	a.noAlarm = p.fixed.isRetry(e, a.tick.at)
-	p.setNext(e, a.tick.at, c.next, c.err)
+	a = arrival{e: s, tick: dueTick{at: c.last.UnixMicro()}, missed: c.missed, first: c.first, err: c.blackout}
+	a.noAlarm = p.fixed.isRetry(s, a.tick.at)
+	p.setNext(s, a.tick.at, c.next, c.err)
 	switch {
 	case c.blackout != nil:
 		a.skip = ReasonBlackout
-	case c.late > lateGrace && c.late > e.catchUpWindow():
+	case c.late > lateGrace && c.late > s.catchUpWindow():
 		a.skip = ReasonMissed
 	case c.late > lateGrace:
 		a.tick.missedAt = c.due.UnixMicro()
@@ -324,18 +324,18 @@ func (p *planner) replan(now time.Time) {
 	for i := range p.heap {
 		p.heap[i].when = now.UnixMicro() // the time was computed by the clock that was ahead: try it now
 	}
-	after := make(map[*entry]time.Time)
-	for _, e := range p.registry.registered() {
-		if e.askPause == planning {
+	after := make(map[*settings]time.Time)
+	for _, s := range p.registry.registered() {
+		if s.askPause == planning {
 			continue // proceed is about to plan it, by the new time; planned twice, it would run early
 		}
-		after[e] = e.ticks.tried(now)
+		after[s] = s.ticks.tried(now)
 	}
 	p.mu.Unlock()
-	for e, done := range after {
-		next, err := p.timetable.first(e, now, done)
+	for s, done := range after {
+		next, err := p.timetable.first(s, now, done)
 		p.mu.Lock()
-		p.setNext(e, 0, next, err)
+		p.setNext(s, 0, next, err)
 		p.mu.Unlock()
 	}
 	p.log.flush()
@@ -350,27 +350,27 @@ func (p *planner) setStarted() {
 }
 
 // begin plans the first ticks of the timers that were registered before Run.
-func (p *planner) begin(entries []*entry) {
+func (p *planner) begin(entries []*settings) {
 	// Ticks between New and now do not count. Schedules are asked without a mutex. The clock may be
 	// set back before loop looks at it: Run first waits for the store.
 	p.look.setBack(time.Now(), p.now())
 	now := p.now()
-	for _, e := range entries {
-		next, err := p.timetable.first(e, now, time.Time{})
-		next.atOnce = p.timetable.atOnce(e, now)
+	for _, s := range entries {
+		next, err := p.timetable.first(s, now, time.Time{})
+		next.atOnce = p.timetable.atOnce(s, now)
 		p.mu.Lock()
-		p.setNext(e, 0, next, err)
+		p.setNext(s, 0, next, err)
 		p.mu.Unlock()
 	}
 	p.log.flush()
 }
 
 // add plans the first ticks of timers that are being registered.
-func (p *planner) add(entries []*entry, firsts []plan) {
+func (p *planner) add(entries []*settings, firsts []plan) {
 	p.mu.Lock()
 	p.heap = slices.Grow(p.heap, len(entries))
-	for i, e := range entries {
-		p.setNext(e, 0, firsts[i], nil)
+	for i, s := range entries {
+		p.setNext(s, 0, firsts[i], nil)
 	}
 	p.mu.Unlock()
 	p.poke()
@@ -378,38 +378,38 @@ func (p *planner) add(entries []*entry, firsts []plan) {
 
 // setNext sets the next tick of a timer and, if due is not 0, the latest that came due. Called with
 // mu held.
-func (p *planner) setNext(e *entry, due int64, next plan, err error) {
-	if e.gone() {
+func (p *planner) setNext(s *settings, due int64, next plan, err error) {
+	if s.gone() {
 		return
 	}
 	if err != nil {
 		next = plan{}
 	}
 	if next.atOnce.at != 0 && p.started && !p.stopped && due == 0 {
-		if _, before := e.ticks.read(); before == 0 { // nothing came due before, not even this
+		if _, before := s.ticks.read(); before == 0 { // nothing came due before, not even this
 			due = next.atOnce.at
-			p.ledger.cameDueNoAlarm(&e.state.record)
-			p.push(p.now(), e, next.atOnce)
+			p.ledger.cameDueNoAlarm(&s.entry.record)
+			p.push(p.now(), s, next.atOnce)
 		}
 	}
-	e.ticks.set(due, next.tick)
+	s.ticks.set(due, next.tick)
 	switch {
 	case err != nil:
-		p.scheduleFailed(e, err)
+		p.scheduleFailed(s, err)
 		return
-	case e.askPause != 0:
-		e.askPause = 0
-		e.ticks.setFault("")
-		p.log.later(slog.LevelInfo, "timer: the schedule works again", "timer", e.timer.Name)
+	case s.askPause != 0:
+		s.askPause = 0
+		s.ticks.setFault("")
+		p.log.later(slog.LevelInfo, "timer: the schedule works again", "timer", s.timer.Name)
 	}
-	e.begun = p.started
+	s.begun = p.started
 	switch {
 	case !p.started || p.stopped: // begin asks all schedules when Run starts
 	case !next.tick.IsZero():
-		p.heap.push(item{when: next.due.UnixMicro(), e: e})
-		p.fixed.planned(e, next.due.UnixMicro())
-	case schedule.Ends(e.timer.Schedule):
-		p.finishLater(e)
+		p.heap.push(item{when: next.due.UnixMicro(), e: s})
+		p.fixed.planned(s, next.due.UnixMicro())
+	case schedule.Ends(s.timer.Schedule):
+		p.finishLater(s)
 	}
 }
 
@@ -421,61 +421,61 @@ const (
 )
 
 // scheduleFailed plans to ask a schedule again. Called with mu held.
-func (p *planner) scheduleFailed(e *entry, err error) {
-	if e.askPause == 0 {
+func (p *planner) scheduleFailed(s *settings, err error) {
+	if s.askPause == 0 {
 		p.log.later(slog.LevelError, "timer: its schedule failed, so the timer is not due until that works again",
-			"timer", e.timer.Name, "err", err)
+			"timer", s.timer.Name, "err", err)
 	}
-	e.ticks.setFault(mask.Text(err.Error()))
-	e.askPause = min(max(2*e.askPause, minAskPause), maxAskPause)
-	p.heap.push(item{when: p.now().Add(e.askPause).UnixMicro(), e: e})
+	s.ticks.setFault(mask.Text(err.Error()))
+	s.askPause = min(max(2*s.askPause, minAskPause), maxAskPause)
+	p.heap.push(item{when: p.now().Add(s.askPause).UnixMicro(), e: s})
 }
 
 // push puts a tick into the heap to be tried at a later time. Called with mu held.
-func (p *planner) push(when time.Time, e *entry, t dueTick) {
-	e.later++
-	p.heap.push(tryLater(when, e, t))
+func (p *planner) push(when time.Time, s *settings, t dueTick) {
+	s.later++
+	p.heap.push(tryLater(when, s, t))
 }
 
 // tryLater plans another try of a tick after wait. It reports false if the timer was removed or
 // nothing is planned any more.
-func (p *planner) tryLater(wait time.Duration, e *entry, t dueTick) bool {
+func (p *planner) tryLater(wait time.Duration, s *settings, t dueTick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e = e.heir(); p.stopped || e == nil {
+	if s = s.heir(); p.stopped || s == nil {
 		return false
 	}
-	p.push(p.now().Add(wait), e, t)
+	p.push(p.now().Add(wait), s, t)
 	p.poke()
 	return true
 }
 
 // postpone plans another try of a tick just after wait, if the timer's next tick is not due before
 // that: a daily timer must not lose its day to a restart of the store.
-func (p *planner) postpone(wait time.Duration, e *entry, t dueTick) bool {
+func (p *planner) postpone(wait time.Duration, s *settings, t dueTick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e = e.heir(); p.stopped || e == nil {
+	if s = s.heir(); p.stopped || s == nil {
 		return false
 	}
 	when := p.now().Add(wait).Add(time.Millisecond)
-	next, due := e.ticks.read()
+	next, due := s.ticks.read()
 	if due != t.at || next != 0 && next <= when.UnixMicro() {
 		return false
 	}
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
-	p.push(when, e, t)
+	p.push(when, s, t)
 	p.poke()
 	return true
 }
 
 // drop removes a removed timer's ticks from the heap.
-func (p *planner) drop(e *entry) {
+func (p *planner) drop(s *settings) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fixed.forget(e)
-	e.ticks.set(0, time.Time{})
-	p.forget(e)
+	p.fixed.forget(s)
+	s.ticks.set(0, time.Time{})
+	p.forget(s)
 }
 
 // stop empties the heap. Ticks that wait for another try are skipped.

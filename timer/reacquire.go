@@ -3,24 +3,24 @@ package timer
 // reacquire acquires a slot, without a tick, for each run that has none. It stops when the store
 // does not answer, or when until is closed.
 func (a *acquirer) reacquire(until <-chan struct{}) {
-	for _, e := range a.runner.timersWithoutSlots() {
+	for _, s := range a.runner.timersWithoutSlots() {
 		for {
 			select {
 			case <-until:
 				return
 			default:
 			}
-			if !a.runner.rejoining(e) {
+			if !a.runner.rejoining(s) {
 				break
 			}
-			lease, err := a.acquire(a.runner.base, e, dueTick{})
+			lease, err := a.acquire(a.runner.base, s, dueTick{})
 			if lease != nil || refusal(err) != nil {
-				a.store.recordAnswer(e, dueTick{}, lease, err)
+				a.store.recordAnswer(s, dueTick{}, lease, err)
 			}
-			given := a.runner.handOver(e, lease)
+			given := a.runner.handOver(s, lease)
 			a.log.flush()
 			if lease != nil && !given { // the run has ended meanwhile
-				a.runner.release(e, lease)
+				a.runner.release(s, lease)
 			}
 			if lease == nil { // none is free, or the store fails again
 				break

@@ -18,9 +18,9 @@ func (s *Scheduler) Register(timers ...Timer) error {
 	return err
 }
 
-func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
+func (s *Scheduler) register(timers []Timer) (entries []*settings, err error) {
 	var errs []error
-	entries = make([]*entry, 0, len(timers))
+	entries = make([]*settings, 0, len(timers))
 	firsts := make([]plan, 0, len(timers))
 	names := make(map[string]bool, len(timers))
 	now, g := s.planner.now(), newRegistrar(s)
@@ -29,13 +29,13 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
 		}
 		names[t.Name] = true
-		e, first, err := g.prepare(t, now)
+		set, first, err := g.prepare(t, now)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		e.state.record.tally = s.metrics.newTally(t.Name)
-		entries, firsts = append(entries, e), append(firsts, first)
+		set.entry.record.tally = s.metrics.newTally(t.Name)
+		entries, firsts = append(entries, set), append(firsts, first)
 	}
 	if len(errs) > 0 {
 		_, more := s.registry.add(nil, names)
@@ -45,17 +45,17 @@ func (s *Scheduler) register(timers []Timer) (entries []*entry, err error) {
 }
 
 // add adds timers that were prepared, and calls no user code.
-func (g *registrar) add(entries []*entry, firsts []plan, names map[string]bool) error {
+func (g *registrar) add(entries []*settings, firsts []plan, names map[string]bool) error {
 	g.host.registering.Lock()
 	defer g.host.registering.Unlock()
 	continuing, errs := g.host.registry.add(entries, names)
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	for _, e := range continuing {
-		g.host.ledger.resetDeadman(&e.state.record)
+	for _, s := range continuing {
+		g.host.ledger.resetDeadman(&s.entry.record)
 		if g.host.store != nil {
-			g.host.store.views.reset(e)
+			g.host.store.views.reset(s)
 		}
 	}
 	g.host.planner.add(entries, firsts)
@@ -77,15 +77,15 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
 	}
-	e, err := newRegistrar(s).remove(name, nil)
+	set, err := newRegistrar(s).remove(name, nil)
 	if err != nil {
 		return err
 	}
 	callers := 0
-	if r, ok := RunFromContext(ctx); ok && r.entry.latest() == e && !s.runner.isOver(r) {
+	if r, ok := RunFromContext(ctx); ok && r.settings.latest() == set && !s.runner.isOver(r) {
 		callers = 1
 	}
-	if err := s.registry.await(ctx, e, callers); err != nil {
+	if err := s.registry.await(ctx, set, callers); err != nil {
 		return fmt.Errorf("timer %q: removed, but runs go on: %w", name, err)
 	}
 	return nil

@@ -18,8 +18,8 @@ import (
 const maxLines = 20
 
 // logRegistered logs the limits of new timers, defaults filled in. Called without a mutex held.
-func logRegistered(log *lineLog, entries []*entry, hasStore bool) {
-	entries = slices.SortedFunc(slices.Values(entries), func(a, b *entry) int {
+func logRegistered(log *lineLog, entries []*settings, hasStore bool) {
+	entries = slices.SortedFunc(slices.Values(entries), func(a, b *settings) int {
 		return strings.Compare(a.timer.Name,
 			b.timer.Name)
 	})
@@ -31,23 +31,23 @@ func logRegistered(log *lineLog, entries []*entry, hasStore bool) {
 	if !log.Enabled(context.Background(), level) {
 		return
 	}
-	for _, e := range entries {
-		logSettings(log, level, "timer: registered", e, hasStore)
+	for _, s := range entries {
+		logSettings(log, level, "timer: registered", s, hasStore)
 	}
 }
 
 // logSettings logs the limits of one timer.
-func logSettings(log *lineLog, level slog.Level, text string, e *entry, hasStore bool) {
+func logSettings(log *lineLog, level slog.Level, text string, s *settings, hasStore bool) {
 	due := "none"
-	if e.timer.Schedule != nil {
-		due = schedule.Describe(e.timer.Schedule)
+	if s.timer.Schedule != nil {
+		due = schedule.Describe(s.timer.Schedule)
 	}
 	log.Log(context.Background(), level, text,
-		append([]any{"timer", e.timer.Name, "schedule", due}, resolvedOf(e.timer, hasStore).args()...)...)
+		append([]any{"timer", s.timer.Name, "schedule", due}, resolvedOf(s.timer, hasStore).args()...)...)
 }
 
 // logTogether logs how many timers have the same limits, the most frequent first.
-func logTogether(log *lineLog, entries []*entry, hasStore bool) {
+func logTogether(log *lineLog, entries []*settings, hasStore bool) {
 	type together struct {
 		resolved
 		first string
@@ -55,13 +55,13 @@ func logTogether(log *lineLog, entries []*entry, hasStore bool) {
 	}
 	var groups []together
 	found := make(map[resolved]int)
-	for _, e := range entries {
-		l := resolvedOf(e.timer, hasStore)
+	for _, s := range entries {
+		l := resolvedOf(s.timer, hasStore)
 		i, ok := found[l]
 		if !ok {
 			i = len(groups)
 			found[l] = i
-			groups = append(groups, together{resolved: l, first: e.timer.Name})
+			groups = append(groups, together{resolved: l, first: s.timer.Name})
 		}
 		groups[i].n++
 	}

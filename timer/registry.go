@@ -20,9 +20,9 @@ type registry struct {
 	ran   chan struct{}         // closed when Run has begun
 
 	mu             sync.Mutex
-	entries        map[string]*entry
-	removedRunning map[string]*entry   // removed timers whose runs go on
-	removals       map[*entry]*removal // callers of Remove that wait for their runs
+	entries        map[string]*settings
+	removedRunning map[string]*settings   // removed timers whose runs go on
+	removals       map[*settings]*removal // callers of Remove that wait for their runs
 	labels         labels
 	places         int           // taken by all timers, or reserved
 	line           line          // ticks and triggers that wait for a place
@@ -48,8 +48,8 @@ type removal struct {
 }
 
 func newRegistry() *registry {
-	g := &registry{entries: make(map[string]*entry), removedRunning: make(map[string]*entry),
-		removals: make(map[*entry]*removal), ran: make(chan struct{})}
+	g := &registry{entries: make(map[string]*settings), removedRunning: make(map[string]*settings),
+		removals: make(map[*settings]*removal), ran: make(chan struct{})}
 	g.phase.Store(new(PhaseCreated))
 	return g
 }
@@ -63,7 +63,7 @@ func (g *registry) starting() bool {
 }
 
 // mayStart reports whether ticks and triggers of an entry may be tried.
-func (g *registry) mayStart(e *entry) bool { return g.starting() && !e.gone() }
+func (g *registry) mayStart(s *settings) bool { return g.starting() && !s.gone() }
 
 func (g *registry) setPhase(p Phase) {
 	g.mu.Lock()
@@ -89,7 +89,7 @@ func (g *registry) begin(prepare func()) error {
 
 // add adds timers: all or, if a name is taken, none. A timer that takes the name of a removed one
 // whose runs go on takes over its state, and is one of continuing.
-func (g *registry) add(entries []*entry, names map[string]bool) (continuing []*entry, errs []error) {
+func (g *registry) add(entries []*settings, names map[string]bool) (continuing []*settings, errs []error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
@@ -105,22 +105,22 @@ func (g *registry) add(entries []*entry, names map[string]bool) (continuing []*e
 	if len(errs) > 0 || entries == nil {
 		return nil, errs
 	}
-	for _, e := range entries {
-		if old := g.removedRunning[e.timer.Name]; old != nil {
-			delete(g.removedRunning, e.timer.Name)
-			e.state = old.state
-			e.state.knownAt.Store(0) // of what may have been another schedule
-			continuing = append(continuing, e)
+	for _, s := range entries {
+		if old := g.removedRunning[s.timer.Name]; old != nil {
+			delete(g.removedRunning, s.timer.Name)
+			s.entry = old.entry
+			s.entry.knownAt.Store(0) // of what may have been another schedule
+			continuing = append(continuing, s)
 		} else {
-			g.labels.join(&e.state.record)
+			g.labels.join(&s.entry.record)
 		}
-		g.entries[e.timer.Name] = e
+		g.entries[s.timer.Name] = s
 	}
 	return continuing, nil
 }
 
 // get returns the timer of that name; nil: there is none.
-func (g *registry) get(name string) *entry {
+func (g *registry) get(name string) *settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.entries[name]
@@ -128,71 +128,71 @@ func (g *registry) get(name string) *entry {
 
 // named returns the timer of that name, or else the removed one whose runs go on; nil: there is
 // neither.
-func (g *registry) named(name string) *entry {
+func (g *registry) named(name string) *settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return cmp.Or(g.entries[name], g.removedRunning[name])
 }
 
 // registered returns the timers of this host.
-func (g *registry) registered() []*entry {
+func (g *registry) registered() []*settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Collect(maps.Values(g.entries))
 }
 
 // all returns the timers of this host and the removed ones whose runs go on.
-func (g *registry) all() []*entry {
+func (g *registry) all() []*settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	list := make([]*entry, 0, len(g.entries)+len(g.removedRunning))
+	list := make([]*settings, 0, len(g.entries)+len(g.removedRunning))
 	list = slices.AppendSeq(list, maps.Values(g.entries))
 	return slices.AppendSeq(list, maps.Values(g.removedRunning))
 }
 
 // remove removes a timer, of which nothing starts any more; nil: there is none of that name. If
 // mine is not nil, it has to be mine, or what has replaced that.
-func (g *registry) remove(name string, mine *entry) *entry {
+func (g *registry) remove(name string, mine *settings) *settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := g.entries[name]
-	if e == nil || mine != nil && mine.latest() != e {
+	s := g.entries[name]
+	if s == nil || mine != nil && mine.latest() != s {
 		return nil
 	}
 	delete(g.entries, name)
-	e.successor.Store(e)
-	if e.state.places.Load() > 0 {
-		g.removedRunning[name] = e
+	s.successor.Store(s)
+	if s.entry.places.Load() > 0 {
+		g.removedRunning[name] = s
 	} else {
-		g.labels.part(&e.state.record)
+		g.labels.part(&s.entry.record)
 	}
-	return e
+	return s
 }
 
 // retire removes a timer of which nothing goes on or waits. It reports false if something does.
-func (g *registry) retire(e *entry) bool {
+func (g *registry) retire(s *settings) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if e.state.places.Load() > 0 || g.line.concerns(e) {
+	if s.entry.places.Load() > 0 || g.line.concerns(s) {
 		return false
 	}
-	if g.entries[e.timer.Name] == e {
-		delete(g.entries, e.timer.Name)
-		g.labels.part(&e.state.record)
+	if g.entries[s.timer.Name] == s {
+		delete(g.entries, s.timer.Name)
+		g.labels.part(&s.entry.record)
 	}
-	e.successor.Store(e)
+	s.successor.Store(s)
 	return true
 }
 
 // await waits until a removed timer has at most callers places taken, or ctx ends.
-func (g *registry) await(ctx context.Context, e *entry, callers int) error {
+func (g *registry) await(ctx context.Context, s *settings, callers int) error {
 	g.mu.Lock()
-	if e.places <= callers {
+	if s.places <= callers {
 		g.mu.Unlock()
 		return nil
 	}
 	r := &removal{callers: callers, done: make(chan struct{})}
-	g.removals[e] = r
+	g.removals[s] = r
 	g.mu.Unlock()
 	select {
 	case <-r.done:
@@ -200,51 +200,51 @@ func (g *registry) await(ctx context.Context, e *entry, callers int) error {
 	case <-ctx.Done():
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		delete(g.removals, e)
+		delete(g.removals, s)
 		return context.Cause(ctx)
 	}
 }
 
 // enter takes one of at most limit places of a timer; "" means that it did.
-func (g *registry) enter(e *entry, limit int) Reason {
+func (g *registry) enter(s *settings, limit int) Reason {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.tryEnter(e, limit)
+	return g.tryEnter(s, limit)
 }
 
 // tryEnter is called with mu held.
-func (g *registry) tryEnter(e *entry, limit int) Reason {
+func (g *registry) tryEnter(s *settings, limit int) Reason {
 	switch {
-	case !g.mayStart(e):
+	case !g.mayStart(s):
 		return ReasonDraining
-	case int(e.state.places.Load()) >= limit:
+	case int(s.entry.places.Load()) >= limit:
 		return ReasonHostFull
 	case g.line.isFull(g.places):
 		return ReasonMaxRuns
 	}
-	e.places++
-	e.state.places.Add(1)
+	s.places++
+	s.entry.places.Add(1)
 	g.places++
 	g.active++
 	return ""
 }
 
 // leave gives a place back.
-func (g *registry) leave(e *entry) {
+func (g *registry) leave(s *settings) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e = e.latest() // to which replace has moved the places
-	e.places--
+	s = s.latest() // to which replace has moved the places
+	s.places--
 	g.places--
-	if left := e.state.places.Add(-1); left == 0 && len(g.removedRunning) > 0 {
-		if p := g.removedRunning[e.timer.Name]; p != nil && p.state == e.state {
-			delete(g.removedRunning, e.timer.Name)
-			g.labels.part(&p.state.record)
+	if left := s.entry.places.Add(-1); left == 0 && len(g.removedRunning) > 0 {
+		if p := g.removedRunning[s.timer.Name]; p != nil && p.entry == s.entry {
+			delete(g.removedRunning, s.timer.Name)
+			g.labels.part(&p.entry.record)
 		}
 	}
-	if e.gone() {
-		if r := g.removals[e]; r != nil && e.places <= r.callers {
-			delete(g.removals, e)
+	if s.gone() {
+		if r := g.removals[s]; r != nil && s.places <= r.callers {
+			delete(g.removals, s)
 			close(r.done)
 		}
 	}

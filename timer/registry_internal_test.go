@@ -14,11 +14,11 @@ import (
 // Fails when enter looks at the limit before it has the mutex, or leave does not wake the caller.
 func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	g := newRegistry()
-	e := newEntry(Timer{Name: "a"}, false)
-	if _, errs := g.add([]*entry{e}, map[string]bool{"a": true}); errs != nil {
+	s := newSettings(Timer{Name: "a"}, false)
+	if _, errs := g.add([]*settings{s}, map[string]bool{"a": true}); errs != nil {
 		t.Fatal(errs)
 	}
-	if why := g.enter(e, 3); why != ReasonDraining {
+	if why := g.enter(s, 3); why != ReasonDraining {
 		t.Errorf("before Run: %q", why)
 	}
 	if err := g.begin(func() {}); err != nil {
@@ -32,30 +32,30 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 1000 {
-				if g.enter(e, 3) != "" {
+				if g.enter(s, 3) != "" {
 					continue
 				}
 				for n := taken.Add(1); n > most.Load(); {
 					most.Store(n)
 				}
 				taken.Add(-1)
-				g.leave(e)
+				g.leave(s)
 			}
 		})
 	}
 	all.Wait()
-	if most.Load() > 3 || g.busy() || e.placesTaken() != 0 {
-		t.Errorf("%d at once, %d left", most.Load(), e.placesTaken())
+	if most.Load() > 3 || g.busy() || s.placesTaken() != 0 {
+		t.Errorf("%d at once, %d left", most.Load(), s.placesTaken())
 	}
-	if why := g.enter(e, 1); why != "" {
+	if why := g.enter(s, 1); why != "" {
 		t.Fatal(why)
 	}
-	if g.remove("a", nil) != e || g.get("a") != nil || g.named("a") != e {
+	if g.remove("a", nil) != s || g.get("a") != nil || g.named("a") != s {
 		t.Error("a timer that was removed is not found as long as a place of it is taken")
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := g.await(over, e, 0); !errors.Is(err, context.Canceled) {
+	if err := g.await(over, s, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("await returned %v while a place was taken", err)
 	}
 	g.setPhase(PhaseDraining)
@@ -65,9 +65,9 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 		t.Error("idle while a place is taken")
 	default:
 	}
-	g.leave(e)
+	g.leave(s)
 	<-idle
-	if err := g.await(t.Context(), e, 0); err != nil || g.named("a") != nil {
+	if err := g.await(t.Context(), s, 0); err != nil || g.named("a") != nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -85,11 +85,11 @@ func (g *registry) busy() bool {
 // Fails under the race detector, and without it, when a registry without a TimerLabel has labels.
 func TestRegistryLeavesCountsAlone(t *testing.T) {
 	g, l := newRegistry(), &ledger{metered: true}
-	e := newEntry(Timer{Name: "a"}, false)
-	if _, errs := g.add([]*entry{e}, map[string]bool{"a": true}); errs != nil {
+	s := newSettings(Timer{Name: "a"}, false)
+	if _, errs := g.add([]*settings{s}, map[string]bool{"a": true}); errs != nil {
 		t.Fatal(errs)
 	}
-	r := &e.state.record
+	r := &s.entry.record
 	l.count(r, func(*tally) {})
 	own := r.tally
 	var counts sync.WaitGroup
@@ -98,7 +98,7 @@ func TestRegistryLeavesCountsAlone(t *testing.T) {
 		defer r.mu.Unlock()
 		r.tally = own // as the first count does
 	})
-	if g.remove("a", nil) != e {
+	if g.remove("a", nil) != s {
 		t.Error("not removed")
 	}
 	counts.Wait()

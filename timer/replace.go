@@ -11,22 +11,22 @@ const planning = -1
 
 // takeOver puts e in the place of the timer of its name, which it returns, and takes over its state
 // and its places. If mine is not nil, that timer has to be mine, or what has replaced it.
-func (e *entry) takeOver(g *registry, mine *entry) (old *entry, err error) {
+func (s *settings) takeOver(g *registry, mine *settings) (old *settings, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
 		return nil, errShuttingDown
 	}
-	old = g.entries[e.timer.Name]
+	old = g.entries[s.timer.Name]
 	if old == nil || mine != nil && mine.latest() != old {
-		return nil, fmt.Errorf("%w: %q", ErrNoTimer, e.timer.Name)
+		return nil, fmt.Errorf("%w: %q", ErrNoTimer, s.timer.Name)
 	}
-	e.state, e.places = old.state, old.places
+	s.entry, s.places = old.entry, old.places
 	old.places = 0
-	g.entries[e.timer.Name] = e
-	old.successor.Store(e)
-	if e.id != old.id {
-		e.state.knownAt.Store(0)
+	g.entries[s.timer.Name] = s
+	old.successor.Store(s)
+	if s.id != old.id {
+		s.entry.knownAt.Store(0)
 	}
 	return old, nil
 }
@@ -34,30 +34,30 @@ func (e *entry) takeOver(g *registry, mine *entry) (old *entry, err error) {
 // replace puts e in the place of the timer of its name, which it returns. If both have the same
 // schedule, e goes on with the ticks: those that have come due and wait in the heap, and the next
 // one. Otherwise those that wait are skipped. See takeOver for mine.
-func (p *planner) replace(mine, e *entry) (old *entry, err error) {
+func (p *planner) replace(mine, s *settings) (old *settings, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if old, err = e.takeOver(p.registry, mine); err != nil {
+	if old, err = s.takeOver(p.registry, mine); err != nil {
 		return nil, err
 	}
-	e.ticks.takeOver(&old.ticks, e.id == old.id)
-	if _, fixed := e.delay(); !fixed {
-		delete(p.fixed, e.state)
+	s.ticks.takeOver(&old.ticks, s.id == old.id)
+	if _, fixed := s.delay(); !fixed {
+		delete(p.fixed, s.entry)
 	}
-	if e.begun = old.begun; p.started {
-		e.askPause = planning // otherwise begin asks its schedule
+	if s.begun = old.begun; p.started {
+		s.askPause = planning // otherwise begin asks its schedule
 	}
-	if e.id != old.id {
+	if s.id != old.id {
 		p.forget(old)
 		return old, nil
 	}
 	if old.later > 0 {
 		for i := range p.heap {
 			if it := &p.heap[i]; it.e == old && it.again != nil {
-				it.e = e
+				it.e = s
 			}
 		}
-		e.later, old.later = old.later, 0
+		s.later, old.later = old.later, 0
 	}
 	p.dropNext(old)
 	return old, nil
@@ -77,18 +77,18 @@ func (c *tickTimes) takeOver(old *tickTimes, sameSchedule bool) {
 
 // proceed plans the first tick of an entry that has replaced another. It asks the schedule, so it
 // is called without a mutex.
-func (p *planner) proceed(old, e *entry) {
+func (p *planner) proceed(old, s *settings) {
 	for again := true; again; {
 		now := p.now()
 		p.mu.Lock()
-		begun := e.begun
+		begun := s.begun
 		p.mu.Unlock()
-		next, err := p.timetable.replaced(old, e, now, begun)
+		next, err := p.timetable.replaced(old, s, now, begun)
 		p.mu.Lock()
-		if again = p.now().Before(now); !again && (e.askPause == planning || !p.started) {
-			e.askPause = 0
-			p.setNext(e, 0, next, err)
-			p.fixed.replaced(p, e)
+		if again = p.now().Before(now); !again && (s.askPause == planning || !p.started) {
+			s.askPause = 0
+			p.setNext(s, 0, next, err)
+			p.fixed.replaced(p, s)
 		}
 		p.mu.Unlock()
 	}
@@ -97,27 +97,27 @@ func (p *planner) proceed(old, e *entry) {
 
 // replaced returns the first tick of a timer that has replaced another. begun is whether Run has
 // planned the old one; if not, the new one is planned as a timer that was there when Run started.
-func (tt *timetable) replaced(old, e *entry, now time.Time, begun bool) (plan, error) {
+func (tt *timetable) replaced(old, s *settings, now time.Time, begun bool) (plan, error) {
 	if !begun {
-		first, err := tt.first(e, now, time.Time{})
-		first.atOnce = tt.atOnce(e, now)
+		first, err := tt.first(s, now, time.Time{})
+		first.atOnce = tt.atOnce(s, now)
 		return first, err
 	}
-	next, _ := e.ticks.read()
+	next, _ := s.ticks.read()
 	if tick := time.UnixMicro(next); next != 0 && !tick.After(now) {
 		// It has come due, and its delay is not over, or this host has not come to it yet.
-		when := tt.startsAt(e, tick)
+		when := tt.startsAt(s, tick)
 		if was := tt.startsAt(old, tick); was.After(when) { // so it is not as late as it seems
 			when = later(when, earlier(was, now))
 		}
 		return plan{tick: tick, due: when}, nil
 	}
-	if _, fixed := e.delay(); fixed && next != 0 && tt.blackout(old, now) == nil {
-		return tt.planned(e, time.UnixMicro(next)), nil // the store told when, or a run that ended here
+	if _, fixed := s.delay(); fixed && next != 0 && tt.blackout(old, now) == nil {
+		return tt.planned(s, time.UnixMicro(next)), nil // the store told when, or a run that ended here
 	}
-	first, err := tt.first(e, now, old.ticks.tried(now)) // by the old interval
-	if err == nil && e.id == old.id {
-		first.atOnce = tt.lastMissed(e, now)
+	first, err := tt.first(s, now, old.ticks.tried(now)) // by the old interval
+	if err == nil && s.id == old.id {
+		first.atOnce = tt.lastMissed(s, now)
 	}
 	return first, err
 }
@@ -131,11 +131,11 @@ func earlier(a, b time.Time) time.Time {
 
 // carry lets the entry that goes on with a timer's ticks try one that the timer, which Update has
 // replaced, tries no more. It reports false if there is none.
-func (p *planner) carry(e *entry, t dueTick) bool {
+func (p *planner) carry(s *settings, t dueTick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := e.heir()
-	if p.stopped || h == nil || h == e {
+	h := s.heir()
+	if p.stopped || h == nil || h == s {
 		return false
 	}
 	t.carried, t.yielded = true, false // its blackouts may be others
@@ -146,21 +146,21 @@ func (p *planner) carry(e *entry, t dueTick) bool {
 
 // forget removes a timer's ticks from the heap, and skips those that were to be tried again. Called
 // with mu held.
-func (p *planner) forget(e *entry) {
-	if e.later == 0 {
-		p.dropNext(e)
+func (p *planner) forget(s *settings) {
+	if s.later == 0 {
+		p.dropNext(s)
 		return
 	}
-	for _, t := range p.heap.removeAll(e) {
-		e.later--
-		p.ledger.skip(e, t.at, t.abandoned(), nil)
+	for _, t := range p.heap.removeAll(s) {
+		s.later--
+		p.ledger.skip(s, t.at, t.abandoned(), nil)
 	}
 }
 
 // dropNext leaves the item of a timer's next tick in the heap, because finding it would take long,
 // until it is due or half of the heap consists of such items. Called with mu held.
-func (p *planner) dropNext(e *entry) {
-	if e.timer.Schedule != nil {
+func (p *planner) dropNext(s *settings) {
+	if s.timer.Schedule != nil {
 		p.dropped++
 	}
 	if p.dropped > len(p.heap)/2 {

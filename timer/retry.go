@@ -166,27 +166,27 @@ const recheckLease = time.Second
 
 // again reports whether another attempt follows a failed one. If so, it has waited for it and
 // counted it.
-func (n *runner) again(e *entry, r *Run, err error) bool {
-	policy, attempt := e.timer.Retry, r.Attempt()
+func (n *runner) again(s *settings, r *Run, err error) bool {
+	policy, attempt := s.timer.Retry, r.Attempt()
 	if err == nil || attempt >= policy.MaxAttempts {
 		return false
 	}
 	failedAt := r.now() // before Retry.If, which may take long
-	if !n.mayRetry(e, r) {
+	if !n.mayRetry(s, r) {
 		return false
 	}
 	yes, panicked := policy.wants(err)
 	if panicked != nil {
 		n.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry",
-			"timer", e.timer.Name, "panic", panicked)
+			"timer", s.timer.Name, "panic", panicked)
 	}
 	if !yes {
 		return false
 	}
 	if r.retrying == nil {
-		e.state.mu.Lock()
+		s.entry.mu.Lock()
 		r.retrying = &retrying{waits: policy.backOff(), alarm: time.NewTimer(time.Hour)}
-		e.state.mu.Unlock()
+		s.entry.mu.Unlock()
 	}
 	wait := r.retrying.waits.NextBackOff()
 	if time.Until(r.endsAt()) <= wait {
@@ -194,15 +194,15 @@ func (n *runner) again(e *entry, r *Run, err error) bool {
 	}
 	n.events.attemptFailed(r, failedAt, wait, err)
 	n.log.flush()
-	return n.waitToRetry(e, r, time.Now().Add(wait))
+	return n.waitToRetry(s, r, time.Now().Add(wait))
 }
 
-func (n *runner) waitToRetry(e *entry, r *Run, until time.Time) bool {
+func (n *runner) waitToRetry(s *settings, r *Run, until time.Time) bool {
 	for {
-		e.state.mu.Lock()
+		s.entry.mu.Lock()
 		left := time.Until(until)
-		if !n.mayRetry(e, r) {
-			e.state.mu.Unlock()
+		if !n.mayRetry(s, r) {
+			s.entry.mu.Unlock()
 			return false
 		}
 		if left <= 0 && !r.Degraded() && !r.Valid() {
@@ -210,12 +210,12 @@ func (n *runner) waitToRetry(e *entry, r *Run, until time.Time) bool {
 		}
 		if left <= 0 {
 			r.attempt.Add(1)
-			n.ledger.count(&e.state.record, func(t *tally) { t.retries++ })
-			e.state.mu.Unlock()
+			n.ledger.count(&s.entry.record, func(t *tally) { t.retries++ })
+			s.entry.mu.Unlock()
 			return true
 		}
 		r.retrying.alarm.Reset(left)
-		e.state.mu.Unlock()
+		s.entry.mu.Unlock()
 		select {
 		case <-r.ctx.Done():
 		case <-r.retrying.alarm.C:
@@ -224,16 +224,16 @@ func (n *runner) waitToRetry(e *entry, r *Run, until time.Time) bool {
 }
 
 // mayRetry reports whether a run may wait for another attempt.
-func (n *runner) mayRetry(e *entry, r *Run) bool {
-	return n.registry.starting() && !e.removed() && r.ctx.cause() == nil
+func (n *runner) mayRetry(s *settings, r *Run) bool {
+	return n.registry.starting() && !s.removed() && r.ctx.cause() == nil
 }
 
 // endWaits wakes the runs of a timer that wait for another attempt, so that they end if no attempt
 // may follow.
-func (n *runner) endWaits(e *entry) {
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	for _, r := range e.state.runs {
+func (n *runner) endWaits(s *settings) {
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
+	for _, r := range s.entry.runs {
 		if r != nil && r.retrying != nil {
 			r.retrying.alarm.Reset(0)
 		}

@@ -34,11 +34,12 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			n, e := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler),
+			n, s := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler),
 				runHost: runHost{base: ctx}},
-				&entry{timer: Timer{MaxRunTime: time.Hour}, state: &state{}}
+				&settings{timer: Timer{MaxRunTime: time.Hour}, entry: &entry{}}
 			n.registry.setPhase(PhaseRunning)
-			r := &Run{entry: e, host: &n.runHost, startedAt: time.Now(), retrying: &retrying{alarm: time.NewTimer(0)}}
+			r := &Run{settings: s, host: &n.runHost, startedAt: time.Now(),
+				retrying: &retrying{alarm: time.NewTimer(0)}}
 			r.ctx.run = r
 			r.lease.Store(lease)
 			began := time.Now()
@@ -49,7 +50,7 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 					cancel()
 				}
 			})
-			yes := n.waitToRetry(e, r, time.Now().Add(3*time.Second))
+			yes := n.waitToRetry(s, r, time.Now().Add(3*time.Second))
 			if took := time.Since(began); yes != goesOn || !goesOn && took != 10500*time.Millisecond ||
 				took < 10500*time.Millisecond || took > 11*time.Second {
 				t.Errorf("goes on %v: attempt %v after %v, want that after 10.5s", goesOn, yes, took)
@@ -90,10 +91,10 @@ func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
 		if err := s.start(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		e := s.registry.get("a")
+		set := s.registry.get("a")
 		return testing.AllocsPerRun(1000, func() {
-			s.registry.enter(e, unlimited)
-			s.runner.carryOut(s.runner.startRun(e, dueTick{}, nil, nil, false))
+			s.registry.enter(set, unlimited)
+			s.runner.carryOut(s.runner.startRun(set, dueTick{}, nil, nil, false))
 		})
 	}
 	for name, err := range map[string]error{"success": nil, "permanent": Permanent(fail)} {

@@ -13,7 +13,7 @@ import (
 // A Run is one call of a handler, as the handler sees it. The methods of a nil *Run, which
 // RunFromContext returns outside a run, return zero values; ContextWithRun makes a Run for a test.
 type Run struct {
-	entry     *entry
+	settings  *settings
 	host      *runHost
 	tick      int64                       // µs; 0: none, it was triggered
 	lease     atomic.Pointer[dlock.Lease] // its latest; nil: it never had one
@@ -30,7 +30,7 @@ type Run struct {
 	caughtUp  bool  // its tick was missed
 	onStart   bool  // RunOnStart started it
 
-	// Guarded by state.mu.
+	// Guarded by entry.mu.
 	over        bool        // the handler has returned
 	late        bool        // it was not over at MaxRunTime
 	holding     bool        // it counts as holding a slot
@@ -78,7 +78,7 @@ func (r *Run) Timer() string {
 	if r == nil {
 		return ""
 	}
-	return r.entry.timer.Name
+	return r.settings.timer.Name
 }
 
 // Tick returns the scheduled instant, the same on every host; the zero time if the run was
@@ -91,7 +91,7 @@ func (r *Run) Tick() (tick time.Time) {
 }
 
 // endsAt returns when the run reaches MaxRunTime.
-func (r *Run) endsAt() time.Time { return r.startedAt.Add(r.entry.timer.MaxRunTime) }
+func (r *Run) endsAt() time.Time { return r.startedAt.Add(r.settings.timer.MaxRunTime) }
 
 // now returns the present by the clock that the run began with: if the host's is set meanwhile, an
 // event of the run is still between its start and the end that hooks are told.

@@ -31,13 +31,13 @@ func TestRunsThatAreOverAreForgotten(t *testing.T) {
 		}
 		<-began
 	}
-	e := s.registry.get("a")
-	e.state.mu.Lock()
+	set := s.registry.get("a")
+	set.entry.mu.Lock()
 	var runs []weak.Pointer[Run]
-	for _, r := range e.state.runs {
+	for _, r := range set.entry.runs {
 		runs = append(runs, weak.Make(r))
 	}
-	e.state.mu.Unlock()
+	set.entry.mu.Unlock()
 	if len(runs) != 2 {
 		t.Fatalf("%d runs", len(runs))
 	}

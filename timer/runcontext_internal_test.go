@@ -54,8 +54,9 @@ func TestRunContextAskedLate(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					base, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 					defer cancel(nil)
-					r := &Run{entry: &entry{timer: Timer{Name: "a", MaxRunTime: maxRunTime}}, startedAt: time.Now(),
-						host: &runHost{base: base}}
+					r := &Run{settings: &settings{timer: Timer{Name: "a", MaxRunTime: maxRunTime}},
+						startedAt: time.Now(),
+						host:      &runHost{base: base}}
 					r.ctx.run = r
 					defer r.ctx.end()
 					if early {
@@ -104,7 +105,7 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 	defer stop()
 	before := runtime.NumGoroutine()
 	for range 100 {
-		late := &Run{entry: &entry{timer: Timer{MaxRunTime: time.Hour}}, startedAt: time.Now(),
+		late := &Run{settings: &settings{timer: Timer{MaxRunTime: time.Hour}}, startedAt: time.Now(),
 			host: &runHost{base: &opaque{Context: all}}}
 		late.ctx.run = late
 		late.ctx.end()

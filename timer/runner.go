@@ -24,7 +24,7 @@ type runner struct {
 	ledger   *ledger
 	store    *storeWatch  // nil: no store
 	started  atomic.Int64 // runs without a fence
-	ended    func(*state) // tells that a run has ended, of a timer that may have a fixed delay
+	ended    func(*entry) // tells that a run has ended, of a timer that may have a fixed delay
 	runHost
 
 	reacquisitions rateLimit
@@ -45,17 +45,17 @@ func newRunHost(h dlock.Holder) runHost { return runHost{holder: h, idPrefix: h.
 
 // startRun returns a started run, which the caller carries out. The run takes over the caller's
 // place. The zero dueTick: it was triggered.
-func (n *runner) startRun(e *entry, t dueTick, by *triggering, lease *dlock.Lease, degraded bool) *Run {
-	r := n.newRun(e, t, lease == nil && !degraded)
+func (n *runner) startRun(s *settings, t dueTick, by *triggering, lease *dlock.Lease, degraded bool) *Run {
+	r := n.newRun(s, t, lease == nil && !degraded)
 	r.trigger = by
-	n.begin(e, r, lease)
+	n.begin(s, r, lease)
 	n.log.flush()
 	return r
 }
 
 // A start is a run to be started without the store. The caller has taken a place for it.
 type start struct {
-	e    *entry
+	e    *settings
 	tick dueTick
 }
 
@@ -69,8 +69,8 @@ func (n *runner) runAll(starts []start) {
 	n.carryOut(n.startRun(starts[last].e, starts[last].tick, nil, nil, false))
 }
 
-func (n *runner) newRun(e *entry, t dueTick, local bool) *Run {
-	r := &Run{entry: e, host: &n.runHost, tick: t.at, caughtUp: t.missedAt != 0, onStart: t.onStart,
+func (n *runner) newRun(s *settings, t dueTick, local bool) *Run {
+	r := &Run{settings: s, host: &n.runHost, tick: t.at, caughtUp: t.missedAt != 0, onStart: t.onStart,
 		startedAt: time.Now(), local: local}
 	r.ctx.run = r
 	r.attempt.Store(1)
@@ -79,21 +79,21 @@ func (n *runner) newRun(e *entry, t dueTick, local bool) *Run {
 
 // carryOut calls the handler and cleans up after it.
 func (n *runner) carryOut(r *Run) {
-	e := r.entry
+	s := r.settings
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
 	err, panicked := errGoexit, false
 	defer func() {
 		cause := r.ctx.cause()
 		outcome := outcomeOf(cause, err, panicked)
 		r.ctx.end()
-		n.finish(e, r, outcome, unmarked(err))
+		n.finish(s, r, outcome, unmarked(err))
 		if r.trigger != nil {
 			r.trigger.handle.end(outcome, cause, unmarked(err))
 		}
 	}()
-	for retry := true; retry; retry = n.again(e, r, err) {
+	for retry := true; retry; retry = n.again(s, r, err) {
 		err, panicked = errGoexit, false
-		err, panicked = call(&r.ctx, e.timer.Run)
+		err, panicked = call(&r.ctx, s.timer.Run)
 	}
 }
 
@@ -108,22 +108,22 @@ func call(ctx context.Context, handler func(context.Context) error) (err error, 
 }
 
 // begin records that a run has started.
-func (n *runner) begin(e *entry, r *Run, lease *dlock.Lease) {
-	d := e.state
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.place(r)
+func (n *runner) begin(s *settings, r *Run, lease *dlock.Lease) {
+	e := s.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.place(r)
 	n.number(r, lease)
-	r.maxRunTimer = time.AfterFunc(time.Until(r.endsAt()), func() { n.outOfTime(e, r) })
+	r.maxRunTimer = time.AfterFunc(time.Until(r.endsAt()), func() { n.outOfTime(s, r) })
 	switch {
 	case lease != nil:
-		n.hold(e, r, lease)
+		n.hold(s, r, lease)
 	case !r.local:
 		r.degraded.Store(true)
-		n.store.views.beginDegraded(e)
+		n.store.views.beginDegraded(s)
 		n.store.startedWithout()
 	}
-	n.ledger.began(&e.state.record, r)
+	n.ledger.began(&s.entry.record, r)
 }
 
 // number gives a run what its ID is made of.
@@ -139,54 +139,54 @@ func (n *runner) number(r *Run, lease *dlock.Lease) {
 }
 
 // finish releases the slot of a run, records the outcome, and gives back its place.
-func (n *runner) finish(e *entry, r *Run, outcome Outcome, err error) {
+func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
 	took := time.Since(r.startedAt)
 	logged := n.events.logsEnd(outcome)
-	d := e.state
-	d.mu.Lock()
+	e := s.entry
+	e.mu.Lock()
 	abandoned := n.gaveUp.Load()
 	r.over = true // it gets no slot any more
-	d.endedAt.Store(int64(time.Since(programStart)))
+	e.endedAt.Store(int64(time.Since(programStart)))
 	if r.unwatch != nil {
 		r.unwatch()
 	}
 	r.maxRunTimer.Stop()
 	if r.Degraded() {
-		n.store.views.endDegraded(e)
+		n.store.views.endDegraded(s)
 	}
 	lease := r.lease.Load()
-	_, fixed := e.latest().delay() // as Update may have set it since, or a timer that took its name
-	fixed = fixed || e.removed()
+	_, fixed := s.latest().delay() // as Update may have set it since, or a timer that took its name
+	fixed = fixed || s.removed()
 	if logged || lease != nil || fixed {
-		d.mu.Unlock()
+		e.mu.Unlock()
 		if lease != nil && !abandoned { // once Run no longer waits for it, the slot is left to expire
 			if outcome == OutcomeOK {
 				lease.MarkSucceeded()
 			}
-			n.release(e, lease)
+			n.release(s, lease)
 		}
 		if fixed {
-			n.ended(d)
+			n.ended(e)
 		}
 		if logged {
 			n.events.logEnd(r, outcome, took, err)
 		}
-		d.mu.Lock()
+		e.mu.Lock()
 	}
-	d.runs[r.place] = nil
-	n.ledger.ended(&d.record, r, outcome, took, r.late, err)
+	e.runs[r.place] = nil
+	n.ledger.ended(&e.record, r, outcome, took, r.late, err)
 	if n.store != nil {
-		n.store.views.slotFree(e)
+		n.store.views.slotFree(s)
 	}
 	n.countReleased(r)
-	n.limits.leave(e)
-	n.registry.leave(e)
-	n.waits.runEnded(e)
-	d.mu.Unlock()
+	n.limits.leave(s)
+	n.registry.leave(s)
+	n.waits.runEnded(s)
+	e.mu.Unlock()
 	n.log.flush()
 }
 
-// countReleased counts, once, that a run no longer holds its slot. Called with state.mu held.
+// countReleased counts, once, that a run no longer holds its slot. Called with entry.mu held.
 func (n *runner) countReleased(r *Run) {
 	if !r.holding {
 		return
@@ -196,15 +196,15 @@ func (n *runner) countReleased(r *Run) {
 }
 
 // lost is called when the lease of a run ends.
-func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
+func (n *runner) lost(s *settings, r *Run, lease *dlock.Lease) {
 	err := lease.Err()
 	lost, ok := errors.AsType[*dlock.LostError](err)
 	if !ok {
 		return // released: the handler has returned
 	}
 	lostAt := r.now()
-	goOn := lost.Silent && e.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown &&
-		!n.store.notSetUp(e) // its last answer may have been that it is not set up right
+	goOn := lost.Silent && s.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown &&
+		!n.store.notSetUp(s) // its last answer may have been that it is not set up right
 	switch { // before waiting for a mutex
 	case lost.RevokedBy != nil:
 		n.cancel(r, &CanceledError{By: *lost.RevokedBy, Err: lost})
@@ -212,31 +212,31 @@ func (n *runner) lost(e *entry, r *Run, lease *dlock.Lease) {
 		r.ctx.lose(err)
 	}
 	defer n.log.flush()
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	if goOn && !r.over && !r.Degraded() {
-		n.store.views.wentDown(e)
+		n.store.views.wentDown(s)
 		r.degraded.Store(true)
-		n.store.views.beginDegraded(e)
+		n.store.views.beginDegraded(s)
 	}
 	n.countReleased(r)
 	if lost.RevokedBy != nil {
 		return
 	}
-	n.ledger.count(&e.state.record, func(t *tally) { t.leasesLost++ })
+	n.ledger.count(&s.entry.record, func(t *tally) { t.leasesLost++ })
 	n.events.leaseLost(r, lease, lostAt, goOn, lost)
 }
 
 // outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.
-func (n *runner) outOfTime(e *entry, r *Run) {
+func (n *runner) outOfTime(s *settings, r *Run) {
 	defer n.log.flush()
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	if r.over {
 		return
 	}
 	if r.late {
-		n.overlong(e, r)
+		n.overlong(s, r)
 		return
 	}
 	if cause := r.ctx.cause(); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
@@ -247,59 +247,59 @@ func (n *runner) outOfTime(e *entry, r *Run) {
 	}
 	n.log.later(slog.LevelWarn,
 		"timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
-		n.events.runInfo(r).line("max_run_time", e.timer.MaxRunTime)...)
+		n.events.runInfo(r).line("max_run_time", s.timer.MaxRunTime)...)
 	r.late = true
 	if r.tick != 0 {
-		n.ledger.countOverdue(&e.state.record)
+		n.ledger.countOverdue(&s.entry.record)
 	}
-	r.maxRunTimer.Reset(e.timer.MaxRunTime / 2)
+	r.maxRunTimer.Reset(s.timer.MaxRunTime / 2)
 }
 
-// overlong is called with state.mu held.
-func (n *runner) overlong(e *entry, r *Run) {
+// overlong is called with entry.mu held.
+func (n *runner) overlong(s *settings, r *Run) {
 	n.log.later(slog.LevelError,
 		"timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host "+
 			"until it returns",
 		n.events.runInfo(r).line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
-	n.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
+	n.ledger.count(&s.entry.record, func(t *tally) { t.overlongHolds++ })
 }
 
 // isOver reports whether the handler of a run has returned.
 func (n *runner) isOver(r *Run) bool {
-	d := r.entry.state
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	e := r.settings.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return r.over
 }
 
 // counts returns how many runs of a timer there are on this host, and how many of them are past
 // MaxRunTime and ignore their context.
-func (n *runner) counts(e *entry) (runs, overdue int) {
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	return e.state.count((*Run).any), e.state.count((*Run).overdue)
+func (n *runner) counts(s *settings) (runs, overdue int) {
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
+	return s.entry.count((*Run).any), s.entry.count((*Run).overdue)
 }
 
 // giveUp returns the names of the timers whose runs have not ended, once per run. Their slots are
 // left to expire.
 func (n *runner) giveUp() (stuck []string) {
 	n.gaveUp.Store(true)
-	for _, e := range n.registry.all() {
-		runs, _ := n.counts(e)
+	for _, s := range n.registry.all() {
+		runs, _ := n.counts(s)
 		for range runs {
-			stuck = append(stuck, e.timer.Name)
+			stuck = append(stuck, s.timer.Name)
 		}
-		n.giveUpWaits(e)
+		n.giveUpWaits(s)
 	}
 	slices.Sort(stuck)
 	return stuck
 }
 
 // giveUpWaits ends the waits for the results of runs that have not ended.
-func (n *runner) giveUpWaits(e *entry) {
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	for _, r := range e.state.runs {
+func (n *runner) giveUpWaits(s *settings) {
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
+	for _, r := range s.entry.runs {
 		if r != nil && r.trigger != nil {
 			r.trigger.handle.end(OutcomeDraining, ErrDraining, nil)
 		}
@@ -308,32 +308,32 @@ func (n *runner) giveUpWaits(e *entry) {
 
 // release logs an error at Debug only: a lost lease was logged when it was lost, and a release that
 // was not answered is repeated by the session.
-func (n *runner) release(e *entry, lease *dlock.Lease) {
+func (n *runner) release(s *settings, lease *dlock.Lease) {
 	if err := lease.Release(n.base); err != nil {
-		n.log.Debug("timer: the slot was not released", "timer", e.timer.Name, "slot", lease.Slot(), "err", err)
+		n.log.Debug("timer: the slot was not released", "timer", s.timer.Name, "slot", lease.Slot(), "err", err)
 	}
 }
 
-// place gives a run the lowest free place on this host. Called with state.mu held.
-func (d *state) place(r *Run) {
-	r.place = int32(slices.Index(d.runs, nil))
+// place gives a run the lowest free place on this host. Called with entry.mu held.
+func (e *entry) place(r *Run) {
+	r.place = int32(slices.Index(e.runs, nil))
 	if r.place < 0 {
-		r.place = int32(len(d.runs))
-		d.runs = append(d.runs, nil)
+		r.place = int32(len(e.runs))
+		e.runs = append(e.runs, nil)
 	}
-	d.runs[r.place] = r
+	e.runs[r.place] = r
 }
 
 // overdue reports whether a run goes on past MaxRunTime and ignores its context.
-func (d *state) overdue() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.count((*Run).overdue) > 0
+func (e *entry) overdue() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.count((*Run).overdue) > 0
 }
 
-// count counts the runs for which holds is true. Called with state.mu held.
-func (d *state) count(holds func(*Run) bool) (n int) {
-	for _, r := range d.runs {
+// count counts the runs for which holds is true. Called with entry.mu held.
+func (e *entry) count(holds func(*Run) bool) (n int) {
+	for _, r := range e.runs {
 		if r != nil && holds(r) {
 			n++
 		}

@@ -34,7 +34,7 @@ func (s *Scheduler) Runners(show func(kind, name, state string, changedAt time.T
 // RegisteredTimers shows the timers of a Scheduler with their MaxConcurrency (NoLimit: none), in no
 // particular order, for a cluster.Registry. It reads memory only.
 func (s *Scheduler) RegisteredTimers(show func(name string, maxConcurrency int)) {
-	for _, e := range s.registry.registered() {
-		show(e.timer.Name, shown(e.limit()))
+	for _, set := range s.registry.registered() {
+		show(set.timer.Name, shown(set.limit()))
 	}
 }

@@ -74,15 +74,15 @@ func (t Timer) checkRunOnStart(shared, claims bool, fault func(string, string, .
 
 // atOnce returns the tick to be tried when this host, or the timer, starts: that of RunOnStart, or
 // else a missed one; the zero dueTick: none.
-func (tt *timetable) atOnce(e *entry, now time.Time) dueTick {
-	if e.timer.RunOnStart == RunOnStartNever {
-		return tt.lastMissed(e, now)
+func (tt *timetable) atOnce(s *settings, now time.Time) dueTick {
+	if s.timer.RunOnStart == RunOnStartNever {
+		return tt.lastMissed(s, now)
 	}
-	if e.timer.RunOnStart == RunOnStartEachHost || e.local {
+	if s.timer.RunOnStart == RunOnStartEachHost || s.local {
 		return dueTick{at: now.UnixMicro(), onStart: true, ownStart: true}
 	}
 	// Hosts agree on it. It is not a tick that Delay still holds back, which has yet to run.
-	last := tt.lastDue(e, now, previousWithin)
+	last := tt.lastDue(s, now, previousWithin)
 	if last.IsZero() {
 		return dueTick{}
 	}

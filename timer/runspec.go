@@ -21,14 +21,14 @@ func (r *Run) PreviousTick() (tick time.Time) {
 		return time.Time{}
 	case r.given != nil:
 		return r.given.PreviousTick
-	case r.entry.timer.Schedule == nil:
+	case r.settings.timer.Schedule == nil:
 		return time.Time{}
 	}
-	if _, fixed := r.entry.delay(); fixed {
+	if _, fixed := r.settings.delay(); fixed {
 		return time.Time{}
 	}
 	before := r.Tick().Add(-time.Microsecond)
-	if tick = schedule.Latest(r.entry.timer.Schedule, before, previousWithin); tick.IsZero() {
+	if tick = schedule.Latest(r.settings.timer.Schedule, before, previousWithin); tick.IsZero() {
 		return tick
 	}
 	return tick.UTC()
@@ -44,7 +44,7 @@ func (r *Run) LastSuccessAt() time.Time {
 	case r.given != nil:
 		return r.given.LastSuccessAt
 	}
-	return r.entry.state.record.lastSuccess()
+	return r.settings.entry.record.lastSuccess()
 }
 
 // CaughtUp reports whether the run makes up for a tick that was missed: see CatchUp. False: it is
@@ -99,7 +99,7 @@ func ContextWithRun(ctx context.Context, info RunSpec) context.Context {
 	host := newRunHost(info.Holder)
 	host.base = ctx
 	r := &Run{
-		entry:     &entry{timer: Timer{Name: info.Timer, MaxRunTime: maxRunTime}, state: &state{}},
+		settings:  &settings{timer: Timer{Name: info.Timer, MaxRunTime: maxRunTime}, entry: &entry{}},
 		host:      &host,
 		startedAt: time.Now(), given: &info, caughtUp: info.CaughtUp, onStart: info.OnStart, local: true,
 		place: int32(info.Slot), firstSlot: int32(info.Slot), number: int64(info.Fence),

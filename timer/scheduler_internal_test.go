@@ -29,9 +29,9 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range s.registry.registered() {
-		e.ticks.due = 1
-		s.planner.heap.push(tryLater(s.planner.now(), e, dueTick{at: e.ticks.due, missedAt: 1}))
+	for _, set := range s.registry.registered() {
+		set.ticks.due = 1
+		s.planner.heap.push(tryLater(s.planner.now(), set, dueTick{at: set.ticks.due, missedAt: 1}))
 	}
 	asked, end = 0, sync.OnceFunc(func() { close(until) })
 	s.planner.runDue(until)

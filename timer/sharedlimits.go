@@ -142,48 +142,48 @@ func newShares(list []*sharedLimit) *shares {
 }
 
 // limits returns the limits that a timer shares with others.
-func (e *entry) limits() []*sharedLimit {
-	if e.shares == nil {
+func (s *settings) limits() []*sharedLimit {
+	if s.shares == nil {
 		return nil
 	}
-	return e.shares.limits
+	return s.shares.limits
 }
 
 // locks returns the same as the store takes them.
-func (e *entry) locks() []dlock.SemaphoreSpec {
-	if e.shares == nil {
+func (s *settings) locks() []dlock.SemaphoreSpec {
+	if s.shares == nil {
 		return nil
 	}
-	return e.shares.locks
+	return s.shares.locks
 }
 
 // enter counts a run of a timer that is about to start. Without a grant of the store it returns why
 // the run may not start, if a limit is full on this host.
-func (l *limits) enter(e *entry, granted bool) error {
-	if len(e.limits()) == 0 {
+func (l *limits) enter(set *settings, granted bool) error {
+	if len(set.limits()) == 0 {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range e.limits() {
+	for _, s := range set.limits() {
 		if !granted && s.runs >= s.Size {
 			return &limitFullError{limit: s.Name, runs: s.runs}
 		}
 	}
-	for _, s := range e.limits() {
+	for _, s := range set.limits() {
 		s.runs++
 	}
 	return nil
 }
 
 // leave ends what enter began.
-func (l *limits) leave(e *entry) {
-	if len(e.limits()) == 0 {
+func (l *limits) leave(set *settings) {
+	if len(set.limits()) == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range e.limits() {
+	for _, s := range set.limits() {
 		s.runs--
 	}
 }
@@ -200,8 +200,8 @@ func (e *limitFullError) Error() string {
 }
 
 // applyAnswer compares the sizes that an answer of the store reports with ours.
-func (l *limits) applyAnswer(e *entry, lease *dlock.Lease, err error) {
-	if len(e.limits()) == 0 {
+func (l *limits) applyAnswer(set *settings, lease *dlock.Lease, err error) {
+	if len(set.limits()) == 0 {
 		return
 	}
 	no := refusal(err)
@@ -209,10 +209,10 @@ func (l *limits) applyAnswer(e *entry, lease *dlock.Lease, err error) {
 	defer l.mu.Unlock()
 	if lease != nil {
 		for i, g := range lease.Also() {
-			l.compareSize(e.limits()[i], g.Info.DeclaredSlots)
+			l.compareSize(set.limits()[i], g.Info.DeclaredSlots)
 		}
 	}
-	for _, s := range e.limits() {
+	for _, s := range set.limits() {
 		if no != nil && no.Also.Name == s.lockName() {
 			l.compareSize(s, no.AlsoInfo.DeclaredSlots)
 		}

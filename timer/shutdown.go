@@ -129,8 +129,8 @@ func (s *Scheduler) drain() <-chan struct{} {
 		s.ledger.skip(l.e, l.tick.at, ReasonDraining, nil)
 	}
 	s.planner.stop()
-	for _, e := range s.registry.registered() {
-		s.runner.endWaits(e)
+	for _, set := range s.registry.registered() {
+		s.runner.endWaits(set)
 	}
 	s.log.flush()
 	return s.registry.whenIdle()

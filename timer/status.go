@@ -118,9 +118,9 @@ type TimerStatus struct {
 	// asked again after a minute, then two, up to an hour.
 	ScheduleError string
 
-	due   schedule.Schedule // nil: it is only triggered
-	entry *entry            // for Decisions
-	host  *Scheduler        // nil: this is no Status of a Scheduler
+	due      schedule.Schedule // nil: it is only triggered
+	settings *settings         // for Decisions
+	host     *Scheduler        // nil: this is no Status of a Scheduler
 }
 
 // NextTicks returns the next n ticks, of which Next is the first, or fewer if there are no more.
@@ -182,8 +182,8 @@ func (s *Scheduler) Status() Status {
 	if s.store != nil {
 		st.Store, st.Hosts = s.store.status(), s.store.hostsSeen()
 	}
-	for _, e := range s.registry.all() {
-		if t, ok := s.statusOf(e); ok {
+	for _, set := range s.registry.all() {
+		if t, ok := s.statusOf(set); ok {
 			st.Timers = append(st.Timers, t)
 		}
 	}
@@ -194,39 +194,40 @@ func (s *Scheduler) Status() Status {
 }
 
 // statusOf returns the status of a timer. ok is false if it is over.
-func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
+func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 	text := "" // before the mutex is locked: String may be the user's code
-	if e.timer.Schedule != nil {
-		text = schedule.Describe(e.timer.Schedule)
+	if set.timer.Schedule != nil {
+		text = schedule.Describe(set.timer.Schedule)
 	}
-	d := e.state
-	d.mu.Lock() // no run of it begins or ends meanwhile
-	defer d.mu.Unlock()
-	if e.isOver() {
+	e := set.entry
+	e.mu.Lock() // no run of it begins or ends meanwhile
+	defer e.mu.Unlock()
+	if set.isOver() {
 		return t, false
 	}
 	t = TimerStatus{
-		Name: e.timer.Name, Schedule: text, due: e.timer.Schedule, entry: e, host: s, Removed: e.removed(),
-		MaxConcurrency: shown(e.limit()), MaxPerTick: shown(e.timer.MaxPerTick), MaxPerHost: shown(e.hostLimit()),
-		Limits: slices.Clone(e.timer.Limits), MaxRunTime: shownTime(e.timer.MaxRunTime),
-		OnStoreDown: e.timer.OnStoreDown, LocalOnly: e.timer.LocalOnly,
-		CatchUp: CatchUp{e.timer.CatchUp.Policy, shownTime(e.timer.CatchUp.Window)}, RunOnStart: e.timer.RunOnStart,
-		OnFull: e.timer.OnFull, WaitingTick: s.waits.of(e),
-		MaxAttempts: e.timer.Retry.MaxAttempts, AlarmAfter: shown(e.timer.AlarmAfter),
+		Name: set.timer.Name, Schedule: text, due: set.timer.Schedule, settings: set, host: s, Removed: set.removed(),
+		MaxConcurrency: shown(set.limit()), MaxPerTick: shown(set.timer.MaxPerTick), MaxPerHost: shown(set.hostLimit()),
+		Limits: slices.Clone(set.timer.Limits), MaxRunTime: shownTime(set.timer.MaxRunTime),
+		OnStoreDown: set.timer.OnStoreDown, LocalOnly: set.timer.LocalOnly,
+		CatchUp:    CatchUp{set.timer.CatchUp.Policy, shownTime(set.timer.CatchUp.Window)},
+		RunOnStart: set.timer.RunOnStart,
+		OnFull:     set.timer.OnFull, WaitingTick: s.waits.of(set),
+		MaxAttempts: set.timer.Retry.MaxAttempts, AlarmAfter: shown(set.timer.AlarmAfter),
 	}
-	_, fixed := e.delay()
-	if next, _ := e.ticks.read(); next != 0 && !(fixed && e.placesTaken() > 0) {
+	_, fixed := set.delay()
+	if next, _ := set.ticks.read(); next != 0 && !(fixed && set.placesTaken() > 0) {
 		t.Next = time.UnixMicro(next)
 	}
-	s.ledger.fill(&e.state.record, &t)
-	t.EffectiveLimit = shown(e.bound(s.store))
-	t.ScheduleError = e.ticks.scheduleFault()
+	s.ledger.fill(&set.entry.record, &t)
+	t.EffectiveLimit = shown(set.bound(s.store))
+	t.ScheduleError = set.ticks.scheduleFault()
 	if s.store != nil {
-		s.store.views.fill(e, &t)
-		s.store.overrides.fill(e, &t)
-		s.triggers.fill(e, &t)
+		s.store.views.fill(set, &t)
+		s.store.overrides.fill(set, &t)
+		s.triggers.fill(set, &t)
 	}
-	for _, r := range d.runs {
+	for _, r := range e.runs {
 		if r == nil {
 			continue
 		}
@@ -235,7 +236,7 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 			ID: r.ID(), Tick: r.Tick(), CaughtUp: r.caughtUp, OnStart: r.onStart, TriggeredBy: by,
 			PayloadLen: len(r.Payload()), Slot: r.Slot(), Fence: r.Fence(), StartedAt: r.startedAt,
 			Attempt:  max(r.Attempt(), 1),
-			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.startedAt) > r.entry.timer.MaxRunTime,
+			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.startedAt) > r.settings.timer.MaxRunTime,
 		})
 	}
 	slices.SortFunc(t.Running, func(a, b RunStatus) int { return a.StartedAt.Compare(b.StartedAt) })
@@ -244,11 +245,11 @@ func (s *Scheduler) statusOf(e *entry) (t TimerStatus, ok bool) {
 
 // bound returns how many runs may be in progress at once in the fleet in the worst case; 0: not
 // known. Without the store, MaxPerHost is the only limit. w is nil if there is none.
-func (e *entry) bound(w *storeWatch) int {
-	limit := e.hostLimit()
+func (s *settings) bound(w *storeWatch) int {
+	limit := s.hostLimit()
 	switch {
-	case w == nil || !w.views.fallback(e) && !e.timer.LocalOnly:
-		return e.limit()
+	case w == nil || !w.views.fallback(s) && !s.timer.LocalOnly:
+		return s.limit()
 	case limit == unlimited:
 		return unlimited
 	default:
@@ -335,10 +336,10 @@ func (s *Scheduler) LimitsAgree() error {
 		return nil
 	}
 	var errs []error
-	for _, e := range s.registry.registered() {
-		if declared := s.store.views.elsewhere(e); declared != 0 {
-			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", e.timer.Name,
-				e.timer.slots(), declared))
+	for _, set := range s.registry.registered() {
+		if declared := s.store.views.elsewhere(set); declared != 0 {
+			errs = append(errs, fmt.Errorf("timer %q has MaxConcurrency %d here and %d on other hosts", set.timer.Name,
+				set.timer.slots(), declared))
 		}
 	}
 	return sorted(append(errs, s.limits.disagreements()...))
@@ -367,12 +368,12 @@ func checkStore(w *storeWatch) error {
 		return nil
 	}
 	var errs []error
-	for _, e := range w.registry.all() {
-		name := e.timer.Name
-		if w.views.fallback(e) {
+	for _, s := range w.registry.all() {
+		name := s.timer.Name
+		if w.views.fallback(s) {
 			errs = append(errs, fmt.Errorf("timer %q runs without the store", name))
 		}
-		if fault := w.views.faultOf(e); fault != "" {
+		if fault := w.views.faultOf(s); fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q does not run: %s", name, fault))
 		}
 	}

@@ -20,19 +20,19 @@ func TestTimerThatEndsWhileTheyAreListed(t *testing.T) {
 	if err := s.registry.begin(func() { s.runner.base = t.Context() }); err != nil {
 		t.Fatal(err)
 	}
-	e := s.registry.get("a")
+	set := s.registry.get("a")
 	shown := func() (inStatus, inScrape bool) {
-		_, inStatus = s.statusOf(e)
-		_, inScrape = s.metrics.look(e, &levels{})
+		_, inStatus = s.statusOf(set)
+		_, inScrape = s.metrics.look(set, &levels{})
 		return inStatus, inScrape
 	}
-	s.registry.enter(e, 1)
-	r := s.runner.startRun(e, dueTick{}, nil, nil, false)
+	s.registry.enter(set, 1)
+	r := s.runner.startRun(set, dueTick{}, nil, nil, false)
 	s.registry.remove("a", nil)
 	if inStatus, inScrape := shown(); !inStatus || !inScrape {
 		t.Errorf("its run goes on: in Status %t, in a scrape %t", inStatus, inScrape)
 	}
-	s.runner.finish(e, r, OutcomeOK, nil)
+	s.runner.finish(set, r, OutcomeOK, nil)
 	if inStatus, inScrape := shown(); inStatus || inScrape {
 		t.Errorf("its run has ended: in Status %t, in a scrape %t", inStatus, inScrape)
 	}

@@ -120,20 +120,20 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 
 // recordAnswer records what the store answered to an acquire of a timer's slot, and reports whether
 // the timer goes on without the store.
-func (w *storeWatch) recordAnswer(e *entry, t dueTick, lease *dlock.Lease, err error) (degraded bool) {
+func (w *storeWatch) recordAnswer(s *settings, t dueTick, lease *dlock.Lease, err error) (degraded bool) {
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch no := refusal(err); {
 	case failed:
-		return w.views.recordDown(e, reasonOf(err), err)
+		return w.views.recordDown(s, reasonOf(err), err)
 	case lease != nil:
-		w.overrides.applyAnswer(e, lease.Info(), nil)
-		w.views.granted(e, lease.Info())
+		w.overrides.applyAnswer(s, lease.Info(), nil)
+		w.views.granted(s, lease.Info())
 		w.endQuarantine()
 	case no != nil:
 		if t.missedAt == 0 { // a missed tick may be refused because of a pause that has ended
-			w.overrides.applyAnswer(e, no.Info, no)
+			w.overrides.applyAnswer(s, no.Info, no)
 		}
-		w.views.refused(e, t, no)
+		w.views.refused(s, t, no)
 		if no.Reason == dlock.ReasonQuarantine {
 			w.beginQuarantine(no.ExpiresIn)
 		}
@@ -224,10 +224,10 @@ func (w *storeWatch) recordAcquire(name string, err error) error {
 
 // policies counts the timers that share the store, by OnStoreDown.
 func (w *storeWatch) policies() (local, skip int) {
-	for _, e := range w.registry.registered() {
+	for _, s := range w.registry.registered() {
 		switch {
-		case !e.shared():
-		case e.timer.OnStoreDown == StoreDownRunLocal:
+		case !s.shared():
+		case s.timer.OnStoreDown == StoreDownRunLocal:
 			local++
 		default:
 			skip++
@@ -239,28 +239,28 @@ func (w *storeWatch) policies() (local, skip int) {
 // bypass reports whether the breaker is open for a timer, so that the store is not to be called.
 // Then it returns what is wrong with the store (nil: it has just answered again), and records and
 // reports whether the timer goes on without it.
-func (w *storeWatch) bypass(e *entry) (open bool, why error, degraded bool) {
-	shard := w.names.of(e.lockName)
+func (w *storeWatch) bypass(s *settings) (open bool, why error, degraded bool) {
+	shard := w.names.of(s.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := w.breakers.at(shard)
 	if !b.open {
 		return false, nil, false
 	}
-	return true, b.why(), w.views.recordDown(e, b.reason(), b.why())
+	return true, b.why(), w.views.recordDown(s, b.reason(), b.why())
 }
 
 // isOpen reports whether the breaker is open for a timer.
-func (w *storeWatch) isOpen(e *entry) bool {
-	shard := w.names.of(e.lockName)
+func (w *storeWatch) isOpen(s *settings) bool {
+	shard := w.names.of(s.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.breakers.at(shard).open
 }
 
 // serves reports whether the last call to a timer's server was answered and its breaker is closed.
-func (w *storeWatch) serves(e *entry) bool {
-	shard := w.names.of(e.lockName)
+func (w *storeWatch) serves(s *settings) bool {
+	shard := w.names.of(s.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.breakers.at(shard).well()
@@ -274,8 +274,8 @@ func (w *storeWatch) allOpen() bool {
 }
 
 // notSetUp reports whether the last answer of a timer's server was that it is not set up right.
-func (w *storeWatch) notSetUp(e *entry) bool {
-	shard := w.names.of(e.lockName)
+func (w *storeWatch) notSetUp(s *settings) bool {
+	shard := w.names.of(s.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.breakers.at(shard).setupErr != nil
@@ -402,7 +402,7 @@ func guard(call func() error) (err error) {
 func (w *storeWatch) storeIsBack(shard string) {
 	entries := w.registry.all()
 	if shard != "" {
-		entries = slices.DeleteFunc(entries, func(e *entry) bool { return w.names.of(e.lockName) != shard })
+		entries = slices.DeleteFunc(entries, func(s *settings) bool { return w.names.of(s.lockName) != shard })
 	}
 	w.views.upAgain(entries...)
 }

@@ -66,86 +66,86 @@ type timetable struct {
 }
 
 // comeDue asks the schedule and the blackouts about a tick that was to be tried at due.
-func (tt *timetable) comeDue(e *entry, tick, due, now time.Time) (c cameDue) {
-	if delay, fixed := e.delay(); fixed {
-		return tt.comeDueAfter(e, tick, now, delay)
+func (tt *timetable) comeDue(s *settings, tick, due, now time.Time) (c cameDue) {
+	if delay, fixed := s.delay(); fixed {
+		return tt.comeDueAfter(s, tick, now, delay)
 	}
 	var next time.Time
 	c.first = tick
-	c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, now.Add(-e.spread(tt.host)))
+	c.last, next, c.missed, c.err = schedule.Advance(s.timer.Schedule, tick, now.Add(-s.spread(tt.host)))
 	if !c.last.Equal(tick) {
-		due = tt.startsAt(e, c.last)
+		due = tt.startsAt(s, c.last)
 		if due.After(now) { // the last is still delayed by its jitter, so the one before it is tried
-			c.last, next, c.missed, c.err = schedule.Advance(e.timer.Schedule, tick, c.last.Add(-time.Microsecond))
-			due = tt.startsAt(e, c.last)
+			c.last, next, c.missed, c.err = schedule.Advance(s.timer.Schedule, tick, c.last.Add(-time.Microsecond))
+			due = tt.startsAt(s, c.last)
 		}
 	}
 	c.due, c.late = due, now.Sub(due)
-	c.blackout = tt.blackout(e, due)
-	if c.blackout == nil && c.late > lateGrace && c.late <= e.catchUpWindow() {
-		c.blackout = tt.blackout(e, now) // a missed tick would start now
+	c.blackout = tt.blackout(s, due)
+	if c.blackout == nil && c.late > lateGrace && c.late <= s.catchUpWindow() {
+		c.blackout = tt.blackout(s, now) // a missed tick would start now
 	}
-	c.next = tt.planned(e, next)
+	c.next = tt.planned(s, next)
 	return c
 }
 
 // first asks the schedule for the first tick after a given one that this host has yet to try.
-func (tt *timetable) first(e *entry, now, after time.Time) (plan, error) {
-	if e.timer.Schedule == nil {
+func (tt *timetable) first(s *settings, now, after time.Time) (plan, error) {
+	if s.timer.Schedule == nil {
 		return plan{}, nil
 	}
-	if _, fixed := e.delay(); fixed { // at once; the store knows when the last run ended
-		return tt.planned(e, schedule.RoundUp(now.Round(0))), nil
+	if _, fixed := s.delay(); fixed { // at once; the store knows when the last run ended
+		return tt.planned(s, schedule.RoundUp(now.Round(0))), nil
 	}
-	next, err := schedule.Next(e.timer.Schedule, later(now.Add(-e.spread(tt.host)), after))
+	next, err := schedule.Next(s.timer.Schedule, later(now.Add(-s.spread(tt.host)), after))
 	if err != nil {
 		return plan{}, err
 	}
-	if late := tt.delayed(e, now, next); late.After(after) {
+	if late := tt.delayed(s, now, next); late.After(after) {
 		next = late
 	}
-	return tt.planned(e, next), nil
+	return tt.planned(s, next), nil
 }
 
 // delayed returns the tick before next if its jitter still delays it, or the zero time.
-func (tt *timetable) delayed(e *entry, now, next time.Time) time.Time {
-	if e.timer.Delay.Jitter == 0 || next.IsZero() {
+func (tt *timetable) delayed(s *settings, now, next time.Time) time.Time {
+	if s.timer.Delay.Jitter == 0 || next.IsZero() {
 		return time.Time{}
 	}
-	reached := now.Add(-e.spread(tt.host))
+	reached := now.Add(-s.spread(tt.host))
 	// The longest time that its jitter can delay a tick.
-	jitterBound := float64(next.Sub(reached)) * e.timer.Delay.Jitter / (1 - e.timer.Delay.Jitter)
-	last := schedule.Latest(e.timer.Schedule, reached, time.Duration(min(jitterBound, math.MaxInt64/2)))
-	if last.IsZero() || !tt.startsAt(e, last).After(now) {
+	jitterBound := float64(next.Sub(reached)) * s.timer.Delay.Jitter / (1 - s.timer.Delay.Jitter)
+	last := schedule.Latest(s.timer.Schedule, reached, time.Duration(min(jitterBound, math.MaxInt64/2)))
+	if last.IsZero() || !tt.startsAt(s, last).After(now) {
 		return time.Time{}
 	}
 	return last
 }
 
 // planned returns the plan for a tick.
-func (tt *timetable) planned(e *entry, tick time.Time) plan {
+func (tt *timetable) planned(s *settings, tick time.Time) plan {
 	if tick.IsZero() {
 		return plan{}
 	}
-	return plan{tick: tick, due: tt.startsAt(e, tick)}
+	return plan{tick: tick, due: tt.startsAt(s, tick)}
 }
 
 // startsAt returns when this host tries a tick, Delay included.
-func (tt *timetable) startsAt(e *entry, tick time.Time) time.Time {
-	return tick.Add(e.spread(tt.host) + e.jitter(tick))
+func (tt *timetable) startsAt(s *settings, tick time.Time) time.Time {
+	return tick.Add(s.spread(tt.host) + s.jitter(tick))
 }
 
 // askAgain asks a schedule that failed for the tick after the latest that came due, so that ticks
 // that came due meanwhile are counted. If that fails, too, it asks for the first tick from now on.
-func (tt *timetable) askAgain(e *entry, due, now time.Time) (plan, error) {
+func (tt *timetable) askAgain(s *settings, due, now time.Time) (plan, error) {
 	if !due.IsZero() {
-		if next, err := schedule.Next(e.timer.Schedule, due); err == nil {
-			return tt.planned(e, next), nil
+		if next, err := schedule.Next(s.timer.Schedule, due); err == nil {
+			return tt.planned(s, next), nil
 		}
 	}
-	next, err := tt.first(e, now, due)
+	next, err := tt.first(s, now, due)
 	if err == nil && due.IsZero() {
-		next.atOnce = tt.atOnce(e, now)
+		next.atOnce = tt.atOnce(s, now)
 	}
 	return next, err
 }

@@ -28,8 +28,8 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options TriggerOpt
 	}
 	t := newTriggering(options, context.WithoutCancel(ctx))
 	err := s.tryTrigger(ctx, name, t)
-	if e := s.registry.get(name); e != nil {
-		s.ledger.triggered(e, err)
+	if set := s.registry.get(name); set != nil {
+		s.ledger.triggered(set, err)
 	}
 	if err != nil {
 		return nil, err
@@ -42,26 +42,26 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 	refuse := func(reason Reason, err error) error {
 		return &RefusedError{Timer: name, Reason: reason, Err: err}
 	}
-	e := s.registry.get(name)
-	if e == nil {
+	set := s.registry.get(name)
+	if set == nil {
 		return fmt.Errorf("%w: %q", ErrNoTimer, name)
 	}
-	why, err := s.gate.why(e, false)
+	why, err := s.gate.why(set, false)
 	if why == "" {
-		why = s.registry.enter(e, e.hostLimit()) // a tick may have taken the last place
+		why = s.registry.enter(set, set.hostLimit()) // a tick may have taken the last place
 	}
-	if why == ReasonMaxRuns && s.registry.awaitPlace(ctx, e) {
-		if why, err = s.gate.why(e, false); why == "" {
-			why = s.registry.enterReserved(e, e.hostLimit())
+	if why == ReasonMaxRuns && s.registry.awaitPlace(ctx, set) {
+		if why, err = s.gate.why(set, false); why == "" {
+			why = s.registry.enterReserved(set, set.hostLimit())
 		}
 		if why != "" {
-			s.registry.giveUp(e)
+			s.registry.giveUp(set)
 		}
 	}
 	switch {
-	case e.gone():
+	case set.gone():
 		if why == "" {
-			s.registry.leave(e)
+			s.registry.leave(set)
 		}
 		return s.tryTrigger(ctx, name, by) // Update has replaced it, or it is unknown now
 	case why == ReasonMaxRuns && !s.registry.starting():
@@ -72,23 +72,23 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 	case why != "":
 		return refuse(why, err)
 	}
-	if !e.shared() {
-		if full := s.limits.enter(e, false); full != nil {
-			s.registry.leave(e)
+	if !set.shared() {
+		if full := s.limits.enter(set, false); full != nil {
+			s.registry.leave(set)
 			return refuse(ReasonLimitFull, full)
 		}
-		go s.runner.carryOut(s.runner.startRun(e, dueTick{}, by, nil, false))
+		go s.runner.carryOut(s.runner.startRun(set, dueTick{}, by, nil, false))
 		return nil
 	}
-	x, ok := s.acquirer.trigger(ctx, e, by)
+	x, ok := s.acquirer.trigger(ctx, set, by)
 	switch {
 	case x.start:
 		return nil
 	case x.why == ReasonRejoining:
 		return refuse(x.why, nil)
-	case !ok && e.gone():
+	case !ok && set.gone():
 		return s.tryTrigger(ctx, name, by)
-	case e.removed():
+	case set.removed():
 		return fmt.Errorf("%w: %q", ErrNoTimer, name)
 	case !s.registry.starting():
 		return refuse(ReasonDraining, nil)
@@ -107,23 +107,23 @@ func (s *Scheduler) newTriggers() *triggers {
 		log: s.log, registry: s.registry, queues: queueStore{s.store.caps.Controller, s.config.StoreTimeout},
 		base: func() context.Context { return s.runner.base }, holder: s.config.Holder, taker: newTriggerID(),
 		waiting: make(map[string]*waitingTriggers), expired: make(map[string]int),
-		why: func(e *entry) Reason {
-			if s.store.overrides.paused(e) != nil {
+		why: func(set *settings) Reason {
+			if s.store.overrides.paused(set) != nil {
 				return ReasonPaused
 			}
 			if _, full := s.registry.inLine(); full {
 				return ReasonMaxRuns
 			}
-			why, _ := s.gate.why(e, false)
-			if why == "" && s.store.views.stillFull(e) != nil {
+			why, _ := s.gate.why(set, false)
+			if why == "" && s.store.views.stillFull(set) != nil {
 				return ReasonFull
 			}
 			return why
 		},
-		start: func(ctx context.Context, e *entry, t *triggering, again bool) error {
-			err := s.tryTrigger(ctx, e.timer.Name, t)
+		start: func(ctx context.Context, set *settings, t *triggering, again bool) error {
+			err := s.tryTrigger(ctx, set.timer.Name, t)
 			if err == nil || !again {
-				s.ledger.triggered(e, err)
+				s.ledger.triggered(set, err)
 			}
 			return err
 		},

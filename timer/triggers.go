@@ -36,8 +36,8 @@ type triggers struct {
 	taker    string // of this Scheduler alone
 	// why returns why nothing may start here; "": it may. start calls tryTrigger, and does not
 	// count the refusal of a trigger a second time.
-	why   func(*entry) Reason
-	start func(ctx context.Context, e *entry, t *triggering, again bool) error
+	why   func(*settings) Reason
+	start func(ctx context.Context, e *settings, t *triggering, again bool) error
 
 	n       atomic.Int32 // len(waiting); written with mu held
 	mu      sync.Mutex
@@ -72,13 +72,13 @@ type waitingTriggers struct {
 }
 
 // look makes a worker look at the queue of a timer with the next call of carryOut.
-func (q *triggers) look(e *entry) {
+func (q *triggers) look(s *settings) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w := q.waiting[e.timer.Name]
+	w := q.waiting[s.timer.Name]
 	if w == nil {
-		w = &waitingTriggers{timer: e.timer.Name, started: make(map[string]bool), told: make(map[string]bool)}
-		q.waiting[e.timer.Name] = w
+		w = &waitingTriggers{timer: s.timer.Name, started: make(map[string]bool), told: make(map[string]bool)}
+		q.waiting[s.timer.Name] = w
 		q.n.Add(1)
 	}
 	w.again = true
@@ -119,10 +119,10 @@ func (q *triggers) carryOut() {
 // work starts what may start of one queue. It reports whether a run has started.
 func (q *triggers) work(w *waitingTriggers) (started bool) {
 	for more := true; more; more = q.offeredAgain(w) {
-		e, begun := q.registry.get(w.timer), w.begun
-		if !q.canSkip(e, w) {
+		s, begun := q.registry.get(w.timer), w.begun
+		if !q.canSkip(s, w) {
 			for range 4 * MaxPendingTriggers { // so that hosts which are always faster do not keep it forever
-				if !q.step(e, w) {
+				if !q.step(s, w) {
 					break
 				}
 			}
@@ -135,11 +135,11 @@ func (q *triggers) work(w *waitingTriggers) (started bool) {
 
 // finish ends the work on a queue, and forgets one that is empty.
 func (q *triggers) finish(w *waitingTriggers) {
-	e := q.registry.get(w.timer)
+	s := q.registry.get(w.timer)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.busy, w.offered = false, false
-	if !w.again && w.read && (len(w.list) == 0 || e == nil && len(w.started) == 0 && len(w.late) == 0 && !w.mine) {
+	if !w.again && w.read && (len(w.list) == 0 || s == nil && len(w.started) == 0 && len(w.late) == 0 && !w.mine) {
 		delete(q.waiting, w.timer)
 		q.n.Add(-1)
 	}
@@ -147,8 +147,8 @@ func (q *triggers) finish(w *waitingTriggers) {
 
 // canSkip reports whether the triggers need not be read, with their payloads: nothing may start
 // here, none of them has expired, and nobody has changed them.
-func (q *triggers) canSkip(e *entry, w *waitingTriggers) bool {
-	if e == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || q.whyNot(e, w) == "" {
+func (q *triggers) canSkip(s *settings, w *waitingTriggers) bool {
+	if s == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || q.whyNot(s, w) == "" {
 		return false
 	}
 	for _, t := range w.list {
@@ -164,8 +164,8 @@ func (q *triggers) canSkip(e *entry, w *waitingTriggers) bool {
 
 // whyNot returns why this host takes no trigger now; "": it may. It notes whether room may have
 // been freed since this host last tried.
-func (q *triggers) whyNot(e *entry, w *waitingTriggers) Reason {
-	why, places := q.why(e), e.placesTaken()
+func (q *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
+	why, places := q.why(s), s.placesTaken()
 	w.freed = w.freed || why != "" || places < w.places
 	w.places = places
 	if why == "" && !w.freed && time.Now().Before(w.retryAt) {
@@ -176,7 +176,7 @@ func (q *triggers) whyNot(e *entry, w *waitingTriggers) Reason {
 
 // step makes one change to a queue, or starts one run. It returns false if there is nothing more to
 // do now. e is nil if the timer was removed.
-func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
+func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	queue, version, now, err := q.queues.read(q.base(), w.timer)
 	if err != nil {
 		if matches(err, dlock.ErrFault) && !w.faulty {
@@ -214,12 +214,12 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 		return false
 	}
 	why := ReasonDraining // the timer was removed
-	if e != nil {
-		why = q.whyNot(e, w)
+	if s != nil {
+		why = q.whyNot(s, w)
 	}
 	if why != "" {
 		q.noteRoom(w, why)
-		if e != nil && !e.gone() { // the next look is at what has replaced it
+		if s != nil && !s.gone() { // the next look is at what has replaced it
 			q.tell(w, t, why, nil)
 		}
 		if w.mine { // it could not be given back before
@@ -234,7 +234,7 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 		return matches(err, dlock.ErrChanged)
 	}
 	w.freed = false
-	why, started := q.startRun(e, w, t)
+	why, started := q.startRun(s, w, t)
 	if !started {
 		q.giveBack(w, why)
 	}
@@ -243,10 +243,10 @@ func (q *triggers) step(e *entry, w *waitingTriggers) (more bool) {
 
 // startRun starts the run of a trigger that this host has taken, or returns why not, as far as that
 // is known.
-func (q *triggers) startRun(e *entry, w *waitingTriggers, t *queuedTrigger) (why Reason, started bool) {
+func (q *triggers) startRun(s *settings, w *waitingTriggers, t *queuedTrigger) (why Reason, started bool) {
 	ctx, cancel := context.WithTimeout(q.base(), 2*q.queues.timeout)
 	defer cancel()
-	err := q.start(ctx, e, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil), w.told[t.ID])
+	err := q.start(ctx, s, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil), w.told[t.ID])
 	if err == nil {
 		w.started[t.ID] = true
 		w.begun++
@@ -337,11 +337,11 @@ func reportExpired(warn func(string, ...any), timer string, late []queuedTrigger
 }
 
 // fill adds the triggers of a timer to its status.
-func (q *triggers) fill(e *entry, t *TimerStatus) {
+func (q *triggers) fill(s *settings, t *TimerStatus) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t.ExpiredTriggers = q.expired[e.timer.Name]
-	w := q.waiting[e.timer.Name]
+	t.ExpiredTriggers = q.expired[s.timer.Name]
+	w := q.waiting[s.timer.Name]
 	if w == nil {
 		return
 	}

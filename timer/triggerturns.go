@@ -27,29 +27,29 @@ func (q *triggers) noteRoom(w *waitingTriggers, why Reason) {
 }
 
 // waitsFor reports whether triggers wait for what a run of e takes. Called with mu held.
-func (q *triggers) waitsFor(w *waitingTriggers, e *entry) bool {
+func (q *triggers) waitsFor(w *waitingTriggers, s *settings) bool {
 	untaken := func(t PendingTrigger) bool { return t.TakenBy == dlock.Holder{} }
 	if !w.wantsRoom || !slices.ContainsFunc(w.list, untaken) {
 		return false
 	}
 	other := q.registry.get(w.timer)
-	return other != nil && (other.state == e.state || sharesLimit(other, e))
+	return other != nil && (other.entry == s.entry || sharesLimit(other, s))
 }
 
-func sharesLimit(a, b *entry) bool {
+func sharesLimit(a, b *settings) bool {
 	return slices.ContainsFunc(a.limits(), func(l *sharedLimit) bool { return slices.Contains(b.limits(), l) })
 }
 
 // runEnded offers the place of a run of e that has ended here to the triggers that wait for it, the
 // oldest first. It reports whether any does.
-func (q *triggers) runEnded(e *entry) (offered bool) {
+func (q *triggers) runEnded(s *settings) (offered bool) {
 	if q == nil || q.n.Load() == 0 {
 		return false
 	}
 	q.mu.Lock()
 	var list []*waitingTriggers
 	for _, w := range q.waiting {
-		if !q.waitsFor(w, e) || time.Since(w.offeredAt) < q.offerTime()/2 {
+		if !q.waitsFor(w, s) || time.Since(w.offeredAt) < q.offerTime()/2 {
 			continue
 		}
 		offered = true
@@ -93,7 +93,7 @@ func (q *triggers) offeredAgain(w *waitingTriggers) bool {
 
 // goFirst returns how long a tick of e lets triggers go first; 0: it does not. yielded: it has done
 // so, and waits only while one is being started here.
-func (q *triggers) goFirst(e *entry, yielded bool) (wait time.Duration) {
+func (q *triggers) goFirst(s *settings, yielded bool) (wait time.Duration) {
 	if q == nil || q.n.Load() == 0 {
 		return 0
 	}
@@ -101,11 +101,11 @@ func (q *triggers) goFirst(e *entry, yielded bool) (wait time.Duration) {
 	defer q.mu.Unlock()
 	for _, w := range q.waiting {
 		switch left := q.offerTime() - time.Since(w.offeredAt); {
-		case !q.waitsFor(w, e):
+		case !q.waitsFor(w, s):
 		case left > 0 && w.busy:
 			return max(min(left, q.offerTime()/16), time.Millisecond)
 		case !yielded: // but no later tick is to overtake it
-			wait = min(q.offerTime()/2, e.ticks.interval()/4)
+			wait = min(q.offerTime()/2, s.ticks.interval()/4)
 			wait -= rand.N(wait/2 + 1)
 		}
 	}

@@ -32,11 +32,11 @@ import (
 // store, and holds other Limits than the new timer, gets no slot when the store is back: it goes on
 // without one until it ends.
 func (s *Scheduler) Update(timer Timer) error {
-	e, err := newRegistrar(s).replace(timer, nil)
+	set, err := newRegistrar(s).replace(timer, nil)
 	if err != nil {
 		return err
 	}
-	logSettings(s.log, slog.LevelInfo, "timer: updated", e, s.session != nil)
+	logSettings(s.log, slog.LevelInfo, "timer: updated", set, s.session != nil)
 	return nil
 }
 
@@ -53,7 +53,7 @@ func newRegistrar(s *Scheduler) *registrar { return &registrar{s, s.config.Middl
 func (g *registrar) now() time.Time { return g.host.planner.now() }
 
 // prepare returns the entry of a timer, with its first tick, or every fault of the timer.
-func (g *registrar) prepare(t Timer, now time.Time) (e *entry, first plan, err error) {
+func (g *registrar) prepare(t Timer, now time.Time) (s *settings, first plan, err error) {
 	limits, faults := g.host.limits.of(t)
 	if err := errors.Join(t.check(g.host.config.Lock != nil), errors.Join(faults...),
 		errors.Join(t.checkDelay(g.host.config.Lock)...)); err != nil {
@@ -65,71 +65,71 @@ func (g *registrar) prepare(t Timer, now time.Time) (e *entry, first plan, err e
 		return nil, first, fmt.Errorf("timer %.60q: %w", t.Name, err)
 	}
 	t.Run = run
-	e = newEntry(t, g.host.config.Lock != nil)
-	e.shares = newShares(limits)
-	first, err = g.host.planner.timetable.first(e, now, time.Time{})
-	first.atOnce = g.host.planner.timetable.atOnce(e, now)
+	s = newSettings(t, g.host.config.Lock != nil)
+	s.shares = newShares(limits)
+	first, err = g.host.planner.timetable.first(s, now, time.Time{})
+	first.atOnce = g.host.planner.timetable.atOnce(s, now)
 	if err != nil {
 		return nil, first, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err)
 	}
-	return e, first, nil
+	return s, first, nil
 }
 
 // replace puts a timer in the place of the one of its name. If mine is not nil, that one has to be
 // mine, or an entry that has replaced mine.
-func (g *registrar) replace(t Timer, mine *entry) (*entry, error) {
-	e, _, err := g.prepare(t, g.host.planner.now())
+func (g *registrar) replace(t Timer, mine *settings) (*settings, error) {
+	s, _, err := g.prepare(t, g.host.planner.now())
 	if err != nil {
 		if g.host.registry.get(t.Name) == nil && t.Name != "" {
 			err = errors.Join(fmt.Errorf("%w: %q", ErrNoTimer, t.Name), err)
 		}
 		return nil, err
 	}
-	return e, g.put(e, mine)
+	return s, g.put(s, mine)
 }
 
 // put puts an entry that was prepared in the place of the timer of its name: see replace.
-func (g *registrar) put(e, mine *entry) error {
+func (g *registrar) put(s, mine *settings) error {
 	g.host.registering.Lock()
-	old, err := g.host.planner.replace(mine, e)
+	old, err := g.host.planner.replace(mine, s)
 	g.host.registering.Unlock()
 	if err != nil {
 		return err
 	}
 	g.withdraw(old)
 	if g.host.store != nil {
-		g.host.store.views.reset(e) // what it says of limits was about the old ones
-		if old.timer.LocalOnly && !e.timer.LocalOnly {
+		g.host.store.views.reset(s) // what it says of limits was about the old ones
+		if old.timer.LocalOnly && !s.timer.LocalOnly {
 			g.host.store.overrides.readAgain()
 		}
 	}
-	g.host.planner.proceed(old, e)
-	g.host.announcer.add([]*entry{e})
+	g.host.planner.proceed(old, s)
+	g.host.announcer.add([]*settings{s})
 	g.host.log.flush()
 	return nil
 }
 
 // remove removes a timer. If mine is not nil, the timer has to be mine, or an entry that has
 // replaced mine.
-func (g *registrar) remove(name string, mine *entry) (*entry, error) {
-	e := g.host.registry.remove(name, mine)
-	if e == nil {
+func (g *registrar) remove(name string, mine *settings) (*settings, error) {
+	s := g.host.registry.remove(name, mine)
+	if s == nil {
 		return nil, fmt.Errorf("%w: %q", ErrNoTimer, name)
 	}
-	g.host.planner.drop(e)
-	g.withdraw(e)
-	g.host.runner.endWaits(e)
+	g.host.planner.drop(s)
+	g.withdraw(s)
+	g.host.runner.endWaits(s)
 	g.host.log.flush()
-	return e, nil
+	return s, nil
 }
 
 // withdraw ends the waits of a timer that was removed or replaced; a successor tries its ticks.
-func (g *registrar) withdraw(e *entry) {
-	g.host.acquirer.withdraw(e)
-	if t, waited := g.host.registry.withdraw(e); waited && !g.host.planner.carry(e, t) {
-		g.host.ledger.skip(e, t.at, ReasonDraining, nil)
+func (g *registrar) withdraw(s *settings) {
+	g.host.acquirer.withdraw(s)
+	if t, waited := g.host.registry.withdraw(s); waited && !g.host.planner.carry(s, t) {
+		g.host.ledger.skip(s, t.at, ReasonDraining, nil)
 	}
-	if w := g.host.waits.withdraw(e); w != nil && !g.host.planner.carry(e, w.tick) {
-		g.host.ledger.skip(e, w.tick.at, ReasonDraining, nil)
+	if w := g.host.waits.withdraw(s); w != nil && !g.host.planner.carry(s, w.tick) {
+		g.host.ledger.skip(s, w.tick.at, ReasonDraining, nil)
 	}
 }

@@ -40,51 +40,51 @@ type view struct {
 
 // reset drops what may be wrong for a timer that has taken the name of a removed one, or that
 // Update has put in the place of another.
-func (v *views) reset(e *entry) {
+func (v *views) reset(s *settings) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e.state.view.full, e.state.view.declared = fullAnswer{}, 0
+	s.entry.view.full, s.entry.view.declared = fullAnswer{}, 0
 }
 
 // granted updates a view from the answer that granted a slot.
-func (v *views) granted(e *entry, info dlock.Info) {
+func (v *views) granted(s *settings, info dlock.Info) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	w := &e.state.view
+	w := &s.entry.view
 	w.down, w.fault, w.full = false, "", fullAnswer{}
-	v.compareSlots(e, info.DeclaredSlots)
-	v.ledger.noteSuccessAge(&e.state.record, info.SuccessAge, e.ticks.interval())
+	v.compareSlots(s, info.DeclaredSlots)
+	v.ledger.noteSuccessAge(&s.entry.record, info.SuccessAge, s.ticks.interval())
 }
 
 // refused updates a view from a refusal.
-func (v *views) refused(e *entry, t dueTick, no *dlock.NotAcquiredError) {
+func (v *views) refused(s *settings, t dueTick, no *dlock.NotAcquiredError) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	w := &e.state.view
+	w := &s.entry.view
 	w.down, w.fault = false, ""
-	v.compareSlots(e, no.Info.DeclaredSlots)
-	v.ledger.noteSuccessAge(&e.state.record, no.Info.SuccessAge, e.ticks.interval())
-	if no.Info.SuccessAge == 0 || t.at != 0 && e.mayEndInTime(no) {
-		v.ledger.discount(&e.state.record)
+	v.compareSlots(s, no.Info.DeclaredSlots)
+	v.ledger.noteSuccessAge(&s.entry.record, no.Info.SuccessAge, s.ticks.interval())
+	if no.Info.SuccessAge == 0 || t.at != 0 && s.mayEndInTime(no) {
+		v.ledger.discount(&s.entry.record)
 	}
 	if no.Reason != dlock.ReasonLimitFull { // of which another timer may have the slot
 		w.holder = no.Holder
 	}
-	v.remember(e, no)
-	v.warnHeldLong(e, no)
+	v.remember(s, no)
+	v.warnHeldLong(s, no)
 }
 
 // recordDown records that the store did not serve a timer, and reports whether the timer goes on
 // without it. It does so only if the store does not answer. A store that reports a fault reports it
 // to every host, and all of them would run the tick. why is the reason of the error.
-func (v *views) recordDown(e *entry, why Reason, err error) (degraded bool) {
+func (v *views) recordDown(s *settings, why Reason, err error) (degraded bool) {
 	fault := ""
 	if why == ReasonStoreFault {
 		fault = mask.Text(fmt.Sprint(err)) // before the mutex is locked: Error is the store's code
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	w := &e.state.view
+	w := &s.entry.view
 	switch why {
 	case ReasonStoreSetup:
 		w.down = false
@@ -93,47 +93,47 @@ func (v *views) recordDown(e *entry, why Reason, err error) (degraded bool) {
 		w.down = false
 		if w.fault == "" {
 			v.log.laterLimited(&v.faultLines, slog.LevelWarn,
-				"timer: does not run, because the store found something wrong", "timer", e.timer.Name, "err", err)
+				"timer: does not run, because the store found something wrong", "timer", s.timer.Name, "err", err)
 		}
 		w.fault = fault
 		return false
 	}
-	degraded = e.timer.OnStoreDown == StoreDownRunLocal
+	degraded = s.timer.OnStoreDown == StoreDownRunLocal
 	if degraded && !w.down {
 		v.log.later(slog.LevelDebug,
 			"timer: runs without the store: up to MaxPerHost runs on each host, none of them valid",
-			"timer", e.timer.Name, "max_per_host", limitText(e.timer.MaxPerHost), "err", err)
+			"timer", s.timer.Name, "max_per_host", limitText(s.timer.MaxPerHost), "err", err)
 	}
 	w.down = true
 	return degraded
 }
 
 // upAgain records that the store answers for timers again.
-func (v *views) upAgain(entries ...*entry) {
+func (v *views) upAgain(entries ...*settings) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, e := range entries {
-		e.state.view.down = false
+	for _, s := range entries {
+		s.entry.view.down = false
 	}
 }
 
 // wentDown records that a run of a timer has outlived its lease because the store did not answer.
-func (v *views) wentDown(e *entry) {
+func (v *views) wentDown(s *settings) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e.state.view.down = true
+	s.entry.view.down = true
 }
 
 // beginDegraded counts one more run that goes on without the store, endDegraded one less. e may
 // have taken the place of the run's timer, with the same limits.
-func (v *views) beginDegraded(e *entry) { v.countDegraded(e, 1) }
-func (v *views) endDegraded(e *entry)   { v.countDegraded(e, -1) }
+func (v *views) beginDegraded(s *settings) { v.countDegraded(s, 1) }
+func (v *views) endDegraded(s *settings)   { v.countDegraded(s, -1) }
 
-func (v *views) countDegraded(e *entry, n int32) {
+func (v *views) countDegraded(s *settings, n int32) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e.state.view.degraded += n
-	for _, l := range e.limits() {
+	s.entry.view.degraded += n
+	for _, l := range s.limits() {
 		l.degraded.Add(n)
 	}
 	v.degraded.Add(n)
@@ -143,56 +143,56 @@ func (v *views) countDegraded(e *entry, n int32) {
 func (v *views) degradedRuns() int { return int(v.degraded.Load()) }
 
 // fallback reports whether a timer runs, or would run, without the store.
-func (v *views) fallback(e *entry) bool {
+func (v *views) fallback(s *settings) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	w := &e.state.view
-	return e.timer.OnStoreDown == StoreDownRunLocal && (w.down && !e.local || w.degraded > 0)
+	w := &s.entry.view
+	return s.timer.OnStoreDown == StoreDownRunLocal && (w.down && !s.local || w.degraded > 0)
 }
 
 // fill adds a timer's view to its status.
-func (v *views) fill(e *entry, t *TimerStatus) {
-	t.Fallback = v.fallback(e)
+func (v *views) fill(s *settings, t *TimerStatus) {
+	t.Fallback = v.fallback(s)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	w := &e.state.view
+	w := &s.entry.view
 	t.LimitElsewhere, t.StoreFault = w.declared, w.fault
 }
 
 // faultOf returns what the store last found wrong with a timer; "": nothing.
-func (v *views) faultOf(e *entry) string {
+func (v *views) faultOf(s *settings) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return e.state.view.fault
+	return s.entry.view.fault
 }
 
 // lastHolder returns the holder of a timer's slot that the store last reported.
-func (v *views) lastHolder(e *entry) dlock.Holder {
+func (v *views) lastHolder(s *settings) dlock.Holder {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return e.state.view.holder
+	return s.entry.view.holder
 }
 
 // elsewhere returns how many slots other hosts declare; 0: as many as this one, as far as it knows.
-func (v *views) elsewhere(e *entry) int {
+func (v *views) elsewhere(s *settings) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return e.state.view.declared
+	return s.entry.view.declared
 }
 
 // warnHeldLong logs, once per holder, that a slot is held for longer than a run may take. Called
 // with mu held.
-func (v *views) warnHeldLong(e *entry, no *dlock.NotAcquiredError) {
-	w := &e.state.view
-	if no.Reason != dlock.ReasonFull || no.HeldFor-no.HeldFor/3 <= e.timer.MaxRunTime || w.overlong == no.Holder {
+func (v *views) warnHeldLong(s *settings, no *dlock.NotAcquiredError) {
+	w := &s.entry.view
+	if no.Reason != dlock.ReasonFull || no.HeldFor-no.HeldFor/3 <= s.timer.MaxRunTime || w.overlong == no.Holder {
 		return
 	}
 	w.overlong = no.Holder
 	v.log.later(slog.LevelWarn,
 		"timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
-		"timer", e.timer.Name, "holder", no.Holder.String(), "held_for", no.HeldFor.Round(time.Millisecond),
-		"max_run_time", e.timer.MaxRunTime)
-	v.ledger.count(&e.state.record, func(t *tally) { t.overlongHolds++ })
+		"timer", s.timer.Name, "holder", no.Holder.String(), "held_for", no.HeldFor.Round(time.Millisecond),
+		"max_run_time", s.timer.MaxRunTime)
+	v.ledger.count(&s.entry.record, func(t *tally) { t.overlongHolds++ })
 }
 
 // disagreementWindow is how long hosts are said to disagree after the last answer that showed it:
@@ -200,9 +200,9 @@ func (v *views) warnHeldLong(e *entry, no *dlock.NotAcquiredError) {
 const disagreementWindow = time.Minute
 
 // compareSlots compares the number of slots that an answer reports with ours. Called with mu held.
-func (v *views) compareSlots(e *entry, slots int) {
-	w, now := &e.state.view, time.Now()
-	switch agrees := slots == 0 || slots == e.timer.slots(); {
+func (v *views) compareSlots(s *settings, slots int) {
+	w, now := &s.entry.view, time.Now()
+	switch agrees := slots == 0 || slots == s.timer.slots(); {
 	case agrees && (w.declared == 0 || now.Sub(w.heardOf) < disagreementWindow):
 		return
 	case agrees:
@@ -215,6 +215,6 @@ func (v *views) compareSlots(e *entry, slots int) {
 		w.declared = slots
 		v.log.later(slog.LevelWarn,
 			"timer: hosts disagree about MaxConcurrency; together they keep to the larger number",
-			"timer", e.timer.Name, "here", e.timer.slots(), "elsewhere", slots)
+			"timer", s.timer.Name, "here", s.timer.slots(), "elsewhere", slots)
 	}
 }

@@ -10,11 +10,11 @@ const (
 )
 
 // yield makes a tick wait if this host ran one of the latest ticks, and reports whether it does.
-func (g *gate) yield(e *entry, t dueTick) bool {
-	if !e.timer.LeastRecentFirst || t.yielded || !e.shared() || g.store.isOpen(e) {
+func (g *gate) yield(s *settings, t dueTick) bool {
+	if !s.timer.LeastRecentFirst || t.yielded || !s.shared() || g.store.isOpen(s) {
 		return false
 	}
-	since, ran := g.ledger.sinceRun(&e.state.record)
+	since, ran := g.ledger.sinceRun(&s.entry.record)
 	if !ran {
 		return false
 	}
@@ -23,15 +23,15 @@ func (g *gate) yield(e *entry, t dueTick) bool {
 	if rank <= 0 {
 		return false
 	}
-	step := min(yieldStep, min(maxYield, e.ticks.interval()/4)/time.Duration(hosts))
+	step := min(yieldStep, min(maxYield, s.ticks.interval()/4)/time.Duration(hosts))
 	t.yielded = true
-	return g.planner.tryLater(time.Duration(rank)*step, e, t)
+	return g.planner.tryLater(time.Duration(rank)*step, s, t)
 }
 
 // letTriggersFirst makes a tick wait if a trigger waits for what its run would take, and reports
 // whether it does. One that has yielded waits only while such a trigger is being started here.
-func (g *gate) letTriggersFirst(e *entry, t dueTick, yielded bool) bool {
-	wait := g.triggers.goFirst(e, yielded)
+func (g *gate) letTriggersFirst(s *settings, t dueTick, yielded bool) bool {
+	wait := g.triggers.goFirst(s, yielded)
 	t.yielded = true
-	return wait > 0 && g.planner.tryLater(wait, e, t)
+	return wait > 0 && g.planner.tryLater(wait, s, t)
 }

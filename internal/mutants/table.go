@@ -117,7 +117,7 @@ var ofLocksAndTimers = []mutant{
 	{
 		name: "shared limit forgotten",
 		edits: []edit{{"timer/acquire.go",
-			".With(e.locks()...)",
+			".With(s.locks()...)",
 			""}},
 		layer: timers("^TestI1SharedLimitIsNeverExceeded$"),
 		says:  "valid runs at once: want exactly 3",
@@ -204,14 +204,14 @@ var ofLocksAndTimers = []mutant{
 	{
 		name: "release before return",
 		edits: []edit{{"timer/runner.go",
-			"\terr, panicked = call(&r.ctx, e.timer.Run)\n",
+			"\terr, panicked = call(&r.ctx, s.timer.Run)\n",
 			`	type end struct {
 		err      error
 		panicked bool
 	}
 	returned := make(chan end, 1)
 	go func() {
-		err, panicked := call(&r.ctx, e.timer.Run)
+		err, panicked := call(&r.ctx, s.timer.Run)
 		returned <- end{err, panicked}
 	}()
 	select {
@@ -288,7 +288,7 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name:  "store learns of no schedule before its first tick is claimed",
-		edits: []edit{{"timer/announce.go", "if e.unannounced() {\n\t\t\tnext, _", "if false {\n\t\t\tnext, _"}},
+		edits: []edit{{"timer/announce.go", "if s.unannounced() {\n\t\t\tnext, _", "if false {\n\t\t\tnext, _"}},
 		layer: timers("^TestAFirstTickInARestartIsCaughtUp$"),
 		says:  "after the restart: 0 runs",
 	},
@@ -306,7 +306,7 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name:  "place of a run that ended is not offered to triggers",
-		edits: []edit{{"timer/onfull.go", "f.offer != nil && f.offer(e) || f.n.Load() == 0", "f.n.Load() == 0"}},
+		edits: []edit{{"timer/onfull.go", "f.offer != nil && f.offer(s) || f.n.Load() == 0", "f.n.Load() == 0"}},
 		layer: timers("^TestTriggersBesideABusyLimit$"),
 		says:  "triggers ran after",
 	},
