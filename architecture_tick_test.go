@@ -14,7 +14,7 @@ var tickParts = []string{"planner", "gate", "acquirer", "runner", "ledger"}
 
 // Which files of timer are a part's. A part's methods stand in no other.
 var tickFiles = map[string]string{
-	"planner.go": "planner", "finished.go": "planner", "fixeddelay.go": "planner", "replace.go": "planner",
+	"planner.go": "planner", "fixeddelay.go": "planner", "replan.go": "planner",
 	"gate.go": "gate", "admit.go": "gate", "yield.go": "gate",
 	"acquire.go": "acquirer", "settle.go": "acquirer", "reacquire.go": "acquirer",
 	"runner.go": "runner", "retry.go": "runner", "cancel.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
@@ -23,7 +23,7 @@ var tickFiles = map[string]string{
 // These types are what users see of timer: they connect the parts, and may call any of them.
 var tickFaces = []string{"Scheduler", "registrar", "metrics"}
 
-const carried = "a tick of a timer that was replaced meanwhile is tried for its successor, from the heap"
+const anew = "a tick of a timer that was updated meanwhile is tried with its present settings, from the heap"
 
 // Calls to a part before the caller's, each with its reason.
 var tickBackwards = map[string]string{
@@ -32,8 +32,8 @@ var tickBackwards = map[string]string{
 	"gate: planner.deferEarly": "with schedule.After a run here may have ended since the tick came due, and the " +
 		"heap is where the tick waits",
 	"acquirer: planner.dueIn": "with schedule.After the store tells when the next tick is due",
-	"gate: planner.carry":     carried,
-	"acquirer: planner.carry": carried,
+	"gate: planner.tryAnew":     anew,
+	"acquirer: planner.tryAnew": anew,
 	"acquirer: planner.postpone": "a tick that a store in quarantine refused is tried again when that is over, and " +
 		"the heap is where ticks wait",
 }

@@ -36,12 +36,12 @@ type acquirer struct {
 // does.
 func (a *acquirer) overtake(s *settings, t dueTick) bool {
 	a.mu.Lock()
-	earlier, waits := a.queue.ticks[s]
+	earlier, waits := a.queue.ticks[s.entry]
 	if !waits || a.closed {
 		a.mu.Unlock()
 		return false
 	}
-	a.queue.ticks[s] = waitingTick{dueTick: t}
+	a.queue.ticks[s.entry] = waitingTick{dueTick: t, s: s}
 	a.mu.Unlock()
 	a.ledger.skip(s, earlier.at, ReasonStoreBusy, nil)
 	return true
@@ -56,13 +56,13 @@ func (a *acquirer) submit(s *settings, t dueTick) {
 	}
 	a.mu.Lock()
 	switch {
-	case a.closed || s.gone():
+	case a.closed || !s.current():
 		a.mu.Unlock()
-		a.passOn(s, t)
-	case a.queue.has(s): // another was queued while this one was taken out, or waited for a place
+		a.tryAnew(s, t)
+	case a.queue.has(s.entry): // another was queued while this one was taken out, or waited for a place
 		earlier := t
-		if queued := a.queue.ticks[s]; queued.at < t.at {
-			earlier, a.queue.ticks[s] = queued.dueTick, waitingTick{dueTick: t}
+		if queued := a.queue.ticks[s.entry]; queued.at < t.at {
+			earlier, a.queue.ticks[s.entry] = queued.dueTick, waitingTick{dueTick: t, s: s}
 		}
 		a.mu.Unlock()
 		a.drop(s, earlier, ReasonStoreBusy)
@@ -71,7 +71,7 @@ func (a *acquirer) submit(s *settings, t dueTick) {
 		a.mu.Unlock()
 		go a.attempt(s, t)
 	default:
-		a.queue.enqueue(s, t)
+		a.queue.enqueue(waitingTick{dueTick: t, s: s})
 		a.mu.Unlock()
 	}
 }
@@ -92,12 +92,12 @@ func (a *acquirer) attempt(s *settings, t dueTick) {
 }
 
 // turnAway gives back the place of a tick that starts no run. The tick is skipped, unless it was
-// postponed, waits for a run to end, or passes to the timer that has replaced its own.
+// postponed, waits for a run to end, or passes to the present settings of its timer.
 func (a *acquirer) turnAway(s *settings, t dueTick, x settlement) {
 	switch {
 	case x.postponed || a.waits.enter(s, t, x.why, x.err):
-	case s.gone() && s.waitsFor(x.why):
-		a.passOn(s, t)
+	case !s.current() && s.waitsFor(x.why):
+		a.tryAnew(s, t)
 		a.log.flush()
 		return
 	default:
@@ -109,7 +109,7 @@ func (a *acquirer) turnAway(s *settings, t dueTick, x settlement) {
 
 // acquire makes one call to the store. The zero dueTick claims no tick.
 func (a *acquirer) acquire(ctx context.Context, s *settings, t dueTick) (*dlock.Lease, error) {
-	sem := a.session.Semaphore(s.lockName, s.timer.slots()).With(s.locks()...)
+	sem := a.session.Semaphore(s.entry.lockName, s.timer.slots()).With(s.locks()...)
 	started := time.Now()
 	var lease *dlock.Lease
 	var err error
@@ -121,7 +121,7 @@ func (a *acquirer) acquire(ctx context.Context, s *settings, t dueTick) (*dlock.
 	}
 	a.store.metrics.acquired(ctx, lease, err, time.Since(started))
 	a.limits.applyAnswer(s, lease, err)
-	return lease, a.store.recordAcquire(s.lockName, err)
+	return lease, a.store.recordAcquire(s.entry.lockName, err)
 }
 
 // trigger acquires a slot for a run without a tick, and starts the run. ok is false if its turn did
@@ -159,7 +159,7 @@ func (a *acquirer) awaitTurn(ctx context.Context, s *settings) bool {
 		a.mu.Unlock()
 		return true
 	}
-	w := &waitingTrigger{e: s, ready: make(chan struct{})}
+	w := &waitingTrigger{s: s, ready: make(chan struct{})}
 	a.queue.triggers = append(a.queue.triggers, w)
 	a.mu.Unlock()
 	select {
@@ -178,7 +178,7 @@ func (a *acquirer) awaitTurn(ctx context.Context, s *settings) bool {
 // opened follow OnStoreDown.
 func (a *acquirer) next() {
 	for _, down := range a.takeAllIfDown() {
-		a.submit(down.e, down.tick)
+		a.submit(down.s, down.tick)
 	}
 	for {
 		s, t := a.takeNext()
@@ -196,7 +196,7 @@ func (a *acquirer) next() {
 
 // A queuedTick is a tick taken out of the queue.
 type queuedTick struct {
-	e    *settings
+	s    *settings
 	tick dueTick
 }
 
@@ -229,26 +229,25 @@ func (a *acquirer) takeNext() (*settings, dueTick) {
 	return s, t
 }
 
-// withdraw removes the tick and the triggers of a timer that was removed or replaced from the
-// queue.
-func (a *acquirer) withdraw(s *settings) {
+// withdraw removes the tick and the triggers of a timer that was removed or updated from the queue.
+func (a *acquirer) withdraw(e *entry) {
 	a.mu.Lock()
-	t, waited := a.queue.takeOut(s)
-	a.queue.dismiss(s)
+	s, t := a.queue.takeOut(e)
+	a.queue.dismiss(e)
 	a.mu.Unlock()
-	if waited {
-		a.passOn(s, t)
+	if s != nil {
+		a.tryAnew(s, t)
 	}
 }
 
-// passOn lets the timer that has replaced e try a tick, or else drops it.
-func (a *acquirer) passOn(s *settings, t dueTick) {
-	if h := s.heir(); h == nil || h == s {
+// tryAnew has a tick tried with the present settings of its timer, or else drops it.
+func (a *acquirer) tryAnew(s *settings, t dueTick) {
+	if s.current() || !s.entry.has(t.nth) {
 		a.drop(s, t, ReasonDraining)
 		return
 	}
 	a.registry.leave(s) // first, because the tick takes a place again
-	if !a.planner.carry(s, t) {
+	if !a.planner.tryAnew(s, t) {
 		a.ledger.skip(s, t.at, ReasonDraining, nil)
 	}
 }
@@ -264,7 +263,7 @@ func (a *acquirer) close() {
 	a.queue.dismiss(nil)
 	a.mu.Unlock()
 	for _, l := range left {
-		a.drop(l.e, l.tick, ReasonDraining)
+		a.drop(l.s, l.tick, ReasonDraining)
 	}
 }
 

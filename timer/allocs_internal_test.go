@@ -42,8 +42,9 @@ func dueAgainWith(
 	}
 	until, set := make(chan struct{}), s.registry.get("a")
 	tick = func() {
-		set.ticks.next = time.Now().UnixMicro()
-		s.planner.heap[0].when = set.ticks.next
+		e := set.entry
+		e.ticks.next = time.Now().UnixMicro()
+		s.planner.heap[0].when, e.planned = e.ticks.next, e.ticks.next
 		s.planner.runDue(until)
 		for busy := true; busy; runtime.Gosched() { // until what it has started has ended
 			busy = s.registry.busy()

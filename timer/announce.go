@@ -49,8 +49,8 @@ func (a *announcer) add(entries []*settings) {
 	var some []item
 	for _, s := range entries {
 		if s.unannounced() {
-			next, _ := s.ticks.read()
-			some = append(some, item{when: next, e: s})
+			next, _ := s.entry.ticks.read()
+			some = append(some, item{when: next, e: s.entry})
 		}
 	}
 	slices.SortFunc(some, func(x, y item) int { return int(min(max(y.when-x.when, -1), 1)) })
@@ -61,7 +61,7 @@ func (a *announcer) add(entries []*settings) {
 	}
 	more := make([]*settings, 0, len(some)+len(a.left))
 	for _, it := range some {
-		more = append(more, it.e)
+		more = append(more, it.e.settings.Load())
 	}
 	wasIdle := len(a.left) == 0
 	a.left = append(more, a.left...)
@@ -138,12 +138,12 @@ func (a *announcer) announce(s *settings) (again time.Duration) {
 		return pause
 	}
 	tick := dlock.KnownSince(s.id, time.Now())
-	lease, err := a.session.Semaphore(s.lockName, s.timer.slots()).TryAcquireTick(a.base(), tick)
+	lease, err := a.session.Semaphore(s.entry.lockName, s.timer.slots()).TryAcquireTick(a.base(), tick)
 	if lease != nil { // of a store that knows no missed ticks
 		_ = lease.Release(a.base())
 	}
 	s.noteClaim(tick, err)
-	_ = a.store.recordAcquire(s.lockName, err)
+	_ = a.store.recordAcquire(s.entry.lockName, err)
 	if why := reasonOf(err); why == ReasonStoreFault || why == ReasonStoreSetup {
 		s.noteKnown() // not before the next round: no call makes it better
 	}
@@ -173,7 +173,7 @@ func (a *announcer) close() {
 // unannounced reports whether the store may not know the schedule of a timer, and should.
 func (s *settings) unannounced() bool {
 	known := time.Duration(s.entry.knownAt.Load()) * time.Second
-	return (known == 0 || time.Since(programStart)-known > announceAgain/2) && !s.gone() && s.claimsMissed()
+	return (known == 0 || time.Since(programStart)-known > announceAgain/2) && s.current() && s.claimsMissed()
 }
 
 // noteClaim notes whether the store knows the schedule of a timer, from its answer to a claim.
@@ -186,7 +186,7 @@ func (s *settings) noteClaim(t dlock.Tick, err error) {
 }
 
 func (s *settings) noteKnown() {
-	if !s.gone() {
+	if s.current() {
 		s.entry.knownAt.Store(int32(time.Since(programStart)/time.Second) + 1)
 	}
 }

@@ -43,7 +43,7 @@ func TestRunsWithoutTheStoreAreCountedByLimit(t *testing.T) {
 	}
 	a, b := begin(mail), begin(report)
 	count(2, 1)
-	lease, err := s.session.Semaphore(report.lockName, 1).With(report.locks()...).TryAcquire(t.Context())
+	lease, err := s.session.Semaphore(report.entry.lockName, 1).With(report.locks()...).TryAcquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

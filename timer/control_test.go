@@ -83,7 +83,7 @@ func TestTriggerTakesNoTick(t *testing.T) {
 // for its runs.
 //
 // Fails when Register does not poke the loop, which sleeps for ten seconds at a time; when Remove
-// leaves ticks in the heap and takeDue does not look at gone; when Remove does not wait.
+// leaves ticks in the heap and takeDue does not look at planned; when Remove does not wait.
 func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -148,7 +148,7 @@ func (s *Scheduler) TimersSucceed() error {
 			}
 			continue
 		}
-		if fault := set.ticks.scheduleFault(); fault != "" {
+		if fault := set.entry.ticks.scheduleFault(); fault != "" {
 			errs = append(errs, fmt.Errorf("timer %q is not due: its schedule failed: %s", set.timer.Name, fault))
 		}
 		var holder dlock.Holder

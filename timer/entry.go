@@ -7,33 +7,12 @@ import (
 	"time"
 )
 
-// settings are one registered timer.
-type settings struct {
-	timer    Timer
-	lockName string
-	ticks    tickTimes
-	places   int   // taken by this timer; the registry's, like entry.places
-	id       int64 // of the schedule
-	entry    *entry
-	shares   *shares // of Timer.Limits; nil: it has none
-
-	// Set by the registry. Nil: the timer is registered. Itself: the timer was removed.
-	// Any other: Update has put that in this one's place.
-	successor atomic.Pointer[settings]
-
-	// The planner's: the pause before a failed schedule is asked again; 0: it works; planning: it
-	// is being asked.
-	askPause       time.Duration
-	later          int32 // the planner's: ticks in the heap that are tried after they were due
-	open           bool  // the code does not set MaxPerHost
-	local          bool  // LocalOnly, or there is no store
-	blackoutFailed bool  // the gate's: its blackouts failed when they were last asked
-	begun          bool  // the planner's: it was planned while Run was running, RunOnStart included
-}
-
-// An entry is what this host knows of a timer. It outlives settings that Update replaces, and
-// passes to a timer that takes the name of a removed one whose runs go on.
+// An entry is what this host knows of the timer of one name: one object, as long as the timer is
+// registered or runs of it go on. Each field belongs to one part, whose mutex guards it.
 type entry struct {
+	lockName string
+	settings atomic.Pointer[settings] // the present ones, or the last. The registry's
+	ticks    tickTimes
 	record   record   // the ledger's
 	view     view     // of views
 	override override // of overrides
@@ -51,51 +30,79 @@ type entry struct {
 	// registry.mu held.
 	places atomic.Int32
 
-	// knownAt is when the store was last seen to know the schedule, in seconds since programStart,
-	// plus 1; 0: it was not. It is that of the latest settings.
+	// knownAt is when the store was last seen to know the present schedule, in seconds since
+	// programStart, plus 1; 0: it was not.
 	knownAt atomic.Int32
+
+	// The planner's: when the item of the next tick comes up, µs; 0: the heap has none. Others of
+	// the timer no longer count.
+	planned int64
+	later   int16 // the planner's: ticks in the heap that are tried after they were due
+	// The planner's: how often in a row its schedule has failed; 0: it works; planning: Update is
+	// asking a new one.
+	failures int8
+	begun    bool // the planner's: it was planned while Run was running, RunOnStart included
+
+	blackoutFailed atomic.Bool // the gate's: its blackouts failed when they were last asked
 }
 
+// settings are a timer as it was registered or updated. They do not change: Update and a new
+// registration set others. A run, and an attempt to start one, keep those that they began with.
+type settings struct {
+	timer  Timer
+	id     int64   // of the schedule
+	shares *shares // of Timer.Limits; nil: it has none
+	open   bool    // the code does not set MaxPerHost
+	local  bool    // LocalOnly, or there is no store
+
+	// Set when they come into force.
+	nth          int32 // which of the entry's schedules it is: a tick of another is not tried
+	entry        *entry
+	registration *registration
+}
+
+// A registration lasts from Register to Remove. Update goes on with it. The registry's.
+type registration struct {
+	removed atomic.Bool
+	places  int32    // taken by its attempts and runs
+	removal *removal // nil: nobody waits
+}
+
+// A removal waits for the runs of a removed timer.
+type removal struct {
+	callers int32         // runs not waited for: 1 if a handler removes its own timer
+	done    chan struct{} // closed when no other run is left
+}
+
+func newEntry(t Timer) *entry { return &entry{lockName: t.lockName()} }
+
 func newSettings(t Timer, hasStore bool) *settings {
-	s := &settings{timer: t.withDefaults(), lockName: t.lockName(), open: t.MaxPerHost == 0, local: t.LocalOnly ||
-		!hasStore, entry: &entry{}}
+	s := &settings{timer: t.withDefaults(), open: t.MaxPerHost == 0, local: t.LocalOnly || !hasStore}
 	s.id = scheduleID(s.timer.Schedule)
 	return s
 }
+
+// removed reports whether the timer was removed since it was registered with these settings, or
+// others that Update has replaced.
+func (s *settings) removed() bool { return s.registration.removed.Load() }
+
+// current reports whether these are the settings of a registered timer. Nothing new starts with
+// others.
+func (s *settings) current() bool { return s.entry.settings.Load() == s && !s.removed() }
 
 // placesTaken returns how many places are taken under the timer's name, also by runs of a removed
 // timer.
 func (s *settings) placesTaken() int { return int(s.entry.places.Load()) }
 
-// gone reports whether the settings were removed or replaced: nothing new starts in its name.
-func (s *settings) gone() bool { return s.successor.Load() != nil }
-
-// latest returns what Update has put in this one's place last, or s itself.
-func (s *settings) latest() *settings {
-	for {
-		next := s.successor.Load()
-		if next == nil || next == s {
-			return s
-		}
-		s = next
-	}
-}
-
-// removed reports whether the timer was removed, perhaps after these settings were replaced.
-func (s *settings) removed() bool { return s.latest().gone() }
-
-// heir returns what goes on with the ticks of these settings: itself, or what has replaced it
-// with the same schedule; nil: the timer was removed, or has another schedule now.
-func (s *settings) heir() *settings {
-	if h := s.latest(); !h.gone() && h.id == s.id {
-		return h
-	}
-	return nil
-}
-
 // isOver reports whether the timer was removed and the last of its runs has ended, perhaps since
 // the caller got it from the registry.
 func (s *settings) isOver() bool { return s.removed() && s.placesTaken() == 0 }
+
+// has reports whether the timer is registered, and has the schedule that was the nth of its entry.
+func (e *entry) has(nth int32) bool {
+	s := e.settings.Load()
+	return s.nth == nth && !s.removed()
+}
 
 // tickTimes are the latest and the next tick of a timer. The planner sets them, and every part may
 // read them.
@@ -127,9 +134,9 @@ func (c *tickTimes) interval() time.Duration {
 // time: none. If the wall clock was set back since by less than an interval, that is still so: a
 // nightly run must not be repeated because of a second. Otherwise there is none: ticks that are in
 // the future again do come due again, and the store refuses those that were claimed.
-func (c *tickTimes) tried(now time.Time) time.Time {
+func (c *tickTimes) tried(now time.Time, interval time.Duration) time.Time {
 	_, due := c.read()
-	if at := time.UnixMicro(due); due != 0 && at.Sub(now) < c.interval() {
+	if at := time.UnixMicro(due); due != 0 && at.Sub(now) < interval {
 		return at
 	}
 	return time.Time{}
@@ -155,6 +162,13 @@ func (c *tickTimes) set(due int64, next time.Time) {
 	if due != 0 {
 		c.due = due
 	}
+}
+
+// clear forgets everything.
+func (c *tickTimes) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next, c.due, c.fault = 0, 0, nil
 }
 
 func (c *tickTimes) setFault(fault string) {

@@ -195,7 +195,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	}
 	x := Explanation{Timer: timer, Host: s.config.Holder, Slot: -1}
 	x.Tick = schedule.RoundUp(tick).UTC()
-	next, due := set.ticks.read()
+	next, due := set.entry.ticks.read()
 	if tick.IsZero() && due != 0 {
 		x.Tick = time.UnixMicro(due).UTC()
 	}

@@ -95,13 +95,12 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 func TestTicksThatAreFarApart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	set := &settings{ticks: tickTimes{due: now.UnixMicro(),
-		next: time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()}}
-	if got := set.ticks.interval(); got != longest {
+	ticks := tickTimes{due: now.UnixMicro(), next: time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()}
+	if got := ticks.interval(); got != longest {
 		t.Errorf("interval %v", got)
 	}
-	set.ticks.next = now.Add(time.Minute).UnixMicro()
-	if got := set.ticks.interval(); got != time.Minute {
+	ticks.next = now.Add(time.Minute).UnixMicro()
+	if got := ticks.interval(); got != time.Minute {
 		t.Errorf("interval %v", got)
 	}
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.At(now.Add(-time.Minute),

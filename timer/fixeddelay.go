@@ -27,12 +27,11 @@ var programStart = time.Now()
 // fixedDelays are the timers with a fixed delay. Guarded by planner.mu.
 type fixedDelays map[*entry]*fixedDelay
 
-// A fixedDelay is what the planner knows of such a timer. The next tick is in the timer's clock,
-// and moves; the heap may have items of it that no longer count.
+// A fixedDelay is what the planner knows of such a timer. The next tick is in entry.ticks, and
+// moves; entry.planned, when the heap looks at it, may be earlier.
 type fixedDelay struct {
-	e       *settings
+	e       *entry
 	wait    time.Duration
-	item    int64 // when the item of the heap that counts comes up, µs
 	counted int64 // the latest tick that counts towards AlarmAfter, µs
 }
 
@@ -45,31 +44,22 @@ func (s *settings) delay() (d time.Duration, ok bool) {
 // retryIn returns how long after a tick that started nothing the next comes.
 func retryIn(delay time.Duration) time.Duration { return min(max(delay, minRetryIn), maxRetryIn) }
 
-// planned records that the heap has an item of a timer, if it has a fixed delay.
-func (f fixedDelays) planned(s *settings, when int64) {
+// planned records that the next tick of a timer is planned, if it has a fixed delay.
+func (f fixedDelays) planned(s *settings) {
 	wait, fixed := s.delay()
 	if !fixed {
 		return
 	}
 	if f[s.entry] == nil {
-		f[s.entry] = &fixedDelay{}
+		f[s.entry] = &fixedDelay{e: s.entry}
 	}
-	d := f[s.entry]
-	d.e, d.wait, d.item = s, wait, when
-}
-
-// forget drops a removed timer, unless another has taken its place. Its data may still name an
-// entry that e has replaced.
-func (f fixedDelays) forget(s *settings) {
-	if d := f[s.entry]; d != nil && d.e.latest() == s {
-		delete(f, s.entry)
-	}
+	f[s.entry].wait = wait
 }
 
 // isRetry reports whether a tick comes sooner than the delay after the latest that counts towards
 // AlarmAfter. Then it does not count; otherwise it is the latest that does.
-func (f fixedDelays) isRetry(s *settings, tick int64) bool {
-	d := f[s.entry]
+func (f fixedDelays) isRetry(e *entry, tick int64) bool {
+	d := f[e]
 	if d == nil {
 		return false
 	}
@@ -84,41 +74,38 @@ func (f fixedDelays) isRetry(s *settings, tick int64) bool {
 // a run or an attempt goes on here, the item goes back into the heap; not if the run ignores its
 // context: then ticks count towards AlarmAfter.
 func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
-	if _, fixed := it.e.delay(); !fixed {
+	e, d := it.e, f[it.e]
+	if d == nil {
 		return true
 	}
-	d := f[it.e.entry]
-	if d == nil || d.item != it.when || d.e != it.e { // another item counts
-		return false
-	}
-	next, _ := it.e.ticks.read()
-	if next <= it.when && it.e.placesTaken() > 0 && !it.e.entry.overdue() {
+	next, _ := e.ticks.read()
+	if next <= it.when && e.places.Load() > 0 && !e.overdue() {
 		again := schedule.RoundUp(now.Add(retryIn(d.wait)))
-		it.e.ticks.set(0, again)
+		e.ticks.set(0, again)
 		next = again.UnixMicro()
 	}
 	if next <= it.when {
 		return true
 	}
-	d.item = next
-	heap.push(item{when: next, e: it.e})
+	e.planned = next
+	heap.push(item{when: next, e: e})
 	return false
 }
 
 // left returns how much of the delay since the last run here is left. That run may be of a timer
 // that had the name before.
 func (d *fixedDelay) left() time.Duration {
-	ended := d.e.entry.endedAt.Load()
+	ended := d.e.endedAt.Load()
 	if ended == 0 {
 		return 0
 	}
 	return max(0, d.wait-(time.Since(programStart)-time.Duration(ended)))
 }
 
-// replaced moves the first tick of a timer that has replaced another to when the delay since the
-// last run here is over. Called with planner.mu held.
-func (f fixedDelays) replaced(p *planner, s *settings) {
-	if d := f[s.entry]; d != nil && d.e == s && d.left() > 0 {
+// replaced moves the first tick of a timer that was updated to when the delay since the last run
+// here is over. Called with planner.mu held.
+func (f fixedDelays) replaced(p *planner, e *entry) {
+	if d := f[e]; d != nil && d.left() > 0 {
 		d.move(p, d.left())
 	}
 }
@@ -144,7 +131,7 @@ func (p *planner) deferEarly(s *settings) (left time.Duration) {
 func (p *planner) dueIn(s *settings, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d := p.fixed[s.entry]; d != nil && d.e == s.heir() {
+	if d := p.fixed[s.entry]; d != nil && s.entry.has(s.nth) {
 		d.move(p, wait)
 	}
 }
@@ -161,14 +148,13 @@ func (p *planner) runEnded(e *entry) {
 
 // move is called with planner.mu held.
 func (d *fixedDelay) move(p *planner, wait time.Duration) {
-	if p.stopped || d.e.gone() {
+	if p.stopped || d.e.settings.Load().removed() {
 		return
 	}
 	when := schedule.RoundUp(p.now().Add(max(wait, d.left(), time.Millisecond)))
 	d.e.ticks.set(0, when)
-	if when.UnixMicro() < d.item { // else the item of the heap moves when it comes up
-		d.item = when.UnixMicro()
-		p.heap.push(item{when: d.item, e: d.e})
+	if when.UnixMicro() < d.e.planned { // else the item of the heap moves when it comes up
+		p.plan(d.e, when.UnixMicro())
 		p.poke()
 	}
 }

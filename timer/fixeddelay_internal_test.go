@@ -28,14 +28,14 @@ func TestFixedDelayRemovedDuringAnUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old, err := s.planner.replace(nil, set)
+		old, interval, err := s.planner.replace(set, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Remove(ctx, "job"); err != nil {
 			t.Fatal(err)
 		}
-		s.planner.proceed(old, set)
+		s.planner.proceed(old, set, interval)
 		if n := len(s.planner.fixed); n != 0 {
 			t.Errorf("the planner still knows %d timers", n)
 		}

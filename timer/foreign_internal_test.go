@@ -88,7 +88,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 		w := s.store
 		f.mutexes = map[string]*sync.Mutex{"storeWatch.mu": &w.mu, "views.mu": &w.views.mu, "entry.mu": &set.entry.mu,
 			"overrides.mu": &w.overrides.mu, "acquirer.mu": &s.acquirer.mu, "registry.mu": &s.registry.mu,
-			"record.mu": &set.entry.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &set.ticks.mu}
+			"record.mu": &set.entry.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &set.entry.ticks.mu}
 		lease, err := s.session.Mutex("timer:a").TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.recordAnswer(set, dueTick{}, nil, err)
-				w.called(dlock.StoreCall{Op: dlock.StoreOpExtend, Name: set.lockName, Err: f})
+				w.called(dlock.StoreCall{Op: dlock.StoreOpExtend, Name: set.entry.lockName, Err: f})
 			}
 			newProber(w, s.session).notSetUpAtFirst(&dlock.StoreError{Op: dlock.StoreOpAcquire, Name: hostsLock,
 				Err: f})
@@ -115,12 +115,12 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 			_ = w.reachable()
 		}
 		w.breakers.whole = breaker{} // only its server is down
-		s.acquirer.queue.enqueue(set, dueTick{at: 1})
+		s.acquirer.queue.enqueue(waitingTick{dueTick: dueTick{at: 1}, s: set})
 		s.acquirer.inFlight = maxInFlight
 		s.registry.enter(set, 1)
 		s.acquirer.next()
 		for range closeAfter {
-			_ = w.recordAcquire(set.lockName, nil)
+			_ = w.recordAcquire(set.entry.lockName, nil)
 		}
 		w.log.flush()
 		for _, method := range []string{"Shard", "Error", "Is", "As"} {

@@ -25,7 +25,7 @@ type fullAnswer struct {
 // probably not ended by the next tick. If it has, that tick is skipped although a slot is free; the
 // cache never starts one too many. Called with mu held.
 func (v *views) remember(s *settings, no *dlock.NotAcquiredError) {
-	if interval := s.ticks.interval(); no.Reason == dlock.ReasonFull && interval < shortInterval &&
+	if interval := s.entry.ticks.interval(); no.Reason == dlock.ReasonFull && interval < shortInterval &&
 		no.HeldFor >= interval {
 		s.entry.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, fullFor)), s.limit()}
 	}

@@ -77,7 +77,7 @@ func (g *gate) arrive(arrivals []arrival) {
 }
 
 func (g *gate) arriveOne(a *arrival) {
-	s := a.e
+	s := a.s
 	if a.missed > 0 {
 		g.ledger.missed(s, a.missed, a.first, time.UnixMicro(a.tick.at))
 	}
@@ -100,7 +100,7 @@ func (g *gate) arriveOne(a *arrival) {
 
 // try checks a tick and hands it to the acquirer or the runner, or skips it.
 func (g *gate) try(s *settings, t dueTick) {
-	if w := g.waits.withdraw(s); w != nil {
+	if w := g.waits.withdraw(s.entry); w != nil {
 		g.ledger.skip(s, w.tick.at, w.why, w.err)
 	}
 	if g.acquirer.overtake(s, t) {
@@ -134,15 +134,15 @@ func (g *gate) try(s *settings, t dueTick) {
 		g.turnAway(s, t, ReasonLimitFull, full)
 		return
 	}
-	g.starts = append(g.starts, start{e: s, tick: t})
+	g.starts = append(g.starts, start{s: s, tick: t})
 }
 
-// turnAway skips a tick that failed a check, lets it wait for a run to end, or passes it on if its
-// timer was replaced. It does not count towards AlarmAfter if runs go on that may still succeed.
+// turnAway skips a tick that failed a check, lets it wait for a run to end, or has it tried anew if
+// its timer was updated. It does not count towards AlarmAfter if runs go on that may still succeed.
 func (g *gate) turnAway(s *settings, t dueTick, why Reason, err error) {
 	switch why {
 	case ReasonDraining:
-		if g.planner.carry(s, t) {
+		if g.planner.tryAnew(s, t) {
 			return
 		}
 	case ReasonHostFull:
@@ -156,7 +156,7 @@ func (g *gate) turnAway(s *settings, t dueTick, why Reason, err error) {
 			g.ledger.putOff(&s.entry.record)
 		}
 	}
-	if g.waits.enter(s, t, why, err) || s.gone() && s.waitsFor(why) && g.planner.carry(s, t) {
+	if g.waits.enter(s, t, why, err) || s.waitsFor(why) && g.planner.tryAnew(s, t) {
 		return
 	}
 	g.ledger.skip(s, t.at, why, err)
@@ -169,12 +169,12 @@ func (g *gate) blackedOut(s *settings, blackout error) {
 	if blackout != nil && !failed {
 		g.ledger.discount(&s.entry.record)
 	}
-	if failed && !s.blackoutFailed {
+	if failed && !s.entry.blackoutFailed.Load() {
 		g.log.later(slog.LevelError,
 			"timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule",
 			"timer", s.timer.Name, "err", blackout)
 	}
-	s.blackoutFailed = failed
+	s.entry.blackoutFailed.Store(failed)
 }
 
 // pausedHere returns the refusal of a timer that is paused but does not call the store, so that

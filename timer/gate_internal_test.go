@@ -46,7 +46,7 @@ func TestGateSaysWhy(t *testing.T) {
 	g.registry.enter(s, 1)
 	is("its place is taken", true, ReasonHostFull)
 	g.registry.leave(s)
-	g.store.recordAcquire(s.lockName, nil)
+	g.store.recordAcquire(s.entry.lockName, nil)
 	r := g.runner.startRun(s, dueTick{}, nil, nil, true)
 	is("a run goes on without a slot", false, ReasonRejoining)
 	r.ctx.end()

@@ -174,7 +174,7 @@ func TestRemoveTakesTicksOutOfTheQueue(t *testing.T) {
 
 // The schedule is the user's code and may call the scheduler, even remove its own timer.
 //
-// Fails when runDue asks it with a mutex held, or does not look at gone afterwards.
+// Fails when runDue asks it with a mutex held, or does not look at current afterwards.
 func TestScheduleMayCallTheScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

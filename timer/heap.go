@@ -9,13 +9,13 @@ import (
 // timers is one slice.
 type item struct {
 	when  int64    // µs since the epoch
-	again *dueTick // a tick that is tried again; nil: the timer's next tick
-	e     *settings
+	again *dueTick // a tick that is tried again; nil: the timer's next tick, see entry.planned
+	e     *entry
 }
 
 // tryLater returns the item of a tick that is tried again.
-func tryLater(when time.Time, s *settings, t dueTick) item {
-	return item{when: when.UnixMicro(), again: &t, e: s}
+func tryLater(when time.Time, e *entry, t dueTick) item {
+	return item{when: when.UnixMicro(), again: &t, e: e}
 }
 
 // A tickHeap is a four-ary min-heap of items by time: it is shallower than a binary heap, and has
@@ -72,11 +72,11 @@ func (h tickHeap) sink(i int, it item) {
 }
 
 // removeAll removes the items of one timer, and returns its ticks that were to be tried again.
-func (h *tickHeap) removeAll(set *settings) (again []dueTick) {
+func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
 	s := (*h)[:0]
 	for _, it := range *h {
 		switch {
-		case it.e != set:
+		case it.e != e:
 			s = append(s, it)
 		case it.again != nil:
 			again = append(again, *it.again)
@@ -88,12 +88,23 @@ func (h *tickHeap) removeAll(set *settings) (again []dueTick) {
 	return again
 }
 
-// removeGone removes the items of timers that were removed or replaced. Ticks of a replaced timer
-// that are to be tried again stay: its successor goes on with them.
-func (h *tickHeap) removeGone() {
+// removeStale removes the items of next ticks that no longer count.
+func (h *tickHeap) removeStale() {
 	*h = slices.DeleteFunc(*h, func(it item) bool {
-		return it.e.gone() && (it.again == nil || it.e.removed())
+		if it.again != nil {
+			return false
+		}
+		stale := it.when != it.e.planned
+		if !stale {
+			it.e.planned = -it.when // a second one of the same instant is stale
+		}
+		return stale
 	})
+	for _, it := range *h {
+		if it.again == nil {
+			it.e.planned = it.when
+		}
+	}
 	h.order()
 }
 

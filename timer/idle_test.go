@@ -102,7 +102,8 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 		for started() < uint64(c.runs) {
 			now := time.Now().UnixMicro()
 			for i := range s.planner.heap {
-				s.planner.heap[i].when, s.planner.heap[i].e.ticks.next = now, now
+				it := &s.planner.heap[i]
+				it.when, it.e.planned, it.e.ticks.next = now, now, now
 			}
 			s.planner.runDue(until)
 			for busy := true; busy; runtime.Gosched() {

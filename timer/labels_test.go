@@ -111,7 +111,7 @@ func TestTimersThatShareALabel(t *testing.T) {
 // A timer that takes the name of a removed one, whose run goes on, counts with it; its label goes
 // when both have.
 //
-// Fails when add lets an heir join, or leave lets nobody part.
+// Fails when add lets a continuing timer join, or leave lets nobody part.
 func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()

@@ -13,7 +13,7 @@ import (
 // Fails when missed counts ticks and skips in two steps, or began counts a run that was triggered.
 func TestLedgerAccountsForEveryTick(t *testing.T) {
 	l, s := &ledger{metered: true, events: newEvents(Config{}, newLineLog(slog.DiscardHandler))},
-		&settings{entry: &entry{}}
+		inForce(&settings{})
 	r := &s.entry.record
 	const ticks = 1000
 	var all sync.WaitGroup

@@ -111,8 +111,8 @@ func (s *faultyName) TryAcquire(ctx context.Context, req dlock.Request) (dlock.G
 // The name of a removed timer whose runs go on can be registered again, and these runs count
 // towards the limits of the new timer.
 //
-// Fails when Register does not look at removedRunning, or when hostLimit is compared with the
-// places of the new timer alone.
+// Fails when Register does not look for the entry of a removed timer, or when hostLimit is compared
+// with the places of the new timer alone.
 func TestI1RemovedTimersRunsCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -15,14 +15,14 @@ func TestHeapKeepsOrder(t *testing.T) {
 	for range 200 {
 		var h tickHeap
 		var want []int64
-		drop := &settings{}
+		drop := &entry{}
 		for range rand.IntN(300) {
 			when := rand.Int64N(100)
 			if rand.IntN(10) == 0 {
 				h.push(item{when: when, e: drop, again: &dueTick{at: when}})
 				continue
 			}
-			h.push(item{when: when, e: &settings{}})
+			h.push(item{when: when, e: &entry{}})
 			want = append(want, when)
 			if rand.IntN(3) == 0 {
 				// Pop and push back: what Next does.
@@ -68,7 +68,7 @@ func TestLoopNeverSleepsForLong(t *testing.T) {
 		t.Errorf("it sleeps for %v", d)
 	}
 	if err := s.Remove(t.Context(), "a"); err != nil || len(s.planner.heap) != 0 ||
-		len(s.registry.removedRunning) != 0 {
+		len(s.registry.entries) != 0 {
 		t.Errorf("%v, %d items left", err, len(s.planner.heap))
 	}
 	if d := s.planner.runDue(nil); d != maxSleep {
@@ -103,12 +103,12 @@ func TestReplan(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	set := s.registry.get("a")
+	e := s.registry.get("a").entry
 	s.registry.setPhase(PhaseRunning)
 	s.planner.started = true
-	set.ticks.next = now.Add(time.Hour).UnixMicro()
-	s.planner.heap.push(item{when: set.ticks.next, e: set})
-	s.planner.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &dueTick{at: 1}, e: set})
+	e.ticks.next = now.Add(time.Hour).UnixMicro()
+	s.planner.plan(e, e.ticks.next)
+	s.planner.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &dueTick{at: 1}, e: e})
 	s.planner.replan(now)
 	if len(s.planner.heap) != 2 || time.UnixMicro(s.planner.heap[1].when).Sub(now) > time.Minute ||
 		s.planner.heap[1].again != nil || s.planner.heap[0].again.at != 1 ||

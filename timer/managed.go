@@ -159,8 +159,10 @@ func (t *managed[Row]) needsTimer() bool {
 	if t.settings == nil || t.fault != nil {
 		return true
 	}
-	t.settings = t.settings.latest()
-	if !t.settings.gone() {
+	if now := t.settings.entry.settings.Load(); now.registration == t.settings.registration {
+		t.settings = now
+	}
+	if !t.settings.removed() {
 		return false
 	}
 	s := t.settings.timer.Schedule
@@ -192,6 +194,7 @@ func (m *Manager[Row]) prepare(name string, t *managed[Row]) {
 	made.Name = name
 	next.settings, next.first, next.err = g.prepare(made, g.now())
 	if next.err == nil && t.isNew() {
+		next.settings.entry = newEntry(made)
 		next.settings.entry.record.tally = m.Scheduler.metrics.newTally(name)
 		next.isNew = true
 	}
@@ -214,7 +217,7 @@ func (m *Manager[Row]) apply(a answer) error {
 		if t.settings == nil {
 			continue
 		}
-		if _, err := newRegistrar(s).remove(name, t.settings); err == nil {
+		if _, err := newRegistrar(s).remove(name, t.settings.registration); err == nil {
 			removed++
 		}
 	}
@@ -228,7 +231,7 @@ func (m *Manager[Row]) apply(a answer) error {
 		t.take(s, name)
 		switch {
 		case t.fault != nil || t.settings == was:
-		case was != nil && was.latest() == t.settings:
+		case was != nil && was.registration == t.settings.registration:
 			updated++
 			logSettings(s.log, slog.LevelDebug, "timer: updated", t.settings, s.session != nil)
 		default:
@@ -255,7 +258,7 @@ func (t *managed[Row]) take(s *Scheduler, name string) {
 	var err error
 	if next.isNew {
 		err = g.add([]*settings{next.settings}, []plan{next.first}, map[string]bool{name: true})
-	} else if err = g.put(next.settings, t.settings); err != nil && matches(err, ErrNoTimer) {
+	} else if err = g.put(next.settings, t.settings.registration); err != nil && matches(err, ErrNoTimer) {
 		return
 	}
 	if t.fault = err; err == nil {

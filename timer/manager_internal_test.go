@@ -59,8 +59,8 @@ func TestManagerRoundAllocates(t *testing.T) {
 		}
 		t.Logf("%d bytes for each update", (after.TotalAlloc-before.TotalAlloc)/20_000)
 	})
-	if n := unsafe.Sizeof(settings{}); n > 320 {
-		t.Errorf("an entry takes %d bytes", n)
+	if n := unsafe.Sizeof(settings{}); n > 256 {
+		t.Errorf("settings take %d bytes", n)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	}
 	stepped := false
 	back := scheduleFunc(func(after time.Time) time.Time {
-		if set := s.registry.get("a"); !stepped && set.askPause == planning {
+		if set := s.registry.get("a"); !stepped && set.entry.failures == planning {
 			stepped = true
 			s.planner.skew.Store(int64(-24 * time.Hour))
 			s.planner.replan(s.planner.now())
@@ -124,11 +124,11 @@ func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	}
 	live := 0
 	for _, it := range s.planner.heap {
-		if !it.e.gone() {
+		if it.when == it.e.planned {
 			live++
 		}
 	}
-	next, _ := s.registry.get("a").ticks.read()
+	next, _ := s.registry.get("a").entry.ticks.read()
 	if wait := time.UnixMicro(next).Sub(s.planner.now()); live != 1 || wait > time.Minute || wait < 0 {
 		t.Errorf("%d items in the heap, the next tick in %v", live, wait)
 	}

@@ -43,7 +43,7 @@ type line struct {
 	timer     *time.Timer // ends waits that have lasted too long; nil: nothing has waited yet
 	endsAt    time.Time   // when it does; zero: nothing waits
 	// How many places are reserved for ticks and triggers of a timer whose turn has come.
-	reserved map[*settings]int
+	reserved map[*entry]int
 
 	// The gate's, set when the parts are connected. admit is called in a goroutine of its own for a
 	// tick whose turn has come, for which a place is reserved: it is to call enterReserved or
@@ -72,21 +72,21 @@ func (l *line) isFull(places int) bool {
 func (l *line) len() int { return len(l.queue.ticks) + len(l.queue.triggers) }
 
 // concerns reports whether something of a timer waits, or has a place reserved.
-func (l *line) concerns(s *settings) bool {
-	return l.reserved[s] > 0 || l.queue.has(s) ||
-		slices.ContainsFunc(l.queue.triggers, func(w *waitingTrigger) bool { return w.e == s })
+func (l *line) concerns(e *entry) bool {
+	return l.reserved[e] > 0 || l.queue.has(e) ||
+		slices.ContainsFunc(l.queue.triggers, func(w *waitingTrigger) bool { return w.s.entry == e })
 }
 
-func (l *line) reserve(s *settings) {
+func (l *line) reserve(e *entry) {
 	if l.reserved == nil {
-		l.reserved = make(map[*settings]int)
+		l.reserved = make(map[*entry]int)
 	}
-	l.reserved[s]++
+	l.reserved[e]++
 }
 
-func (l *line) release(s *settings) {
-	if l.reserved[s]--; l.reserved[s] == 0 {
-		delete(l.reserved, s)
+func (l *line) release(e *entry) {
+	if l.reserved[e]--; l.reserved[e] == 0 {
+		delete(l.reserved, e)
 	}
 }
 
@@ -99,29 +99,28 @@ func (g *registry) enterOrWait(s *settings, limit int, t dueTick) (why Reason, w
 	if why != ReasonMaxRuns {
 		return why, false, earlier
 	}
-	w := g.line.waiting(t)
+	w := g.line.waiting(s, t)
 	if !time.Now().Before(w.until) { // as with MaxRunsSkip, at once
 		return why, false, earlier
 	}
 	// One of the two has waited for a run to end until now (FullWait).
-	if other, waited := g.line.queue.ticks[s]; waited && other.at > t.at {
+	if other, waited := g.line.queue.ticks[s.entry]; waited && other.at > t.at {
 		return why, false, earlier
 	} else if waited {
-		earlier, _ = g.line.queue.takeOut(s)
+		_, earlier = g.line.queue.takeOut(s.entry)
 	}
-	g.line.queue.enqueue(s, t)
-	g.line.queue.ticks[s] = w
+	g.line.queue.enqueue(w)
 	g.line.watch(w.until, g.endWaits)
 	return "", true, earlier
 }
 
 // waiting returns a tick that is to wait in line. What it has waited before counts.
-func (l *line) waiting(t dueTick) waitingTick {
+func (l *line) waiting(s *settings, t dueTick) waitingTick {
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
 	if t.waitsSince.IsZero() {
 		t.waitsSince = time.Now()
 	}
-	return waitingTick{t, t.waitsSince.Add(l.wait)}
+	return waitingTick{t, s, t.waitsSince.Add(l.wait)}
 }
 
 // watch has endWaits called when a wait has lasted too long.
@@ -142,11 +141,11 @@ func (g *registry) endWaits() {
 	var late []queuedTick
 	g.mu.Lock()
 	now, next := time.Now(), time.Time{}
-	for s, w := range g.line.queue.ticks {
+	for e, w := range g.line.queue.ticks {
 		switch {
 		case !now.Before(w.until):
-			g.line.queue.takeOut(s)
-			late = append(late, queuedTick{s, w.dueTick})
+			g.line.queue.takeOut(e)
+			late = append(late, queuedTick{w.s, w.dueTick})
 		case next.IsZero() || w.until.Before(next):
 			next = w.until
 		}
@@ -156,7 +155,7 @@ func (g *registry) endWaits() {
 	}
 	g.mu.Unlock()
 	for _, l := range late {
-		g.line.tooLate(l.e, l.tick)
+		g.line.tooLate(l.s, l.tick)
 	}
 }
 
@@ -164,9 +163,9 @@ func (g *registry) endWaits() {
 func (g *registry) overtake(s *settings, t dueTick) (earlier dueTick, waited bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w, waited := g.line.queue.ticks[s]
+	w, waited := g.line.queue.ticks[s.entry]
 	if waited {
-		g.line.queue.ticks[s] = g.line.waiting(t)
+		g.line.queue.ticks[s.entry] = g.line.waiting(s, t)
 	}
 	return w.dueTick, waited
 }
@@ -181,12 +180,12 @@ func (g *registry) awaitPlace(ctx context.Context, s *settings) bool {
 		return false
 	case !g.line.isFull(g.places):
 		g.places++
-		g.active++ // Run waits for what follows
-		g.line.reserve(s)
+		g.active.n++ // Run waits for what follows
+		g.line.reserve(s.entry)
 		g.mu.Unlock()
 		return true
 	}
-	w := &waitingTrigger{e: s, ready: make(chan struct{})}
+	w := &waitingTrigger{s: s, ready: make(chan struct{})}
 	g.line.queue.triggers = append(g.line.queue.triggers, w)
 	g.mu.Unlock()
 	tooLong := time.NewTimer(g.line.wait)
@@ -213,11 +212,11 @@ func (g *registry) enterReserved(s *settings, limit int) Reason {
 	switch {
 	case !g.mayStart(s):
 		return ReasonDraining
-	case int(s.entry.places.Load()) >= limit:
+	case s.placesTaken() >= limit:
 		return ReasonHostFull
 	}
-	g.line.release(s)
-	s.places++
+	g.line.release(s.entry)
+	s.registration.places++
 	s.entry.places.Add(1)
 	return ""
 }
@@ -226,10 +225,10 @@ func (g *registry) enterReserved(s *settings, limit int) Reason {
 func (g *registry) giveUp(s *settings) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.line.release(s)
+	g.line.release(s.entry)
 	g.places--
 	g.serveLine()
-	g.inactive()
+	g.active.end()
 }
 
 // serveLine gives free places to those that wait. Called with mu held.
@@ -240,20 +239,21 @@ func (g *registry) serveLine() {
 			return
 		}
 		g.places++
-		g.active++ // Run waits for what follows
-		g.line.reserve(s)
+		g.active.n++ // Run waits for what follows
+		g.line.reserve(s.entry)
 		if !trigger {
 			go g.line.admit(s, t)
 		}
 	}
 }
 
-// withdraw takes the tick of a removed timer out of the line, and dismisses its triggers.
-func (g *registry) withdraw(s *settings) (t dueTick, waited bool) {
+// withdraw takes the tick of a timer that was removed or updated out of the line, and dismisses its
+// triggers; nil: none waits.
+func (g *registry) withdraw(e *entry) (*settings, dueTick) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.line.queue.dismiss(s)
-	return g.line.queue.takeOut(s)
+	g.line.queue.dismiss(e)
+	return g.line.queue.takeOut(e)
 }
 
 // closeLine empties the line, when the host drains.

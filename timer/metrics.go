@@ -255,7 +255,7 @@ func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
 	l.bound += boundValue(set.bound(s.store))
 	l.elsewhere = max(l.elsewhere, st.LimitElsewhere)
 	l.fallback += intIf(st.Fallback)
-	l.scheduleFailed += intIf(set.ticks.scheduleFault() != "")
+	l.scheduleFailed += intIf(e.ticks.scheduleFault() != "")
 	l.paused += intIf(st.Paused != nil)
 	s.ledger.read(&e.record, func(r *record) {
 		t = r.tally

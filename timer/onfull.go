@@ -60,12 +60,12 @@ type fullWaits struct {
 
 	// mu guards ticks. docs/architecture.md has the order of mutexes.
 	mu    sync.Mutex
-	ticks map[*settings]*fullWait
+	ticks map[*entry]*fullWait
 }
 
 // A fullWait is a tick that waits for a run to end.
 type fullWait struct {
-	e     *settings
+	s     *settings // with which it was last refused
 	tick  dueTick
 	why   Reason // as it was last refused
 	err   error
@@ -74,7 +74,7 @@ type fullWait struct {
 
 func newFullWaits(config Config, g *registry) *fullWaits {
 	return &fullWaits{registry: g, maxWait: config.MaxWait, minPause: config.StoreTimeout / 4, maxPause: config.TTL / 3,
-		ticks: make(map[*settings]*fullWait)}
+		ticks: make(map[*entry]*fullWait)}
 }
 
 // pause returns how long to wait for the next try of a tick that has waited for so long.
@@ -97,7 +97,7 @@ func (s *settings) waitsFor(why Reason) bool {
 
 // enter lets a tick wait until a run ends, if its timer says so. It reports false if it does not
 // wait here: also if a later one has come due, it has waited for too long, or its timer was
-// replaced.
+// updated.
 func (f *fullWaits) enter(s *settings, t dueTick, why Reason, err error) bool {
 	if !s.waitsFor(why) {
 		return false
@@ -110,7 +110,7 @@ func (f *fullWaits) enter(s *settings, t dueTick, why Reason, err error) bool {
 	}
 	waited := now.Sub(t.waitsSince)
 	// Remove and drain take out what waits after they have made mayStart false.
-	if _, due := s.ticks.read(); !f.registry.mayStart(s) || due != t.at || waited >= f.maxWait {
+	if _, due := s.entry.ticks.read(); !f.registry.mayStart(s) || due != t.at || waited >= f.maxWait {
 		return false
 	}
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
@@ -118,8 +118,8 @@ func (f *fullWaits) enter(s *settings, t dueTick, why Reason, err error) bool {
 	if why == ReasonHostFull && s.placesTaken() < s.hostLimit() {
 		pause = 0 // a run has ended since it was refused
 	}
-	w := &fullWait{e: s, tick: t, why: why, err: err}
-	f.ticks[s] = w
+	w := &fullWait{s: s, tick: t, why: why, err: err}
+	f.ticks[s.entry] = w
 	f.n.Add(1)
 	w.timer = time.AfterFunc(pause, func() { f.retry(w) })
 	return true
@@ -128,7 +128,7 @@ func (f *fullWaits) enter(s *settings, t dueTick, why Reason, err error) bool {
 // retry tries a tick whose pause is over, unless it was taken out meanwhile.
 func (f *fullWaits) retry(w *fullWait) {
 	f.mu.Lock()
-	mine := f.ticks[w.e] == w && f.claim(w)
+	mine := f.ticks[w.s.entry] == w && f.claim(w)
 	f.mu.Unlock()
 	if mine {
 		f.tryNow(w)
@@ -153,18 +153,18 @@ func (f *fullWaits) tryNow(w *fullWait) {
 // takeOut is called with mu held.
 func (f *fullWaits) takeOut(w *fullWait) {
 	w.timer.Stop()
-	delete(f.ticks, w.e)
+	delete(f.ticks, w.s.entry)
 	f.n.Add(-1)
 }
 
 // withdraw takes out the tick of a timer; nil: none waits.
-func (f *fullWaits) withdraw(s *settings) *fullWait {
+func (f *fullWaits) withdraw(e *entry) *fullWait {
 	if f.n.Load() == 0 {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := f.ticks[s]
+	w := f.ticks[e]
 	if w != nil {
 		f.takeOut(w)
 	}
@@ -175,21 +175,21 @@ func (f *fullWaits) withdraw(s *settings) *fullWait {
 func (f *fullWaits) close() (left []queuedTick) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for s, w := range f.ticks {
+	for _, w := range f.ticks {
 		f.takeOut(w)
-		left = append(left, queuedTick{s, w.tick})
+		left = append(left, queuedTick{w.s, w.tick})
 	}
 	return left
 }
 
 // of returns the tick of a timer that waits; the zero time: none does.
-func (f *fullWaits) of(s *settings) time.Time {
+func (f *fullWaits) of(e *entry) time.Time {
 	if f.n.Load() == 0 {
 		return time.Time{}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if w := f.ticks[s]; w != nil {
+	if w := f.ticks[e]; w != nil {
 		return time.UnixMicro(w.tick.at).UTC()
 	}
 	return time.Time{}
@@ -205,7 +205,7 @@ func (f *fullWaits) runEnded(s *settings) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	own := f.ownOf(s)
+	own := f.ticks[s.entry]
 	longest := f.longestFor(s, own)
 	if longest != nil && f.claim(longest) {
 		go f.tryNow(longest)
@@ -213,16 +213,6 @@ func (f *fullWaits) runEnded(s *settings) {
 	if own != nil && own != longest && f.claim(own) {
 		go f.tryNow(own)
 	}
-}
-
-// ownOf returns the tick that waits of the timer of a run; nil: there is none. Called with mu held.
-func (f *fullWaits) ownOf(s *settings) *fullWait {
-	if s.gone() {
-		if heir := f.registry.get(s.timer.Name); heir != nil && heir.entry == s.entry {
-			return f.ticks[heir]
-		}
-	}
-	return f.ticks[s]
 }
 
 // longestFor returns, of the ticks that a run of e may have been in the way of, the one that has
@@ -234,7 +224,7 @@ func (f *fullWaits) longestFor(s *settings, own *fullWait) (longest *fullWait) {
 	}
 	for _, w := range f.ticks {
 		if w.why == ReasonLimitFull && (longest == nil || w.tick.waitsSince.Before(longest.tick.waitsSince)) &&
-			slices.ContainsFunc(w.e.limits(), func(l *sharedLimit) bool { return slices.Contains(s.limits(), l) }) {
+			slices.ContainsFunc(w.s.limits(), func(l *sharedLimit) bool { return slices.Contains(s.limits(), l) }) {
 			longest = w
 		}
 	}

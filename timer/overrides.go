@@ -48,7 +48,8 @@ type override struct {
 
 // refusal is the error for a start of a timer that is paused.
 func (o *override) refusal(s *settings) error {
-	no := &dlock.NotAcquiredError{Name: s.lockName, Reason: dlock.ReasonPaused, Slots: s.timer.slots(), PausedBy: o.by}
+	no := &dlock.NotAcquiredError{Name: s.entry.lockName, Reason: dlock.ReasonPaused, Slots: s.timer.slots(),
+		PausedBy: o.by}
 	if !o.until.IsZero() {
 		no.ExpiresIn = time.Until(o.until)
 	}
@@ -255,7 +256,7 @@ func (p *prober) readOverrides(until <-chan struct{}) {
 	servers := make(map[string][]*settings) // by server, so that none waits for another
 	for _, s := range w.registry.registered() {
 		if !s.timer.LocalOnly {
-			shard := w.names.of(s.lockName)
+			shard := w.names.of(s.entry.lockName)
 			servers[shard] = append(servers[shard], s)
 		}
 	}
@@ -289,7 +290,7 @@ func (p *prober) readBatch(until <-chan struct{}, entries []*settings) error {
 	}
 	names := make([]string, len(entries))
 	for i, s := range entries {
-		names[i] = s.lockName
+		names[i] = s.entry.lockName
 	}
 	ctx, cancel := context.WithTimeout(w.base, w.timeout)
 	defer cancel()

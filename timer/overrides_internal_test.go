@@ -16,6 +16,7 @@ func overridden() (o *overrides, s *settings, woken *int) {
 	woken = new(int)
 	o = &overrides{log: newLineLog(slog.DiscardHandler), registry: newRegistry(), wake: func() { *woken++ }}
 	s = newSettings(Timer{Name: "a", Run: func(context.Context) error { return nil }}, true)
+	s.entry = newEntry(s.timer)
 	o.registry.add([]*settings{s}, nil)
 	o.registry.setPhase(PhaseRunning)
 	return o, s, woken
@@ -107,7 +108,7 @@ func TestTriggerIsLookedForOnce(t *testing.T) {
 func TestOverriddenLimitIsNotFull(t *testing.T) {
 	o, s, _ := overridden()
 	v := &views{log: o.log, ledger: new(ledger)}
-	s.ticks.set(time.Now().UnixMicro(), time.Now().Add(time.Second))
+	s.entry.ticks.set(time.Now().UnixMicro(), time.Now().Add(time.Second))
 	v.refused(s, dueTick{},
 		&dlock.NotAcquiredError{Reason: dlock.ReasonFull, HeldFor: time.Minute, ExpiresIn: time.Hour})
 	if v.stillFull(s) == nil {

@@ -42,19 +42,20 @@ type planner struct {
 	userCode []dueItem         // the same, for timers that call user code
 	arrivals []arrival         // of the batch at hand
 
-	// mu guards the rest, and the fields of entries that are marked as the planner's.
+	// mu guards the rest, and the fields of an entry that are marked as the planner's.
 	// docs/architecture.md has the order of mutexes.
 	mu      sync.Mutex
 	started bool // Run has begun; before that the heap is empty
 	stopped bool // nothing is planned any more
 	heap    tickHeap
 	fixed   fixedDelays
-	dropped int // about how many items of the heap belong to timers that were removed or replaced
+	dropped int // about how many items of the heap no longer count
 }
 
 // A dueItem is a due item of the heap, with the answers of the schedule and the blackouts.
 type dueItem struct {
 	item
+	s     *settings // with which they were asked
 	tick  time.Time // zero: the schedule failed and is asked again
 	due   time.Time // the latest tick that came due; zero: none
 	came  cameDue   // if the timer's next tick is due
@@ -64,7 +65,7 @@ type dueItem struct {
 
 // An arrival is a tick that has come due, or is tried again.
 type arrival struct {
-	e       *settings
+	s       *settings
 	tick    dueTick
 	later   bool      // it is tried again, and was counted when it came due
 	noAlarm bool      // it does not count towards AlarmAfter: see fixedDelays.isRetry
@@ -149,20 +150,6 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 	}
 }
 
-// A clockLook is what the clocks showed when they were looked at last.
-type clockLook struct {
-	at    time.Time // monotonic
-	shown time.Time // the wall clock at that time
-}
-
-// setBack notes what the clocks show, and reports whether the wall clock was set back since the
-// last look.
-func (l *clockLook) setBack(at, shown time.Time) bool {
-	before := *l
-	*l = clockLook{at, shown.Round(0)}
-	return !before.at.IsZero() && steppedBack(l.at.Sub(before.at), l.shown.Sub(before.shown))
-}
-
 // dispatch asks the schedules and blackouts of a batch, plans the next ticks, and hands the due
 // ones to the gate.
 func (p *planner) dispatch(batch []dueItem, now time.Time) {
@@ -193,16 +180,6 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// usesUserCode reports whether a timer's schedule or blackouts may be user code. That may take
-// long, and other timers must not wait for it: these items are dispatched last, one by one.
-func (tt *timetable) usesUserCode(s *settings) bool {
-	_, ours := s.timer.Schedule.(schedule.Interval)
-	if _, fixed := s.delay(); fixed {
-		ours = true
-	}
-	return !ours || len(s.timer.Blackouts) > 0 || len(tt.blackouts) > 0
-}
-
 // takeDue takes up to dueBatch due items from the heap, or returns the time until one is due.
 func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time.Duration) {
 	p.mu.Lock()
@@ -214,31 +191,37 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 			wait = min(when.Sub(now), maxSleep)
 			break
 		}
-		d := dueItem{item: p.heap.pop()}
+		it := p.heap.pop()
+		e, d := it.e, dueItem{item: it, s: it.e.settings.Load()}
 		switch {
-		case d.again != nil:
-			d.e.later--
-		case d.e.gone():
+		case it.again != nil:
+			e.later--
+		case it.when != e.planned:
 			p.dropped = max(0, p.dropped-1)
 			continue
-		case !p.fixed.comesUp(d.item, &p.heap, now):
+		case d.s.removed() || e.failures == planning: // proceed is about to plan it
+			e.planned = 0
 			continue
+		case !p.fixed.comesUp(it, &p.heap, now):
+			continue
+		default:
+			e.planned = 0
 		}
-		next, due := d.e.ticks.read()
+		next, due := e.ticks.read()
 		switch {
 		case next != 0:
 			d.tick = time.UnixMicro(next)
-		case d.again == nil && d.e.askPause == 0 && len(batch)+len(userCode) > 0:
+		case it.again == nil && e.failures == 0 && len(batch)+len(userCode) > 0:
 			// A tick of this timer may be among those taken. They are tried first.
-			p.heap.push(d.item)
+			p.plan(e, it.when)
 			return batch, userCode, now, wait
-		case d.again == nil && d.e.askPause == 0:
-			p.finish(d.e)
+		case it.again == nil && e.failures == 0:
+			p.finish(e)
 			continue
 		case due != 0:
 			d.due = time.UnixMicro(due)
 		}
-		if p.timetable.usesUserCode(d.e) {
+		if p.timetable.usesUserCode(d.s) {
 			userCode = append(userCode, d)
 		} else {
 			batch = append(batch, d)
@@ -253,10 +236,12 @@ func (p *planner) putBack(items []dueItem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range items {
-		if items[i].again != nil {
-			items[i].e.later++
+		if it := items[i].item; it.again != nil {
+			it.e.later++
+			p.heap.push(it)
+		} else if items[i].s.current() {
+			p.plan(it.e, it.when)
 		}
-		p.heap.push(items[i].item)
 	}
 	clear(items)
 }
@@ -265,39 +250,37 @@ func (p *planner) putBack(items []dueItem) {
 func (p *planner) ask(d *dueItem, now time.Time) {
 	switch {
 	case d.again != nil:
-		d.err = p.timetable.blackoutAgain(d.e, *d.again, now)
+		d.err = p.timetable.blackoutAgain(d.s, *d.again, now)
 	case d.tick.IsZero():
-		d.retry, d.err = p.timetable.askAgain(d.e, d.due, now)
+		d.retry, d.err = p.timetable.askAgain(d.s, d.due, now)
 	default:
-		d.came = p.timetable.comeDue(d.e, d.tick, time.UnixMicro(d.when), now)
+		d.came = p.timetable.comeDue(d.s, d.tick, time.UnixMicro(d.when), now)
 	}
 }
 
 // arrive plans a timer's next tick, and returns the tick that is to be tried or skipped now, if
 // there is one. Called with mu held.
 func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
-	s := d.e
+	e, s := d.e, d.s
 	switch {
 	case d.again != nil:
-		if h := s.heir(); h != nil {
-			s = h
-		}
-		a = arrival{e: s, tick: *d.again, later: true, err: d.err}
-		if _, due := s.ticks.read(); s.gone() || due != a.tick.at {
+		a = arrival{s: e.settings.Load(), tick: *d.again, later: true, err: d.err}
+		if _, due := e.ticks.read(); !e.has(a.tick.nth) || due != a.tick.at {
 			a.skip, a.err = a.tick.overtaken(), nil
 		} else if a.err != nil {
 			a.skip = ReasonBlackout
 		}
 		return a, true
-	case s.gone():
+	case !s.current():
 		return a, false
 	case d.tick.IsZero():
 		p.setNext(s, 0, d.retry, d.err)
 		return a, false
 	}
 	c := &d.came
-	a = arrival{e: s, tick: dueTick{at: c.last.UnixMicro()}, missed: c.missed, first: c.first, err: c.blackout}
-	a.noAlarm = p.fixed.isRetry(s, a.tick.at)
+	a = arrival{s: s, tick: dueTick{at: c.last.UnixMicro(), nth: s.nth}, missed: c.missed, first: c.first,
+		err: c.blackout}
+	a.noAlarm = p.fixed.isRetry(e, a.tick.at)
 	p.setNext(s, a.tick.at, c.next, c.err)
 	switch {
 	case c.blackout != nil:
@@ -308,37 +291,6 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 		a.tick.missedAt = c.due.UnixMicro()
 	}
 	return a, true
-}
-
-// steppedBack reports whether the wall clock was set back: it advanced by less than the time that
-// has passed.
-func steppedBack(passed, shown time.Duration) bool { return passed-shown > time.Second }
-
-// replan asks all schedules again after the clock was set back: otherwise no tick would come due
-// until the clock reaches the planned times again.
-func (p *planner) replan(now time.Time) {
-	p.log.Warn("timer: the wall clock was set back; asking all schedules again")
-	p.mu.Lock()
-	p.heap = slices.DeleteFunc(p.heap, func(it item) bool { return it.again == nil })
-	p.dropped = 0
-	for i := range p.heap {
-		p.heap[i].when = now.UnixMicro() // the time was computed by the clock that was ahead: try it now
-	}
-	after := make(map[*settings]time.Time)
-	for _, s := range p.registry.registered() {
-		if s.askPause == planning {
-			continue // proceed is about to plan it, by the new time; planned twice, it would run early
-		}
-		after[s] = s.ticks.tried(now)
-	}
-	p.mu.Unlock()
-	for s, done := range after {
-		next, err := p.timetable.first(s, now, done)
-		p.mu.Lock()
-		p.setNext(s, 0, next, err)
-		p.mu.Unlock()
-	}
-	p.log.flush()
 }
 
 // setStarted makes add plan timers at once.
@@ -370,6 +322,8 @@ func (p *planner) add(entries []*settings, firsts []plan) {
 	p.mu.Lock()
 	p.heap = slices.Grow(p.heap, len(entries))
 	for i, s := range entries {
+		s.entry.ticks.clear() // of a timer that had the name before
+		s.entry.failures, s.entry.begun = 0, false
 		p.setNext(s, 0, firsts[i], nil)
 	}
 	p.mu.Unlock()
@@ -379,38 +333,51 @@ func (p *planner) add(entries []*settings, firsts []plan) {
 // setNext sets the next tick of a timer and, if due is not 0, the latest that came due. Called with
 // mu held.
 func (p *planner) setNext(s *settings, due int64, next plan, err error) {
-	if s.gone() {
+	e := s.entry
+	if !s.current() {
 		return
 	}
 	if err != nil {
 		next = plan{}
 	}
 	if next.atOnce.at != 0 && p.started && !p.stopped && due == 0 {
-		if _, before := s.ticks.read(); before == 0 { // nothing came due before, not even this
-			due = next.atOnce.at
-			p.ledger.cameDueNoAlarm(&s.entry.record)
-			p.push(p.now(), s, next.atOnce)
+		if _, before := e.ticks.read(); before == 0 { // nothing came due before, not even this
+			due, next.atOnce.nth = next.atOnce.at, s.nth
+			p.ledger.cameDueNoAlarm(&e.record)
+			p.push(p.now(), e, next.atOnce)
 		}
 	}
-	s.ticks.set(due, next.tick)
+	e.ticks.set(due, next.tick)
 	switch {
 	case err != nil:
 		p.scheduleFailed(s, err)
 		return
-	case s.askPause != 0:
-		s.askPause = 0
-		s.ticks.setFault("")
+	case e.failures != 0:
+		e.failures = 0
+		e.ticks.setFault("")
 		p.log.later(slog.LevelInfo, "timer: the schedule works again", "timer", s.timer.Name)
 	}
-	s.begun = p.started
+	e.begun = p.started
 	switch {
 	case !p.started || p.stopped: // begin asks all schedules when Run starts
 	case !next.tick.IsZero():
-		p.heap.push(item{when: next.due.UnixMicro(), e: s})
-		p.fixed.planned(s, next.due.UnixMicro())
+		p.plan(e, next.due.UnixMicro())
+		p.fixed.planned(s)
 	case schedule.Ends(s.timer.Schedule):
-		p.finishLater(s)
+		p.plan(e, p.now().Add(keepFinished).UnixMicro())
+	default:
+		p.dropNext(e)
 	}
+}
+
+// plan puts the item of a timer's next tick into the heap. Called with mu held.
+func (p *planner) plan(e *entry, when int64) {
+	if e.planned == when {
+		return // it is there
+	}
+	p.dropNext(e)
+	e.planned = when
+	p.heap.push(item{when: when, e: e})
 }
 
 const (
@@ -422,60 +389,70 @@ const (
 
 // scheduleFailed plans to ask a schedule again. Called with mu held.
 func (p *planner) scheduleFailed(s *settings, err error) {
-	if s.askPause == 0 {
+	e := s.entry
+	if e.failures == 0 {
 		p.log.later(slog.LevelError, "timer: its schedule failed, so the timer is not due until that works again",
 			"timer", s.timer.Name, "err", err)
 	}
-	s.ticks.setFault(mask.Text(err.Error()))
-	s.askPause = min(max(2*s.askPause, minAskPause), maxAskPause)
-	p.heap.push(item{when: p.now().Add(s.askPause).UnixMicro(), e: s})
+	e.ticks.setFault(mask.Text(err.Error()))
+	pause := min(minAskPause<<e.failures, maxAskPause)
+	if e.failures++; pause == maxAskPause {
+		e.failures-- // enough
+	}
+	p.plan(e, p.now().Add(pause).UnixMicro())
 }
 
 // push puts a tick into the heap to be tried at a later time. Called with mu held.
-func (p *planner) push(when time.Time, s *settings, t dueTick) {
-	s.later++
-	p.heap.push(tryLater(when, s, t))
+func (p *planner) push(when time.Time, e *entry, t dueTick) {
+	e.later++
+	p.heap.push(tryLater(when, e, t))
 }
 
-// tryLater plans another try of a tick after wait. It reports false if the timer was removed or
-// nothing is planned any more.
-func (p *planner) tryLater(wait time.Duration, s *settings, t dueTick) bool {
+// tryLater plans another try of a tick after wait. It reports false if the timer was removed or has
+// another schedule now, or nothing is planned any more.
+func (p *planner) tryLater(wait time.Duration, e *entry, t dueTick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s = s.heir(); p.stopped || s == nil {
+	if p.stopped || !e.has(t.nth) {
 		return false
 	}
-	p.push(p.now().Add(wait), s, t)
+	p.push(p.now().Add(wait), e, t)
 	p.poke()
 	return true
 }
 
+// tryAnew plans another try at once, with the present settings of the timer, of a tick that was to
+// start with others, or waits. It reports false as tryLater does, and if these are the present
+// ones.
+func (p *planner) tryAnew(s *settings, t dueTick) bool {
+	t.updated, t.yielded = true, false // the blackouts may be others
+	return !s.current() && p.tryLater(0, s.entry, t)
+}
+
 // postpone plans another try of a tick just after wait, if the timer's next tick is not due before
 // that: a daily timer must not lose its day to a restart of the store.
-func (p *planner) postpone(wait time.Duration, s *settings, t dueTick) bool {
+func (p *planner) postpone(wait time.Duration, e *entry, t dueTick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s = s.heir(); p.stopped || s == nil {
-		return false
-	}
 	when := p.now().Add(wait).Add(time.Millisecond)
-	next, due := s.ticks.read()
-	if due != t.at || next != 0 && next <= when.UnixMicro() {
+	next, due := e.ticks.read()
+	if p.stopped || !e.has(t.nth) || due != t.at || next != 0 && next <= when.UnixMicro() {
 		return false
 	}
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
-	p.push(when, s, t)
+	p.push(when, e, t)
 	p.poke()
 	return true
 }
 
 // drop removes a removed timer's ticks from the heap.
-func (p *planner) drop(s *settings) {
+func (p *planner) drop(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fixed.forget(s)
-	s.ticks.set(0, time.Time{})
-	p.forget(s)
+	delete(p.fixed, e)
+	e.ticks.set(0, time.Time{})
+	p.forget(e)
+	p.dropNext(e)
 }
 
 // stop empties the heap. Ticks that wait for another try are skipped.
@@ -486,7 +463,7 @@ func (p *planner) stop() {
 	p.stopped = true
 	for _, it := range p.heap {
 		if it.again != nil {
-			p.ledger.skip(it.e, it.again.at, it.again.abandoned(), nil)
+			p.ledger.skip(it.e.settings.Load(), it.again.at, it.again.abandoned(), nil)
 		}
 	}
 	p.heap = nil

@@ -13,9 +13,9 @@ import (
 // longest, and a quarter to the Trigger that has, so that timers which are due often cannot take
 // all turns. acquirer.mu guards the acquirer's, and registry.mu that of a line.
 type queue struct {
-	byNext   tickHeap    // by when the timer is due again; may have timers whose tick no longer waits
-	byAge    []*settings // the same
-	ticks    map[*settings]waitingTick
+	byNext   tickHeap // by when the timer is due again; may have timers whose tick no longer waits
+	byAge    []*entry // the same
+	ticks    map[*entry]waitingTick
 	triggers []*waitingTrigger
 	turns    uint
 }
@@ -23,24 +23,26 @@ type queue struct {
 // A waitingTick is the tick of a timer that waits.
 type waitingTick struct {
 	dueTick
+	s     *settings // with which it is to start
 	until time.Time // in a line: when its wait ends
 }
 
 // A waitingTrigger is a caller of Trigger who waits.
 type waitingTrigger struct {
-	e       *settings
+	s       *settings
 	ready   chan struct{} // closed when the wait is over
 	hasTurn bool          // its turn has come
 }
 
 // enqueue adds a tick. No other tick of its timer may be in the queue.
-func (q *queue) enqueue(s *settings, t dueTick) {
+func (q *queue) enqueue(w waitingTick) {
+	e := w.s.entry
 	if q.ticks == nil {
-		q.ticks = make(map[*settings]waitingTick)
+		q.ticks = make(map[*entry]waitingTick)
 	}
-	q.ticks[s] = waitingTick{dueTick: t}
-	q.byNext.push(nextDue(s))
-	q.byAge = append(q.byAge, s)
+	q.ticks[e] = w
+	q.byNext.push(nextDue(e))
+	q.byAge = append(q.byAge, e)
 	if len(q.byAge) > 2*len(q.ticks)+maxInFlight || len(q.byNext) > 2*len(q.ticks)+maxInFlight {
 		q.tidy()
 	}
@@ -49,69 +51,62 @@ func (q *queue) enqueue(s *settings, t dueTick) {
 // tidy drops timers whose tick no longer waits: a timer that is taken from one list stays in the
 // other.
 func (q *queue) tidy() {
-	seen := make(map[*settings]bool, len(q.ticks))
-	var waiting []*settings
-	for _, s := range slices.Backward(q.byAge) { // the latest place is the one that counts
-		if _, waits := q.ticks[s]; waits && !seen[s] {
-			seen[s] = true
-			waiting = append(waiting, s)
+	seen := make(map[*entry]bool, len(q.ticks))
+	var waiting []*entry
+	for _, e := range slices.Backward(q.byAge) { // the latest place is the one that counts
+		if _, waits := q.ticks[e]; waits && !seen[e] {
+			seen[e] = true
+			waiting = append(waiting, e)
 		}
 	}
 	slices.Reverse(waiting)
 	q.byAge, q.byNext = waiting, nil
-	for _, s := range waiting {
-		q.byNext.push(nextDue(s))
+	for _, e := range waiting {
+		q.byNext.push(nextDue(e))
 	}
 }
 
 // nextDue returns a timer's item in byNext.
-func nextDue(s *settings) item {
-	next, _ := s.ticks.read()
+func nextDue(e *entry) item {
+	next, _ := e.ticks.read()
 	if next == 0 { // never
 		next = math.MaxInt64
 	}
-	return item{when: next, e: s}
+	return item{when: next, e: e}
 }
 
 // has reports whether a tick of a timer waits.
-func (q *queue) has(s *settings) bool {
-	_, waits := q.ticks[s]
+func (q *queue) has(e *entry) bool {
+	_, waits := q.ticks[e]
 	return waits
 }
 
-// takeOut removes the tick of a timer, if one waits.
-func (q *queue) takeOut(s *settings) (t dueTick, waited bool) {
-	w, waited := q.ticks[s]
-	if !waited {
-		return t, false
-	}
-	delete(q.ticks, s)
+// takeOut removes the tick of a timer, and returns it with its settings; nil: none waits.
+func (q *queue) takeOut(e *entry) (*settings, dueTick) {
+	w := q.ticks[e]
+	delete(q.ticks, e)
 	if len(q.ticks) == 0 {
 		q.byNext, q.byAge, q.ticks = nil, nil, nil
 	}
-	return w.dueTick, true
+	return w.s, w.dueTick
 }
 
 // oldest removes the tick that has waited longest; nil: none waits.
 func (q *queue) oldest() (s *settings, t dueTick) {
-	for len(q.byAge) > 0 {
-		s, q.byAge = q.byAge[0], q.byAge[1:]
-		if t, waited := q.takeOut(s); waited {
-			return s, t
-		}
+	for len(q.byAge) > 0 && s == nil {
+		e := q.byAge[0]
+		q.byAge = q.byAge[1:]
+		s, t = q.takeOut(e)
 	}
-	return nil, dueTick{}
+	return s, t
 }
 
 // soonest removes the tick whose timer is due again first; nil: none waits.
 func (q *queue) soonest() (s *settings, t dueTick) {
-	for len(q.byNext) > 0 {
-		s = q.byNext.pop().e
-		if t, waited := q.takeOut(s); waited {
-			return s, t
-		}
+	for len(q.byNext) > 0 && s == nil {
+		s, t = q.takeOut(q.byNext.pop().e)
 	}
-	return nil, dueTick{}
+	return s, t
 }
 
 // serve gives the next turn to a Trigger, which it wakes, or to a tick; nil: nothing waits.
@@ -122,7 +117,7 @@ func (q *queue) serve() (s *settings, t dueTick, trigger bool) {
 		q.triggers = q.triggers[1:]
 		w.hasTurn = true
 		close(w.ready)
-		return w.e, dueTick{}, true
+		return w.s, dueTick{}, true
 	}
 	if q.turns%4 == 2 {
 		s, t = q.oldest()
@@ -133,9 +128,9 @@ func (q *queue) serve() (s *settings, t dueTick, trigger bool) {
 }
 
 // dismiss ends the wait of the triggers of one timer, or of all (nil), without giving them a turn.
-func (q *queue) dismiss(s *settings) {
+func (q *queue) dismiss(e *entry) {
 	q.triggers = slices.DeleteFunc(q.triggers, func(w *waitingTrigger) bool {
-		if s != nil && w.e != s {
+		if e != nil && w.s.entry != e {
 			return false
 		}
 		close(w.ready)

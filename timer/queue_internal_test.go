@@ -8,11 +8,11 @@ import "testing"
 // Fails when a timer that is served from one of the two lists stays in the other.
 func TestQueueForgetsWhoWasServed(t *testing.T) {
 	var l queue
-	first := &settings{ticks: tickTimes{next: 1 << 40}, entry: &entry{}}
-	l.enqueue(first, dueTick{at: 1})
-	often := &settings{ticks: tickTimes{next: 1}, entry: &entry{}}
+	first := &settings{entry: &entry{ticks: tickTimes{next: 1 << 40}}}
+	l.enqueue(waitingTick{dueTick: dueTick{at: 1}, s: first})
+	often := &settings{entry: &entry{ticks: tickTimes{next: 1}}}
 	for tick := range int64(10_000) {
-		l.enqueue(often, dueTick{at: tick + 1})
+		l.enqueue(waitingTick{dueTick: dueTick{at: tick + 1}, s: often})
 		if s, served := l.soonest(); s != often || served.at != tick+1 {
 			t.Fatalf("served %p, %+v", s, served)
 		}

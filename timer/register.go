@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 )
 
 // Register adds timers, also while the scheduler runs. It adds all or, if one has a fault, none;
@@ -34,6 +36,7 @@ func (s *Scheduler) register(timers []Timer) (entries []*settings, err error) {
 			errs = append(errs, err)
 			continue
 		}
+		set.entry = newEntry(t)
 		set.entry.record.tally = s.metrics.newTally(t.Name)
 		entries, firsts = append(entries, set), append(firsts, first)
 	}
@@ -42,6 +45,83 @@ func (s *Scheduler) register(timers []Timer) (entries []*settings, err error) {
 		return nil, errors.Join(append(errs, more...)...)
 	}
 	return entries, g.add(entries, firsts, names)
+}
+
+// Update gives the timer of that name other settings, without waiting for its runs. It returns
+// ErrNoTimer if there is none, or every fault of the settings; the timer keeps its own then. A run,
+// and a tick or Trigger for which the store is being asked, keeps those that it began with, and
+// counts towards the new limits. All that waits or comes later is tried with the new ones. With the
+// same schedule no tick is lost or tried twice. Another one begins now, misses nothing, and skips
+// what waits of the old one (ReasonDraining or ReasonQuarantine). Update is no start (RunOnStart).
+// Counts, pauses and other overrides go on. Hosts that have different limits, as in a rolling
+// deploy, together never exceed the largest.
+func (s *Scheduler) Update(timer Timer) error {
+	set, err := newRegistrar(s).replace(timer, nil)
+	if err != nil {
+		return err
+	}
+	logSettings(s.log, slog.LevelInfo, "timer: updated", set, s.session != nil)
+	return nil
+}
+
+// Remove removes a timer: nothing of it starts any more. It then waits, until ctx ends, for the
+// timer's runs, whose contexts it does not end. A tick that the store grants at that moment is
+// given up: hosts that still have the timer cannot run it either. A handler may remove its own
+// timer: if it passes its own context, Remove does not wait for its run. Remove returns ErrNoTimer,
+// or the cause of ctx if runs are left; these go on, and show in Status until they end. The name is
+// free at once: see Register. A timer that comes back may run a tick of the time in which it was
+// gone: see CatchUpOnce.
+func (s *Scheduler) Remove(ctx context.Context, name string) error {
+	if ctx == nil {
+		return errNilContext
+	}
+	set, err := newRegistrar(s).remove(name, nil)
+	if err != nil {
+		return err
+	}
+	callers := int32(0)
+	if r, ok := RunFromContext(ctx); ok && r.settings.registration == set.registration && !s.runner.isOver(r) {
+		callers = 1
+	}
+	if err := s.registry.await(ctx, set.registration, callers); err != nil {
+		return fmt.Errorf("timer %q: removed, but runs go on: %w", name, err)
+	}
+	return nil
+}
+
+// A registrar adds, updates and removes the timers of a Scheduler. One serves one call: the
+// fault of a middleware is reported once.
+type registrar struct {
+	host       *Scheduler
+	middleware []Middleware // of host; set to nil when its fault was reported
+}
+
+func newRegistrar(s *Scheduler) *registrar { return &registrar{s, s.config.Middleware} }
+
+// now is by the clock that ticks are planned by.
+func (g *registrar) now() time.Time { return g.host.planner.now() }
+
+// prepare returns the settings of a timer, with its first tick, or every fault of the timer.
+func (g *registrar) prepare(t Timer, now time.Time) (s *settings, first plan, err error) {
+	limits, faults := g.host.limits.of(t)
+	if err := errors.Join(t.check(g.host.config.Lock != nil), errors.Join(faults...),
+		errors.Join(t.checkDelay(g.host.config.Lock)...)); err != nil {
+		return nil, first, err
+	}
+	run, err := wrap(t.Run, g.middleware)
+	if err != nil {
+		g.middleware = nil // it would say the same of every timer
+		return nil, first, fmt.Errorf("timer %.60q: %w", t.Name, err)
+	}
+	t.Run = run
+	s = newSettings(t, g.host.config.Lock != nil)
+	s.shares = newShares(limits)
+	first, err = g.host.planner.timetable.first(s, now, time.Time{})
+	first.atOnce = g.host.planner.timetable.atOnce(s, now)
+	if err != nil {
+		return nil, first, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err)
+	}
+	return s, first, nil
 }
 
 // add adds timers that were prepared, and calls no user code.
@@ -66,27 +146,67 @@ func (g *registrar) add(entries []*settings, firsts []plan, names map[string]boo
 	return nil
 }
 
-// Remove removes a timer: nothing of it starts any more. It then waits, until ctx ends, for the
-// timer's runs, whose contexts it does not end. A tick that the store grants at that moment is
-// given up: hosts that still have the timer cannot run it either. A handler may remove its own
-// timer: if it passes its own context, Remove does not wait for its run. Remove returns ErrNoTimer,
-// or the cause of ctx if runs are left; these go on, and show in Status until they end. The name is
-// free at once: see Register. A timer that comes back may run a tick of the time in which it was
-// gone: see CatchUpOnce.
-func (s *Scheduler) Remove(ctx context.Context, name string) error {
-	if ctx == nil {
-		return errNilContext
+// replace gives the timer of that name other settings. If mine is not nil, the timer has to be of
+// that registration.
+func (g *registrar) replace(t Timer, mine *registration) (*settings, error) {
+	s, _, err := g.prepare(t, g.host.planner.now())
+	if err != nil {
+		if g.host.registry.get(t.Name) == nil && t.Name != "" {
+			err = errors.Join(fmt.Errorf("%w: %q", ErrNoTimer, t.Name), err)
+		}
+		return nil, err
 	}
-	set, err := newRegistrar(s).remove(name, nil)
+	return s, g.put(s, mine)
+}
+
+// put gives a timer settings that were prepared: see replace.
+func (g *registrar) put(s *settings, mine *registration) error {
+	g.host.registering.Lock()
+	old, interval, err := g.host.planner.replace(s, mine)
+	if err == nil {
+		g.withdraw(s.entry)
+	}
+	g.host.registering.Unlock()
 	if err != nil {
 		return err
 	}
-	callers := 0
-	if r, ok := RunFromContext(ctx); ok && r.settings.latest() == set && !s.runner.isOver(r) {
-		callers = 1
+	if g.host.store != nil {
+		g.host.store.views.reset(s) // what it says of limits was about the old ones
+		if old.timer.LocalOnly && !s.timer.LocalOnly {
+			g.host.store.overrides.readAgain()
+		}
 	}
-	if err := s.registry.await(ctx, set, callers); err != nil {
-		return fmt.Errorf("timer %q: removed, but runs go on: %w", name, err)
-	}
+	g.host.planner.proceed(old, s, interval)
+	g.host.announcer.add([]*settings{s})
+	g.host.log.flush()
 	return nil
+}
+
+// remove removes a timer. If mine is not nil, the timer has to be of that registration.
+func (g *registrar) remove(name string, mine *registration) (*settings, error) {
+	g.host.registering.Lock()
+	s := g.host.registry.remove(name, mine)
+	if s != nil {
+		g.host.planner.drop(s.entry)
+		g.withdraw(s.entry)
+	}
+	g.host.registering.Unlock()
+	if s == nil {
+		return nil, fmt.Errorf("%w: %q", ErrNoTimer, name)
+	}
+	g.host.runner.endWaits(s)
+	g.host.log.flush()
+	return s, nil
+}
+
+// withdraw ends the waits of a timer that was removed or updated. An updated one goes on with its
+// tick, unless that is of another schedule.
+func (g *registrar) withdraw(e *entry) {
+	g.host.acquirer.withdraw(e)
+	if s, t := g.host.registry.withdraw(e); s != nil && !g.host.planner.tryAnew(s, t) {
+		g.host.ledger.skip(s, t.at, ReasonDraining, nil)
+	}
+	if w := g.host.waits.withdraw(e); w != nil && !g.host.planner.tryAnew(w.s, w.tick) {
+		g.host.ledger.skip(w.s, w.tick.at, ReasonDraining, nil)
+	}
 }

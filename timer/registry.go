@@ -1,10 +1,8 @@
 package timer
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,15 +17,12 @@ type registry struct {
 	since atomic.Int64          // when the phase began, in nanoseconds; 0: Run was not called. Likewise
 	ran   chan struct{}         // closed when Run has begun
 
-	mu             sync.Mutex
-	entries        map[string]*settings
-	removedRunning map[string]*settings   // removed timers whose runs go on
-	removals       map[*settings]*removal // callers of Remove that wait for their runs
-	labels         labels
-	places         int           // taken by all timers, or reserved
-	line           line          // ticks and triggers that wait for a place
-	active         int           // places and background calls, which Run waits for
-	idle           chan struct{} // closed when active is 0; nil if nobody waits
+	mu      sync.Mutex
+	entries entries
+	labels  labels
+	places  int  // taken by all timers, or reserved
+	line    line // ticks and triggers that wait for a place
+	active  activity
 }
 
 // A Phase is what a Scheduler is doing.
@@ -41,15 +36,8 @@ const (
 	PhaseStopped  Phase = "stopped"  // Run has returned, or is about to
 )
 
-// A removal waits for the runs of a removed timer.
-type removal struct {
-	callers int           // runs not waited for: 1 if a handler removes its own timer
-	done    chan struct{} // closed when no other run is left
-}
-
 func newRegistry() *registry {
-	g := &registry{entries: make(map[string]*settings), removedRunning: make(map[string]*settings),
-		removals: make(map[*settings]*removal), ran: make(chan struct{})}
+	g := &registry{entries: make(entries), ran: make(chan struct{})}
 	g.phase.Store(new(PhaseCreated))
 	return g
 }
@@ -62,8 +50,8 @@ func (g *registry) starting() bool {
 	return p == PhaseRunning || p == PhasePreStop
 }
 
-// mayStart reports whether ticks and triggers of an entry may be tried.
-func (g *registry) mayStart(s *settings) bool { return g.starting() && !s.gone() }
+// mayStart reports whether ticks and triggers may be tried with these settings.
+func (g *registry) mayStart(s *settings) bool { return g.starting() && s.current() }
 
 func (g *registry) setPhase(p Phase) {
 	g.mu.Lock()
@@ -88,119 +76,136 @@ func (g *registry) begin(prepare func()) error {
 }
 
 // add adds timers: all or, if a name is taken, none. A timer that takes the name of a removed one
-// whose runs go on takes over its state, and is one of continuing.
-func (g *registry) add(entries []*settings, names map[string]bool) (continuing []*settings, errs []error) {
+// whose runs go on shares its entry, and is one of continuing.
+func (g *registry) add(list []*settings, names map[string]bool) (continuing []*settings, errs []error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
 		errs = append(errs, errShuttingDown)
 	}
 	for name := range names {
-		if g.entries[name] != nil {
+		if g.entries.find(name) != nil {
 			errs = append(errs,
 				fmt.Errorf("timer %.60q: Name: it is registered already: Remove that one first, or choose another name",
 					name))
 		}
 	}
-	if len(errs) > 0 || entries == nil {
+	if len(errs) > 0 {
 		return nil, errs
 	}
-	for _, s := range entries {
-		if old := g.removedRunning[s.timer.Name]; old != nil {
-			delete(g.removedRunning, s.timer.Name)
-			s.entry = old.entry
-			s.entry.knownAt.Store(0) // of what may have been another schedule
+	for _, s := range list {
+		s.registration = new(registration)
+		if e := g.entries[s.timer.Name]; e != nil {
+			s.entry, s.nth = e, e.settings.Load().nth+1
+			e.knownAt.Store(0) // of what may have been another schedule
 			continuing = append(continuing, s)
 		} else {
+			g.entries[s.timer.Name] = s.entry
 			g.labels.join(&s.entry.record)
 		}
-		g.entries[s.timer.Name] = s
+		s.entry.settings.Store(s)
 	}
 	return continuing, nil
 }
 
-// get returns the timer of that name; nil: there is none.
+// update swaps the settings of the timer of that name, and returns the old ones. If mine is not
+// nil, the timer has to be of that registration.
+func (g *registry) update(s *settings, mine *registration) (old *settings, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
+		return nil, errShuttingDown
+	}
+	old = g.entries.find(s.timer.Name)
+	if old == nil || mine != nil && mine != old.registration {
+		return nil, fmt.Errorf("%w: %q", ErrNoTimer, s.timer.Name)
+	}
+	s.entry, s.registration, s.nth = old.entry, old.registration, old.nth
+	if s.id != old.id {
+		s.nth++
+		s.entry.knownAt.Store(0)
+	}
+	s.entry.settings.Store(s)
+	return old, nil
+}
+
+// get returns the settings of the timer of that name; nil: there is none.
 func (g *registry) get(name string) *settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.entries[name]
+	return g.entries.find(name)
 }
 
-// named returns the timer of that name, or else the removed one whose runs go on; nil: there is
-// neither.
+// named returns the settings of the timer of that name, which may be a removed one whose runs go
+// on; nil: there is neither.
 func (g *registry) named(name string) *settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return cmp.Or(g.entries[name], g.removedRunning[name])
+	if e := g.entries[name]; e != nil {
+		return e.settings.Load()
+	}
+	return nil
 }
 
-// registered returns the timers of this host.
+// registered returns the settings of the timers of this host.
 func (g *registry) registered() []*settings {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Collect(maps.Values(g.entries))
+	return slices.DeleteFunc(g.all(), (*settings).removed)
 }
 
-// all returns the timers of this host and the removed ones whose runs go on.
+// all returns the settings of the timers of this host, and of the removed ones whose runs go on.
 func (g *registry) all() []*settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	list := make([]*settings, 0, len(g.entries)+len(g.removedRunning))
-	list = slices.AppendSeq(list, maps.Values(g.entries))
-	return slices.AppendSeq(list, maps.Values(g.removedRunning))
+	list := make([]*settings, 0, len(g.entries))
+	for _, e := range g.entries {
+		list = append(list, e.settings.Load())
+	}
+	return list
 }
 
 // remove removes a timer, of which nothing starts any more; nil: there is none of that name. If
-// mine is not nil, it has to be mine, or what has replaced that.
-func (g *registry) remove(name string, mine *settings) *settings {
+// mine is not nil, the timer has to be of that registration.
+func (g *registry) remove(name string, mine *registration) *settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.entries[name]
-	if s == nil || mine != nil && mine.latest() != s {
+	s := g.entries.find(name)
+	if s == nil || mine != nil && mine != s.registration {
 		return nil
 	}
-	delete(g.entries, name)
-	s.successor.Store(s)
-	if s.entry.places.Load() > 0 {
-		g.removedRunning[name] = s
-	} else {
-		g.labels.part(&s.entry.record)
-	}
+	s.registration.removed.Store(true)
+	g.entries.forget(s.entry, g.labels)
 	return s
 }
 
 // retire removes a timer of which nothing goes on or waits. It reports false if something does.
-func (g *registry) retire(s *settings) bool {
+func (g *registry) retire(e *entry) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if s.entry.places.Load() > 0 || g.line.concerns(s) {
+	s := e.settings.Load()
+	if e.places.Load() > 0 || g.line.concerns(e) {
 		return false
 	}
-	if g.entries[s.timer.Name] == s {
-		delete(g.entries, s.timer.Name)
-		g.labels.part(&s.entry.record)
+	if !s.removed() {
+		s.registration.removed.Store(true)
+		g.entries.forget(e, g.labels)
 	}
-	s.successor.Store(s)
 	return true
 }
 
 // await waits until a removed timer has at most callers places taken, or ctx ends.
-func (g *registry) await(ctx context.Context, s *settings, callers int) error {
+func (g *registry) await(ctx context.Context, r *registration, callers int32) error {
 	g.mu.Lock()
-	if s.places <= callers {
+	if r.places <= callers {
 		g.mu.Unlock()
 		return nil
 	}
-	r := &removal{callers: callers, done: make(chan struct{})}
-	g.removals[s] = r
+	waits := &removal{callers: callers, done: make(chan struct{})}
+	r.removal = waits
 	g.mu.Unlock()
 	select {
-	case <-r.done:
+	case <-waits.done:
 		return nil
 	case <-ctx.Done():
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		delete(g.removals, s)
 		return context.Cause(ctx)
 	}
 }
@@ -217,39 +222,32 @@ func (g *registry) tryEnter(s *settings, limit int) Reason {
 	switch {
 	case !g.mayStart(s):
 		return ReasonDraining
-	case int(s.entry.places.Load()) >= limit:
+	case s.placesTaken() >= limit:
 		return ReasonHostFull
 	case g.line.isFull(g.places):
 		return ReasonMaxRuns
 	}
-	s.places++
+	s.registration.places++
 	s.entry.places.Add(1)
 	g.places++
-	g.active++
+	g.active.n++
 	return ""
 }
 
-// leave gives a place back.
+// leave gives a place back, to the registration that it was taken for.
 func (g *registry) leave(s *settings) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s = s.latest() // to which replace has moved the places
-	s.places--
 	g.places--
-	if left := s.entry.places.Add(-1); left == 0 && len(g.removedRunning) > 0 {
-		if p := g.removedRunning[s.timer.Name]; p != nil && p.entry == s.entry {
-			delete(g.removedRunning, s.timer.Name)
-			g.labels.part(&p.entry.record)
-		}
-	}
-	if s.gone() {
-		if r := g.removals[s]; r != nil && s.places <= r.callers {
-			delete(g.removals, s)
-			close(r.done)
-		}
+	s.entry.places.Add(-1)
+	g.entries.forget(s.entry, g.labels)
+	r := s.registration
+	if r.places--; r.removal != nil && r.places <= r.removal.callers {
+		close(r.removal.done)
+		r.removal = nil
 	}
 	g.serveLine()
-	g.inactive()
+	g.active.end()
 }
 
 // join makes Run wait until done is called, for work that is not a run. It reports false if nothing
@@ -260,22 +258,27 @@ func (g *registry) join() bool {
 	if !g.starting() {
 		return false
 	}
-	g.active++
+	g.active.n++
 	return true
 }
 
 func (g *registry) done() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.inactive()
+	g.active.end()
 }
 
-// inactive is called with mu held.
-func (g *registry) inactive() {
-	g.active--
-	if g.active == 0 && g.idle != nil {
-		close(g.idle)
-		g.idle = nil
+// An activity counts what Run waits for: places, and background calls. Guarded by registry.mu.
+type activity struct {
+	n    int
+	idle chan struct{} // closed when n is 0; nil: nobody waits
+}
+
+func (a *activity) end() {
+	a.n--
+	if a.n == 0 && a.idle != nil {
+		close(a.idle)
+		a.idle = nil
 	}
 }
 
@@ -285,10 +288,30 @@ func (g *registry) whenIdle() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	idle := make(chan struct{})
-	if g.active == 0 {
+	if g.active.n == 0 {
 		close(idle)
 	} else {
-		g.idle = idle
+		g.active.idle = idle
 	}
 	return idle
+}
+
+// entries are the timers of a registry by name, also removed ones whose runs go on. Guarded by
+// registry.mu.
+type entries map[string]*entry
+
+// find returns the settings of the timer of that name; nil: there is none.
+func (m entries) find(name string) *settings {
+	if e := m[name]; e != nil && !e.settings.Load().removed() {
+		return e.settings.Load()
+	}
+	return nil
+}
+
+// forget drops a timer that was removed, and its label, unless runs of it go on.
+func (m entries) forget(e *entry, l labels) {
+	if s := e.settings.Load(); s.removed() && e.places.Load() == 0 {
+		delete(m, s.timer.Name)
+		l.part(&e.record)
+	}
 }

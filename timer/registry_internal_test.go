@@ -15,6 +15,7 @@ import (
 func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	g := newRegistry()
 	s := newSettings(Timer{Name: "a"}, false)
+	s.entry = newEntry(s.timer)
 	if _, errs := g.add([]*settings{s}, map[string]bool{"a": true}); errs != nil {
 		t.Fatal(errs)
 	}
@@ -55,7 +56,7 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := g.await(over, s, 0); !errors.Is(err, context.Canceled) {
+	if err := g.await(over, s.registration, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("await returned %v while a place was taken", err)
 	}
 	g.setPhase(PhaseDraining)
@@ -67,16 +68,23 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	}
 	g.leave(s)
 	<-idle
-	if err := g.await(t.Context(), s, 0); err != nil || g.named("a") != nil {
+	if err := g.await(t.Context(), s.registration, 0); err != nil || g.named("a") != nil {
 		t.Errorf("%v", err)
 	}
+}
+
+// inForce returns settings after they have come into force, as those of a new timer.
+func inForce(s *settings) *settings {
+	s.entry, s.registration = newEntry(s.timer), new(registration)
+	s.entry.settings.Store(s)
+	return s
 }
 
 // busy reports whether Run would have to wait.
 func (g *registry) busy() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.active > 0
+	return g.active.n > 0
 }
 
 // A timer is removed while something of it is counted, and without a TimerLabel the registry does
@@ -86,6 +94,7 @@ func (g *registry) busy() bool {
 func TestRegistryLeavesCountsAlone(t *testing.T) {
 	g, l := newRegistry(), &ledger{metered: true}
 	s := newSettings(Timer{Name: "a"}, false)
+	s.entry = newEntry(s.timer)
 	if _, errs := g.add([]*settings{s}, map[string]bool{"a": true}); errs != nil {
 		t.Fatal(errs)
 	}

@@ -36,7 +36,7 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			n, s := &runner{registry: newRegistry(), ledger: new(ledger), log: newLineLog(slog.DiscardHandler),
 				runHost: runHost{base: ctx}},
-				&settings{timer: Timer{MaxRunTime: time.Hour}, entry: &entry{}}
+				inForce(&settings{timer: Timer{MaxRunTime: time.Hour}})
 			n.registry.setPhase(PhaseRunning)
 			r := &Run{settings: s, host: &n.runHost, startedAt: time.Now(),
 				retrying: &retrying{alarm: time.NewTimer(0)}}

@@ -75,7 +75,7 @@ func TestRetryAfterALostLease(t *testing.T) {
 // A run of a timer that is removed while it waits is not retried, and Remove need not wait for its
 // wait.
 //
-// Fails when mayRetry does not look at gone, or when Remove does not end waits.
+// Fails when mayRetry does not look at removed, or when Remove does not end waits.
 func TestRemoveEndsAWaitForARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()

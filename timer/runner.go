@@ -55,7 +55,7 @@ func (n *runner) startRun(s *settings, t dueTick, by *triggering, lease *dlock.L
 
 // A start is a run to be started without the store. The caller has taken a place for it.
 type start struct {
-	e    *settings
+	s    *settings
 	tick dueTick
 }
 
@@ -64,9 +64,9 @@ type start struct {
 func (n *runner) runAll(starts []start) {
 	last := len(starts) - 1
 	for _, s := range starts[:last] {
-		go n.carryOut(n.startRun(s.e, s.tick, nil, nil, false))
+		go n.carryOut(n.startRun(s.s, s.tick, nil, nil, false))
 	}
-	n.carryOut(n.startRun(starts[last].e, starts[last].tick, nil, nil, false))
+	n.carryOut(n.startRun(starts[last].s, starts[last].tick, nil, nil, false))
 }
 
 func (n *runner) newRun(s *settings, t dueTick, local bool) *Run {
@@ -155,8 +155,7 @@ func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
 		n.store.views.endDegraded(s)
 	}
 	lease := r.lease.Load()
-	_, fixed := s.latest().delay() // as Update may have set it since, or a timer that took its name
-	fixed = fixed || s.removed()
+	_, fixed := e.settings.Load().delay() // as Update may have set it since
 	if logged || lease != nil || fixed {
 		e.mu.Unlock()
 		if lease != nil && !abandoned { // once Run no longer waits for it, the slot is left to expire

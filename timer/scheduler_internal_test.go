@@ -30,8 +30,8 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, set := range s.registry.registered() {
-		set.ticks.due = 1
-		s.planner.heap.push(tryLater(s.planner.now(), set, dueTick{at: set.ticks.due, missedAt: 1}))
+		set.entry.ticks.due = 1
+		s.planner.heap.push(tryLater(s.planner.now(), set.entry, dueTick{at: 1, missedAt: 1}))
 	}
 	asked, end = 0, sync.OnceFunc(func() { close(until) })
 	s.planner.runDue(until)
@@ -81,7 +81,11 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 	s.planner.mu.Lock()
 	now := time.Now().UnixMicro()
 	for i := range s.planner.heap {
-		s.planner.heap[i].when, s.planner.heap[i].e.ticks.next = now, now // all are due
+		it := &s.planner.heap[i]
+		if it.e.planned == it.when {
+			it.e.planned = now
+		}
+		it.when, it.e.ticks.next = now, now // all are due
 	}
 	s.planner.mu.Unlock()
 	until := make(chan struct{})

@@ -61,7 +61,7 @@ func (a *acquirer) withoutStore(s *settings, t dueTick, why error, degraded bool
 func (a *acquirer) postpone(s *settings, t dueTick, err error) bool {
 	no := refusal(err)
 	return no != nil && no.Reason == dlock.ReasonQuarantine && t.at != 0 &&
-		a.planner.postpone(max(no.ExpiresIn, unknownQuarantine), s, t)
+		a.planner.postpone(max(no.ExpiresIn, unknownQuarantine), s.entry, t)
 }
 
 // afterRefusal plans when to ask again about a timer with a fixed delay, if the store tells.

@@ -212,16 +212,16 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 		OnStoreDown: set.timer.OnStoreDown, LocalOnly: set.timer.LocalOnly,
 		CatchUp:    CatchUp{set.timer.CatchUp.Policy, shownTime(set.timer.CatchUp.Window)},
 		RunOnStart: set.timer.RunOnStart,
-		OnFull:     set.timer.OnFull, WaitingTick: s.waits.of(set),
+		OnFull:     set.timer.OnFull, WaitingTick: s.waits.of(e),
 		MaxAttempts: set.timer.Retry.MaxAttempts, AlarmAfter: shown(set.timer.AlarmAfter),
 	}
 	_, fixed := set.delay()
-	if next, _ := set.ticks.read(); next != 0 && !(fixed && set.placesTaken() > 0) {
+	if next, _ := e.ticks.read(); next != 0 && !(fixed && set.placesTaken() > 0) {
 		t.Next = time.UnixMicro(next)
 	}
-	s.ledger.fill(&set.entry.record, &t)
+	s.ledger.fill(&e.record, &t)
 	t.EffectiveLimit = shown(set.bound(s.store))
-	t.ScheduleError = set.ticks.scheduleFault()
+	t.ScheduleError = e.ticks.scheduleFault()
 	if s.store != nil {
 		s.store.views.fill(set, &t)
 		s.store.overrides.fill(set, &t)

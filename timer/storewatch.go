@@ -240,7 +240,7 @@ func (w *storeWatch) policies() (local, skip int) {
 // Then it returns what is wrong with the store (nil: it has just answered again), and records and
 // reports whether the timer goes on without it.
 func (w *storeWatch) bypass(s *settings) (open bool, why error, degraded bool) {
-	shard := w.names.of(s.lockName)
+	shard := w.names.of(s.entry.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := w.breakers.at(shard)
@@ -252,7 +252,7 @@ func (w *storeWatch) bypass(s *settings) (open bool, why error, degraded bool) {
 
 // isOpen reports whether the breaker is open for a timer.
 func (w *storeWatch) isOpen(s *settings) bool {
-	shard := w.names.of(s.lockName)
+	shard := w.names.of(s.entry.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.breakers.at(shard).open
@@ -260,7 +260,7 @@ func (w *storeWatch) isOpen(s *settings) bool {
 
 // serves reports whether the last call to a timer's server was answered and its breaker is closed.
 func (w *storeWatch) serves(s *settings) bool {
-	shard := w.names.of(s.lockName)
+	shard := w.names.of(s.entry.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.breakers.at(shard).well()
@@ -275,7 +275,7 @@ func (w *storeWatch) allOpen() bool {
 
 // notSetUp reports whether the last answer of a timer's server was that it is not set up right.
 func (w *storeWatch) notSetUp(s *settings) bool {
-	shard := w.names.of(s.lockName)
+	shard := w.names.of(s.entry.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.breakers.at(shard).setupErr != nil
@@ -402,7 +402,7 @@ func guard(call func() error) (err error) {
 func (w *storeWatch) storeIsBack(shard string) {
 	entries := w.registry.all()
 	if shard != "" {
-		entries = slices.DeleteFunc(entries, func(s *settings) bool { return w.names.of(s.lockName) != shard })
+		entries = slices.DeleteFunc(entries, func(s *settings) bool { return w.names.of(s.entry.lockName) != shard })
 	}
 	w.views.upAgain(entries...)
 }

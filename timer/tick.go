@@ -20,13 +20,14 @@ type dueTick struct {
 	ownStart bool  // it is the instant at which this host started, so it is not claimed
 	// Since when it waits, for a run to end (FullWait) or in line (MaxRuns); zero: it has not.
 	waitsSince time.Time
-	carried    bool // it came due for a timer that Update has replaced since
+	updated    bool  // its timer was updated while it waited
+	nth        int32 // of which of the timer's schedules it is, see settings.nth
 }
 
 // abandoned returns why a waiting tick is skipped when the host drains, or the timer is removed or
 // gets another schedule.
 func (t dueTick) abandoned() Reason {
-	if t.missedAt != 0 || t.yielded || t.onStart || t.carried {
+	if t.missedAt != 0 || t.yielded || t.onStart || t.updated {
 		return ReasonDraining
 	}
 	return ReasonQuarantine
@@ -34,7 +35,7 @@ func (t dueTick) abandoned() Reason {
 
 // overtaken returns why a waiting tick is skipped when a later one has come due.
 func (t dueTick) overtaken() Reason {
-	if t.missedAt != 0 || t.yielded || t.onStart || t.carried {
+	if t.missedAt != 0 || t.yielded || t.onStart || t.updated {
 		return ReasonMissed
 	}
 	return ReasonQuarantine
@@ -148,4 +149,51 @@ func (tt *timetable) askAgain(s *settings, due, now time.Time) (plan, error) {
 		next.atOnce = tt.atOnce(s, now)
 	}
 	return next, err
+}
+
+// replaced returns the first tick of a timer that has replaced another. begun is whether Run has
+// planned the old one; if not, the new one is planned as a timer that was there when Run started.
+func (tt *timetable) replaced(
+	old, s *settings, now time.Time, interval time.Duration, begun bool,
+) (plan, error) {
+	if !begun {
+		first, err := tt.first(s, now, time.Time{})
+		first.atOnce = tt.atOnce(s, now)
+		return first, err
+	}
+	ticks := &s.entry.ticks
+	next, _ := ticks.read()
+	if tick := time.UnixMicro(next); next != 0 && !tick.After(now) {
+		// It has come due, and its delay is not over, or this host has not come to it yet.
+		when := tt.startsAt(s, tick)
+		if was := tt.startsAt(old, tick); was.After(when) { // so it is not as late as it seems
+			when = later(when, earlier(was, now))
+		}
+		return plan{tick: tick, due: when}, nil
+	}
+	if _, fixed := s.delay(); fixed && next != 0 && tt.blackout(old, now) == nil {
+		return tt.planned(s, time.UnixMicro(next)), nil // the store told when, or a run that ended here
+	}
+	first, err := tt.first(s, now, ticks.tried(now, interval))
+	if err == nil && s.nth == old.nth {
+		first.atOnce = tt.lastMissed(s, now)
+	}
+	return first, err
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// usesUserCode reports whether a timer's schedule or blackouts may be user code. That may take
+// long, and other timers must not wait for it: these items are dispatched last, one by one.
+func (tt *timetable) usesUserCode(s *settings) bool {
+	_, ours := s.timer.Schedule.(schedule.Interval)
+	if _, fixed := s.delay(); fixed {
+		ours = true
+	}
+	return !ours || len(s.timer.Blackouts) > 0 || len(tt.blackouts) > 0
 }

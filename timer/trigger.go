@@ -59,7 +59,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 		}
 	}
 	switch {
-	case set.gone():
+	case !set.current():
 		if why == "" {
 			s.registry.leave(set)
 		}
@@ -86,7 +86,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 		return nil
 	case x.why == ReasonRejoining:
 		return refuse(x.why, nil)
-	case !ok && set.gone():
+	case !ok && !set.current():
 		return s.tryTrigger(ctx, name, by)
 	case set.removed():
 		return fmt.Errorf("%w: %q", ErrNoTimer, name)

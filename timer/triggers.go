@@ -219,7 +219,7 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	}
 	if why != "" {
 		q.noteRoom(w, why)
-		if s != nil && !s.gone() { // the next look is at what has replaced it
+		if s != nil && s.current() { // the next look is at what has replaced it
 			q.tell(w, t, why, nil)
 		}
 		if w.mine { // it could not be given back before

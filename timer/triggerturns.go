@@ -105,7 +105,7 @@ func (q *triggers) goFirst(s *settings, yielded bool) (wait time.Duration) {
 		case left > 0 && w.busy:
 			return max(min(left, q.offerTime()/16), time.Millisecond)
 		case !yielded: // but no later tick is to overtake it
-			wait = min(q.offerTime()/2, s.ticks.interval()/4)
+			wait = min(q.offerTime()/2, s.entry.ticks.interval()/4)
 			wait -= rand.N(wait/2 + 1)
 		}
 	}

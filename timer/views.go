@@ -28,10 +28,10 @@ type views struct {
 // A view is what this host knows about one timer from the store's answers. A timer that takes the
 // name of a removed one whose runs go on takes over its view. Guarded by views.mu.
 type view struct {
-	declared int          // slots that other hosts declare; 0: as many as this one
-	heardOf  time.Time    // when the store last reported that number
-	holder   dlock.Holder // of a slot, as the store last reported
-	overlong dlock.Holder // whose slot was last reported as held for too long
+	declared int           // slots that other hosts declare; 0: as many as this one
+	heardOf  time.Duration // when the store last reported that number, ns since programStart
+	holder   dlock.Holder  // of a slot, as the store last reported
+	overlong dlock.Holder  // whose slot was last reported as held for too long
 	full     fullAnswer
 	fault    string // what the store last found wrong with the timer; "": nothing
 	down     bool   // the store did not answer for this timer, and has not answered since
@@ -53,7 +53,7 @@ func (v *views) granted(s *settings, info dlock.Info) {
 	w := &s.entry.view
 	w.down, w.fault, w.full = false, "", fullAnswer{}
 	v.compareSlots(s, info.DeclaredSlots)
-	v.ledger.noteSuccessAge(&s.entry.record, info.SuccessAge, s.ticks.interval())
+	v.ledger.noteSuccessAge(&s.entry.record, info.SuccessAge, s.entry.ticks.interval())
 }
 
 // refused updates a view from a refusal.
@@ -63,7 +63,7 @@ func (v *views) refused(s *settings, t dueTick, no *dlock.NotAcquiredError) {
 	w := &s.entry.view
 	w.down, w.fault = false, ""
 	v.compareSlots(s, no.Info.DeclaredSlots)
-	v.ledger.noteSuccessAge(&s.entry.record, no.Info.SuccessAge, s.ticks.interval())
+	v.ledger.noteSuccessAge(&s.entry.record, no.Info.SuccessAge, s.entry.ticks.interval())
 	if no.Info.SuccessAge == 0 || t.at != 0 && s.mayEndInTime(no) {
 		v.ledger.discount(&s.entry.record)
 	}
@@ -201,9 +201,9 @@ const disagreementWindow = time.Minute
 
 // compareSlots compares the number of slots that an answer reports with ours. Called with mu held.
 func (v *views) compareSlots(s *settings, slots int) {
-	w, now := &s.entry.view, time.Now()
+	w, now := &s.entry.view, time.Since(programStart)
 	switch agrees := slots == 0 || slots == s.timer.slots(); {
-	case agrees && (w.declared == 0 || now.Sub(w.heardOf) < disagreementWindow):
+	case agrees && (w.declared == 0 || now-w.heardOf < disagreementWindow):
 		return
 	case agrees:
 		w.declared = 0

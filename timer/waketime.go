@@ -25,3 +25,21 @@ func (w *wakeTime) lateness() time.Duration {
 	}
 	return time.Since(w.createdAt) - time.Duration(planned)
 }
+
+// A clockLook is what the clocks showed when they were looked at last.
+type clockLook struct {
+	at    time.Time // monotonic
+	shown time.Time // the wall clock at that time
+}
+
+// setBack notes what the clocks show, and reports whether the wall clock was set back since the
+// last look.
+func (l *clockLook) setBack(at, shown time.Time) bool {
+	before := *l
+	*l = clockLook{at, shown.Round(0)}
+	return !before.at.IsZero() && steppedBack(l.at.Sub(before.at), l.shown.Sub(before.shown))
+}
+
+// steppedBack reports whether the wall clock was set back: it advanced by less than the time that
+// has passed.
+func steppedBack(passed, shown time.Duration) bool { return passed-shown > time.Second }

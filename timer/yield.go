@@ -23,9 +23,9 @@ func (g *gate) yield(s *settings, t dueTick) bool {
 	if rank <= 0 {
 		return false
 	}
-	step := min(yieldStep, min(maxYield, s.ticks.interval()/4)/time.Duration(hosts))
+	step := min(yieldStep, min(maxYield, s.entry.ticks.interval()/4)/time.Duration(hosts))
 	t.yielded = true
-	return g.planner.tryLater(time.Duration(rank)*step, s, t)
+	return g.planner.tryLater(time.Duration(rank)*step, s.entry, t)
 }
 
 // letTriggersFirst makes a tick wait if a trigger waits for what its run would take, and reports
@@ -33,5 +33,5 @@ func (g *gate) yield(s *settings, t dueTick) bool {
 func (g *gate) letTriggersFirst(s *settings, t dueTick, yielded bool) bool {
 	wait := g.triggers.goFirst(s, yielded)
 	t.yielded = true
-	return wait > 0 && g.planner.tryLater(wait, s, t)
+	return wait > 0 && g.planner.tryLater(wait, s.entry, t)
 }

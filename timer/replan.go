@@ -1,0 +1,130 @@
+package timer
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// replan asks all schedules again after the clock was set back: otherwise no tick would come due
+// until the clock reaches the planned times again.
+func (p *planner) replan(now time.Time) {
+	p.log.Warn("timer: the wall clock was set back; asking all schedules again")
+	p.mu.Lock()
+	p.heap = slices.DeleteFunc(p.heap, func(it item) bool { return it.again == nil })
+	p.dropped = 0
+	for i := range p.heap {
+		p.heap[i].when = now.UnixMicro() // the time was computed by the clock that was ahead: try it now
+	}
+	after := make(map[*settings]time.Time)
+	for _, s := range p.registry.registered() {
+		e := s.entry
+		e.planned = 0
+		if e.failures == planning {
+			continue // proceed is about to plan it, by the new time; planned twice, it would run early
+		}
+		after[s] = e.ticks.tried(now, e.ticks.interval())
+	}
+	p.mu.Unlock()
+	for s, done := range after {
+		next, err := p.timetable.first(s, now, done)
+		p.mu.Lock()
+		p.setNext(s, 0, next, err)
+		p.mu.Unlock()
+	}
+	p.log.flush()
+}
+
+// planning is the failures of a timer whose new schedule Update asks for the first tick.
+const planning = -1
+
+// replace swaps the settings of a timer, and returns the old ones. If both have the same schedule,
+// the timer goes on with its ticks: those that have come due and wait in the heap, and the next
+// one. Otherwise those that wait are skipped. interval is the time between the latest tick and the
+// next of before. See registry.update for mine.
+func (p *planner) replace(s *settings, mine *registration) (old *settings, interval time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old, err = p.registry.update(s, mine); err != nil {
+		return nil, 0, err
+	}
+	e := s.entry
+	interval = e.ticks.interval()
+	if _, fixed := s.delay(); !fixed {
+		delete(p.fixed, e)
+	}
+	e.ticks.setFault("")
+	e.blackoutFailed.Store(false)
+	e.failures = 0
+	if p.started {
+		e.failures = planning // otherwise begin asks its schedule
+	}
+	if s.nth != old.nth {
+		e.ticks.set(0, time.Time{})
+		p.forget(e)
+	}
+	return old, interval, nil
+}
+
+// proceed plans the first tick of a timer that was updated. It asks the schedule, so it is called
+// without a mutex.
+func (p *planner) proceed(old, s *settings, interval time.Duration) {
+	e := s.entry
+	for again := true; again; {
+		now := p.now()
+		p.mu.Lock()
+		begun := e.begun
+		p.mu.Unlock()
+		next, err := p.timetable.replaced(old, s, now, interval, begun)
+		p.mu.Lock()
+		again = s.current() && p.now().Before(now)
+		if !again && s.current() && (e.failures == planning || !p.started) {
+			e.failures = 0
+			p.setNext(s, 0, next, err)
+			p.fixed.replaced(p, e)
+		}
+		p.mu.Unlock()
+	}
+	p.poke()
+}
+
+// forget removes a timer's ticks from the heap, and skips those that were to be tried again. Called
+// with mu held.
+func (p *planner) forget(e *entry) {
+	if e.later == 0 {
+		return // the item of the next tick is left until it is due: finding it would take long
+	}
+	e.later, e.planned = 0, 0
+	for _, t := range p.heap.removeAll(e) {
+		p.ledger.skip(e.settings.Load(), t.at, t.abandoned(), nil)
+	}
+}
+
+// dropNext leaves the item of a timer's next tick in the heap, where it counts no longer, until it
+// is due or half of the heap consists of such items. Called with mu held.
+func (p *planner) dropNext(e *entry) {
+	if e.planned == 0 {
+		return
+	}
+	e.planned = 0
+	if p.dropped++; p.dropped > len(p.heap)/2 {
+		p.dropped = 0
+		p.heap.removeStale()
+	}
+}
+
+// keepFinished is how long a timer whose schedule.At has no tick left stays registered, at least:
+// long enough for the metrics of its last run to be scraped, and for an operator to call Explain.
+// Any other schedule may have further ticks, even if it has just said that there is none.
+const keepFinished = 10 * time.Minute
+
+// finish removes a timer whose schedule has no tick left, unless a run goes on, or a tick is to be
+// tried again: then it looks again later. Called with mu held.
+func (p *planner) finish(e *entry) {
+	if e.later > 0 || !p.waits.of(e).IsZero() || !p.registry.retire(e) {
+		p.plan(e, p.now().Add(keepFinished).UnixMicro())
+		return
+	}
+	p.log.later(slog.LevelDebug, "timer: removed, because the last of its instants has come",
+		"timer", e.settings.Load().timer.Name)
+}
