@@ -41,13 +41,13 @@ type announcer struct {
 	busy   bool        // a step is under way, and plans the next one
 }
 
-// add announces the schedules of timers that were registered or replaced, the soonest due first.
-func (a *announcer) add(entries []*settings) {
+// add announces the schedules of timers that were registered or updated, the soonest due first.
+func (a *announcer) add(list []*settings) {
 	if a == nil || !a.registry.starting() {
 		return // Run adds them
 	}
 	var some []item
-	for _, s := range entries {
+	for _, s := range list {
 		if s.unannounced() {
 			next, _ := s.entry.ticks.read()
 			some = append(some, item{when: next, e: s.entry})

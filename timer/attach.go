@@ -44,9 +44,8 @@ func (n *runner) withoutSlot(s *settings) *Run {
 	return n.oldestWithoutSlot(s)
 }
 
-// oldestWithoutSlot is called with entry.mu held. It leaves out a run of a removed timer if e,
-// which has taken the name, has other limits: a lease acquired for e has no permits of the old
-// limits.
+// oldestWithoutSlot is called with entry.mu held. It leaves out a run that began with other limits:
+// a lease acquired with these has no permits of those.
 func (n *runner) oldestWithoutSlot(s *settings) (oldest *Run) {
 	for _, r := range s.entry.runs {
 		wants := r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil &&
@@ -92,7 +91,7 @@ func (n *runner) hold(s *settings, r *Run, lease *dlock.Lease) {
 	if r.unwatch != nil {
 		r.unwatch()
 	}
-	// r.entry is the timer that the run was started for; e may have taken its place.
+	// The run has settings of its own; the lease may have been acquired with others.
 	r.unwatch = context.AfterFunc(lease.Context(), func() { n.lost(r.settings, r, lease) })
 }
 

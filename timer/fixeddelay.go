@@ -102,9 +102,9 @@ func (d *fixedDelay) left() time.Duration {
 	return max(0, d.wait-(time.Since(programStart)-time.Duration(ended)))
 }
 
-// replaced moves the first tick of a timer that was updated to when the delay since the last run
+// updated moves the first tick of a timer that was updated to when the delay since the last run
 // here is over. Called with planner.mu held.
-func (f fixedDelays) replaced(p *planner, e *entry) {
+func (f fixedDelays) updated(p *planner, e *entry) {
 	if d := f[e]; d != nil && d.left() > 0 {
 		d.move(p, d.left())
 	}

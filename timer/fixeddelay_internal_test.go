@@ -28,7 +28,7 @@ func TestFixedDelayRemovedDuringAnUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old, interval, err := s.planner.replace(set, nil)
+		old, interval, err := s.planner.update(set, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,8 +16,7 @@ type ledger struct {
 	classic bool    // with histograms that have fixed bounds
 }
 
-// A record is the ledger's data of one timer. A timer that takes the name of a removed one whose
-// runs go on continues its record.
+// A record is the ledger's data of one timer.
 type record struct {
 	// mu guards the rest. No other mutex is taken while it is held, but that of the tally. Each
 	// timer has its own: with one for all, the runs of a busy host would queue for it.

@@ -29,7 +29,7 @@ type managed[Row comparable] struct {
 type made[Row comparable] struct {
 	row      Row
 	settings *settings
-	isNew    bool // it replaces no timer
+	isNew    bool // it updates no timer
 	first    plan // its first tick, if it is new
 	err      error
 }
@@ -247,7 +247,7 @@ func (m *Manager[Row]) apply(a answer) error {
 	return m.faults(a.nameless)
 }
 
-// take registers the timer that was made of a row, or replaces the present one with it. If the
+// take registers the timer that was made of a row, or updates the present one. If the
 // present one was removed meanwhile, the next round registers the new one.
 func (t *managed[Row]) take(s *Scheduler, name string) {
 	next, g := t.next, newRegistrar(s)
@@ -258,7 +258,7 @@ func (t *managed[Row]) take(s *Scheduler, name string) {
 	var err error
 	if next.isNew {
 		err = g.add([]*settings{next.settings}, []plan{next.first}, map[string]bool{name: true})
-	} else if err = g.put(next.settings, t.settings.registration); err != nil && matches(err, ErrNoTimer) {
+	} else if err = g.update(next.settings, t.settings.registration); err != nil && matches(err, ErrNoTimer) {
 		return
 	}
 	if t.fault = err; err == nil {

@@ -215,8 +215,8 @@ func (f *fullWaits) runEnded(s *settings) {
 	}
 }
 
-// longestFor returns, of the ticks that a run of e may have been in the way of, the one that has
-// waited longest; nil: there is none. Called with mu held.
+// longestFor returns, of the ticks that a run with settings s may have been in the way of, the one
+// that has waited longest; nil: there is none. Called with mu held.
 func (f *fullWaits) longestFor(s *settings, own *fullWait) (longest *fullWait) {
 	longest = own
 	if len(s.limits()) == 0 {

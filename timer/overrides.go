@@ -33,8 +33,7 @@ type overrides struct {
 	pauses       bool  // a timer may be paused
 }
 
-// An override is what the store last reported for one timer. A timer that takes the name of a
-// removed one whose runs go on takes over its override.
+// An override is what the store last reported for one timer.
 type override struct {
 	limit atomic.Int32 // of MaxConcurrency; 0: there is none. Set with overrides.mu held
 
@@ -263,9 +262,9 @@ func (p *prober) readOverrides(until <-chan struct{}) {
 	const batch = 500
 	var missed atomic.Bool
 	var all sync.WaitGroup
-	for _, entries := range servers {
+	for _, timers := range servers {
 		all.Go(func() {
-			for some := range slices.Chunk(entries, batch) {
+			for some := range slices.Chunk(timers, batch) {
 				if p.readBatch(until, some) != nil {
 					missed.Store(true) // the next probe reads them again
 					return
@@ -281,15 +280,15 @@ func (p *prober) readOverrides(until <-chan struct{}) {
 
 // readBatch reads the overrides of some timers with one call. It logs faults at up to ten keys;
 // more of them are a failure of the store.
-func (p *prober) readBatch(until <-chan struct{}, entries []*settings) error {
+func (p *prober) readBatch(until <-chan struct{}, timers []*settings) error {
 	w := p.watch
 	select {
 	case <-until:
 		return context.Canceled
 	default:
 	}
-	names := make([]string, len(entries))
-	for i, s := range entries {
+	names := make([]string, len(timers))
+	for i, s := range timers {
 		names[i] = s.entry.lockName
 	}
 	ctx, cancel := context.WithTimeout(w.base, w.timeout)
@@ -306,13 +305,13 @@ func (p *prober) readBatch(until <-chan struct{}, entries []*settings) error {
 	for i, o := range list {
 		switch {
 		case o.Err == nil:
-			if w.overrides.update(entries[i], o) {
-				p.triggers.look(entries[i])
+			if w.overrides.update(timers[i], o) {
+				p.triggers.look(timers[i])
 			}
 			w.log.flush()
 		case errors.Is(o.Err, dlock.ErrFault) && faults < 10:
 			faults++
-			w.log.Warn("timer: the overrides of a timer cannot be read", "timer", entries[i].timer.Name, "err", o.Err)
+			w.log.Warn("timer: the overrides of a timer cannot be read", "timer", timers[i].timer.Name, "err", o.Err)
 		default:
 			failure = o.Err
 		}

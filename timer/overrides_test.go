@@ -456,7 +456,7 @@ func TestOverridesBesideADamagedKey(t *testing.T) {
 // A timer that was LocalOnly follows the overrides with the next probe after an Update has it use
 // the store, also if it has no limit for which it would ask.
 //
-// Fails when replace does not have the overrides read again.
+// Fails when update does not have the overrides read again.
 func TestOverridesOfATimerThatWasLocalOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

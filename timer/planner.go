@@ -302,12 +302,12 @@ func (p *planner) setStarted() {
 }
 
 // begin plans the first ticks of the timers that were registered before Run.
-func (p *planner) begin(entries []*settings) {
+func (p *planner) begin(list []*settings) {
 	// Ticks between New and now do not count. Schedules are asked without a mutex. The clock may be
 	// set back before loop looks at it: Run first waits for the store.
 	p.look.setBack(time.Now(), p.now())
 	now := p.now()
-	for _, s := range entries {
+	for _, s := range list {
 		next, err := p.timetable.first(s, now, time.Time{})
 		next.atOnce = p.timetable.atOnce(s, now)
 		p.mu.Lock()
@@ -318,10 +318,10 @@ func (p *planner) begin(entries []*settings) {
 }
 
 // add plans the first ticks of timers that are being registered.
-func (p *planner) add(entries []*settings, firsts []plan) {
+func (p *planner) add(list []*settings, firsts []plan) {
 	p.mu.Lock()
-	p.heap = slices.Grow(p.heap, len(entries))
-	for i, s := range entries {
+	p.heap = slices.Grow(p.heap, len(list))
+	for i, s := range list {
 		s.entry.ticks.clear() // of a timer that had the name before
 		s.entry.failures, s.entry.begun = 0, false
 		p.setNext(s, 0, firsts[i], nil)

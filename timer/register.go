@@ -13,16 +13,16 @@ import (
 // go on continues it: these runs count towards its limits, and its counters go on. Register logs
 // the limits as New does.
 func (s *Scheduler) Register(timers ...Timer) error {
-	entries, err := s.register(timers)
+	list, err := s.register(timers)
 	if err == nil {
-		logRegistered(s.log, entries, s.session != nil)
+		logRegistered(s.log, list, s.session != nil)
 	}
 	return err
 }
 
-func (s *Scheduler) register(timers []Timer) (entries []*settings, err error) {
+func (s *Scheduler) register(timers []Timer) (list []*settings, err error) {
 	var errs []error
-	entries = make([]*settings, 0, len(timers))
+	list = make([]*settings, 0, len(timers))
 	firsts := make([]plan, 0, len(timers))
 	names := make(map[string]bool, len(timers))
 	now, g := s.planner.now(), newRegistrar(s)
@@ -38,13 +38,13 @@ func (s *Scheduler) register(timers []Timer) (entries []*settings, err error) {
 		}
 		set.entry = newEntry(t)
 		set.entry.record.tally = s.metrics.newTally(t.Name)
-		entries, firsts = append(entries, set), append(firsts, first)
+		list, firsts = append(list, set), append(firsts, first)
 	}
 	if len(errs) > 0 {
 		_, more := s.registry.add(nil, names)
 		return nil, errors.Join(append(errs, more...)...)
 	}
-	return entries, g.add(entries, firsts, names)
+	return list, g.add(list, firsts, names)
 }
 
 // Update gives the timer of that name other settings, without waiting for its runs. It returns
@@ -56,7 +56,14 @@ func (s *Scheduler) register(timers []Timer) (entries []*settings, err error) {
 // Counts, pauses and other overrides go on. Hosts that have different limits, as in a rolling
 // deploy, together never exceed the largest.
 func (s *Scheduler) Update(timer Timer) error {
-	set, err := newRegistrar(s).replace(timer, nil)
+	g := newRegistrar(s)
+	set, _, err := g.prepare(timer, g.now())
+	switch {
+	case err == nil:
+		err = g.update(set, nil)
+	case s.registry.get(timer.Name) == nil && timer.Name != "":
+		err = errors.Join(fmt.Errorf("%w: %q", ErrNoTimer, timer.Name), err)
+	}
 	if err != nil {
 		return err
 	}
@@ -125,10 +132,10 @@ func (g *registrar) prepare(t Timer, now time.Time) (s *settings, first plan, er
 }
 
 // add adds timers that were prepared, and calls no user code.
-func (g *registrar) add(entries []*settings, firsts []plan, names map[string]bool) error {
+func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool) error {
 	g.host.registering.Lock()
 	defer g.host.registering.Unlock()
-	continuing, errs := g.host.registry.add(entries, names)
+	continuing, errs := g.host.registry.add(list, names)
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
@@ -138,31 +145,19 @@ func (g *registrar) add(entries []*settings, firsts []plan, names map[string]boo
 			g.host.store.views.reset(s)
 		}
 	}
-	g.host.planner.add(entries, firsts)
+	g.host.planner.add(list, firsts)
 	if g.host.store != nil {
 		g.host.store.overrides.readAgain()
 	}
-	g.host.announcer.add(entries)
+	g.host.announcer.add(list)
 	return nil
 }
 
-// replace gives the timer of that name other settings. If mine is not nil, the timer has to be of
-// that registration.
-func (g *registrar) replace(t Timer, mine *registration) (*settings, error) {
-	s, _, err := g.prepare(t, g.host.planner.now())
-	if err != nil {
-		if g.host.registry.get(t.Name) == nil && t.Name != "" {
-			err = errors.Join(fmt.Errorf("%w: %q", ErrNoTimer, t.Name), err)
-		}
-		return nil, err
-	}
-	return s, g.put(s, mine)
-}
-
-// put gives a timer settings that were prepared: see replace.
-func (g *registrar) put(s *settings, mine *registration) error {
+// update gives a timer settings that were prepared, and plans it. If mine is not nil, the timer has
+// to be of that registration.
+func (g *registrar) update(s *settings, mine *registration) error {
 	g.host.registering.Lock()
-	old, interval, err := g.host.planner.replace(s, mine)
+	old, interval, err := g.host.planner.update(s, mine)
 	if err == nil {
 		g.withdraw(s.entry)
 	}

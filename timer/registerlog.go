@@ -18,20 +18,20 @@ import (
 const maxLines = 20
 
 // logRegistered logs the limits of new timers, defaults filled in. Called without a mutex held.
-func logRegistered(log *lineLog, entries []*settings, hasStore bool) {
-	entries = slices.SortedFunc(slices.Values(entries), func(a, b *settings) int {
+func logRegistered(log *lineLog, list []*settings, hasStore bool) {
+	list = slices.SortedFunc(slices.Values(list), func(a, b *settings) int {
 		return strings.Compare(a.timer.Name,
 			b.timer.Name)
 	})
 	level := slog.LevelInfo
-	if len(entries) > maxLines {
-		logTogether(log, entries, hasStore)
+	if len(list) > maxLines {
+		logTogether(log, list, hasStore)
 		level = slog.LevelDebug
 	}
 	if !log.Enabled(context.Background(), level) {
 		return
 	}
-	for _, s := range entries {
+	for _, s := range list {
 		logSettings(log, level, "timer: registered", s, hasStore)
 	}
 }
@@ -47,7 +47,7 @@ func logSettings(log *lineLog, level slog.Level, text string, s *settings, hasSt
 }
 
 // logTogether logs how many timers have the same limits, the most frequent first.
-func logTogether(log *lineLog, entries []*settings, hasStore bool) {
+func logTogether(log *lineLog, list []*settings, hasStore bool) {
 	type together struct {
 		resolved
 		first string
@@ -55,7 +55,7 @@ func logTogether(log *lineLog, entries []*settings, hasStore bool) {
 	}
 	var groups []together
 	found := make(map[resolved]int)
-	for _, s := range entries {
+	for _, s := range list {
 		l := resolvedOf(s.timer, hasStore)
 		i, ok := found[l]
 		if !ok {

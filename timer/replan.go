@@ -38,11 +38,11 @@ func (p *planner) replan(now time.Time) {
 // planning is the failures of a timer whose new schedule Update asks for the first tick.
 const planning = -1
 
-// replace swaps the settings of a timer, and returns the old ones. If both have the same schedule,
+// update swaps the settings of a timer, and returns the old ones. If both have the same schedule,
 // the timer goes on with its ticks: those that have come due and wait in the heap, and the next
 // one. Otherwise those that wait are skipped. interval is the time between the latest tick and the
 // next of before. See registry.update for mine.
-func (p *planner) replace(s *settings, mine *registration) (old *settings, interval time.Duration, err error) {
+func (p *planner) update(s *settings, mine *registration) (old *settings, interval time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if old, err = p.registry.update(s, mine); err != nil {
@@ -75,13 +75,13 @@ func (p *planner) proceed(old, s *settings, interval time.Duration) {
 		p.mu.Lock()
 		begun := e.begun
 		p.mu.Unlock()
-		next, err := p.timetable.replaced(old, s, now, interval, begun)
+		next, err := p.timetable.updated(old, s, now, interval, begun)
 		p.mu.Lock()
 		again = s.current() && p.now().Before(now)
 		if !again && s.current() && (e.failures == planning || !p.started) {
 			e.failures = 0
 			p.setNext(s, 0, next, err)
-			p.fixed.replaced(p, e)
+			p.fixed.updated(p, e)
 		}
 		p.mu.Unlock()
 	}

@@ -33,7 +33,8 @@ type Scheduler struct {
 	triggers  *triggers   // not on the path; nil: no store
 	announcer *announcer  // likewise
 
-	registering sync.Mutex // held while timers are added or replaced, and while Run begins: one after the other
+	// Held while timers are added, updated or removed, and while Run begins: one after the other.
+	registering sync.Mutex
 }
 
 // New checks the configuration and the timers, and returns all faults at once, each with the timer,
@@ -74,7 +75,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 			s.registry.labels = make(labels)
 		}
 	}
-	entries, registerErr := s.register(timers)
+	list, registerErr := s.register(timers)
 	err = errors.Join(err, registerErr)
 	if err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 					err)
 		}
 	}
-	logRegistered(s.log, entries, s.session != nil)
+	logRegistered(s.log, list, s.session != nil)
 	return s, nil
 }
 

@@ -108,14 +108,14 @@ func (s *Scheduler) start(base context.Context) error {
 			s.store.begin(base)
 		}
 	})
-	entries := s.registry.registered()
+	list := s.registry.registered()
 	if err == nil {
 		s.planner.setStarted()
 	}
 	s.registering.Unlock()
 	if err == nil {
-		s.planner.begin(entries)
-		s.announcer.add(entries)
+		s.planner.begin(list)
+		s.announcer.add(list)
 	}
 	return err
 }

@@ -400,11 +400,11 @@ func guard(call func() error) (err error) {
 
 // storeIsBack ends the fallback of all timers of the store, or of one of its servers.
 func (w *storeWatch) storeIsBack(shard string) {
-	entries := w.registry.all()
+	list := w.registry.all()
 	if shard != "" {
-		entries = slices.DeleteFunc(entries, func(s *settings) bool { return w.names.of(s.entry.lockName) != shard })
+		list = slices.DeleteFunc(list, func(s *settings) bool { return w.names.of(s.entry.lockName) != shard })
 	}
-	w.views.upAgain(entries...)
+	w.views.upAgain(list...)
 }
 
 // noteOwnFault records a fault that the store finds in hostsLock or a probe's lock. No timer

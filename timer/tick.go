@@ -151,9 +151,10 @@ func (tt *timetable) askAgain(s *settings, due, now time.Time) (plan, error) {
 	return next, err
 }
 
-// replaced returns the first tick of a timer that has replaced another. begun is whether Run has
-// planned the old one; if not, the new one is planned as a timer that was there when Run started.
-func (tt *timetable) replaced(
+// updated returns the first tick of a timer that was updated. begun is whether Run has planned it
+// before; if not, it is planned as a timer that was there when Run started. interval is the time
+// between the latest tick and the next of the old schedule.
+func (tt *timetable) updated(
 	old, s *settings, now time.Time, interval time.Duration, begun bool,
 ) (plan, error) {
 	if !begun {

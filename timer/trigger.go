@@ -63,7 +63,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 		if why == "" {
 			s.registry.leave(set)
 		}
-		return s.tryTrigger(ctx, name, by) // Update has replaced it, or it is unknown now
+		return s.tryTrigger(ctx, name, by) // with those of Update, or it is unknown now
 	case why == ReasonMaxRuns && !s.registry.starting():
 		return refuse(ReasonDraining, nil)
 	case why == ReasonMaxRuns && ctx.Err() != nil:

@@ -175,7 +175,7 @@ func (q *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
 }
 
 // step makes one change to a queue, or starts one run. It returns false if there is nothing more to
-// do now. e is nil if the timer was removed.
+// do now. s is nil if the timer was removed.
 func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	queue, version, now, err := q.queues.read(q.base(), w.timer)
 	if err != nil {
@@ -219,7 +219,7 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	}
 	if why != "" {
 		q.noteRoom(w, why)
-		if s != nil && s.current() { // the next look is at what has replaced it
+		if s != nil && s.current() { // else the next look is with others
 			q.tell(w, t, why, nil)
 		}
 		if w.mine { // it could not be given back before

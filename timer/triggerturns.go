@@ -26,7 +26,7 @@ func (q *triggers) noteRoom(w *waitingTriggers, why Reason) {
 	w.wantsRoom = why == ReasonFull || why == ReasonLimitFull || why == ReasonHostFull
 }
 
-// waitsFor reports whether triggers wait for what a run of e takes. Called with mu held.
+// waitsFor reports whether triggers wait for what a run with settings s takes. Called with mu held.
 func (q *triggers) waitsFor(w *waitingTriggers, s *settings) bool {
 	untaken := func(t PendingTrigger) bool { return t.TakenBy == dlock.Holder{} }
 	if !w.wantsRoom || !slices.ContainsFunc(w.list, untaken) {
@@ -40,7 +40,7 @@ func sharesLimit(a, b *settings) bool {
 	return slices.ContainsFunc(a.limits(), func(l *sharedLimit) bool { return slices.Contains(b.limits(), l) })
 }
 
-// runEnded offers the place of a run of e that has ended here to the triggers that wait for it, the
+// runEnded offers the place of a run that has ended here to the triggers that wait for it, the
 // oldest first. It reports whether any does.
 func (q *triggers) runEnded(s *settings) (offered bool) {
 	if q == nil || q.n.Load() == 0 {
@@ -91,7 +91,7 @@ func (q *triggers) offeredAgain(w *waitingTriggers) bool {
 	return again
 }
 
-// goFirst returns how long a tick of e lets triggers go first; 0: it does not. yielded: it has done
+// goFirst returns how long a tick lets triggers go first; 0: it does not. yielded: it has done
 // so, and waits only while one is being started here.
 func (q *triggers) goFirst(s *settings, yielded bool) (wait time.Duration) {
 	if q == nil || q.n.Load() == 0 {

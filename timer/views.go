@@ -25,8 +25,7 @@ type views struct {
 	mu sync.Mutex
 }
 
-// A view is what this host knows about one timer from the store's answers. A timer that takes the
-// name of a removed one whose runs go on takes over its view. Guarded by views.mu.
+// A view is what this host knows about one timer from the store's answers. Guarded by views.mu.
 type view struct {
 	declared int           // slots that other hosts declare; 0: as many as this one
 	heardOf  time.Duration // when the store last reported that number, ns since programStart
@@ -38,8 +37,8 @@ type view struct {
 	degraded int32  // runs that go on without the store
 }
 
-// reset drops what may be wrong for a timer that has taken the name of a removed one, or that
-// Update has put in the place of another.
+// reset drops what may be wrong for a timer that was updated, or has taken the name of a removed
+// one.
 func (v *views) reset(s *settings) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -109,10 +108,10 @@ func (v *views) recordDown(s *settings, why Reason, err error) (degraded bool) {
 }
 
 // upAgain records that the store answers for timers again.
-func (v *views) upAgain(entries ...*settings) {
+func (v *views) upAgain(list ...*settings) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, s := range entries {
+	for _, s := range list {
 		s.entry.view.down = false
 	}
 }
@@ -124,8 +123,7 @@ func (v *views) wentDown(s *settings) {
 	s.entry.view.down = true
 }
 
-// beginDegraded counts one more run that goes on without the store, endDegraded one less. e may
-// have taken the place of the run's timer, with the same limits.
+// beginDegraded counts one more run that goes on without the store, endDegraded one less.
 func (v *views) beginDegraded(s *settings) { v.countDegraded(s, 1) }
 func (v *views) endDegraded(s *settings)   { v.countDegraded(s, -1) }
 
