@@ -44,7 +44,7 @@ func (g *gate) proceed(s *settings, t dueTick) {
 
 // tryWaiting tries a tick that waits for a run to end: one has ended here, or may have ended
 // elsewhere. It runs in a goroutine of its own.
-func (g *gate) tryWaiting(w *fullWait) {
+func (g *gate) tryWaiting(w *pending) {
 	s, t := w.s, w.tick
 	defer g.log.flush()
 	if _, due := s.entry.ticks.read(); due != t.at || time.Since(t.waitsSince) >= g.waits.maxWait {

@@ -147,7 +147,7 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	if e.record.skipped[ReasonFull] < 1000 {
 		t.Fatalf("skipped: %v", e.record.skipped)
 	}
-	e.view.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Now().Add(time.Hour),
+	e.view.full = fullAnswer{&dlock.NotAcquiredError{Reason: dlock.ReasonFull}, time.Since(programStart) + time.Hour,
 		set.limit()}
 	if n := testing.AllocsPerRun(1000, tick); n != 0 {
 		t.Errorf("%v allocations with a remembered answer, want 0", n)

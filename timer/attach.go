@@ -29,8 +29,7 @@ func (n *runner) limitsRejoining(s *settings) bool {
 		return false
 	}
 	for _, other := range n.registry.all() {
-		if slices.ContainsFunc(other.limits(), func(l *sharedLimit) bool { return slices.Contains(s.limits(), l) }) &&
-			n.rejoining(other) {
+		if sharesLimit(other, s) && n.rejoining(other) {
 			return true
 		}
 	}

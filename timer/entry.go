@@ -43,6 +43,8 @@ type entry struct {
 	failures int8
 	begun    bool // the planner's: it was planned while Run was running, RunOnStart included
 
+	pending atomic.Pointer[pending] // of fullWaits: the tick that waits for a run to end; nil: none
+
 	blackoutFailed atomic.Bool // the gate's: its blackouts failed when they were last asked
 }
 

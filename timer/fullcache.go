@@ -17,8 +17,8 @@ const (
 // value: there is none.
 type fullAnswer struct {
 	no    *dlock.NotAcquiredError
-	until time.Time
-	limit int // MaxConcurrency that was in force: the answer says nothing about another one
+	until time.Duration // since programStart
+	limit int           // MaxConcurrency that was in force: the answer says nothing about another one
 }
 
 // remember remembers a "full" if a slot has been held for longer than an interval: such a run has
@@ -27,7 +27,7 @@ type fullAnswer struct {
 func (v *views) remember(s *settings, no *dlock.NotAcquiredError) {
 	if interval := s.entry.ticks.interval(); no.Reason == dlock.ReasonFull && interval < shortInterval &&
 		no.HeldFor >= interval {
-		s.entry.view.full = fullAnswer{no, time.Now().Add(min(no.ExpiresIn, fullFor)), s.limit()}
+		s.entry.view.full = fullAnswer{no, time.Since(programStart) + min(no.ExpiresIn, fullFor), s.limit()}
 	}
 }
 
@@ -36,7 +36,7 @@ func (v *views) stillFull(s *settings) *dlock.NotAcquiredError {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	full := &s.entry.view.full
-	if full.no == nil || full.limit != s.limit() || !time.Now().Before(full.until) {
+	if full.no == nil || full.limit != s.limit() || time.Since(programStart) >= full.until {
 		return nil
 	}
 	return full.no

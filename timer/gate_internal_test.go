@@ -37,7 +37,7 @@ func TestGateSaysWhy(t *testing.T) {
 	}
 	is("nothing stands against it", true, "")
 	full := &dlock.NotAcquiredError{Reason: dlock.ReasonFull}
-	s.entry.view.full = fullAnswer{full, time.Now().Add(time.Hour), s.limit()}
+	s.entry.view.full = fullAnswer{full, time.Since(programStart) + time.Hour, s.limit()}
 	is("the store was full a moment ago", true, ReasonFull)
 	if _, err := g.why(s, true); !errors.Is(err, dlock.ErrNotAcquired) {
 		t.Errorf("the store's answer is %v", err)

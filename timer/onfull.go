@@ -2,9 +2,7 @@ package timer
 
 import (
 	"math/rand/v2"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -44,7 +42,7 @@ func (p FullPolicy) String() string {
 	}
 }
 
-// fullWaits has the ticks that wait for a run to end (FullWait), at most one of each timer.
+// fullWaits has the timers of which a tick waits for a run to end (FullWait).
 type fullWaits struct {
 	registry           *registry
 	maxWait            time.Duration // how long a tick may wait
@@ -52,19 +50,18 @@ type fullWaits struct {
 
 	// The gate's, set when the parts are connected: tries a tick that was taken out, in a goroutine
 	// of its own.
-	try func(*fullWait)
+	try func(*pending)
 	// Likewise, of the triggers: offers them the place of a run that has ended. Nil: no store.
 	offer func(*settings) bool
 
-	n atomic.Int32 // how many wait; written with mu held
-
-	// mu guards ticks. docs/architecture.md has the order of mutexes.
-	mu    sync.Mutex
-	ticks map[*entry]*fullWait
+	// mu guards timers, and is held when entry.pending is written. docs/architecture.md has the
+	// order of mutexes.
+	mu     sync.Mutex
+	timers map[*entry]bool
 }
 
-// A fullWait is a tick that waits for a run to end.
-type fullWait struct {
+// A pending is the tick of a timer that waits for a run to end.
+type pending struct {
 	s     *settings // with which it was last refused
 	tick  dueTick
 	why   Reason // as it was last refused
@@ -74,7 +71,7 @@ type fullWait struct {
 
 func newFullWaits(config Config, g *registry) *fullWaits {
 	return &fullWaits{registry: g, maxWait: config.MaxWait, minPause: config.StoreTimeout / 4, maxPause: config.TTL / 3,
-		ticks: make(map[*entry]*fullWait)}
+		timers: make(map[*entry]bool)}
 }
 
 // pause returns how long to wait for the next try of a tick that has waited for so long.
@@ -118,17 +115,17 @@ func (f *fullWaits) enter(s *settings, t dueTick, why Reason, err error) bool {
 	if why == ReasonHostFull && s.placesTaken() < s.hostLimit() {
 		pause = 0 // a run has ended since it was refused
 	}
-	w := &fullWait{s: s, tick: t, why: why, err: err}
-	f.ticks[s.entry] = w
-	f.n.Add(1)
+	w := &pending{s: s, tick: t, why: why, err: err}
 	w.timer = time.AfterFunc(pause, func() { f.retry(w) })
+	s.entry.pending.Store(w)
+	f.timers[s.entry] = true
 	return true
 }
 
 // retry tries a tick whose pause is over, unless it was taken out meanwhile.
-func (f *fullWaits) retry(w *fullWait) {
+func (f *fullWaits) retry(w *pending) {
 	f.mu.Lock()
-	mine := f.ticks[w.s.entry] == w && f.claim(w)
+	mine := w.s.entry.pending.Load() == w && f.claim(w)
 	f.mu.Unlock()
 	if mine {
 		f.tryNow(w)
@@ -137,62 +134,48 @@ func (f *fullWaits) retry(w *fullWait) {
 
 // claim takes out a tick that is to be tried now, for which Run waits until tryNow has returned. It
 // reports false if nothing may start any more: then drain takes the tick out. Called with mu held.
-func (f *fullWaits) claim(w *fullWait) bool {
+func (f *fullWaits) claim(w *pending) bool {
 	if !f.registry.join() {
 		return false
 	}
-	f.takeOut(w)
+	f.takeOut(w.s.entry)
 	return true
 }
 
-func (f *fullWaits) tryNow(w *fullWait) {
+func (f *fullWaits) tryNow(w *pending) {
 	defer f.registry.done()
 	f.try(w)
 }
 
-// takeOut is called with mu held.
-func (f *fullWaits) takeOut(w *fullWait) {
-	w.timer.Stop()
-	delete(f.ticks, w.s.entry)
-	f.n.Add(-1)
+// takeOut takes out the tick of a timer; nil: none waits. Called with mu held.
+func (f *fullWaits) takeOut(e *entry) *pending {
+	w := e.pending.Swap(nil)
+	if w != nil {
+		w.timer.Stop()
+		delete(f.timers, e)
+	}
+	return w
 }
 
 // withdraw takes out the tick of a timer; nil: none waits.
-func (f *fullWaits) withdraw(e *entry) *fullWait {
-	if f.n.Load() == 0 {
+func (f *fullWaits) withdraw(e *entry) *pending {
+	if e.pending.Load() == nil {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := f.ticks[e]
-	if w != nil {
-		f.takeOut(w)
-	}
-	return w
+	return f.takeOut(e)
 }
 
 // close takes out all ticks, when the host drains.
 func (f *fullWaits) close() (left []queuedTick) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, w := range f.ticks {
-		f.takeOut(w)
+	for e := range f.timers {
+		w := f.takeOut(e)
 		left = append(left, queuedTick{w.s, w.tick})
 	}
 	return left
-}
-
-// of returns the tick of a timer that waits; the zero time: none does.
-func (f *fullWaits) of(e *entry) time.Time {
-	if f.n.Load() == 0 {
-		return time.Time{}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if w := f.ticks[e]; w != nil {
-		return time.UnixMicro(w.tick.at).UTC()
-	}
-	return time.Time{}
 }
 
 // runEnded tries the tick that has waited longest for a run like this one to end: only one place
@@ -200,12 +183,12 @@ func (f *fullWaits) of(e *entry) time.Time {
 // the tick of the run's own timer is tried, too. If triggers wait for the place, it is offered to
 // them instead, and the ticks are tried after their pause.
 func (f *fullWaits) runEnded(s *settings) {
-	if f.offer != nil && f.offer(s) || f.n.Load() == 0 {
+	if f.offer != nil && f.offer(s) || s.entry.pending.Load() == nil && len(s.limits()) == 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	own := f.ticks[s.entry]
+	own := s.entry.pending.Load()
 	longest := f.longestFor(s, own)
 	if longest != nil && f.claim(longest) {
 		go f.tryNow(longest)
@@ -217,14 +200,15 @@ func (f *fullWaits) runEnded(s *settings) {
 
 // longestFor returns, of the ticks that a run with settings s may have been in the way of, the one
 // that has waited longest; nil: there is none. Called with mu held.
-func (f *fullWaits) longestFor(s *settings, own *fullWait) (longest *fullWait) {
+func (f *fullWaits) longestFor(s *settings, own *pending) (longest *pending) {
 	longest = own
 	if len(s.limits()) == 0 {
 		return longest
 	}
-	for _, w := range f.ticks {
-		if w.why == ReasonLimitFull && (longest == nil || w.tick.waitsSince.Before(longest.tick.waitsSince)) &&
-			slices.ContainsFunc(w.s.limits(), func(l *sharedLimit) bool { return slices.Contains(s.limits(), l) }) {
+	for e := range f.timers {
+		w := e.pending.Load()
+		if w.why == ReasonLimitFull && sharesLimit(w.s, s) &&
+			(longest == nil || w.tick.waitsSince.Before(longest.tick.waitsSince)) {
 			longest = w
 		}
 	}

@@ -28,7 +28,6 @@ type planner struct {
 	timetable *timetable
 	log       *lineLog
 	registry  *registry
-	waits     *fullWaits
 	ledger    *ledger
 	gate      *gate
 
@@ -75,10 +74,10 @@ type arrival struct {
 	err     error     // the blackout it falls into, or nil
 }
 
-func newPlanner(config Config, log *lineLog, g *registry, f *fullWaits, l *ledger) *planner {
+func newPlanner(config Config, log *lineLog, g *registry, l *ledger) *planner {
 	return &planner{
 		timetable: &timetable{host: config.Holder, blackouts: config.Blackouts},
-		log:       log, registry: g, waits: f, ledger: l,
+		log:       log, registry: g, ledger: l,
 		wake: make(chan struct{}, 1), wakesAt: wakeTime{createdAt: time.Now()}, fixed: make(fixedDelays),
 	}
 }

@@ -121,7 +121,7 @@ const keepFinished = 10 * time.Minute
 // finish removes a timer whose schedule has no tick left, unless a run goes on, or a tick is to be
 // tried again: then it looks again later. Called with mu held.
 func (p *planner) finish(e *entry) {
-	if e.later > 0 || !p.waits.of(e).IsZero() || !p.registry.retire(e) {
+	if e.later > 0 || e.pending.Load() != nil || !p.registry.retire(e) {
 		p.plan(e, p.now().Add(keepFinished).UnixMicro())
 		return
 	}

@@ -98,7 +98,7 @@ func (s *Scheduler) build() {
 	s.runner = &runner{log: s.log, events: s.events, registry: s.registry, limits: s.limits, waits: s.waits,
 		ledger: s.ledger,
 		store:  s.store, runHost: newRunHost(s.config.Holder)}
-	s.planner = newPlanner(s.config, s.log, s.registry, s.waits, s.ledger)
+	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger)
 	s.acquirer = &acquirer{
 		log: s.log, registry: s.registry, limits: s.limits, waits: s.waits, planner: s.planner,
 		runner: s.runner, ledger: s.ledger, store: s.store, session: s.session,

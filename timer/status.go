@@ -210,10 +210,13 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 		MaxConcurrency: shown(set.limit()), MaxPerTick: shown(set.timer.MaxPerTick), MaxPerHost: shown(set.hostLimit()),
 		Limits: slices.Clone(set.timer.Limits), MaxRunTime: shownTime(set.timer.MaxRunTime),
 		OnStoreDown: set.timer.OnStoreDown, LocalOnly: set.timer.LocalOnly,
-		CatchUp:    CatchUp{set.timer.CatchUp.Policy, shownTime(set.timer.CatchUp.Window)},
-		RunOnStart: set.timer.RunOnStart,
-		OnFull:     set.timer.OnFull, WaitingTick: s.waits.of(e),
+		CatchUp:     CatchUp{set.timer.CatchUp.Policy, shownTime(set.timer.CatchUp.Window)},
+		RunOnStart:  set.timer.RunOnStart,
+		OnFull:      set.timer.OnFull,
 		MaxAttempts: set.timer.Retry.MaxAttempts, AlarmAfter: shown(set.timer.AlarmAfter),
+	}
+	if w := e.pending.Load(); w != nil {
+		t.WaitingTick = time.UnixMicro(w.tick.at).UTC()
 	}
 	_, fixed := set.delay()
 	if next, _ := e.ticks.read(); next != 0 && !(fixed && set.placesTaken() > 0) {

@@ -306,7 +306,7 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name:  "place of a run that ended is not offered to triggers",
-		edits: []edit{{"timer/onfull.go", "f.offer != nil && f.offer(s) || f.n.Load() == 0", "f.n.Load() == 0"}},
+		edits: []edit{{"timer/onfull.go", "f.offer != nil && f.offer(s) ||", ""}},
 		layer: timers("^TestTriggersBesideABusyLimit$"),
 		says:  "triggers ran after",
 	},
