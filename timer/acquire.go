@@ -37,13 +37,13 @@ type acquirer struct {
 func (a *acquirer) overtake(s *settings, t dueTick) bool {
 	a.mu.Lock()
 	earlier, waits := a.queue.ticks[s.entry]
-	if !waits || a.closed {
+	if !waits || a.closed || !s.current() {
 		a.mu.Unlock()
 		return false
 	}
-	a.queue.ticks[s.entry] = waitingTick{dueTick: t, s: s}
+	a.queue.ticks[s.entry] = waitingTick{start: start{s, t}}
 	a.mu.Unlock()
-	a.ledger.skip(s, earlier.at, ReasonStoreBusy, nil)
+	a.ledger.skip(s, earlier.tick.at, ReasonStoreBusy, nil)
 	return true
 }
 
@@ -61,8 +61,8 @@ func (a *acquirer) submit(s *settings, t dueTick) {
 		a.tryAnew(s, t)
 	case a.queue.has(s.entry): // another was queued while this one was taken out, or waited for a place
 		earlier := t
-		if queued := a.queue.ticks[s.entry]; queued.at < t.at {
-			earlier, a.queue.ticks[s.entry] = queued.dueTick, waitingTick{dueTick: t, s: s}
+		if queued := a.queue.ticks[s.entry].tick; queued.at < t.at {
+			earlier, a.queue.ticks[s.entry] = queued, waitingTick{start: start{s, t}}
 		}
 		a.mu.Unlock()
 		a.drop(s, earlier, ReasonStoreBusy)
@@ -71,7 +71,7 @@ func (a *acquirer) submit(s *settings, t dueTick) {
 		a.mu.Unlock()
 		go a.attempt(s, t)
 	default:
-		a.queue.enqueue(waitingTick{dueTick: t, s: s})
+		a.queue.enqueue(waitingTick{start: start{s, t}})
 		a.mu.Unlock()
 	}
 }
@@ -181,62 +181,53 @@ func (a *acquirer) next() {
 		a.submit(down.s, down.tick)
 	}
 	for {
-		s, t := a.takeNext()
-		if s == nil {
+		next := a.takeNext()
+		if next.s == nil {
 			return
 		}
-		open, why, degraded := a.store.bypass(s) // one of several servers
+		open, why, degraded := a.store.bypass(next.s) // one of several servers
 		if !open {
-			go a.attempt(s, t)
+			go a.attempt(next.s, next.tick)
 			return
 		}
-		a.withoutStore(s, t, why, degraded)
+		a.withoutStore(next.s, next.tick, why, degraded)
 	}
 }
 
-// A queuedTick is a tick taken out of the queue.
-type queuedTick struct {
-	s    *settings
-	tick dueTick
-}
-
 // takeAllIfDown takes all ticks out of the queue if the breaker is open for all timers.
-func (a *acquirer) takeAllIfDown() (down []queuedTick) {
+func (a *acquirer) takeAllIfDown() []start {
 	if !a.store.allOpen() {
 		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for s, t := a.queue.oldest(); s != nil; s, t = a.queue.oldest() {
-		down = append(down, queuedTick{s, t})
-	}
-	return down
+	return a.queue.all()
 }
 
 // takeNext takes the next tick out of the queue for an attempt in place of the one that has ended.
-// It returns nil if a trigger's turn has come, or if nothing is queued: then one attempt less is
-// under way.
-func (a *acquirer) takeNext() (*settings, dueTick) {
+// It returns the zero start if a trigger's turn has come, or if nothing is queued: then one attempt
+// less is under way.
+func (a *acquirer) takeNext() start {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s, t, trigger := a.queue.serve()
+	next, trigger := a.queue.serve()
 	switch {
 	case trigger:
-		return nil, dueTick{}
-	case s == nil:
+		return start{}
+	case next.s == nil:
 		a.inFlight--
 	}
-	return s, t
+	return next
 }
 
 // withdraw removes the tick and the triggers of a timer that was removed or updated from the queue.
 func (a *acquirer) withdraw(e *entry) {
 	a.mu.Lock()
-	s, t := a.queue.takeOut(e)
+	waited := a.queue.takeOut(e)
 	a.queue.dismiss(e)
 	a.mu.Unlock()
-	if s != nil {
-		a.tryAnew(s, t)
+	if waited.s != nil {
+		a.tryAnew(waited.s, waited.tick)
 	}
 }
 
@@ -254,12 +245,9 @@ func (a *acquirer) tryAnew(s *settings, t dueTick) {
 
 // close empties the queue; nothing is queued any more.
 func (a *acquirer) close() {
-	var left []queuedTick
 	a.mu.Lock()
 	a.closed = true
-	for s, t := a.queue.oldest(); s != nil; s, t = a.queue.oldest() {
-		left = append(left, queuedTick{s, t})
-	}
+	left := a.queue.all()
 	a.queue.dismiss(nil)
 	a.mu.Unlock()
 	for _, l := range left {

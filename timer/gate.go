@@ -134,7 +134,7 @@ func (g *gate) try(s *settings, t dueTick) {
 		g.turnAway(s, t, ReasonLimitFull, full)
 		return
 	}
-	g.starts = append(g.starts, start{s: s, tick: t})
+	g.starts = append(g.starts, start{s, t})
 }
 
 // turnAway skips a tick that failed a check, lets it wait for a run to end, or has it tried anew if

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // gated is a gate with what stands behind it, and one timer.
@@ -80,5 +81,47 @@ func TestClosedAcquirerKeepsNoTick(t *testing.T) {
 	})
 	if g.registry.busy() || len(a.queue.ticks) != 0 {
 		t.Errorf("%d places are taken, %d ticks wait", s.placesTaken(), len(a.queue.ticks))
+	}
+}
+
+// A timer was removed, and one that took its name meanwhile has a tick in the queue, with a place
+// of its own: a tick that was still on its way leaves both alone.
+//
+// Fails when overtake does not look at current: a place is counted for the wrong one of them, and
+// Remove waits in vain.
+func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
+	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
+	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.registry.begin(func() { s.runner.base = t.Context() }); err != nil {
+		t.Fatal(err)
+	}
+	s.acquirer.inFlight = maxInFlight
+	old := s.registry.get("a")
+	s.registry.enter(old, 3) // a run goes on, so the entry stays
+	if _, err := newRegistrar(s).remove("a", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Register(job); err != nil {
+		t.Fatal(err)
+	}
+	now := s.registry.get("a")
+	if now.entry != old.entry || now.registration == old.registration {
+		t.Fatal("the name has two entries, or one registration")
+	}
+	s.gate.try(now, dueTick{at: 2, nth: now.nth})
+	s.gate.try(old, dueTick{at: 1, nth: old.nth})
+	if w := s.acquirer.queue.ticks[now.entry]; w.s != now || w.tick.at != 2 {
+		t.Errorf("tick %d waits", w.tick.at)
+	}
+	s.acquirer.close()
+	s.registry.leave(old)
+	if old.registration.places != 0 || now.registration.places != 0 || s.registry.busy() {
+		t.Errorf("%d and %d places are taken", old.registration.places, now.registration.places)
+	}
+	if e := now.entry; e.settings.Load() != now || s.registry.get("a") != now {
+		t.Error("the timer is not registered any more")
 	}
 }

@@ -104,11 +104,10 @@ func (g *registry) enterOrWait(s *settings, limit int, t dueTick) (why Reason, w
 		return why, false, earlier
 	}
 	// One of the two has waited for a run to end until now (FullWait).
-	if other, waited := g.line.queue.ticks[s.entry]; waited && other.at > t.at {
+	if g.line.queue.ticks[s.entry].tick.at > t.at {
 		return why, false, earlier
-	} else if waited {
-		_, earlier = g.line.queue.takeOut(s.entry)
 	}
+	earlier = g.line.queue.takeOut(s.entry).tick
 	g.line.queue.enqueue(w)
 	g.line.watch(w.until, g.endWaits)
 	return "", true, earlier
@@ -120,7 +119,7 @@ func (l *line) waiting(s *settings, t dueTick) waitingTick {
 	if t.waitsSince.IsZero() {
 		t.waitsSince = time.Now()
 	}
-	return waitingTick{t, s, t.waitsSince.Add(l.wait)}
+	return waitingTick{start{s, t}, t.waitsSince.Add(l.wait)}
 }
 
 // watch has endWaits called when a wait has lasted too long.
@@ -138,14 +137,13 @@ func (l *line) watch(until time.Time, endWaits func()) {
 
 // endWaits takes ticks out of the line that have waited for too long.
 func (g *registry) endWaits() {
-	var late []queuedTick
+	var late []start
 	g.mu.Lock()
 	now, next := time.Now(), time.Time{}
 	for e, w := range g.line.queue.ticks {
 		switch {
 		case !now.Before(w.until):
-			g.line.queue.takeOut(e)
-			late = append(late, queuedTick{w.s, w.dueTick})
+			late = append(late, g.line.queue.takeOut(e))
 		case next.IsZero() || w.until.Before(next):
 			next = w.until
 		}
@@ -164,10 +162,10 @@ func (g *registry) overtake(s *settings, t dueTick) (earlier dueTick, waited boo
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	w, waited := g.line.queue.ticks[s.entry]
-	if waited {
+	if waited = waited && s.current(); waited {
 		g.line.queue.ticks[s.entry] = g.line.waiting(s, t)
 	}
-	return w.dueTick, waited
+	return w.tick, waited
 }
 
 // awaitPlace waits in line until a place is reserved for a Trigger. It reports false when ctx has
@@ -234,22 +232,22 @@ func (g *registry) giveUp(s *settings) {
 // serveLine gives free places to those that wait. Called with mu held.
 func (g *registry) serveLine() {
 	for g.line.maxPlaces > 0 && g.places < g.line.maxPlaces && g.starting() {
-		s, t, trigger := g.line.queue.serve()
-		if s == nil {
+		next, trigger := g.line.queue.serve()
+		if next.s == nil {
 			return
 		}
 		g.places++
 		g.active.n++ // Run waits for what follows
-		g.line.reserve(s.entry)
+		g.line.reserve(next.s.entry)
 		if !trigger {
-			go g.line.admit(s, t)
+			go g.line.admit(next.s, next.tick)
 		}
 	}
 }
 
 // withdraw takes the tick of a timer that was removed or updated out of the line, and dismisses its
-// triggers; nil: none waits.
-func (g *registry) withdraw(e *entry) (*settings, dueTick) {
+// triggers; the zero start: none waits.
+func (g *registry) withdraw(e *entry) start {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.line.queue.dismiss(e)
@@ -257,12 +255,10 @@ func (g *registry) withdraw(e *entry) (*settings, dueTick) {
 }
 
 // closeLine empties the line, when the host drains.
-func (g *registry) closeLine() (left []queuedTick) {
+func (g *registry) closeLine() []start {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for s, t := g.line.queue.oldest(); s != nil; s, t = g.line.queue.oldest() {
-		left = append(left, queuedTick{s, t})
-	}
+	left := g.line.queue.all()
 	g.line.queue.dismiss(nil)
 	if g.line.timer != nil {
 		g.line.timer.Stop()

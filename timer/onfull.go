@@ -62,8 +62,7 @@ type fullWaits struct {
 
 // A pending is the tick of a timer that waits for a run to end.
 type pending struct {
-	s     *settings // with which it was last refused
-	tick  dueTick
+	start
 	why   Reason // as it was last refused
 	err   error
 	timer *time.Timer // when it is tried again, if no run ends before
@@ -115,7 +114,7 @@ func (f *fullWaits) enter(s *settings, t dueTick, why Reason, err error) bool {
 	if why == ReasonHostFull && s.placesTaken() < s.hostLimit() {
 		pause = 0 // a run has ended since it was refused
 	}
-	w := &pending{s: s, tick: t, why: why, err: err}
+	w := &pending{start: start{s, t}, why: why, err: err}
 	w.timer = time.AfterFunc(pause, func() { f.retry(w) })
 	s.entry.pending.Store(w)
 	f.timers[s.entry] = true
@@ -168,12 +167,11 @@ func (f *fullWaits) withdraw(e *entry) *pending {
 }
 
 // close takes out all ticks, when the host drains.
-func (f *fullWaits) close() (left []queuedTick) {
+func (f *fullWaits) close() (left []start) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for e := range f.timers {
-		w := f.takeOut(e)
-		left = append(left, queuedTick{w.s, w.tick})
+		left = append(left, f.takeOut(e).start)
 	}
 	return left
 }

@@ -22,8 +22,7 @@ type queue struct {
 
 // A waitingTick is the tick of a timer that waits.
 type waitingTick struct {
-	dueTick
-	s     *settings // with which it is to start
+	start
 	until time.Time // in a line: when its wait ends
 }
 
@@ -81,50 +80,58 @@ func (q *queue) has(e *entry) bool {
 	return waits
 }
 
-// takeOut removes the tick of a timer, and returns it with its settings; nil: none waits.
-func (q *queue) takeOut(e *entry) (*settings, dueTick) {
+// takeOut removes the tick of a timer; the zero start: none waits.
+func (q *queue) takeOut(e *entry) start {
 	w := q.ticks[e]
 	delete(q.ticks, e)
 	if len(q.ticks) == 0 {
 		q.byNext, q.byAge, q.ticks = nil, nil, nil
 	}
-	return w.s, w.dueTick
+	return w.start
 }
 
-// oldest removes the tick that has waited longest; nil: none waits.
-func (q *queue) oldest() (s *settings, t dueTick) {
-	for len(q.byAge) > 0 && s == nil {
+// oldest removes the tick that has waited longest; the zero start: none waits.
+func (q *queue) oldest() (next start) {
+	for len(q.byAge) > 0 && next.s == nil {
 		e := q.byAge[0]
 		q.byAge = q.byAge[1:]
-		s, t = q.takeOut(e)
+		next = q.takeOut(e)
 	}
-	return s, t
+	return next
 }
 
-// soonest removes the tick whose timer is due again first; nil: none waits.
-func (q *queue) soonest() (s *settings, t dueTick) {
-	for len(q.byNext) > 0 && s == nil {
-		s, t = q.takeOut(q.byNext.pop().e)
+// soonest removes the tick whose timer is due again first; the zero start: none waits.
+func (q *queue) soonest() (next start) {
+	for len(q.byNext) > 0 && next.s == nil {
+		next = q.takeOut(q.byNext.pop().e)
 	}
-	return s, t
+	return next
 }
 
-// serve gives the next turn to a Trigger, which it wakes, or to a tick; nil: nothing waits.
-func (q *queue) serve() (s *settings, t dueTick, trigger bool) {
+// all removes all ticks, in the order in which they came.
+func (q *queue) all() (list []start) {
+	for next := q.oldest(); next.s != nil; next = q.oldest() {
+		list = append(list, next)
+	}
+	return list
+}
+
+// serve gives the next turn to a Trigger, which it wakes, or to a tick; the zero start: nothing
+// waits.
+func (q *queue) serve() (next start, trigger bool) {
 	q.turns++
-	if len(q.triggers) > 0 && (q.turns%4 == 0 || len(q.ticks) == 0) {
+	switch {
+	case len(q.triggers) > 0 && (q.turns%4 == 0 || len(q.ticks) == 0):
 		w := q.triggers[0]
 		q.triggers = q.triggers[1:]
 		w.hasTurn = true
 		close(w.ready)
-		return w.s, dueTick{}, true
+		return start{s: w.s}, true
+	case q.turns%4 == 2:
+		return q.oldest(), false
+	default:
+		return q.soonest(), false
 	}
-	if q.turns%4 == 2 {
-		s, t = q.oldest()
-	} else {
-		s, t = q.soonest()
-	}
-	return s, t, false
 }
 
 // dismiss ends the wait of the triggers of one timer, or of all (nil), without giving them a turn.

@@ -9,21 +9,21 @@ import "testing"
 func TestQueueForgetsWhoWasServed(t *testing.T) {
 	var l queue
 	first := &settings{entry: &entry{ticks: tickTimes{next: 1 << 40}}}
-	l.enqueue(waitingTick{dueTick: dueTick{at: 1}, s: first})
+	l.enqueue(waitingTick{start: start{first, dueTick{at: 1}}})
 	often := &settings{entry: &entry{ticks: tickTimes{next: 1}}}
 	for tick := range int64(10_000) {
-		l.enqueue(waitingTick{dueTick: dueTick{at: tick + 1}, s: often})
-		if s, served := l.soonest(); s != often || served.at != tick+1 {
-			t.Fatalf("served %p, %+v", s, served)
+		l.enqueue(waitingTick{start: start{often, dueTick{at: tick + 1}}})
+		if served := l.soonest(); served.s != often || served.tick.at != tick+1 {
+			t.Fatalf("served %+v", served)
 		}
 	}
 	if len(l.byAge) > 200 || len(l.byNext) > 200 {
 		t.Errorf("%d and %d are kept while one waits", len(l.byAge), len(l.byNext))
 	}
-	if s, served := l.oldest(); s != first || served.at != 1 {
-		t.Errorf("the oldest is %p, %+v", s, served)
+	if served := l.oldest(); served.s != first || served.tick.at != 1 {
+		t.Errorf("the oldest is %+v", served)
 	}
-	if s, _ := l.oldest(); s != nil || len(l.ticks) != 0 {
+	if l.oldest().s != nil || len(l.ticks) != 0 {
 		t.Errorf("%d wait", len(l.ticks))
 	}
 }

@@ -198,8 +198,8 @@ func (g *registrar) remove(name string, mine *registration) (*settings, error) {
 // tick, unless that is of another schedule.
 func (g *registrar) withdraw(e *entry) {
 	g.host.acquirer.withdraw(e)
-	if s, t := g.host.registry.withdraw(e); s != nil && !g.host.planner.tryAnew(s, t) {
-		g.host.ledger.skip(s, t.at, ReasonDraining, nil)
+	if w := g.host.registry.withdraw(e); w.s != nil && !g.host.planner.tryAnew(w.s, w.tick) {
+		g.host.ledger.skip(w.s, w.tick.at, ReasonDraining, nil)
 	}
 	if w := g.host.waits.withdraw(e); w != nil && !g.host.planner.tryAnew(w.s, w.tick) {
 		g.host.ledger.skip(w.s, w.tick.at, ReasonDraining, nil)

@@ -53,14 +53,8 @@ func (n *runner) startRun(s *settings, t dueTick, by *triggering, lease *dlock.L
 	return r
 }
 
-// A start is a run to be started without the store. The caller has taken a place for it.
-type start struct {
-	s    *settings
-	tick dueTick
-}
-
-// runAll starts runs, and carries out each in a goroutine. The scheduling goroutine has to start
-// only one.
+// runAll starts runs without the store, and carries out each in a goroutine. The caller has taken a
+// place for each. The scheduling goroutine has to start only one.
 func (n *runner) runAll(starts []start) {
 	last := len(starts) - 1
 	for _, s := range starts[:last] {

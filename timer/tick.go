@@ -24,6 +24,12 @@ type dueTick struct {
 	nth        int32 // of which of the timer's schedules it is, see settings.nth
 }
 
+// A start is a tick, and the settings that its run is to start with.
+type start struct {
+	s    *settings
+	tick dueTick
+}
+
 // abandoned returns why a waiting tick is skipped when the host drains, or the timer is removed or
 // gets another schedule.
 func (t dueTick) abandoned() Reason {
