@@ -56,7 +56,10 @@ func (a *acquirer) submit(s *settings, t dueTick) {
 	}
 	a.mu.Lock()
 	switch {
-	case a.closed || !s.current():
+	case a.closed:
+		a.mu.Unlock()
+		a.drop(s, t, ReasonDraining)
+	case !s.current():
 		a.mu.Unlock()
 		a.tryAnew(s, t)
 	case a.queue.has(s.entry): // another was queued while this one was taken out, or waited for a place
@@ -220,25 +223,25 @@ func (a *acquirer) takeNext() start {
 	return next
 }
 
-// withdraw removes the tick and the triggers of a timer that was removed or updated from the queue.
+// withdraw removes the tick of a timer that was removed or updated from the queue, and dismisses
+// its triggers.
 func (a *acquirer) withdraw(e *entry) {
 	a.mu.Lock()
-	waited := a.queue.takeOut(e)
-	a.queue.dismiss(e)
+	waited := a.queue.withdraw(e)
 	a.mu.Unlock()
 	if waited.s != nil {
 		a.tryAnew(waited.s, waited.tick)
 	}
 }
 
-// tryAnew has a tick tried with the present settings of its timer, or else drops it.
+// tryAnew has a tick tried with the present settings of its timer, or drops it.
 func (a *acquirer) tryAnew(s *settings, t dueTick) {
-	if s.current() || !s.entry.has(t.nth) {
+	if !s.entry.has(t.nth) {
 		a.drop(s, t, ReasonDraining)
 		return
 	}
 	a.registry.leave(s) // first, because the tick takes a place again
-	if !a.planner.tryAnew(s, t) {
+	if !a.planner.tryAnew(s.entry, t) {
 		a.ledger.skip(s, t.at, ReasonDraining, nil)
 	}
 }
@@ -247,8 +250,7 @@ func (a *acquirer) tryAnew(s *settings, t dueTick) {
 func (a *acquirer) close() {
 	a.mu.Lock()
 	a.closed = true
-	left := a.queue.all()
-	a.queue.dismiss(nil)
+	left := a.queue.close()
 	a.mu.Unlock()
 	for _, l := range left {
 		a.drop(l.s, l.tick, ReasonDraining)

@@ -100,6 +100,10 @@ func (g *gate) arriveOne(a *arrival) {
 
 // try checks a tick and hands it to the acquirer or the runner, or skips it.
 func (g *gate) try(s *settings, t dueTick) {
+	if !s.current() {
+		g.turnAway(s, t, ReasonDraining, nil)
+		return
+	}
 	if w := g.waits.withdraw(s.entry); w != nil {
 		g.ledger.skip(s, w.tick.at, w.why, w.err)
 	}
@@ -142,7 +146,7 @@ func (g *gate) try(s *settings, t dueTick) {
 func (g *gate) turnAway(s *settings, t dueTick, why Reason, err error) {
 	switch why {
 	case ReasonDraining:
-		if g.planner.tryAnew(s, t) {
+		if !s.current() && g.planner.tryAnew(s.entry, t) {
 			return
 		}
 	case ReasonHostFull:
@@ -156,7 +160,7 @@ func (g *gate) turnAway(s *settings, t dueTick, why Reason, err error) {
 			g.ledger.putOff(&s.entry.record)
 		}
 	}
-	if g.waits.enter(s, t, why, err) || s.waitsFor(why) && g.planner.tryAnew(s, t) {
+	if g.waits.enter(s, t, why, err) || !s.current() && s.waitsFor(why) && g.planner.tryAnew(s.entry, t) {
 		return
 	}
 	g.ledger.skip(s, t.at, why, err)

@@ -125,3 +125,39 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 		t.Error("the timer is not registered any more")
 	}
 }
+
+// A tick and a Trigger may come with the new settings before Update has ended the waits with the
+// old ones: the tick is tried again, and the Trigger goes on waiting.
+//
+// Fails when withdraw drops a tick whose settings are the present ones, or dismiss all triggers of
+// the timer.
+func TestUpdateLosesNothingThatCameSince(t *testing.T) {
+	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
+	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.announcer.close)
+	s.acquirer.inFlight = maxInFlight
+	set, _, err := newRegistrar(s).prepare(job, s.planner.now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, _, err := s.planner.update(set, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, q := set.entry, &s.acquirer.queue
+	s.gate.try(set, dueTick{at: 1, nth: set.nth})
+	q.triggers = []*waitingTrigger{{s: old, ready: make(chan struct{})}, {s: set, ready: make(chan struct{})}}
+	newRegistrar(s).withdraw(e)
+	if e.later != 1 || len(q.ticks) != 0 || set.registration.places != 0 {
+		t.Errorf("%d ticks in the heap, %d in the queue, %d places", e.later, len(q.ticks), set.registration.places)
+	}
+	if len(q.triggers) != 1 || q.triggers[0].s != set {
+		t.Errorf("%d triggers wait", len(q.triggers))
+	}
+}

@@ -250,20 +250,17 @@ func (g *registry) serveLine() {
 func (g *registry) withdraw(e *entry) start {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.line.queue.dismiss(e)
-	return g.line.queue.takeOut(e)
+	return g.line.queue.withdraw(e)
 }
 
 // closeLine empties the line, when the host drains.
 func (g *registry) closeLine() []start {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	left := g.line.queue.all()
-	g.line.queue.dismiss(nil)
 	if g.line.timer != nil {
 		g.line.timer.Stop()
 	}
-	return left
+	return g.line.queue.close()
 }
 
 // inLine returns how many ticks and callers of Trigger wait, and whether one more would have to.

@@ -420,12 +420,11 @@ func (p *planner) tryLater(wait time.Duration, e *entry, t dueTick) bool {
 	return true
 }
 
-// tryAnew plans another try at once, with the present settings of the timer, of a tick that was to
-// start with others, or waits. It reports false as tryLater does, and if these are the present
-// ones.
-func (p *planner) tryAnew(s *settings, t dueTick) bool {
+// tryAnew plans another try at once of a tick whose timer was updated. It reports false as tryLater
+// does.
+func (p *planner) tryAnew(e *entry, t dueTick) bool {
 	t.updated, t.yielded = true, false // the blackouts may be others
-	return !s.current() && p.tryLater(0, s.entry, t)
+	return p.tryLater(0, e, t)
 }
 
 // postpone plans another try of a tick just after wait, if the timer's next tick is not due before

@@ -134,13 +134,27 @@ func (q *queue) serve() (next start, trigger bool) {
 	}
 }
 
-// dismiss ends the wait of the triggers of one timer, or of all (nil), without giving them a turn.
-func (q *queue) dismiss(e *entry) {
+// withdraw removes the tick of a timer that was removed or updated, and ends the wait of its
+// triggers, without giving them a turn. Triggers that came since are left alone. The zero start: no
+// tick waits.
+func (q *queue) withdraw(e *entry) start {
+	q.dismiss(func(s *settings) bool { return s.entry == e && !s.current() })
+	return q.takeOut(e)
+}
+
+// dismiss ends the wait of triggers without giving them a turn.
+func (q *queue) dismiss(whose func(*settings) bool) {
 	q.triggers = slices.DeleteFunc(q.triggers, func(w *waitingTrigger) bool {
-		if e != nil && w.s.entry != e {
+		if !whose(w.s) {
 			return false
 		}
 		close(w.ready)
 		return true
 	})
+}
+
+// close removes all ticks, and ends the wait of all triggers.
+func (q *queue) close() []start {
+	q.dismiss(func(*settings) bool { return true })
+	return q.all()
 }
