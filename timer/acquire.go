@@ -95,7 +95,7 @@ func (a *acquirer) attempt(s *settings, t dueTick) {
 }
 
 // turnAway gives back the place of a tick that starts no run. The tick is skipped, unless it was
-// postponed, waits for a run to end, or passes to the present settings of its timer.
+// postponed, waits for a run to end, or is tried with the present settings of its timer.
 func (a *acquirer) turnAway(s *settings, t dueTick, x settlement) {
 	switch {
 	case x.postponed || a.waits.enter(s, t, x.why, x.err):

@@ -47,6 +47,29 @@ func TestHeapKeepsOrder(t *testing.T) {
 	}
 }
 
+// Of each timer the heap keeps one item of its next tick, the one that is planned, and all ticks
+// that are tried again.
+//
+// Fails when removeStale keeps an equal item, or leaves a mark in planned.
+func TestHeapDropsWhatIsNotPlanned(t *testing.T) {
+	var h tickHeap
+	a, b, none := &entry{planned: 5}, &entry{planned: 9}, &entry{}
+	for _, it := range []item{{when: 7, e: a}, {when: 5, e: a}, {when: 4, e: none}, {when: 5, e: a}, {when: 9, e: b},
+		{when: 6, e: none, again: &dueTick{at: 6}}, {when: 5, e: b}} {
+		h.push(it)
+	}
+	for range 2 {
+		h.removeStale()
+	}
+	var left []int64
+	for len(h) > 0 {
+		left = append(left, h.pop().when)
+	}
+	if !slices.Equal(left, []int64{5, 6, 9}) || a.planned != 5 || b.planned != 9 || none.planned != 0 {
+		t.Errorf("left %v, planned %d, %d and %d", left, a.planned, b.planned, none.planned)
+	}
+}
+
 // The loop never sleeps for long, whatever comes next: a step of the wall clock must not delay a
 // tick by more. And Remove leaves nothing behind.
 //

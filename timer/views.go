@@ -28,7 +28,7 @@ type views struct {
 // A view is what this host knows about one timer from the store's answers. Guarded by views.mu.
 type view struct {
 	declared int           // slots that other hosts declare; 0: as many as this one
-	heardOf  time.Duration // when the store last reported that number, ns since programStart
+	heardOf  time.Duration // when the store last reported that number, since programStart
 	holder   dlock.Holder  // of a slot, as the store last reported
 	overlong dlock.Holder  // whose slot was last reported as held for too long
 	full     fullAnswer
