@@ -105,18 +105,23 @@ func (f *fullWaits) enter(s *settings, t dueTick, why Reason, err error) bool {
 		t.waitsSince = now
 	}
 	waited := now.Sub(t.waitsSince)
-	// Remove and drain take out what waits after they have made mayStart false.
-	if _, due := s.entry.ticks.read(); !f.registry.mayStart(s) || due != t.at || waited >= f.maxWait {
+	if _, due := s.entry.ticks.read(); due != t.at || waited >= f.maxWait {
 		return false
 	}
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
+	w := &pending{start: start{s, t}, why: why, err: err}
+	// Remove, Update, drain and runs that end look for it, without mu, after they have made
+	// mayStart false or freed a place. So it is stored before that is looked at.
+	before := s.entry.pending.Swap(w)
+	if !f.registry.mayStart(s) {
+		s.entry.pending.Store(before)
+		return false
+	}
 	pause := f.pause(waited)
 	if why == ReasonHostFull && s.placesTaken() < s.hostLimit() {
 		pause = 0 // a run has ended since it was refused
 	}
-	w := &pending{start: start{s, t}, why: why, err: err}
 	w.timer = time.AfterFunc(pause, func() { f.retry(w) })
-	s.entry.pending.Store(w)
 	f.timers[s.entry] = true
 	return true
 }

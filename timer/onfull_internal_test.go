@@ -1,9 +1,12 @@
 package timer
 
 import (
+	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -34,5 +37,39 @@ func TestEarlierTickLeavesTheLine(t *testing.T) {
 	}
 	if left := g.closeLine(); len(left) != 1 || left[0].tick.at != 3 {
 		t.Errorf("%+v", left)
+	}
+}
+
+// A tick that begins to wait for a run to end while its timer is removed does not wait on: either
+// enter sees that it was removed, or withdraw takes the tick out.
+//
+// Fails when withdraw may look before enter has stored the tick, and enter before it was removed.
+func TestNoTickOfARemovedTimerWaits(t *testing.T) {
+	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
+		Timer{Name: "a", Schedule: schedule.Every(time.Hour), OnFull: FullWait, Run: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.registry.setPhase(PhaseRunning)
+	set := s.registry.get("a")
+	set.entry.ticks.set(1, time.Time{})
+	s.waits.try = func(*pending) {}
+	left := 0
+	for range 200_000 {
+		set.registration.removed.Store(false)
+		var both sync.WaitGroup
+		both.Go(func() { s.waits.enter(set, dueTick{at: 1}, ReasonFull, nil) })
+		both.Go(func() {
+			set.registration.removed.Store(true)
+			s.waits.withdraw(set.entry)
+		})
+		both.Wait()
+		if set.entry.pending.Load() != nil {
+			left++
+			s.waits.withdraw(set.entry)
+		}
+	}
+	if left > 0 {
+		t.Errorf("%d times a tick of a removed timer waited on", left)
 	}
 }

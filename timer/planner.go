@@ -323,6 +323,7 @@ func (p *planner) add(list []*settings, firsts []plan) {
 	for i, s := range list {
 		s.entry.ticks.clear() // of a timer that had the name before
 		s.entry.failures, s.entry.begun = 0, false
+		s.entry.blackoutFailed.Store(false)
 		p.setNext(s, 0, firsts[i], nil)
 	}
 	p.mu.Unlock()

@@ -149,23 +149,21 @@ func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
 		n.store.views.endDegraded(s)
 	}
 	lease := r.lease.Load()
-	_, fixed := e.settings.Load().delay() // as Update may have set it since
-	if logged || lease != nil || fixed {
-		e.mu.Unlock()
-		if lease != nil && !abandoned { // once Run no longer waits for it, the slot is left to expire
-			if outcome == OutcomeOK {
-				lease.MarkSucceeded()
-			}
-			n.release(s, lease)
+	e.mu.Unlock()
+	if lease != nil && !abandoned { // once Run no longer waits for it, the slot is left to expire
+		if outcome == OutcomeOK {
+			lease.MarkSucceeded()
 		}
-		if fixed {
-			n.ended(e)
-		}
-		if logged {
-			n.events.logEnd(r, outcome, took, err)
-		}
-		e.mu.Lock()
+		n.release(s, lease)
 	}
+	// After the release, as Update or a timer that takes the name may have set it meanwhile.
+	if _, fixed := e.settings.Load().delay(); fixed {
+		n.ended(e)
+	}
+	if logged {
+		n.events.logEnd(r, outcome, took, err)
+	}
+	e.mu.Lock()
 	e.runs[r.place] = nil
 	n.ledger.ended(&e.record, r, outcome, took, r.late, err)
 	if n.store != nil {
