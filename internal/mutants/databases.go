@@ -344,6 +344,14 @@ var ofRunsAndMessages = []mutant{
 		says:  "not within",
 	},
 	{
+		name: "a late answer that costs a connection",
+		edits: []edit{{"dlock/sqllock/pgxlock/driver.go",
+			"time.AfterFunc(lateAnswer, cancel)",
+			"cancel()"}},
+		layer: layer{pkg: "dlock/sqllock", test: "^TestLateAnswersCostNoConnectionPostgres$"},
+		says:  "the first one was",
+	},
+	{
 		name: "a client of Postgres that was cut off and keeps its locks",
 		edits: []edit{{"internal/sqlkit/postgres_pinned.sql",
 			"'tcp_keepalives_idle', '5'", "'tcp_keepalives_idle', '0'"},

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,11 +36,53 @@ func newDriver() *driver {
 	return d
 }
 
+// QueryRow returns when ctx ends, and then gives the server lateAnswer more before it closes the
+// connection.
 func (d *driver) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	return d.with(ctx, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, query, append([]any{execMode(conn)}, args...)...).Scan(dest...)
-	})
+	for {
+		conn, err := d.acquire(ctx)
+		if err != nil {
+			return err
+		}
+		if conn == nil {
+			continue
+		}
+		patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		own := make([]any, len(dest)) // the caller may be gone when the answer comes
+		for i := range dest {
+			own[i] = reflect.New(reflect.TypeOf(dest[i]).Elem()).Interface()
+		}
+		done := make(chan error, 1)
+		go func() {
+			defer cancel()
+			c := conn.Conn()
+			err := c.QueryRow(patient, query, append([]any{execMode(c)}, args...)...).Scan(own...)
+			d.giveBack(conn)
+			if patient.Err() != nil { // lateAnswer is over
+				d.pool.Reset()
+			} else {
+				d.judge(err)
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			for i := range dest {
+				reflect.ValueOf(dest[i]).Elem().Set(reflect.ValueOf(own[i]).Elem())
+			}
+			return err
+		case <-ctx.Done():
+			time.AfterFunc(lateAnswer, cancel)
+			return ctx.Err()
+		}
+	}
 }
+
+// lateAnswer is how long the server may take beyond the time of a call. A call that is not answered
+// in time costs no connection then: to connect costs a server far more than to answer, so a fleet
+// whose hosts all connected anew after each late answer would keep it too busy to answer in time,
+// for ever. While a call is late it keeps one of the connections of the pool.
+const lateAnswer = time.Second
 
 // execMode returns how a lone statement is sent to a server: in one message, with which it begins
 // when it has all of it. A pipeline that is cut off before its last message leaves a transaction
@@ -77,25 +120,37 @@ func (d *driver) Close() error {
 // with calls do with a connection.
 func (d *driver) with(ctx context.Context, do func(*pgx.Conn) error) error {
 	for {
-		conn, err := d.pool.Acquire(ctx)
-		if err == nil {
-			alive := isAlive(conn.Conn())
-			if alive {
-				err = do(conn.Conn())
-			}
-			d.giveBack(conn)
-			if !alive { // it is no longer in the pool, so the loop ends
-				continue
-			}
+		conn, err := d.acquire(ctx)
+		if err != nil {
+			return err
 		}
-		// If the pool had no connection in time, the existing ones are not to blame. Closing all
-		// would also end connects in progress: where a connect takes longer than a call may, no
-		// call would ever succeed.
-		if conn != nil || ctx.Err() == nil {
-			d.judge(err)
+		if conn == nil {
+			continue
 		}
+		err = do(conn.Conn())
+		d.giveBack(conn)
+		d.judge(err)
 		return err
 	}
+}
+
+// acquire returns a connection, or nil if the one that it got was closed by the server: it is no
+// longer in the pool, so asking again comes to an end.
+func (d *driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := d.pool.Acquire(ctx)
+	switch {
+	case err == nil && isAlive(conn.Conn()):
+		return conn, nil
+	case err == nil:
+		d.giveBack(conn)
+		return nil, nil
+	// If the pool had no connection in time, the existing ones are not to blame. Closing all would
+	// also end connects in progress: where a connect takes longer than a call may, no call would
+	// ever succeed.
+	case ctx.Err() == nil:
+		d.judge(err)
+	}
+	return nil, err
 }
 
 // maxClosing bounds the failed connections that are closing beside those of the pool: the server

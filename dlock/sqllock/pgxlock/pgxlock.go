@@ -43,6 +43,9 @@ const connectTime, maxConnectTime = 2 * time.Second, 10 * time.Second
 // Where a session has standard_conforming_strings off, or another client_encoding than UTF8, calls
 // are sent by QueryExecModeExec. Cut off in the middle, such a call keeps its rows locked until the
 // connection is closed.
+//
+// A call that the server has not answered when its context ends keeps its connection for up to a
+// second more. If the answer comes by then, the connection stays; otherwise all are made anew.
 func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if pool == nil {
 		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)
