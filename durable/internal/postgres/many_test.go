@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// Fifty thousand schedules that come due at once are found a thousand at a time: a call looks at
-// its page, and computes once what is the same for all.
+// A hundred thousand schedules that come due at once are found a thousand at a time: a call looks
+// at its page, and computes once what is the same for all.
 //
 // Fails when a part of the statement is executed for each row of the answer (it took 14 s for
 // 20,000 of them, so that no call was ever answered), or when it reads all that is due.
@@ -20,7 +20,7 @@ func TestManySchedulesAreDueAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	s := d.migrated(t)
-	const schedules, page = 50_000, 1000
+	const schedules, page = 100_000, 1000
 	d.exec(t, fmt.Sprintf("INSERT INTO %s (name, handler, spec, next_spec, next_due_at, seen_at) SELECT "+
 		"'schedule' || i, 'orders', '1', '1', now() - i %% 7 * interval '1 s', now() FROM generate_series(1, %d) AS i",
 		s.names["schedules"], schedules),

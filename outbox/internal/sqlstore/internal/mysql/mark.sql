@@ -1,8 +1,13 @@
 -- A row that another transaction has locked is passed over, and answered as locked. If that is
 -- a Mark that was cut off, it has inserted an attempt of the row, and whoever reads that waits
--- for it: the statements after the first read only rows that the first has locked.
+-- for it: the statements after the first read only rows that the first has locked. It first looks,
+-- without a lock, which rows are there: to lock one that was deleted locks the gap in its place,
+-- which may be the one where producers append.
 {bounded} SELECT /*+ SET_VAR(group_concat_max_len = 4194304) */ GROUP_CONCAT(m.seq) INTO @tickslot_marked
-FROM {results_as_rows} AS x STRAIGHT_JOIN {messages} AS m FORCE INDEX (PRIMARY) ON m.seq = x.seq
+FROM (
+	SELECT x.* FROM {results_as_rows} AS x STRAIGHT_JOIN {messages} AS e FORCE INDEX (PRIMARY) ON e.seq = x.seq
+	LIMIT 18446744073709551615 -- makes a table of them
+) AS x STRAIGHT_JOIN {messages} AS m FORCE INDEX (PRIMARY) ON m.seq = x.seq
 WHERE m.message_id = UNHEX(x.id) AND m.attempts = x.attempts AND m.state = 'pending'
 FOR UPDATE SKIP LOCKED;
 

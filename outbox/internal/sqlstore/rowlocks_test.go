@@ -1,0 +1,78 @@
+package sqlstore_test
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// What a relay does all the time locks rows of messages one by one on MySQL, never the gap between
+// two, or the end of the table: a producer would wait there for its next message.
+//
+// Fails when a statement finds its rows by anything but their key, or looks for one that is not
+// there, at REPEATABLE READ.
+func TestRelayLocksNoGapOnMySQL(t *testing.T) {
+	t.Parallel()
+	server := quickMySQL(t)
+	s := mysqlOn(t, server, oneTrip)
+	box, db := s.migrated(t)
+	crowded(t, s, 1000,
+		func(i string) string { return "UNHEX(LEFT(SHA2(" + i + ", 256), 32))" },
+		func(wait string) string {
+			if wait != "" {
+				return "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR"
+			}
+			return "UTC_TIMESTAMP(6)"
+		},
+		func(i string) string { return "UTC_TIMESTAMP(6) - INTERVAL " + i + " DAY" },
+		numbersMySQL)
+	s.exec(t, "CREATE TRIGGER slow_update AFTER UPDATE ON tickslot_outbox FOR EACH ROW DO SLEEP(0.1)",
+		"CREATE TRIGGER slow_delete AFTER DELETE ON tickslot_outbox FOR EACH ROW DO SLEEP(0.02)")
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	due, err := box.Due(ctx, store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 4})
+	if err != nil || len(due.Messages) < 4 {
+		t.Fatal(len(due.Messages), err)
+	}
+	var begun []store.Begun
+	results := []store.Result{{ID: store.ID{1}, Seq: 1 << 40, Outcome: store.OutcomeOK}} // it was deleted meanwhile
+	for _, m := range due.Messages {
+		begun = append(begun, store.Begun{ID: m.ID, Seq: m.Seq})
+		results = append(results, store.Result{ID: m.ID, Seq: m.Seq, Outcome: store.OutcomeOK})
+	}
+	ended := regexp.MustCompile(`^tickslot_outbox\.finished X: 0x(64656164|64697370617463686564),`) // dead or dispatched
+	for what, call := range map[string]func() error{
+		"NoteBegun": func() error { return box.NoteBegun(ctx, begun) },
+		"Mark":      func() error { _, err := box.Mark(ctx, "r", results); return err },
+		"Sweep": func() error {
+			_, err := box.Sweep(ctx, store.Retention{Dispatched: 100 * 24 * time.Hour, Dead: 100 * 24 * time.Hour}, 20)
+			return err
+		},
+	} {
+		locks := sqltest.RowLocks(t, db, s.database, func() {
+			if err := call(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+		rows := 0
+		for _, lock := range locks {
+			// A sweep also locks what lies between two messages that have ended.
+			if !strings.HasPrefix(lock, "tickslot_outbox.") || ended.MatchString(lock) {
+				continue
+			}
+			rows++
+			if !strings.Contains(lock, "REC_NOT_GAP") || strings.Contains(lock, "supremum") {
+				t.Errorf("%s locks a gap: %s", what, lock)
+			}
+		}
+		if rows == 0 {
+			t.Errorf("%s: no lock was seen: %q", what, locks)
+		}
+	}
+}
