@@ -308,7 +308,8 @@ func TestPgBouncerWithDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
 	database := server.NewDatabase(t)
-	bouncer := sqltest.PgBouncer(t, server, "transaction", sqltest.Options{Settings: []string{"default_pool_size=2"}})
+	bouncer := sqltest.PgBouncer(t, server, "transaction", sqltest.Options{Settings: []string{"default_pool_size=2",
+		"max_prepared_statements=0"}}) // the default before 1.24
 	good := viaSQL(t, bouncer.DSN("", "", database)+"&default_query_exec_mode=exec")(t, sqllock.Options{})
 	if err := good.Migrate(t.Context()); err != nil {
 		t.Fatal(err)

@@ -114,7 +114,7 @@ func redisFleetOn(t *testing.T, args ...string) (url string, registry *redisregi
 	locks := redislock.New(client, redislock.Options{Prefix: "shop:", NoQuarantine: true})
 	t.Cleanup(func() { _, _, _ = registry.Close(), locks.Close(), client.Close() })
 	for _, name := range []string{"timer:report", "leader:billing"} {
-		req := dlock.Request{Name: name, Slots: 1, TTL: 20 * time.Second, Token: strings.ReplaceAll(name, ":", "-"),
+		req := dlock.Request{Name: name, Slots: 1, TTL: 2 * time.Minute, Token: strings.ReplaceAll(name, ":", "-"),
 			Holder: holder}
 		if _, err := locks.TryAcquire(t.Context(), req); err != nil {
 			t.Fatal(err)
