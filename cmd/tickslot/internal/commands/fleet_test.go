@@ -111,7 +111,8 @@ func redisFleetOn(t *testing.T, args ...string) (url string, registry *redisregi
 	server = redistest.New(t, redistest.Options{Args: args})
 	client := server.Client()
 	registry = redisregistry.New(client, redisregistry.Options{Prefix: "shop:"})
-	locks := redislock.New(client, redislock.Options{Prefix: "shop:", NoQuarantine: true})
+	locks := redislock.New(client, redislock.Options{Prefix: "shop:", NoQuarantine: true,
+		QuarantineTTL: 2 * time.Minute})
 	t.Cleanup(func() { _, _, _ = registry.Close(), locks.Close(), client.Close() })
 	for _, name := range []string{"timer:report", "leader:billing"} {
 		req := dlock.Request{Name: name, Slots: 1, TTL: 2 * time.Minute, Token: strings.ReplaceAll(name, ":", "-"),
