@@ -31,7 +31,7 @@ var tickBackwards = map[string]string{
 		"heap is where ticks wait",
 	"gate: planner.deferEarly": "with schedule.After a run here may have ended since the tick came due, and the " +
 		"heap is where the tick waits",
-	"acquirer: planner.dueIn": "with schedule.After the store tells when the next tick is due",
+	"acquirer: planner.dueIn":   "with schedule.After the store tells when the next tick is due",
 	"gate: planner.tryAnew":     anew,
 	"acquirer: planner.tryAnew": anew,
 	"acquirer: planner.postpone": "a tick that a store in quarantine refused is tried again when that is over, and " +
