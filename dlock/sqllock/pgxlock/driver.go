@@ -36,45 +36,57 @@ func newDriver() *driver {
 	return d
 }
 
-// QueryRow returns when ctx ends, and then gives the server lateAnswer more before it closes the
-// connection.
 func (d *driver) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	for {
-		conn, err := d.acquire(ctx)
-		if err != nil {
-			return err
+	return d.call(ctx, dest, func(ctx context.Context, conn *pgx.Conn, dest []any) error {
+		return conn.QueryRow(ctx, query, append([]any{execMode(conn)}, args...)...).Scan(dest...)
+	})
+}
+
+func (d *driver) QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error {
+	return d.call(ctx, dest, func(ctx context.Context, conn *pgx.Conn, dest []any) error {
+		return pgxkit.Transact(ctx, conn, func(b *pgx.Batch) {
+			b.Queue(query, args...).QueryRow(func(row pgx.Row) error { return row.Scan(dest...) })
+		})
+	})
+}
+
+// call has do read an answer into dest, on a connection. It returns when ctx ends; the server then
+// has lateAnswer more before the connection is closed.
+func (d *driver) call(ctx context.Context, dest []any,
+	do func(ctx context.Context, conn *pgx.Conn, dest []any) error) error {
+	conn, err := d.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	if deadline, ok := ctx.Deadline(); ok { // a transaction tells it to the server
+		patient, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(lateAnswer))
+	}
+	own := make([]any, len(dest)) // the caller may be gone when the answer comes
+	for i := range dest {
+		own[i] = reflect.New(reflect.TypeOf(dest[i]).Elem()).Interface()
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		err := do(patient, conn.Conn(), own)
+		d.giveBack(conn)
+		if patient.Err() != nil { // lateAnswer is over
+			d.pool.Reset()
+		} else {
+			d.judge(err)
 		}
-		if conn == nil {
-			continue
-		}
-		patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		own := make([]any, len(dest)) // the caller may be gone when the answer comes
+		done <- err
+	}()
+	select {
+	case err := <-done:
 		for i := range dest {
-			own[i] = reflect.New(reflect.TypeOf(dest[i]).Elem()).Interface()
+			reflect.ValueOf(dest[i]).Elem().Set(reflect.ValueOf(own[i]).Elem())
 		}
-		done := make(chan error, 1)
-		go func() {
-			defer cancel()
-			c := conn.Conn()
-			err := c.QueryRow(patient, query, append([]any{execMode(c)}, args...)...).Scan(own...)
-			d.giveBack(conn)
-			if patient.Err() != nil { // lateAnswer is over
-				d.pool.Reset()
-			} else {
-				d.judge(err)
-			}
-			done <- err
-		}()
-		select {
-		case err := <-done:
-			for i := range dest {
-				reflect.ValueOf(dest[i]).Elem().Set(reflect.ValueOf(own[i]).Elem())
-			}
-			return err
-		case <-ctx.Done():
-			time.AfterFunc(lateAnswer, cancel)
-			return ctx.Err()
-		}
+		return err
+	case <-ctx.Done():
+		time.AfterFunc(lateAnswer, cancel)
+		return ctx.Err()
 	}
 }
 
@@ -96,14 +108,6 @@ func execMode(conn *pgx.Conn) pgx.QueryExecMode {
 	return pgx.QueryExecModeExec
 }
 
-func (d *driver) QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error {
-	return d.with(ctx, func(conn *pgx.Conn) error {
-		return pgxkit.Transact(ctx, conn, func(b *pgx.Batch) {
-			b.Queue(query, args...).QueryRow(func(row pgx.Row) error { return row.Scan(dest...) })
-		})
-	})
-}
-
 func (d *driver) WithDB(do func(*sql.DB) error) error {
 	db := stdlib.OpenDBFromPool(d.pool)
 	return errors.Join(do(db), db.Close())
@@ -117,40 +121,24 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// with calls do with a connection.
-func (d *driver) with(ctx context.Context, do func(*pgx.Conn) error) error {
-	for {
-		conn, err := d.acquire(ctx)
-		if err != nil {
-			return err
-		}
-		if conn == nil {
-			continue
-		}
-		err = do(conn.Conn())
-		d.giveBack(conn)
-		d.judge(err)
-		return err
-	}
-}
-
-// acquire returns a connection, or nil if the one that it got was closed by the server: it is no
-// longer in the pool, so asking again comes to an end.
+// acquire returns a connection that the server has not closed.
 func (d *driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	conn, err := d.pool.Acquire(ctx)
-	switch {
-	case err == nil && isAlive(conn.Conn()):
-		return conn, nil
-	case err == nil:
-		d.giveBack(conn)
-		return nil, nil
-	// If the pool had no connection in time, the existing ones are not to blame. Closing all would
-	// also end connects in progress: where a connect takes longer than a call may, no call would
-	// ever succeed.
-	case ctx.Err() == nil:
-		d.judge(err)
+	for {
+		conn, err := d.pool.Acquire(ctx)
+		switch {
+		case err == nil && isAlive(conn.Conn()):
+			return conn, nil
+		case err == nil: // it leaves the pool, so the loop ends
+			d.giveBack(conn)
+			continue
+		// If the pool had no connection in time, the existing ones are not to blame. Closing all
+		// would also end connects in progress: where a connect takes longer than a call may, no
+		// call would ever succeed.
+		case ctx.Err() == nil:
+			d.judge(err)
+		}
+		return nil, err
 	}
-	return nil, err
 }
 
 // maxClosing bounds the failed connections that are closing beside those of the pool: the server
