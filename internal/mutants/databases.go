@@ -344,6 +344,21 @@ var ofRunsAndMessages = []mutant{
 		says:  "not within",
 	},
 	{
+		name: "a call on a slot that locks the gap before its name",
+		edits: []edit{{"dlock/sqllock/internal/mysql/acquire.sql",
+			"FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE SKIP LOCKED",
+			"FROM {table} WHERE resource_name = p_resource AND slot <= -1 FOR UPDATE SKIP LOCKED"}},
+		layer: layer{pkg: "dlock/sqllock", test: "^TestCallsLockNoGapMySQL$"},
+		says:  "locks a gap",
+	},
+	{
+		name: "a result of a deleted message that locks the end of the table",
+		edits: []edit{{"outbox/internal/sqlstore/internal/mysql/mark.sql",
+			" STRAIGHT_JOIN {messages} AS e FORCE INDEX (PRIMARY) ON e.seq = x.seq", ""}},
+		layer: messages("^TestRelayLocksNoGapOnMySQL$"),
+		says:  "Mark locks a gap",
+	},
+	{
 		name: "a late answer that costs a connection",
 		edits: []edit{{"dlock/sqllock/pgxlock/driver.go",
 			"time.AfterFunc(lateAnswer, cancel)",

@@ -10,11 +10,12 @@ import (
 )
 
 // RowLocks calls do, and returns each lock on a row of a database of MySQL that was seen meanwhile:
-// "table.index mode: key". A trigger that sleeps keeps them for long enough. db is a connection of
-// root.
+// "table.index mode: key", where the key may be missing, because the server does not wait for its
+// page. A trigger that sleeps keeps the locks for long enough. db is a connection of root.
 func RowLocks(t testing.TB, db *sql.DB, database string, do func()) []string {
 	t.Helper()
 	over, seen := make(chan struct{}), map[string]bool{}
+	defer func() { <-over }() // do uses t
 	go func() {
 		defer close(over)
 		do()

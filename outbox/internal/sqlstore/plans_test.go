@@ -269,16 +269,7 @@ func TestPlansOfMySQL(t *testing.T) {
 
 func plansOfMySQL(t *testing.T, s subject, rows int) {
 	made, db := s.migrated(t)
-	crowded(t, s, rows,
-		func(i string) string { return "UNHEX(LEFT(SHA2(" + i + ", 256), 32))" },
-		func(wait string) string {
-			if wait != "" {
-				return "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR"
-			}
-			return "UTC_TIMESTAMP(6)"
-		},
-		func(i string) string { return "UTC_TIMESTAMP(6) - INTERVAL " + i + " SECOND" },
-		numbersMySQL)
+	crowdedMySQL(t, s, rows, "SECOND")
 	for _, statistics := range []bool{false, true} {
 		if statistics {
 			s.exec(t, "ANALYZE TABLE tickslot_outbox, tickslot_outbox_attempts, tickslot_outbox_inbox")
@@ -308,6 +299,21 @@ func plansOfMySQL(t *testing.T, s subject, rows int) {
 			}
 		}
 	}
+}
+
+// crowdedMySQL is crowded on MySQL. The messages have ended so many units ago as their numbers say.
+func crowdedMySQL(t testing.TB, s subject, ended int, unit string) {
+	t.Helper()
+	crowded(t, s, ended,
+		func(i string) string { return "UNHEX(LEFT(SHA2(" + i + ", 256), 32))" },
+		func(wait string) string {
+			if wait != "" {
+				return "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR"
+			}
+			return "UTC_TIMESTAMP(6)"
+		},
+		func(i string) string { return "UTC_TIMESTAMP(6) - INTERVAL " + i + " " + unit },
+		numbersMySQL)
 }
 
 // numbersMySQL is a query of the numbers up to n, which is at most 10,000.

@@ -22,16 +22,7 @@ func TestRelayLocksNoGapOnMySQL(t *testing.T) {
 	server := quickMySQL(t)
 	s := mysqlOn(t, server, oneTrip)
 	box, db := s.migrated(t)
-	crowded(t, s, 1000,
-		func(i string) string { return "UNHEX(LEFT(SHA2(" + i + ", 256), 32))" },
-		func(wait string) string {
-			if wait != "" {
-				return "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR"
-			}
-			return "UTC_TIMESTAMP(6)"
-		},
-		func(i string) string { return "UTC_TIMESTAMP(6) - INTERVAL " + i + " DAY" },
-		numbersMySQL)
+	crowdedMySQL(t, s, 1000, "DAY")
 	s.exec(t, "CREATE TRIGGER slow_update AFTER UPDATE ON tickslot_outbox FOR EACH ROW DO SLEEP(0.1)",
 		"CREATE TRIGGER slow_delete AFTER DELETE ON tickslot_outbox FOR EACH ROW DO SLEEP(0.02)")
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -46,18 +37,22 @@ func TestRelayLocksNoGapOnMySQL(t *testing.T) {
 		begun = append(begun, store.Begun{ID: m.ID, Seq: m.Seq})
 		results = append(results, store.Result{ID: m.ID, Seq: m.Seq, Outcome: store.OutcomeOK})
 	}
-	ended := regexp.MustCompile(`^tickslot_outbox\.finished X: 0x(64656164|64697370617463686564),`) // dead or dispatched
-	for what, call := range map[string]func() error{
-		"NoteBegun": func() error { return box.NoteBegun(ctx, begun) },
-		"Mark":      func() error { _, err := box.Mark(ctx, "r", results); return err },
-		"Sweep": func() error {
+	// Dead or dispatched; a key may be missing.
+	ended := regexp.MustCompile(`^tickslot_outbox\.finished X: (0x(64656164|64697370617463686564),.*)?$`)
+	for _, call := range []struct {
+		what string
+		do   func() error
+	}{
+		{"NoteBegun", func() error { return box.NoteBegun(ctx, begun) }},
+		{"Mark", func() error { _, err := box.Mark(ctx, "r", results); return err }},
+		{"Sweep", func() error {
 			_, err := box.Sweep(ctx, store.Retention{Dispatched: 100 * 24 * time.Hour, Dead: 100 * 24 * time.Hour}, 20)
 			return err
-		},
+		}},
 	} {
 		locks := sqltest.RowLocks(t, db, s.database, func() {
-			if err := call(); err != nil {
-				t.Errorf("%s: %v", what, err)
+			if err := call.do(); err != nil {
+				t.Errorf("%s: %v", call.what, err)
 			}
 		})
 		rows := 0
@@ -67,12 +62,12 @@ func TestRelayLocksNoGapOnMySQL(t *testing.T) {
 				continue
 			}
 			rows++
-			if !strings.Contains(lock, "REC_NOT_GAP") || strings.Contains(lock, "supremum") {
-				t.Errorf("%s locks a gap: %s", what, lock)
+			if !strings.Contains(lock, "REC_NOT_GAP") {
+				t.Errorf("%s locks a gap: %s", call.what, lock)
 			}
 		}
 		if rows == 0 {
-			t.Errorf("%s: no lock was seen: %q", what, locks)
+			t.Errorf("%s: no lock was seen: %q", call.what, locks)
 		}
 	}
 }
