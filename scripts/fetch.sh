@@ -66,6 +66,9 @@ debian() {
 		case $file in perl* | libperl* | libgdbm* | systemd*) continue ;; esac # scripts, and what starts at boot
 		dpkg-deb -x "$cache/apt/$suite/cache/archives/$file" "$into" || return
 	done
+	if [ -d "$into/lib" ] && [ ! -L "$into/lib" ]; then # in older suites /lib is not /usr/lib
+		cp -a "$into/lib/." "$into/usr/lib/" && rm -rf "$into/lib" || return
+	fi
 	rm -rf "$into/usr/share/doc" "$into/usr/share/man" "$into/usr/share/locale" "$cache/apt/$suite/cache/archives"
 }
 
@@ -73,15 +76,15 @@ debian() {
 # libraries of its own suite: those of this system may be older. Programs look for their files, and
 # for each other, from the place of the script.
 wrap() {
-	root=$1 at=$2
+	root=$1 at=$2 loader=usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 argv0=
+	! "$root/$loader" --help | grep -q -e --argv0 || argv0='--argv0 "$0"' # older ones do not know it
 	for program in "$root"/usr/bin/* "$root"/usr/sbin/* "$root"/usr/lib/postgresql/*/bin/*; do
 		[ -f "$program" ] && [ ! -L "$program" ] && [ "$(head -c 4 "$program" | tail -c 3)" = ELF ] || continue
 		mv "$program" "$program.elf" || return
 		path=$at${program#"$root"}
 		cat >"$program" <<-END || return
 			#!/bin/sh
-			exec '$at/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2' \\
-				--library-path '$at/usr/lib/x86_64-linux-gnu' --argv0 "\$0" '$path.elf' "\$@"
+			exec '$at/$loader' --library-path '$at/usr/lib/x86_64-linux-gnu' $argv0 '$path.elf' "\$@"
 		END
 		chmod 755 "$program" || return
 	done
