@@ -26,8 +26,8 @@ func (b *breaks) Until(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// A timer that takes the name of a removed one, whose run goes on, is another timer: that its
-// blackout fails is logged, also if that of the removed one failed.
+// A timer may take the name of a removed one whose last run has not ended. If its blackout fails,
+// that is logged, even if the blackout of the removed timer had failed before.
 //
 // Fails when planner.add leaves blackoutFailed as it was.
 func TestBlackoutOfATimerThatTakesAName(t *testing.T) {

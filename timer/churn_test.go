@@ -16,9 +16,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Whatever is registered, updated, removed and triggered, in any order and beside a store that is
-// slow or fails: nothing of a removed timer starts, no tick of a timer without the store starts
-// twice, whatever is planned stands in the heap once, and nothing is left.
+// Timers are registered, updated, removed and triggered in any order, beside a store that is slow
+// or fails. No removed timer starts a run, no tick of a LocalOnly timer starts two, the heap has
+// each next tick once, and after Run nothing is left.
 func TestAnythingInAnyOrder(t *testing.T) {
 	for round := range 12 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {

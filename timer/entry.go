@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// An entry is what this host knows of the timer of one name: one object, as long as the timer is
-// registered or runs of it go on. Each field belongs to one part, whose mutex guards it.
+// An entry is what this host knows of the timer of one name. There is one entry for a name, until
+// the timer was removed and its last run has ended. Each field belongs to one part, whose mutex
+// guards it.
 type entry struct {
 	lockName string
 	settings atomic.Pointer[settings] // the present ones, or the last. The registry's
@@ -30,8 +31,8 @@ type entry struct {
 	// registry.mu held.
 	places atomic.Int32
 
-	// knownAt is when the store was last seen to know the present schedule, in seconds since
-	// programStart, plus 1; 0: it was not.
+	// knownAt is when the store last told that it knows the present schedule, in seconds since
+	// programStart, plus 1; 0: it has not.
 	knownAt atomic.Int32
 
 	// The planner's: when the item of the next tick comes up, µs; 0: the heap has none. Others of
@@ -63,7 +64,7 @@ type settings struct {
 	registration *registration
 }
 
-// A registration lasts from Register to Remove. Update goes on with it. The registry's.
+// A registration lasts from Register to Remove; Update keeps it. The registry guards it.
 type registration struct {
 	removed atomic.Bool
 	places  int32    // taken by its attempts and runs

@@ -142,7 +142,8 @@ func (g *gate) try(s *settings, t dueTick) {
 }
 
 // turnAway skips a tick that failed a check, lets it wait for a run to end, or has it tried anew if
-// its timer was updated. It does not count towards AlarmAfter if runs go on that may still succeed.
+// its timer was updated. While runs that may still succeed are active, it does not count towards
+// AlarmAfter.
 func (g *gate) turnAway(s *settings, t dueTick, why Reason, err error) {
 	switch why {
 	case ReasonDraining:

@@ -126,8 +126,8 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	}
 }
 
-// A tick and a Trigger may come with the new settings before Update has ended the waits with the
-// old ones: the tick is tried again, and the Trigger goes on waiting.
+// A tick and a Trigger may begin to wait with the new settings before Update has ended the waits
+// with the old ones. The tick is tried again, and the Trigger keeps waiting.
 //
 // Fails when withdraw drops a tick whose settings are the present ones, or dismiss all triggers of
 // the timer.

@@ -111,7 +111,7 @@ func TestTimersThatShareALabel(t *testing.T) {
 // A timer that takes the name of a removed one, whose run goes on, counts with it; its label goes
 // when both have.
 //
-// Fails when add lets a continuing timer join, or leave lets nobody part.
+// Fails when add counts a timer with an entry once more, or leave never takes one off.
 func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()

@@ -408,8 +408,8 @@ func (p *planner) push(when time.Time, e *entry, t dueTick) {
 	p.heap.push(tryLater(when, e, t))
 }
 
-// tryLater plans another try of a tick after wait. It reports false if the timer was removed or has
-// another schedule now, or nothing is planned any more.
+// tryLater plans another try of a tick after wait. If the timer was removed or its schedule was
+// changed, or after stop, it does not, and reports false.
 func (p *planner) tryLater(wait time.Duration, e *entry, t dueTick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

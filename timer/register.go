@@ -50,11 +50,11 @@ func (s *Scheduler) register(timers []Timer) (list []*settings, err error) {
 // Update gives the timer of that name other settings, without waiting for its runs. It returns
 // ErrNoTimer if there is none, or every fault of the settings; the timer keeps its own then. A run,
 // and a tick or Trigger for which the store is being asked, keeps those that it began with, and
-// counts towards the new limits. All that waits or comes later is tried with the new ones. With the
-// same schedule no tick is lost or tried twice. Another one begins now, misses nothing, and skips
-// what waits of the old one (ReasonDraining or ReasonQuarantine). Update is no start (RunOnStart).
-// Counts, pauses and other overrides go on. Hosts that have different limits, as in a rolling
-// deploy, together never exceed the largest.
+// counts towards the new limits. All that waits or comes later is tried with the new ones. If the
+// schedule is the same, no tick is lost or tried twice. Another schedule begins now: no tick of it
+// was missed, and waiting ticks of the old one are skipped (ReasonDraining or ReasonQuarantine).
+// RunOnStart does not apply; counts, pauses and other overrides stay. Hosts that have different
+// limits, as in a rolling deploy, together never exceed the largest.
 func (s *Scheduler) Update(timer Timer) error {
 	g := newRegistrar(s)
 	set, _, err := g.prepare(timer, g.now())
