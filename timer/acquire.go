@@ -34,73 +34,75 @@ type acquirer struct {
 
 // overtake replaces an earlier tick of the timer that waits in the queue. It reports false if none
 // does.
-func (a *acquirer) overtake(s *settings, t dueTick) bool {
+func (a *acquirer) overtake(t tick) bool {
 	a.mu.Lock()
-	earlier, waits := a.queue.ticks[s.entry]
-	if !waits || a.closed || !s.current() {
+	earlier, waits := a.queue.ticks[t.s.entry]
+	if !waits || a.closed || !t.s.current() {
 		a.mu.Unlock()
 		return false
 	}
-	a.queue.ticks[s.entry] = waitingTick{start: start{s, t}}
+	a.queue.ticks[t.s.entry] = pending{tick: t}
 	a.mu.Unlock()
-	a.ledger.skip(s, earlier.tick.at, ReasonStoreBusy, nil)
+	a.ledger.skip(t.s, earlier.at, ReasonStoreBusy, nil)
 	return true
 }
 
 // submit calls the store for a tick, now or when it is the tick's turn. If the breaker is open, it
 // applies OnStoreDown at once.
-func (a *acquirer) submit(s *settings, t dueTick) {
+func (a *acquirer) submit(t tick) {
+	s := t.s
 	if open, why, degraded := a.store.bypass(s); open {
-		a.withoutStore(s, t, why, degraded)
+		a.withoutStore(t, why, degraded)
 		return
 	}
 	a.mu.Lock()
 	switch {
 	case a.closed:
 		a.mu.Unlock()
-		a.drop(s, t, ReasonDraining)
+		a.drop(t, ReasonDraining)
 	case !s.current():
 		a.mu.Unlock()
-		a.tryAnew(s, t)
+		a.tryAnew(t)
 	case a.queue.has(s.entry): // another was queued while this one was taken out, or waited for a place
 		earlier := t
 		if queued := a.queue.ticks[s.entry].tick; queued.at < t.at {
-			earlier, a.queue.ticks[s.entry] = queued, waitingTick{start: start{s, t}}
+			earlier, a.queue.ticks[s.entry] = queued, pending{tick: t}
 		}
 		a.mu.Unlock()
-		a.drop(s, earlier, ReasonStoreBusy)
+		a.drop(earlier, ReasonStoreBusy)
 	case a.inFlight < maxInFlight:
 		a.inFlight++
 		a.mu.Unlock()
-		go a.attempt(s, t)
+		go a.attempt(t)
 	default:
-		a.queue.enqueue(waitingTick{start: start{s, t}})
+		a.queue.enqueue(pending{tick: t})
 		a.mu.Unlock()
 	}
 }
 
 // attempt claims a slot and the tick with one call, and carries out the run if it gets them.
-func (a *acquirer) attempt(s *settings, t dueTick) {
-	lease, err := a.acquire(a.runner.base, s, t)
+func (a *acquirer) attempt(t tick) {
+	lease, err := a.acquire(a.runner.base, t)
 	a.next()
-	x := a.settle(s, t, lease, err, a.store.recordAnswer(s, t, lease, err))
+	x := a.settle(t, lease, err, a.store.recordAnswer(t, lease, err))
 	if x.start {
-		r := a.runner.startRun(s, t, nil, lease, x.degraded)
+		r := a.runner.startRun(t, nil, lease, x.degraded)
 		a.log.flush()
 		a.runner.carryOut(r)
 		return
 	}
-	a.afterRefusal(s, x.err)
-	a.turnAway(s, t, x)
+	a.afterRefusal(t.s, x.err)
+	a.turnAway(t, x)
 }
 
 // turnAway gives back the place of a tick that starts no run. The tick is skipped, unless it was
 // postponed, waits for a run to end, or is tried with the present settings of its timer.
-func (a *acquirer) turnAway(s *settings, t dueTick, x settlement) {
+func (a *acquirer) turnAway(t tick, x settlement) {
+	s := t.s
 	switch {
-	case x.postponed || a.waits.enter(s, t, x.why, x.err):
+	case x.postponed || a.waits.enter(t, x.why, x.err):
 	case !s.current() && s.waitsFor(x.why):
-		a.tryAnew(s, t)
+		a.tryAnew(t)
 		a.log.flush()
 		return
 	default:
@@ -110,15 +112,16 @@ func (a *acquirer) turnAway(s *settings, t dueTick, x settlement) {
 	a.giveBack(s, x.unused) // last, because Run may return then
 }
 
-// acquire makes one call to the store. The zero dueTick claims no tick.
-func (a *acquirer) acquire(ctx context.Context, s *settings, t dueTick) (*dlock.Lease, error) {
+// acquire makes one call to the store.
+func (a *acquirer) acquire(ctx context.Context, t tick) (*dlock.Lease, error) {
+	s := t.s
 	sem := a.session.Semaphore(s.entry.lockName, s.timer.slots()).With(s.locks()...)
 	started := time.Now()
 	var lease *dlock.Lease
 	var err error
-	if tick, claims := s.claim(t); claims {
-		lease, err = sem.TryAcquireTick(ctx, tick)
-		s.noteClaim(tick, err)
+	if claim, claims := t.claim(); claims {
+		lease, err = sem.TryAcquireTick(ctx, claim)
+		s.noteClaim(claim, err)
 	} else {
 		lease, err = sem.TryAcquire(ctx)
 	}
@@ -134,11 +137,11 @@ func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x 
 		a.registry.leave(s)
 		return x, false
 	}
-	lease, err := a.acquire(ctx, s, dueTick{})
+	lease, err := a.acquire(ctx, tick{s: s})
 	a.next()
-	x = a.settle(s, dueTick{}, lease, err, a.store.recordAnswer(s, dueTick{}, lease, err))
+	x = a.settle(tick{s: s}, lease, err, a.store.recordAnswer(tick{s: s}, lease, err))
 	if x.start {
-		r := a.runner.startRun(s, dueTick{}, by, lease, x.degraded)
+		r := a.runner.startRun(tick{s: s}, by, lease, x.degraded)
 		a.log.flush()
 		go a.runner.carryOut(r)
 		return x, true
@@ -181,7 +184,7 @@ func (a *acquirer) awaitTurn(ctx context.Context, s *settings) bool {
 // opened follow OnStoreDown.
 func (a *acquirer) next() {
 	for _, down := range a.takeAllIfDown() {
-		a.submit(down.s, down.tick)
+		a.submit(down)
 	}
 	for {
 		next := a.takeNext()
@@ -190,15 +193,15 @@ func (a *acquirer) next() {
 		}
 		open, why, degraded := a.store.bypass(next.s) // one of several servers
 		if !open {
-			go a.attempt(next.s, next.tick)
+			go a.attempt(next)
 			return
 		}
-		a.withoutStore(next.s, next.tick, why, degraded)
+		a.withoutStore(next, why, degraded)
 	}
 }
 
 // takeAllIfDown takes all ticks out of the queue if the breaker is open for all timers.
-func (a *acquirer) takeAllIfDown() []start {
+func (a *acquirer) takeAllIfDown() []tick {
 	if !a.store.allOpen() {
 		return nil
 	}
@@ -208,15 +211,15 @@ func (a *acquirer) takeAllIfDown() []start {
 }
 
 // takeNext takes the next tick out of the queue for an attempt in place of the one that has ended.
-// It returns the zero start if a trigger's turn has come, or if nothing is queued: then one attempt
+// It returns the zero tick if a trigger's turn has come, or if nothing is queued: then one attempt
 // less is under way.
-func (a *acquirer) takeNext() start {
+func (a *acquirer) takeNext() tick {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	next, trigger := a.queue.serve()
 	switch {
 	case trigger:
-		return start{}
+		return tick{}
 	case next.s == nil:
 		a.inFlight--
 	}
@@ -230,19 +233,19 @@ func (a *acquirer) withdraw(e *entry) {
 	waited := a.queue.withdraw(e)
 	a.mu.Unlock()
 	if waited.s != nil {
-		a.tryAnew(waited.s, waited.tick)
+		a.tryAnew(waited)
 	}
 }
 
 // tryAnew has a tick tried with the present settings of its timer, or drops it.
-func (a *acquirer) tryAnew(s *settings, t dueTick) {
-	if !s.entry.has(t.nth) {
-		a.drop(s, t, ReasonDraining)
+func (a *acquirer) tryAnew(t tick) {
+	if !t.s.stillScheduled() {
+		a.drop(t, ReasonDraining)
 		return
 	}
-	a.registry.leave(s) // first, because the tick takes a place again
-	if !a.planner.tryAnew(s.entry, t) {
-		a.ledger.skip(s, t.at, ReasonDraining, nil)
+	a.registry.leave(t.s) // first, because the tick takes a place again
+	if !a.planner.tryAnew(t) {
+		a.ledger.skip(t.s, t.at, ReasonDraining, nil)
 	}
 }
 
@@ -253,12 +256,12 @@ func (a *acquirer) close() {
 	left := a.queue.close()
 	a.mu.Unlock()
 	for _, l := range left {
-		a.drop(l.s, l.tick, ReasonDraining)
+		a.drop(l, ReasonDraining)
 	}
 }
 
 // drop skips a tick and gives its place back.
-func (a *acquirer) drop(s *settings, t dueTick, why Reason) {
-	a.ledger.skip(s, t.at, why, nil)
-	a.registry.leave(s)
+func (a *acquirer) drop(t tick, why Reason) {
+	a.ledger.skip(t.s, t.at, why, nil)
+	a.registry.leave(t.s)
 }

@@ -10,8 +10,9 @@ import (
 
 // admit tries a tick whose turn has come, for which a place is reserved. It runs in a goroutine of
 // its own.
-func (g *gate) admit(s *settings, t dueTick) {
-	why, err := g.recheck(s, t)
+func (g *gate) admit(t tick) {
+	s := t.s
+	why, err := g.recheck(t)
 	if why == "" {
 		why, err = g.why(s, true)
 	}
@@ -19,27 +20,28 @@ func (g *gate) admit(s *settings, t dueTick) {
 		why = g.registry.enterReserved(s, s.hostLimit())
 	}
 	if why != "" {
-		g.turnAway(s, t, why, err)
+		g.turnAway(t, why, err)
 		g.log.flush()
 		g.registry.giveUp(s) // last, because Run may return then
 		return
 	}
-	g.proceed(s, t)
+	g.proceed(t)
 }
 
 // proceed starts the run of a tick that has a place, or asks the store for it.
-func (g *gate) proceed(s *settings, t dueTick) {
+func (g *gate) proceed(t tick) {
+	s := t.s
 	if s.shared() {
-		g.acquirer.submit(s, t)
+		g.acquirer.submit(t)
 		return
 	}
 	if full := g.limits.enter(s, false); full != nil {
-		g.turnAway(s, t, ReasonLimitFull, full)
+		g.turnAway(t, ReasonLimitFull, full)
 		g.log.flush()
 		g.registry.leave(s)
 		return
 	}
-	g.runner.carryOut(g.runner.startRun(s, t, nil, nil, false))
+	g.runner.carryOut(g.runner.startRun(t, nil, nil, false))
 }
 
 // tryWaiting tries a tick that waits for a run to end: one has ended here, or may have ended
@@ -57,30 +59,31 @@ func (g *gate) tryWaiting(w *pending) {
 			return
 		}
 	}
-	if g.letTriggersFirst(s, t, true) {
+	if g.letTriggersFirst(t, true) {
 		return
 	}
 	g.ledger.triedAgain(&s.entry.record)
-	why, err := g.recheck(s, t)
+	why, err := g.recheck(t)
 	if why == "" {
 		why, err = g.why(s, true)
 	}
 	if why == "" {
 		var waits bool
-		if why, waits = g.enterOrWait(s, t); waits {
+		if why, waits = g.enterOrWait(t); waits {
 			return
 		}
 	}
 	if why != "" {
-		g.turnAway(s, t, why, err)
+		g.turnAway(t, why, err)
 		return
 	}
-	g.proceed(s, t)
+	g.proceed(t)
 }
 
 // enterOrWait takes a place for a tick, which waits in line if MaxRuns places are taken.
-func (g *gate) enterOrWait(s *settings, t dueTick) (why Reason, waits bool) {
-	why, waits, earlier := g.registry.enterOrWait(s, s.hostLimit(), t)
+func (g *gate) enterOrWait(t tick) (why Reason, waits bool) {
+	s := t.s
+	why, waits, earlier := g.registry.enterOrWait(t, s.hostLimit())
 	if earlier.at != 0 {
 		g.ledger.skip(s, earlier.at, ReasonMaxRuns, nil)
 	}
@@ -89,12 +92,13 @@ func (g *gate) enterOrWait(s *settings, t dueTick) (why Reason, waits bool) {
 
 // recheck asks again whether a tick that has waited may start: its catch-up window may be over, or
 // a blackout may have begun. It returns why it may not; "": it may.
-func (g *gate) recheck(s *settings, t dueTick) (Reason, error) {
+func (g *gate) recheck(t tick) (Reason, error) {
+	s := t.s
 	now := time.Now()
 	if t.missedAt != 0 && now.Sub(time.UnixMicro(t.missedAt)) > s.catchUpWindow() {
 		return ReasonMissed, nil
 	}
-	blackout := g.timetable.blackoutAgain(s, t, now)
+	blackout := g.timetable.blackoutAgain(t, now)
 	if blackout == nil {
 		return "", nil
 	}
@@ -108,7 +112,7 @@ func (g *gate) recheck(s *settings, t dueTick) (Reason, error) {
 }
 
 // tooLate skips a tick that has waited in line for MaxWait.
-func (g *gate) tooLate(s *settings, t dueTick) {
-	g.ledger.skip(s, t.at, ReasonMaxRuns, nil)
+func (g *gate) tooLate(t tick) {
+	g.ledger.skip(t.s, t.at, ReasonMaxRuns, nil)
 	g.log.flush()
 }

@@ -39,7 +39,7 @@ func TestRunsWithoutTheStoreAreCountedByLimit(t *testing.T) {
 		if err := s.limits.enter(set, true); err != nil {
 			t.Fatal(err)
 		}
-		return s.runner.startRun(set, dueTick{}, nil, nil, true)
+		return s.runner.startRun(tick{s: set}, nil, nil, true)
 	}
 	a, b := begin(mail), begin(report)
 	count(2, 1)

@@ -23,16 +23,16 @@ func (tt *timetable) blackout(s *settings, t time.Time) error {
 }
 
 // blackoutAgain returns an error if a tick that is tried again may not start.
-func (tt *timetable) blackoutAgain(s *settings, t dueTick, now time.Time) error {
+func (tt *timetable) blackoutAgain(t tick, now time.Time) error {
 	if t.yielded {
 		return nil // it came due moments ago, and the blackouts were asked then
 	}
 	if t.missedAt != 0 {
-		if err := tt.blackout(s, time.UnixMicro(t.missedAt)); err != nil {
+		if err := tt.blackout(t.s, time.UnixMicro(t.missedAt)); err != nil {
 			return err
 		}
 	}
-	return tt.blackout(s, now)
+	return tt.blackout(t.s, now)
 }
 
 // A brokenBlackout panicked, or returned an end that is not later.

@@ -101,10 +101,11 @@ func (s *settings) placesTaken() int { return int(s.entry.places.Load()) }
 // the caller got it from the registry.
 func (s *settings) isOver() bool { return s.removed() && s.placesTaken() == 0 }
 
-// has reports whether the timer is registered, and has the schedule that was the nth of its entry.
-func (e *entry) has(nth int32) bool {
-	s := e.settings.Load()
-	return s.nth == nth && !s.removed()
+// stillScheduled reports whether the timer is registered, and still has the schedule of these
+// settings.
+func (s *settings) stillScheduled() bool {
+	present := s.entry.settings.Load()
+	return present.nth == s.nth && !present.removed()
 }
 
 // tickTimes are the latest and the next tick of a timer. The planner sets them, and every part may

@@ -131,7 +131,7 @@ func (p *planner) deferEarly(s *settings) (left time.Duration) {
 func (p *planner) dueIn(s *settings, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d := p.fixed[s.entry]; d != nil && s.entry.has(s.nth) {
+	if d := p.fixed[s.entry]; d != nil && s.stillScheduled() {
 		d.move(p, wait)
 	}
 }

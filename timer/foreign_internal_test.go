@@ -95,14 +95,14 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 		}
 		f.fails.Store(true)
 		time.Sleep(6 * time.Second) // the lease is lost, and heartbeats fail
-		s.runner.lost(set, s.runner.newRun(set, dueTick{}, false), lease)
+		s.runner.lost(set, s.runner.newRun(tick{s: set}, false), lease)
 		for _, f.what = range []error{nil, dlock.ErrFault, dlock.ErrSetup} {
 			for range openAfter {
-				_, err := s.acquirer.acquire(t.Context(), set, dueTick{})
+				_, err := s.acquirer.acquire(t.Context(), tick{s: set})
 				if _, failed := errors.AsType[*dlock.StoreError](err); !failed {
 					t.Fatal(err)
 				}
-				w.recordAnswer(set, dueTick{}, nil, err)
+				w.recordAnswer(tick{s: set}, nil, err)
 				w.called(dlock.StoreCall{Op: dlock.StoreOpExtend, Name: set.entry.lockName, Err: f})
 			}
 			newProber(w, s.session).notSetUpAtFirst(&dlock.StoreError{Op: dlock.StoreOpAcquire, Name: hostsLock,
@@ -115,7 +115,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 			_ = w.reachable()
 		}
 		w.breakers.whole = breaker{} // only its server is down
-		s.acquirer.queue.enqueue(waitingTick{start: start{set, dueTick{at: 1}}})
+		s.acquirer.queue.enqueue(pending{tick: tick{s: set, at: 1}})
 		s.acquirer.inFlight = maxInFlight
 		s.registry.enter(set, 1)
 		s.acquirer.next()

@@ -25,7 +25,7 @@ type gate struct {
 	ledger   *ledger
 	store    *storeWatch // nil: no store
 	triggers *triggers   // likewise
-	starts   []start     // of the current batch
+	starts   []tick      // of the current batch
 	// For ticks that have waited for a place.
 	timetable      *timetable
 	blackoutFaults rateLimit
@@ -77,7 +77,7 @@ func (g *gate) arrive(arrivals []arrival) {
 }
 
 func (g *gate) arriveOne(a *arrival) {
-	s := a.s
+	s := a.tick.s
 	if a.missed > 0 {
 		g.ledger.missed(s, a.missed, a.first, time.UnixMicro(a.tick.at))
 	}
@@ -95,59 +95,60 @@ func (g *gate) arriveOne(a *arrival) {
 		g.ledger.skip(s, a.tick.at, a.skip, a.err)
 		return
 	}
-	g.try(s, a.tick)
+	g.try(a.tick)
 }
 
 // try checks a tick and hands it to the acquirer or the runner, or skips it.
-func (g *gate) try(s *settings, t dueTick) {
+func (g *gate) try(t tick) {
+	s := t.s
 	if !s.current() {
-		g.turnAway(s, t, ReasonDraining, nil)
+		g.turnAway(t, ReasonDraining, nil)
 		return
 	}
 	if w := g.waits.withdraw(s.entry); w != nil {
-		g.ledger.skip(s, w.tick.at, w.why, w.err)
+		g.ledger.skip(s, w.at, w.why, w.err)
 	}
-	if g.acquirer.overtake(s, t) {
+	if g.acquirer.overtake(t) {
 		return
 	}
-	if earlier, waited := g.registry.overtake(s, t); waited {
+	if earlier, waited := g.registry.overtake(t); waited {
 		g.ledger.skip(s, earlier.at, ReasonMaxRuns, nil)
 		return
 	}
 	if why, err := g.why(s, true); why != "" {
-		g.turnAway(s, t, why, err)
+		g.turnAway(t, why, err)
 		return
 	}
-	if g.letTriggersFirst(s, t, t.yielded) || g.yield(s, t) {
+	if g.letTriggersFirst(t, t.yielded) || g.yield(t) {
 		return
 	}
-	why, waits := g.enterOrWait(s, t)
+	why, waits := g.enterOrWait(t)
 	if waits {
 		return
 	}
 	if why != "" { // MaxRuns, or a Trigger was faster, or Remove
-		g.turnAway(s, t, why, nil)
+		g.turnAway(t, why, nil)
 		return
 	}
 	if s.shared() {
-		g.acquirer.submit(s, t)
+		g.acquirer.submit(t)
 		return
 	}
 	if full := g.limits.enter(s, false); full != nil {
 		g.registry.leave(s)
-		g.turnAway(s, t, ReasonLimitFull, full)
+		g.turnAway(t, ReasonLimitFull, full)
 		return
 	}
-	g.starts = append(g.starts, start{s, t})
+	g.starts = append(g.starts, t)
 }
 
 // turnAway skips a tick that failed a check, lets it wait for a run to end, or has it tried anew if
-// its timer was updated. While runs that may still succeed are active, it does not count towards
-// AlarmAfter.
-func (g *gate) turnAway(s *settings, t dueTick, why Reason, err error) {
+// its timer was updated. It does not count towards AlarmAfter if runs go on that may still succeed.
+func (g *gate) turnAway(t tick, why Reason, err error) {
+	s := t.s
 	switch why {
 	case ReasonDraining:
-		if !s.current() && g.planner.tryAnew(s.entry, t) {
+		if !s.current() && g.planner.tryAnew(t) {
 			return
 		}
 	case ReasonHostFull:
@@ -161,7 +162,7 @@ func (g *gate) turnAway(s *settings, t dueTick, why Reason, err error) {
 			g.ledger.putOff(&s.entry.record)
 		}
 	}
-	if g.waits.enter(s, t, why, err) || !s.current() && s.waitsFor(why) && g.planner.tryAnew(s.entry, t) {
+	if g.waits.enter(t, why, err) || !s.current() && s.waitsFor(why) && g.planner.tryAnew(t) {
 		return
 	}
 	g.ledger.skip(s, t.at, why, err)

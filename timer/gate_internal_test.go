@@ -48,7 +48,7 @@ func TestGateSaysWhy(t *testing.T) {
 	is("its place is taken", true, ReasonHostFull)
 	g.registry.leave(s)
 	g.store.recordAcquire(s.entry.lockName, nil)
-	r := g.runner.startRun(s, dueTick{}, nil, nil, true)
+	r := g.runner.startRun(tick{s: s}, nil, nil, true)
 	is("a run goes on without a slot", false, ReasonRejoining)
 	r.ctx.end()
 	is("that has ended", false, "")
@@ -66,14 +66,14 @@ func TestClosedAcquirerKeepsNoTick(t *testing.T) {
 	}
 	a := g.acquirer
 	a.inFlight = maxInFlight
-	g.try(s, dueTick{at: 1})
-	g.try(s, dueTick{at: 2}) // overtakes it
+	g.try(tick{s: s, at: 1})
+	g.try(tick{s: s, at: 2}) // overtakes it
 	a.close()
 	if a.awaitTurn(t.Context(), s) {
 		t.Error("a Trigger got its turn")
 	}
 	g.registry.enter(s, 2)
-	a.submit(s, dueTick{at: 3})
+	a.submit(tick{s: s, at: 3})
 	g.ledger.read(&s.entry.record, func(r *record) {
 		if r.skipped[ReasonStoreBusy] != 1 || r.skipped[ReasonDraining] != 2 {
 			t.Errorf("skipped: %v", r.skipped)
@@ -111,10 +111,10 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	if now.entry != old.entry || now.registration == old.registration {
 		t.Fatal("the name has two entries, or one registration")
 	}
-	s.gate.try(now, dueTick{at: 2, nth: now.nth})
-	s.gate.try(old, dueTick{at: 1, nth: old.nth})
-	if w := s.acquirer.queue.ticks[now.entry]; w.s != now || w.tick.at != 2 {
-		t.Errorf("tick %d waits", w.tick.at)
+	s.gate.try(tick{s: now, at: 2})
+	s.gate.try(tick{s: old, at: 1})
+	if w := s.acquirer.queue.ticks[now.entry]; w.s != now || w.at != 2 {
+		t.Errorf("tick %d waits", w.at)
 	}
 	s.acquirer.close()
 	s.registry.leave(old)
@@ -151,7 +151,7 @@ func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, q := set.entry, &s.acquirer.queue
-	s.gate.try(set, dueTick{at: 1, nth: set.nth})
+	s.gate.try(tick{s: set, at: 1})
 	q.triggers = []*waitingTrigger{{s: old, ready: make(chan struct{})}, {s: set, ready: make(chan struct{})}}
 	newRegistrar(s).withdraw(e)
 	if e.later != 1 || len(q.ticks) != 0 || set.registration.places != 0 {

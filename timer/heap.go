@@ -8,14 +8,14 @@ import (
 // An item is something to do at an instant. Items are values, so the heap of a hundred thousand
 // timers is one slice.
 type item struct {
-	when  int64    // µs since the epoch
-	again *dueTick // a tick that is tried again; nil: the timer's next tick, see entry.planned
+	when  int64 // µs since the epoch
+	again *tick // a tick that is tried again; nil: the timer's next tick, see entry.planned
 	e     *entry
 }
 
 // tryLater returns the item of a tick that is tried again.
-func tryLater(when time.Time, e *entry, t dueTick) item {
-	return item{when: when.UnixMicro(), again: &t, e: e}
+func tryLater(when time.Time, t tick) item {
+	return item{when: when.UnixMicro(), again: &t, e: t.s.entry}
 }
 
 // A tickHeap is a four-ary min-heap of items by time: it is shallower than a binary heap, and has
@@ -72,7 +72,7 @@ func (h tickHeap) sink(i int, it item) {
 }
 
 // removeAll removes the items of one timer, and returns its ticks that were to be tried again.
-func (h *tickHeap) removeAll(e *entry) (again []dueTick) {
+func (h *tickHeap) removeAll(e *entry) (again []tick) {
 	s := (*h)[:0]
 	for _, it := range *h {
 		switch {

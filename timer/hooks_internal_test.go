@@ -33,7 +33,7 @@ func TestNoLossIsReportedAfterTheEnd(t *testing.T) {
 			}
 			set := s.registry.get("a")
 			s.registry.enter(set, 1)
-			r := s.runner.startRun(set, dueTick{}, nil, lease, false)
+			r := s.runner.startRun(tick{s: set}, nil, lease, false)
 			set.entry.mu.Lock()
 			r.over = over // as in finish, while lost waits for the mutex
 			set.entry.mu.Unlock()

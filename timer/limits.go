@@ -19,19 +19,20 @@ func (s *settings) limit() int {
 }
 
 // claim returns the claim of a tick for the store. ok is false if the tick need not be claimed.
-func (s *settings) claim(t dueTick) (tick dlock.Tick, ok bool) {
+func (t tick) claim() (claim dlock.Tick, ok bool) {
+	s := t.s
 	if t.at == 0 || s.timer.MaxPerTick == unlimited || t.ownStart {
-		return tick, false
+		return claim, false
 	}
-	tick = dlock.Tick{At: time.UnixMicro(t.at), Max: s.timer.MaxPerTick, Schedule: s.id}
-	tick.Delay, _ = s.delay()
+	claim = dlock.Tick{At: time.UnixMicro(t.at), Max: s.timer.MaxPerTick, Schedule: s.id}
+	claim.Delay, _ = s.delay()
 	if t.onStart {
-		tick.Max = 1
+		claim.Max = 1
 	}
 	if t.missedAt != 0 {
-		tick.MissedAt = time.UnixMicro(t.missedAt)
+		claim.MissedAt = time.UnixMicro(t.missedAt)
 	}
-	return tick, true
+	return claim, true
 }
 
 // hostLimit returns how many runs may go on here. Without a store this host is the whole fleet.

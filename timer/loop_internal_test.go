@@ -19,7 +19,7 @@ func TestHeapKeepsOrder(t *testing.T) {
 		for range rand.IntN(300) {
 			when := rand.Int64N(100)
 			if rand.IntN(10) == 0 {
-				h.push(item{when: when, e: drop, again: &dueTick{at: when}})
+				h.push(item{when: when, e: drop, again: &tick{at: when}})
 				continue
 			}
 			h.push(item{when: when, e: &entry{}})
@@ -55,7 +55,7 @@ func TestHeapDropsWhatIsNotPlanned(t *testing.T) {
 	var h tickHeap
 	a, b, none := &entry{planned: 5}, &entry{planned: 9}, &entry{}
 	for _, it := range []item{{when: 7, e: a}, {when: 5, e: a}, {when: 4, e: none}, {when: 5, e: a}, {when: 9, e: b},
-		{when: 6, e: none, again: &dueTick{at: 6}}, {when: 5, e: b}} {
+		{when: 6, e: none, again: &tick{at: 6}}, {when: 5, e: b}} {
 		h.push(it)
 	}
 	for range 2 {
@@ -131,7 +131,7 @@ func TestReplan(t *testing.T) {
 	s.planner.started = true
 	e.ticks.next = now.Add(time.Hour).UnixMicro()
 	s.planner.plan(e, e.ticks.next)
-	s.planner.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &dueTick{at: 1}, e: e})
+	s.planner.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &tick{at: 1}, e: e})
 	s.planner.replan(now)
 	if len(s.planner.heap) != 2 || time.UnixMicro(s.planner.heap[1].when).Sub(now) > time.Minute ||
 		s.planner.heap[1].again != nil || s.planner.heap[0].again.at != 1 ||

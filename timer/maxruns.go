@@ -48,8 +48,8 @@ type line struct {
 	// The gate's, set when the parts are connected. admit is called in a goroutine of its own for a
 	// tick whose turn has come, for which a place is reserved: it is to call enterReserved or
 	// giveUp. tooLate is called for a tick that has waited for too long.
-	admit   func(*settings, dueTick)
-	tooLate func(*settings, dueTick)
+	admit   func(tick)
+	tooLate func(tick)
 }
 
 func newLine(config Config) line {
@@ -91,35 +91,36 @@ func (l *line) release(e *entry) {
 }
 
 // enterOrWait is enter for a tick, which waits in line if MaxRuns places are taken. earlier is a
-// tick of the timer whose place in line it has taken; the zero dueTick: none.
-func (g *registry) enterOrWait(s *settings, limit int, t dueTick) (why Reason, waits bool, earlier dueTick) {
+// tick of the timer whose place in line it has taken; the zero tick: none.
+func (g *registry) enterOrWait(t tick, limit int) (why Reason, waits bool, earlier tick) {
+	s := t.s
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	why = g.tryEnter(s, limit)
 	if why != ReasonMaxRuns {
 		return why, false, earlier
 	}
-	w := g.line.waiting(s, t)
+	w := g.line.waiting(t)
 	if !time.Now().Before(w.until) { // as with MaxRunsSkip, at once
 		return why, false, earlier
 	}
 	// One of the two has waited for a run to end until now (FullWait).
-	if g.line.queue.ticks[s.entry].tick.at > t.at {
+	if g.line.queue.ticks[s.entry].at > t.at {
 		return why, false, earlier
 	}
-	earlier = g.line.queue.takeOut(s.entry).tick
+	earlier = g.line.queue.takeOut(s.entry)
 	g.line.queue.enqueue(w)
 	g.line.watch(w.until, g.endWaits)
 	return "", true, earlier
 }
 
 // waiting returns a tick that is to wait in line. What it has waited before counts.
-func (l *line) waiting(s *settings, t dueTick) waitingTick {
+func (l *line) waiting(t tick) pending {
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
 	if t.waitsSince.IsZero() {
 		t.waitsSince = time.Now()
 	}
-	return waitingTick{start{s, t}, t.waitsSince.Add(l.wait)}
+	return pending{tick: t, until: t.waitsSince.Add(l.wait)}
 }
 
 // watch has endWaits called when a wait has lasted too long.
@@ -137,7 +138,7 @@ func (l *line) watch(until time.Time, endWaits func()) {
 
 // endWaits takes ticks out of the line that have waited for too long.
 func (g *registry) endWaits() {
-	var late []start
+	var late []tick
 	g.mu.Lock()
 	now, next := time.Now(), time.Time{}
 	for e, w := range g.line.queue.ticks {
@@ -153,17 +154,17 @@ func (g *registry) endWaits() {
 	}
 	g.mu.Unlock()
 	for _, l := range late {
-		g.line.tooLate(l.s, l.tick)
+		g.line.tooLate(l)
 	}
 }
 
 // overtake replaces an earlier tick of the timer that waits in line, and returns that.
-func (g *registry) overtake(s *settings, t dueTick) (earlier dueTick, waited bool) {
+func (g *registry) overtake(t tick) (earlier tick, waited bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w, waited := g.line.queue.ticks[s.entry]
-	if waited = waited && s.current(); waited {
-		g.line.queue.ticks[s.entry] = g.line.waiting(s, t)
+	w, waited := g.line.queue.ticks[t.s.entry]
+	if waited = waited && t.s.current(); waited {
+		g.line.queue.ticks[t.s.entry] = g.line.waiting(t)
 	}
 	return w.tick, waited
 }
@@ -240,21 +241,21 @@ func (g *registry) serveLine() {
 		g.active.n++ // Run waits for what follows
 		g.line.reserve(next.s.entry)
 		if !trigger {
-			go g.line.admit(next.s, next.tick)
+			go g.line.admit(next)
 		}
 	}
 }
 
 // withdraw takes the tick of a timer that was removed or updated out of the line, and dismisses its
-// triggers; the zero start: none waits.
-func (g *registry) withdraw(e *entry) start {
+// triggers; the zero tick: none waits.
+func (g *registry) withdraw(e *entry) tick {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.line.queue.withdraw(e)
 }
 
 // closeLine empties the line, when the host drains.
-func (g *registry) closeLine() []start {
+func (g *registry) closeLine() []tick {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.line.timer != nil {

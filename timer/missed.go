@@ -63,16 +63,16 @@ func (p CatchUpPolicy) String() string {
 }
 
 // lastMissed returns the tick to be run if no host claimed it, which the store decides; the zero
-// dueTick: none.
-func (tt *timetable) lastMissed(s *settings, now time.Time) dueTick {
+// tick: none.
+func (tt *timetable) lastMissed(s *settings, now time.Time) tick {
 	if !s.claimsMissed() {
-		return dueTick{}
+		return tick{}
 	}
 	last := tt.lastDue(s, now, s.catchUpWindow())
 	if last.IsZero() {
-		return dueTick{}
+		return tick{}
 	}
-	return dueTick{at: last.UnixMicro(), missedAt: tt.startsAt(s, last).UnixMicro()}
+	return tick{s: s, at: last.UnixMicro(), missedAt: tt.startsAt(s, last).UnixMicro()}
 }
 
 // claimsMissed reports whether the store knows which ticks of a timer were missed, and one of them

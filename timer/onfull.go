@@ -60,12 +60,13 @@ type fullWaits struct {
 	timers map[*entry]bool
 }
 
-// A pending is the tick of a timer that waits for a run to end.
+// A pending is the tick of a timer that waits.
 type pending struct {
-	start
+	tick
 	why   Reason // as it was last refused
 	err   error
 	timer *time.Timer // when it is tried again, if no run ends before
+	until time.Time   // in a line: when its wait ends
 }
 
 func newFullWaits(config Config, g *registry) *fullWaits {
@@ -94,7 +95,8 @@ func (s *settings) waitsFor(why Reason) bool {
 // enter lets a tick wait until a run ends, if its timer says so. It reports false if it does not
 // wait here: also if a later one has come due, it has waited for too long, or its timer was
 // updated.
-func (f *fullWaits) enter(s *settings, t dueTick, why Reason, err error) bool {
+func (f *fullWaits) enter(t tick, why Reason, err error) bool {
+	s := t.s
 	if !s.waitsFor(why) {
 		return false
 	}
@@ -109,7 +111,7 @@ func (f *fullWaits) enter(s *settings, t dueTick, why Reason, err error) bool {
 		return false
 	}
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
-	w := &pending{start: start{s, t}, why: why, err: err}
+	w := &pending{tick: t, why: why, err: err}
 	// Remove, Update, drain and runs that end look for it, without mu, after they have made
 	// mayStart false or freed a place. So it is stored before that is looked at.
 	before := s.entry.pending.Swap(w)
@@ -172,11 +174,11 @@ func (f *fullWaits) withdraw(e *entry) *pending {
 }
 
 // close takes out all ticks, when the host drains.
-func (f *fullWaits) close() (left []start) {
+func (f *fullWaits) close() (left []tick) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for e := range f.timers {
-		left = append(left, f.takeOut(e).start)
+		left = append(left, f.takeOut(e).tick)
 	}
 	return left
 }
@@ -211,7 +213,7 @@ func (f *fullWaits) longestFor(s *settings, own *pending) (longest *pending) {
 	for e := range f.timers {
 		w := e.pending.Load()
 		if w.why == ReasonLimitFull && sharesLimit(w.s, s) &&
-			(longest == nil || w.tick.waitsSince.Before(longest.tick.waitsSince)) {
+			(longest == nil || w.waitsSince.Before(longest.waitsSince)) {
 			longest = w
 		}
 	}

@@ -30,12 +30,12 @@ func TestEarlierTickLeavesTheLine(t *testing.T) {
 		at, earlier int64
 		waits       bool
 	}{{2, 0, true}, {1, 0, false}, {3, 2, true}} {
-		why, waits, earlier := g.enterOrWait(set, 1, dueTick{at: c.at})
+		why, waits, earlier := g.enterOrWait(tick{s: set, at: c.at}, 1)
 		if waits != c.waits || !waits && why != ReasonMaxRuns || earlier.at != c.earlier {
 			t.Errorf("tick %d: %q, waits %v, in place of %d", c.at, why, waits, earlier.at)
 		}
 	}
-	if left := g.closeLine(); len(left) != 1 || left[0].tick.at != 3 {
+	if left := g.closeLine(); len(left) != 1 || left[0].at != 3 {
 		t.Errorf("%+v", left)
 	}
 }
@@ -58,7 +58,7 @@ func TestNoTickOfARemovedTimerWaits(t *testing.T) {
 	for range 200_000 {
 		set.registration.removed.Store(false)
 		var both sync.WaitGroup
-		both.Go(func() { s.waits.enter(set, dueTick{at: 1}, ReasonFull, nil) })
+		both.Go(func() { s.waits.enter(tick{s: set, at: 1}, ReasonFull, nil) })
 		both.Go(func() {
 			set.registration.removed.Store(true)
 			s.waits.withdraw(set.entry)

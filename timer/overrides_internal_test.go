@@ -109,7 +109,7 @@ func TestOverriddenLimitIsNotFull(t *testing.T) {
 	o, s, _ := overridden()
 	v := &views{log: o.log, ledger: new(ledger)}
 	s.entry.ticks.set(time.Now().UnixMicro(), time.Now().Add(time.Second))
-	v.refused(s, dueTick{},
+	v.refused(tick{s: s},
 		&dlock.NotAcquiredError{Reason: dlock.ReasonFull, HeldFor: time.Minute, ExpiresIn: time.Hour})
 	if v.stillFull(s) == nil {
 		t.Fatal("the answer was not remembered")

@@ -64,8 +64,7 @@ type dueItem struct {
 
 // An arrival is a tick that has come due, or is tried again.
 type arrival struct {
-	s       *settings
-	tick    dueTick
+	tick    tick
 	later   bool      // it is tried again, and was counted when it came due
 	noAlarm bool      // it does not count towards AlarmAfter: see fixedDelays.isRetry
 	missed  uint64    // how many ticks before it this host missed,
@@ -249,7 +248,9 @@ func (p *planner) putBack(items []dueItem) {
 func (p *planner) ask(d *dueItem, now time.Time) {
 	switch {
 	case d.again != nil:
-		d.err = p.timetable.blackoutAgain(d.s, *d.again, now)
+		t := *d.again
+		t.s = d.s // of Update, if that came meanwhile
+		d.err = p.timetable.blackoutAgain(t, now)
 	case d.tick.IsZero():
 		d.retry, d.err = p.timetable.askAgain(d.s, d.due, now)
 	default:
@@ -263,8 +264,10 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 	e, s := d.e, d.s
 	switch {
 	case d.again != nil:
-		a = arrival{s: e.settings.Load(), tick: *d.again, later: true, err: d.err}
-		if _, due := e.ticks.read(); !e.has(a.tick.nth) || due != a.tick.at {
+		a = arrival{tick: *d.again, later: true, err: d.err}
+		still := a.tick.s.stillScheduled()
+		a.tick.s = e.settings.Load()
+		if _, due := e.ticks.read(); !still || due != a.tick.at {
 			a.skip, a.err = a.tick.overtaken(), nil
 		} else if a.err != nil {
 			a.skip = ReasonBlackout
@@ -277,7 +280,7 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 		return a, false
 	}
 	c := &d.came
-	a = arrival{s: s, tick: dueTick{at: c.last.UnixMicro(), nth: s.nth}, missed: c.missed, first: c.first,
+	a = arrival{tick: tick{s: s, at: c.last.UnixMicro()}, missed: c.missed, first: c.first,
 		err: c.blackout}
 	a.noAlarm = p.fixed.isRetry(e, a.tick.at)
 	p.setNext(s, a.tick.at, c.next, c.err)
@@ -342,9 +345,9 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	}
 	if next.atOnce.at != 0 && p.started && !p.stopped && due == 0 {
 		if _, before := e.ticks.read(); before == 0 { // nothing came due before, not even this
-			due, next.atOnce.nth = next.atOnce.at, s.nth
+			due = next.atOnce.at
 			p.ledger.cameDueNoAlarm(&e.record)
-			p.push(p.now(), e, next.atOnce)
+			p.push(p.now(), next.atOnce)
 		}
 	}
 	e.ticks.set(due, next.tick)
@@ -403,43 +406,43 @@ func (p *planner) scheduleFailed(s *settings, err error) {
 }
 
 // push puts a tick into the heap to be tried at a later time. Called with mu held.
-func (p *planner) push(when time.Time, e *entry, t dueTick) {
-	e.later++
-	p.heap.push(tryLater(when, e, t))
+func (p *planner) push(when time.Time, t tick) {
+	t.s.entry.later++
+	p.heap.push(tryLater(when, t))
 }
 
-// tryLater plans another try of a tick after wait. If the timer was removed or its schedule was
-// changed, or after stop, it does not, and reports false.
-func (p *planner) tryLater(wait time.Duration, e *entry, t dueTick) bool {
+// tryLater plans another try of a tick after wait. It reports false if the timer was removed or has
+// another schedule now, or nothing is planned any more.
+func (p *planner) tryLater(wait time.Duration, t tick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopped || !e.has(t.nth) {
+	if p.stopped || !t.s.stillScheduled() {
 		return false
 	}
-	p.push(p.now().Add(wait), e, t)
+	p.push(p.now().Add(wait), t)
 	p.poke()
 	return true
 }
 
 // tryAnew plans another try at once of a tick whose timer was updated. It reports false as tryLater
 // does.
-func (p *planner) tryAnew(e *entry, t dueTick) bool {
+func (p *planner) tryAnew(t tick) bool {
 	t.updated, t.yielded = true, false // the blackouts may be others
-	return p.tryLater(0, e, t)
+	return p.tryLater(0, t)
 }
 
 // postpone plans another try of a tick just after wait, if the timer's next tick is not due before
 // that: a daily timer must not lose its day to a restart of the store.
-func (p *planner) postpone(wait time.Duration, e *entry, t dueTick) bool {
+func (p *planner) postpone(wait time.Duration, t tick) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	when := p.now().Add(wait).Add(time.Millisecond)
-	next, due := e.ticks.read()
-	if p.stopped || !e.has(t.nth) || due != t.at || next != 0 && next <= when.UnixMicro() {
+	next, due := t.s.entry.ticks.read()
+	if p.stopped || !t.s.stillScheduled() || due != t.at || next != 0 && next <= when.UnixMicro() {
 		return false
 	}
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
-	p.push(when, e, t)
+	p.push(when, t)
 	p.poke()
 	return true
 }

@@ -3,7 +3,6 @@ package timer
 import (
 	"math"
 	"slices"
-	"time"
 )
 
 // A queue has the ticks and the callers of Trigger that wait for a turn: the acquirer's, while
@@ -15,15 +14,9 @@ import (
 type queue struct {
 	byNext   tickHeap // by when the timer is due again; may have timers whose tick no longer waits
 	byAge    []*entry // the same
-	ticks    map[*entry]waitingTick
+	ticks    map[*entry]pending
 	triggers []*waitingTrigger
 	turns    uint
-}
-
-// A waitingTick is the tick of a timer that waits.
-type waitingTick struct {
-	start
-	until time.Time // in a line: when its wait ends
 }
 
 // A waitingTrigger is a caller of Trigger who waits.
@@ -34,10 +27,10 @@ type waitingTrigger struct {
 }
 
 // enqueue adds a tick. No other tick of its timer may be in the queue.
-func (q *queue) enqueue(w waitingTick) {
+func (q *queue) enqueue(w pending) {
 	e := w.s.entry
 	if q.ticks == nil {
-		q.ticks = make(map[*entry]waitingTick)
+		q.ticks = make(map[*entry]pending)
 	}
 	q.ticks[e] = w
 	q.byNext.push(nextDue(e))
@@ -80,18 +73,18 @@ func (q *queue) has(e *entry) bool {
 	return waits
 }
 
-// takeOut removes the tick of a timer; the zero start: none waits.
-func (q *queue) takeOut(e *entry) start {
+// takeOut removes the tick of a timer; the zero tick: none waits.
+func (q *queue) takeOut(e *entry) tick {
 	w := q.ticks[e]
 	delete(q.ticks, e)
 	if len(q.ticks) == 0 {
 		q.byNext, q.byAge, q.ticks = nil, nil, nil
 	}
-	return w.start
+	return w.tick
 }
 
-// oldest removes the tick that has waited longest; the zero start: none waits.
-func (q *queue) oldest() (next start) {
+// oldest removes the tick that has waited longest; the zero tick: none waits.
+func (q *queue) oldest() (next tick) {
 	for len(q.byAge) > 0 && next.s == nil {
 		e := q.byAge[0]
 		q.byAge = q.byAge[1:]
@@ -100,8 +93,8 @@ func (q *queue) oldest() (next start) {
 	return next
 }
 
-// soonest removes the tick whose timer is due again first; the zero start: none waits.
-func (q *queue) soonest() (next start) {
+// soonest removes the tick whose timer is due again first; the zero tick: none waits.
+func (q *queue) soonest() (next tick) {
 	for len(q.byNext) > 0 && next.s == nil {
 		next = q.takeOut(q.byNext.pop().e)
 	}
@@ -109,16 +102,16 @@ func (q *queue) soonest() (next start) {
 }
 
 // all removes all ticks, in the order in which they came.
-func (q *queue) all() (list []start) {
+func (q *queue) all() (list []tick) {
 	for next := q.oldest(); next.s != nil; next = q.oldest() {
 		list = append(list, next)
 	}
 	return list
 }
 
-// serve gives the next turn to a Trigger, which it wakes, or to a tick; the zero start: nothing
+// serve gives the next turn to a Trigger, which it wakes, or to a tick; the zero tick: nothing
 // waits.
-func (q *queue) serve() (next start, trigger bool) {
+func (q *queue) serve() (next tick, trigger bool) {
 	q.turns++
 	switch {
 	case len(q.triggers) > 0 && (q.turns%4 == 0 || len(q.ticks) == 0):
@@ -126,7 +119,7 @@ func (q *queue) serve() (next start, trigger bool) {
 		q.triggers = q.triggers[1:]
 		w.hasTurn = true
 		close(w.ready)
-		return start{s: w.s}, true
+		return tick{s: w.s}, true
 	case q.turns%4 == 2:
 		return q.oldest(), false
 	default:
@@ -135,9 +128,9 @@ func (q *queue) serve() (next start, trigger bool) {
 }
 
 // withdraw removes the tick of a timer that was removed or updated, and ends the wait of its
-// triggers, without giving them a turn. Triggers that came since are left alone. The zero start: no
+// triggers, without giving them a turn. Triggers that came since are left alone. The zero tick: no
 // tick waits.
-func (q *queue) withdraw(e *entry) start {
+func (q *queue) withdraw(e *entry) tick {
 	q.dismiss(func(s *settings) bool { return s.entry == e && !s.current() })
 	return q.takeOut(e)
 }
@@ -154,7 +147,7 @@ func (q *queue) dismiss(whose func(*settings) bool) {
 }
 
 // close removes all ticks, and ends the wait of all triggers.
-func (q *queue) close() []start {
+func (q *queue) close() []tick {
 	q.dismiss(func(*settings) bool { return true })
 	return q.all()
 }

@@ -9,18 +9,18 @@ import "testing"
 func TestQueueForgetsWhoWasServed(t *testing.T) {
 	var l queue
 	first := &settings{entry: &entry{ticks: tickTimes{next: 1 << 40}}}
-	l.enqueue(waitingTick{start: start{first, dueTick{at: 1}}})
+	l.enqueue(pending{tick: tick{s: first, at: 1}})
 	often := &settings{entry: &entry{ticks: tickTimes{next: 1}}}
-	for tick := range int64(10_000) {
-		l.enqueue(waitingTick{start: start{often, dueTick{at: tick + 1}}})
-		if served := l.soonest(); served.s != often || served.tick.at != tick+1 {
+	for n := range int64(10_000) {
+		l.enqueue(pending{tick: tick{s: often, at: n + 1}})
+		if served := l.soonest(); served.s != often || served.at != n+1 {
 			t.Fatalf("served %+v", served)
 		}
 	}
 	if len(l.byAge) > 200 || len(l.byNext) > 200 {
 		t.Errorf("%d and %d are kept while one waits", len(l.byAge), len(l.byNext))
 	}
-	if served := l.oldest(); served.s != first || served.tick.at != 1 {
+	if served := l.oldest(); served.s != first || served.at != 1 {
 		t.Errorf("the oldest is %+v", served)
 	}
 	if l.oldest().s != nil || len(l.ticks) != 0 {

@@ -13,9 +13,9 @@ func (a *acquirer) reacquire(until <-chan struct{}) {
 			if !a.runner.rejoining(s) {
 				break
 			}
-			lease, err := a.acquire(a.runner.base, s, dueTick{})
+			lease, err := a.acquire(a.runner.base, tick{s: s})
 			if lease != nil || refusal(err) != nil {
-				a.store.recordAnswer(s, dueTick{}, lease, err)
+				a.store.recordAnswer(tick{s: s}, lease, err)
 			}
 			given := a.runner.handOver(s, lease)
 			a.log.flush()

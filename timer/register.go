@@ -198,13 +198,13 @@ func (g *registrar) remove(name string, mine *registration) (*settings, error) {
 // tick, unless that is of another schedule.
 func (g *registrar) withdraw(e *entry) {
 	g.host.acquirer.withdraw(e)
-	waited := []start{g.host.registry.withdraw(e)}
+	waited := []tick{g.host.registry.withdraw(e)}
 	if w := g.host.waits.withdraw(e); w != nil {
-		waited = append(waited, w.start)
+		waited = append(waited, w.tick)
 	}
 	for _, w := range waited {
-		if w.s != nil && !g.host.planner.tryAnew(e, w.tick) {
-			g.host.ledger.skip(w.s, w.tick.at, ReasonDraining, nil)
+		if w.s != nil && !g.host.planner.tryAnew(w) {
+			g.host.ledger.skip(w.s, w.at, ReasonDraining, nil)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
 		set := s.registry.get("a")
 		return testing.AllocsPerRun(1000, func() {
 			s.registry.enter(set, unlimited)
-			s.runner.carryOut(s.runner.startRun(set, dueTick{}, nil, nil, false))
+			s.runner.carryOut(s.runner.startRun(tick{s: set}, nil, nil, false))
 		})
 	}
 	for name, err := range map[string]error{"success": nil, "permanent": Permanent(fail)} {

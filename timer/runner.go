@@ -44,27 +44,27 @@ type runHost struct {
 func newRunHost(h dlock.Holder) runHost { return runHost{holder: h, idPrefix: h.String() + "-"} }
 
 // startRun returns a started run, which the caller carries out. The run takes over the caller's
-// place. The zero dueTick: it was triggered.
-func (n *runner) startRun(s *settings, t dueTick, by *triggering, lease *dlock.Lease, degraded bool) *Run {
-	r := n.newRun(s, t, lease == nil && !degraded)
+// place.
+func (n *runner) startRun(t tick, by *triggering, lease *dlock.Lease, degraded bool) *Run {
+	r := n.newRun(t, lease == nil && !degraded)
 	r.trigger = by
-	n.begin(s, r, lease)
+	n.begin(t.s, r, lease)
 	n.log.flush()
 	return r
 }
 
 // runAll starts runs without the store, and carries out each in a goroutine. The caller has taken a
 // place for each. The scheduling goroutine has to start only one.
-func (n *runner) runAll(starts []start) {
+func (n *runner) runAll(starts []tick) {
 	last := len(starts) - 1
-	for _, s := range starts[:last] {
-		go n.carryOut(n.startRun(s.s, s.tick, nil, nil, false))
+	for _, t := range starts[:last] {
+		go n.carryOut(n.startRun(t, nil, nil, false))
 	}
-	n.carryOut(n.startRun(starts[last].s, starts[last].tick, nil, nil, false))
+	n.carryOut(n.startRun(starts[last], nil, nil, false))
 }
 
-func (n *runner) newRun(s *settings, t dueTick, local bool) *Run {
-	r := &Run{settings: s, host: &n.runHost, tick: t.at, caughtUp: t.missedAt != 0, onStart: t.onStart,
+func (n *runner) newRun(t tick, local bool) *Run {
+	r := &Run{settings: t.s, host: &n.runHost, tick: t.at, caughtUp: t.missedAt != 0, onStart: t.onStart,
 		startedAt: time.Now(), local: local}
 	r.ctx.run = r
 	r.attempt.Store(1)

@@ -73,18 +73,18 @@ func (t Timer) checkRunOnStart(shared, claims bool, fault func(string, string, .
 }
 
 // atOnce returns the tick to be tried when this host, or the timer, starts: that of RunOnStart, or
-// else a missed one; the zero dueTick: none.
-func (tt *timetable) atOnce(s *settings, now time.Time) dueTick {
+// else a missed one; the zero tick: none.
+func (tt *timetable) atOnce(s *settings, now time.Time) tick {
 	if s.timer.RunOnStart == RunOnStartNever {
 		return tt.lastMissed(s, now)
 	}
 	if s.timer.RunOnStart == RunOnStartEachHost || s.local {
-		return dueTick{at: now.UnixMicro(), onStart: true, ownStart: true}
+		return tick{s: s, at: now.UnixMicro(), onStart: true, ownStart: true}
 	}
 	// Hosts agree on it. It is not a tick that Delay still holds back, which has yet to run.
 	last := tt.lastDue(s, now, previousWithin)
 	if last.IsZero() {
-		return dueTick{}
+		return tick{}
 	}
-	return dueTick{at: last.UnixMicro(), onStart: true}
+	return tick{s: s, at: last.UnixMicro(), onStart: true}
 }

@@ -31,7 +31,7 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	}
 	for _, set := range s.registry.registered() {
 		set.entry.ticks.due = 1
-		s.planner.heap.push(tryLater(s.planner.now(), set.entry, dueTick{at: 1, missedAt: 1}))
+		s.planner.heap.push(tryLater(s.planner.now(), tick{s: set, at: 1, missedAt: 1}))
 	}
 	asked, end = 0, sync.OnceFunc(func() { close(until) })
 	s.planner.runDue(until)

@@ -12,10 +12,11 @@ type settlement struct {
 	unused    *dlock.Lease // to be released; nil: none
 }
 
-// settle decides what happens with a tick, or with a Trigger (the zero dueTick), after the store
+// settle decides what happens with a tick, or with a Trigger (without an instant), after the store
 // has granted a lease or returned an error. degraded: the store did not answer, and the timer goes
 // on without it.
-func (a *acquirer) settle(s *settings, t dueTick, lease *dlock.Lease, err error, degraded bool) settlement {
+func (a *acquirer) settle(t tick, lease *dlock.Lease, err error, degraded bool) settlement {
+	s := t.s
 	var paused error
 	if degraded {
 		paused = a.store.overrides.paused(s)
@@ -26,11 +27,11 @@ func (a *acquirer) settle(s *settings, t dueTick, lease *dlock.Lease, err error,
 	case paused != nil: // as the store last reported, before it stopped answering
 		return settlement{why: ReasonPaused, err: paused}
 	case lease == nil && (!degraded || t.missedAt != 0): // a missed tick may have run elsewhere
-		if a.postpone(s, t, err) {
+		if a.postpone(t, err) {
 			return settlement{postponed: true}
 		}
 		return settlement{why: reasonOf(err), err: err}
-	case s.removed(), !a.registry.starting() && !a.mustRun(s, t, lease): // since the store was called
+	case s.removed(), !a.registry.starting() && !a.mustRun(t, lease): // since the store was called
 		return settlement{why: ReasonDraining, unused: lease}
 	}
 	if full := a.limits.enter(s, lease != nil); full != nil {
@@ -41,27 +42,27 @@ func (a *acquirer) settle(s *settings, t dueTick, lease *dlock.Lease, err error,
 
 // mustRun reports whether a tick starts although the host was told to end while the store answered:
 // it was claimed, so that no other host can have it, and Run waits for it as for every run.
-func (a *acquirer) mustRun(s *settings, t dueTick, lease *dlock.Lease) bool {
-	_, claimed := s.claim(t)
+func (a *acquirer) mustRun(t tick, lease *dlock.Lease) bool {
+	_, claimed := t.claim()
 	return claimed && lease != nil && a.runner.base.Err() == nil
 }
 
 // withoutStore applies OnStoreDown to a tick without calling the store.
-func (a *acquirer) withoutStore(s *settings, t dueTick, why error, degraded bool) {
-	x := a.settle(s, t, nil, why, degraded)
+func (a *acquirer) withoutStore(t tick, why error, degraded bool) {
+	x := a.settle(t, nil, why, degraded)
 	if x.start {
-		go func() { a.runner.carryOut(a.runner.startRun(s, t, nil, nil, true)) }()
+		go func() { a.runner.carryOut(a.runner.startRun(t, nil, nil, true)) }()
 		return
 	}
-	a.turnAway(s, t, x)
+	a.turnAway(t, x)
 }
 
 // postpone plans another try of a tick for the end of the store's quarantine, if that is why it was
 // refused.
-func (a *acquirer) postpone(s *settings, t dueTick, err error) bool {
+func (a *acquirer) postpone(t tick, err error) bool {
 	no := refusal(err)
 	return no != nil && no.Reason == dlock.ReasonQuarantine && t.at != 0 &&
-		a.planner.postpone(max(no.ExpiresIn, unknownQuarantine), s.entry, t)
+		a.planner.postpone(max(no.ExpiresIn, unknownQuarantine), t)
 }
 
 // afterRefusal plans when to ask again about a timer with a fixed delay, if the store tells.

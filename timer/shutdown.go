@@ -126,7 +126,7 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.acquirer.close()
 	s.announcer.close()
 	for _, l := range append(s.registry.closeLine(), s.waits.close()...) {
-		s.ledger.skip(l.s, l.tick.at, ReasonDraining, nil)
+		s.ledger.skip(l.s, l.at, ReasonDraining, nil)
 	}
 	s.planner.stop()
 	for _, set := range s.registry.registered() {

@@ -216,7 +216,7 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 		MaxAttempts: set.timer.Retry.MaxAttempts, AlarmAfter: shown(set.timer.AlarmAfter),
 	}
 	if w := e.pending.Load(); w != nil {
-		t.WaitingTick = time.UnixMicro(w.tick.at).UTC()
+		t.WaitingTick = time.UnixMicro(w.at).UTC()
 	}
 	_, fixed := set.delay()
 	if next, _ := e.ticks.read(); next != 0 && !(fixed && set.placesTaken() > 0) {

@@ -27,7 +27,7 @@ func TestTimerThatEndsWhileTheyAreListed(t *testing.T) {
 		return inStatus, inScrape
 	}
 	s.registry.enter(set, 1)
-	r := s.runner.startRun(set, dueTick{}, nil, nil, false)
+	r := s.runner.startRun(tick{s: set}, nil, nil, false)
 	s.registry.remove("a", nil)
 	if inStatus, inScrape := shown(); !inStatus || !inScrape {
 		t.Errorf("its run goes on: in Status %t, in a scrape %t", inStatus, inScrape)

@@ -120,7 +120,8 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 
 // recordAnswer records what the store answered to an acquire of a timer's slot, and reports whether
 // the timer goes on without the store.
-func (w *storeWatch) recordAnswer(s *settings, t dueTick, lease *dlock.Lease, err error) (degraded bool) {
+func (w *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degraded bool) {
+	s := t.s
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch no := refusal(err); {
 	case failed:
@@ -133,7 +134,7 @@ func (w *storeWatch) recordAnswer(s *settings, t dueTick, lease *dlock.Lease, er
 		if t.missedAt == 0 { // a missed tick may be refused because of a pause that has ended
 			w.overrides.applyAnswer(s, no.Info, no)
 		}
-		w.views.refused(s, t, no)
+		w.views.refused(t, no)
 		if no.Reason == dlock.ReasonQuarantine {
 			w.beginQuarantine(no.ExpiresIn)
 		}

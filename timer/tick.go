@@ -8,31 +8,24 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A tick is its scheduled instant, the same on every host. The time at which a host tries it may be
-// later: because of Delay, because the host was asleep, or because it lets other hosts go first.
-
-// A dueTick is a tick that has come due and is to be tried.
-type dueTick struct {
-	at       int64 // µs
-	missedAt int64 // µs, when it came due, if this host missed it; else 0
-	yielded  bool  // it has already yielded to other hosts
-	onStart  bool  // it is that of RunOnStart
-	ownStart bool  // it is the instant at which this host started, so it is not claimed
+// A tick is a scheduled instant that has come due, the same on every host. The time at which a host
+// tries it may be later: because of Delay, because the host was asleep, or because it lets other
+// hosts go first. A tick without an instant stands for a Trigger.
+type tick struct {
+	s        *settings // with which it is tried
+	at       int64     // µs; 0: a Trigger
+	missedAt int64     // µs, when it came due, if this host missed it; else 0
+	yielded  bool      // it has already yielded to other hosts
+	onStart  bool      // it is that of RunOnStart
+	ownStart bool      // it is the instant at which this host started, so it is not claimed
 	// Since when it waits, for a run to end (FullWait) or in line (MaxRuns); zero: it has not.
 	waitsSince time.Time
-	updated    bool  // its timer was updated while it waited
-	nth        int32 // of which of the timer's schedules it is, see settings.nth
-}
-
-// A start is a tick, and the settings that its run is to start with.
-type start struct {
-	s    *settings
-	tick dueTick
+	updated    bool // its timer was updated while it waited
 }
 
 // abandoned returns why a waiting tick is skipped when the host drains, or the timer is removed or
 // gets another schedule.
-func (t dueTick) abandoned() Reason {
+func (t tick) abandoned() Reason {
 	if t.missedAt != 0 || t.yielded || t.onStart || t.updated {
 		return ReasonDraining
 	}
@@ -40,7 +33,7 @@ func (t dueTick) abandoned() Reason {
 }
 
 // overtaken returns why a waiting tick is skipped when a later one has come due.
-func (t dueTick) overtaken() Reason {
+func (t tick) overtaken() Reason {
 	if t.missedAt != 0 || t.yielded || t.onStart || t.updated {
 		return ReasonMissed
 	}
@@ -51,7 +44,7 @@ func (t dueTick) overtaken() Reason {
 type plan struct {
 	tick   time.Time // zero: nothing
 	due    time.Time // when this host tries it, Delay included
-	atOnce dueTick   // a tick to be tried when this host starts: of RunOnStart, or missed; zero: none
+	atOnce tick      // a tick to be tried when this host starts: of RunOnStart, or missed; zero: none
 }
 
 // A cameDue has the ticks of a timer that have come due.

@@ -77,7 +77,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 			s.registry.leave(set)
 			return refuse(ReasonLimitFull, full)
 		}
-		go s.runner.carryOut(s.runner.startRun(set, dueTick{}, by, nil, false))
+		go s.runner.carryOut(s.runner.startRun(tick{s: set}, by, nil, false))
 		return nil
 	}
 	x, ok := s.acquirer.trigger(ctx, set, by)

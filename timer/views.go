@@ -56,7 +56,8 @@ func (v *views) granted(s *settings, info dlock.Info) {
 }
 
 // refused updates a view from a refusal.
-func (v *views) refused(s *settings, t dueTick, no *dlock.NotAcquiredError) {
+func (v *views) refused(t tick, no *dlock.NotAcquiredError) {
+	s := t.s
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	w := &s.entry.view

@@ -10,7 +10,8 @@ const (
 )
 
 // yield makes a tick wait if this host ran one of the latest ticks, and reports whether it does.
-func (g *gate) yield(s *settings, t dueTick) bool {
+func (g *gate) yield(t tick) bool {
+	s := t.s
 	if !s.timer.LeastRecentFirst || t.yielded || !s.shared() || g.store.isOpen(s) {
 		return false
 	}
@@ -25,13 +26,13 @@ func (g *gate) yield(s *settings, t dueTick) bool {
 	}
 	step := min(yieldStep, min(maxYield, s.entry.ticks.interval()/4)/time.Duration(hosts))
 	t.yielded = true
-	return g.planner.tryLater(time.Duration(rank)*step, s.entry, t)
+	return g.planner.tryLater(time.Duration(rank)*step, t)
 }
 
 // letTriggersFirst makes a tick wait if a trigger waits for what its run would take, and reports
 // whether it does. One that has yielded waits only while such a trigger is being started here.
-func (g *gate) letTriggersFirst(s *settings, t dueTick, yielded bool) bool {
-	wait := g.triggers.goFirst(s, yielded)
+func (g *gate) letTriggersFirst(t tick, yielded bool) bool {
+	wait := g.triggers.goFirst(t.s, yielded)
 	t.yielded = true
-	return wait > 0 && g.planner.tryLater(wait, s.entry, t)
+	return wait > 0 && g.planner.tryLater(wait, t)
 }
