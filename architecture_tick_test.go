@@ -23,19 +23,11 @@ var tickFiles = map[string]string{
 // These types are what users see of timer: they connect the parts, and may call any of them.
 var tickFaces = []string{"Scheduler", "registrar", "metrics"}
 
-const anew = "a tick of a timer that was updated meanwhile is tried with its present settings, from the heap"
-
 // Calls to a part before the caller's, each with its reason.
 var tickBackwards = map[string]string{
-	"gate: planner.tryLater": "a host that ran one of the latest ticks waits a moment with this one, and the " +
-		"heap is where ticks wait",
 	"gate: planner.deferEarly": "with schedule.After a run here may have ended since the tick came due, and the " +
 		"heap is where the tick waits",
-	"acquirer: planner.dueIn":   "with schedule.After the store tells when the next tick is due",
-	"gate: planner.tryAnew":     anew,
-	"acquirer: planner.tryAnew": anew,
-	"acquirer: planner.postpone": "a tick that a store in quarantine refused is tried again when that is over, and " +
-		"the heap is where ticks wait",
+	"acquirer: planner.dueIn": "with schedule.After the store tells when the next tick is due",
 }
 
 // If a part calls one before it, the two depend on each other, and neither can be read, or locked,
@@ -97,7 +89,6 @@ func TestATickGoesOneWay(t *testing.T) {
 var tickCallbacks = map[string]string{
 	"ended: planner.runEnded": "the runner tells that a run has ended: with schedule.After the next tick is due " +
 		"the delay after that",
-	"try: gate.tryWaiting":          "a tick that waits for a run to end (FullWait) is tried when that has ended",
 	"admit: gate.admit":             "a tick in line for one of MaxRuns places is tried when it gets one",
 	"tooLate: gate.tooLate":         "a tick that has waited in line for MaxWait is skipped",
 	"reacquire: acquirer.reacquire": "the prober, which finds that the store is back, gets slots for runs without one",
@@ -196,7 +187,7 @@ func partMethods(f *ast.FuncDecl, value ast.Expr) (list []string) {
 	return list
 }
 
-// partCall returns the method and the part of a call such as x.planner.tryLater(…); -1: it is none.
+// partCall returns the method and the part of a call such as x.planner.dueIn(…); -1: it is none.
 func partCall(n ast.Node) (method string, part int) {
 	sel, ok := n.(*ast.SelectorExpr)
 	if !ok {

@@ -18,8 +18,8 @@ type acquirer struct {
 	log      *lineLog
 	registry *registry
 	limits   *limits
-	waits    *fullWaits
-	planner  *planner // where postponed ticks wait
+	waiting  *waiting
+	planner  *planner // for timers with a fixed delay
 	runner   *runner
 	ledger   *ledger
 	store    *storeWatch    // nil: no store, and nothing is submitted
@@ -41,7 +41,7 @@ func (a *acquirer) overtake(t tick) bool {
 		a.mu.Unlock()
 		return false
 	}
-	a.queue.ticks[t.s.entry] = pending{tick: t}
+	a.queue.ticks[t.s.entry] = queuedTick{tick: t}
 	a.mu.Unlock()
 	a.ledger.skip(t.s, earlier.at, ReasonStoreBusy, nil)
 	return true
@@ -66,7 +66,7 @@ func (a *acquirer) submit(t tick) {
 	case a.queue.has(s.entry): // another was queued while this one was taken out, or waited for a place
 		earlier := t
 		if queued := a.queue.ticks[s.entry].tick; queued.at < t.at {
-			earlier, a.queue.ticks[s.entry] = queued, pending{tick: t}
+			earlier, a.queue.ticks[s.entry] = queued, queuedTick{tick: t}
 		}
 		a.mu.Unlock()
 		a.drop(earlier, ReasonStoreBusy)
@@ -75,7 +75,7 @@ func (a *acquirer) submit(t tick) {
 		a.mu.Unlock()
 		go a.attempt(t)
 	default:
-		a.queue.enqueue(pending{tick: t})
+		a.queue.enqueue(queuedTick{tick: t})
 		a.mu.Unlock()
 	}
 }
@@ -95,21 +95,16 @@ func (a *acquirer) attempt(t tick) {
 	a.turnAway(t, x)
 }
 
-// turnAway gives back the place of a tick that starts no run. The tick is skipped, unless it was
-// postponed, waits for a run to end, or is tried with the present settings of its timer.
+// turnAway lets a tick wait that starts no run, or skips it, and gives back its place.
 func (a *acquirer) turnAway(t tick, x settlement) {
-	s := t.s
-	switch {
-	case x.postponed || a.waits.enter(t, x.why, x.err):
-	case !s.current() && s.waitsFor(x.why):
-		a.tryAnew(t)
-		a.log.flush()
-		return
-	default:
-		a.ledger.skip(s, t.at, x.why, x.err)
+	waits := a.waiting.refuse(t, x.why, x.err, true)
+	if !waits {
+		a.ledger.skip(t.s, t.at, x.why, x.err)
 	}
 	a.log.flush()
-	a.giveBack(s, x.unused) // last, because Run may return then
+	if !waits {
+		a.giveBack(t.s, x.unused) // last, because Run may return then
+	}
 }
 
 // acquire makes one call to the store.
@@ -239,12 +234,8 @@ func (a *acquirer) withdraw(e *entry) {
 
 // tryAnew has a tick tried with the present settings of its timer, or drops it.
 func (a *acquirer) tryAnew(t tick) {
-	if !t.s.stillScheduled() {
-		a.drop(t, ReasonDraining)
-		return
-	}
 	a.registry.leave(t.s) // first, because the tick takes a place again
-	if !a.planner.tryAnew(t) {
+	if !a.waiting.again(t) {
 		a.ledger.skip(t.s, t.at, ReasonDraining, nil)
 	}
 }

@@ -44,42 +44,6 @@ func (g *gate) proceed(t tick) {
 	g.runner.carryOut(g.runner.startRun(t, nil, nil, false))
 }
 
-// tryWaiting tries a tick that waits for a run to end: one has ended here, or may have ended
-// elsewhere. It runs in a goroutine of its own.
-func (g *gate) tryWaiting(w *pending) {
-	s, t := w.s, w.tick
-	defer g.log.flush()
-	if _, due := s.entry.ticks.read(); due != t.at || time.Since(t.waitsSince) >= g.waits.maxWait {
-		g.ledger.skip(s, t.at, w.why, w.err)
-		return
-	}
-	if g.store != nil && s.shared() {
-		if paused := g.store.overrides.paused(s); paused != nil {
-			g.ledger.skip(s, t.at, ReasonPaused, paused)
-			return
-		}
-	}
-	if g.letTriggersFirst(t, true) {
-		return
-	}
-	g.ledger.triedAgain(&s.entry.record)
-	why, err := g.recheck(t)
-	if why == "" {
-		why, err = g.why(s, true)
-	}
-	if why == "" {
-		var waits bool
-		if why, waits = g.enterOrWait(t); waits {
-			return
-		}
-	}
-	if why != "" {
-		g.turnAway(t, why, err)
-		return
-	}
-	g.proceed(t)
-}
-
 // enterOrWait takes a place for a tick, which waits in line if MaxRuns places are taken.
 func (g *gate) enterOrWait(t tick) (why Reason, waits bool) {
 	s := t.s

@@ -38,13 +38,12 @@ type entry struct {
 	// The planner's: when the item of the next tick comes up, µs; 0: the heap has none. Others of
 	// the timer no longer count.
 	planned int64
-	later   int16 // the planner's: ticks in the heap that are tried after they were due
 	// The planner's: how often in a row its schedule has failed; 0: it works; planning: Update is
 	// asking a new one.
 	failures int8
 	begun    bool // the planner's: it was planned while Run was running, RunOnStart included
 
-	pending atomic.Pointer[pending] // of fullWaits: the tick that waits for a run to end; nil: none
+	pending *pending // the tick that waits; nil: none. The registry's mutex guards it
 
 	blackoutFailed atomic.Bool // the gate's: its blackouts failed when they were last asked
 }

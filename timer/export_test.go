@@ -9,10 +9,10 @@ import (
 )
 
 // SetSkew puts a host's clock ahead of the others', or back if d is negative: ticks come due by it.
-func SetSkew(s *Scheduler, d time.Duration) { s.planner.skew.Store(int64(d)) }
+func SetSkew(s *Scheduler, d time.Duration) { s.planner.clock.skew.Store(int64(d)) }
 
 // Poke has the scheduling goroutine look at its clock at once.
-func Poke(s *Scheduler) { s.planner.poke() }
+func Poke(s *Scheduler) { s.planner.bell.ring() }
 
 // Remembered is how many ticks of a timer the ring has.
 func Remembered(s *Scheduler, name string) (n int) {

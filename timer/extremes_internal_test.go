@@ -116,7 +116,7 @@ func TestTicksThatAreFarApart(t *testing.T) {
 
 // A store whose quarantine never ends is not called in a loop.
 //
-// Fails when postpone adds to what the store said.
+// Fails when refuse adds to what the store said.
 func TestQuarantineWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &forever{}

@@ -191,7 +191,7 @@ func TestYieldedTicksAreAccountedFor(t *testing.T) {
 // A tick that yielded, and then had to wait for a store in quarantine, is checked against the
 // blackouts again.
 //
-// Fails when postpone does not reset yielded.
+// Fails when anew does not reset yielded.
 func TestYieldedThenQuarantined(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

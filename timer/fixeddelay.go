@@ -155,7 +155,7 @@ func (d *fixedDelay) move(p *planner, wait time.Duration) {
 	d.e.ticks.set(0, when)
 	if when.UnixMicro() < d.e.planned { // else the item of the heap moves when it comes up
 		p.plan(d.e, when.UnixMicro())
-		p.poke()
+		p.bell.ring()
 	}
 }
 

@@ -115,7 +115,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 			_ = w.reachable()
 		}
 		w.breakers.whole = breaker{} // only its server is down
-		s.acquirer.queue.enqueue(pending{tick: tick{s: set, at: 1}})
+		s.acquirer.queue.enqueue(queuedTick{tick: tick{s: set, at: 1}})
 		s.acquirer.inFlight = maxInFlight
 		s.registry.enter(set, 1)
 		s.acquirer.next()

@@ -18,8 +18,8 @@ type gate struct {
 	log      *lineLog
 	registry *registry
 	limits   *limits
-	waits    *fullWaits
-	planner  *planner // for ticks that yield to other hosts
+	waiting  *waiting
+	planner  *planner // which knows of delays that are not over
 	acquirer *acquirer
 	runner   *runner
 	ledger   *ledger
@@ -77,49 +77,51 @@ func (g *gate) arrive(arrivals []arrival) {
 }
 
 func (g *gate) arriveOne(a *arrival) {
-	s := a.tick.s
+	s := a.s
 	if a.missed > 0 {
-		g.ledger.missed(s, a.missed, a.first, time.UnixMicro(a.tick.at))
+		g.ledger.missed(s, a.missed, a.first, time.UnixMicro(a.at))
 	}
 	switch {
-	case a.later:
+	case a.over:
+		g.ledger.skip(s, a.at, a.why, a.err)
+		return
+	case a.on == forRun:
+		if paused := g.paused(s); paused != nil {
+			g.ledger.skip(s, a.at, ReasonPaused, paused)
+			return
+		}
+		g.ledger.triedAgain(&s.entry.record)
+	case a.on != forNothing:
 	case a.noAlarm:
 		g.ledger.cameDueNoAlarm(&s.entry.record)
 	default:
 		g.ledger.cameDue(&s.entry.record)
 	}
-	if !a.later || a.err != nil {
-		g.blackedOut(s, a.err)
+	if a.on == forNothing || a.blackout != nil {
+		g.blackedOut(s, a.blackout)
 	}
 	if a.skip != "" {
-		g.ledger.skip(s, a.tick.at, a.skip, a.err)
+		g.ledger.skip(s, a.at, a.skip, a.blackout)
 		return
 	}
-	g.try(a.tick)
+	g.try(&a.pending)
 }
 
-// try checks a tick and hands it to the acquirer or the runner, or skips it.
-func (g *gate) try(t tick) {
-	s := t.s
+// try checks a tick and hands it to the acquirer or the runner, or lets it wait, or skips it.
+func (g *gate) try(p *pending) {
+	t, s := p.tick, p.s
 	if !s.current() {
 		g.turnAway(t, ReasonDraining, nil)
 		return
 	}
-	if w := g.waits.withdraw(s.entry); w != nil {
-		g.ledger.skip(s, w.at, w.why, w.err)
-	}
-	if g.acquirer.overtake(t) {
-		return
-	}
-	if earlier, waited := g.registry.overtake(t); waited {
-		g.ledger.skip(s, earlier.at, ReasonMaxRuns, nil)
+	if p.on == forNothing && g.overtake(t) {
 		return
 	}
 	if why, err := g.why(s, true); why != "" {
 		g.turnAway(t, why, err)
 		return
 	}
-	if g.letTriggersFirst(t, t.yielded) || g.yield(t) {
+	if g.letTriggersFirst(t, t.yielded || p.on == forRun) || p.on != forRun && g.yield(t) {
 		return
 	}
 	why, waits := g.enterOrWait(t)
@@ -142,15 +144,27 @@ func (g *gate) try(t tick) {
 	g.starts = append(g.starts, t)
 }
 
-// turnAway skips a tick that failed a check, lets it wait for a run to end, or has it tried anew if
-// its timer was updated. It does not count towards AlarmAfter if runs go on that may still succeed.
+// overtake ends the wait of an earlier tick of the timer, which is skipped. It reports whether this
+// one waits in its place.
+func (g *gate) overtake(t tick) bool {
+	if p := g.waiting.overtake(t); p != nil {
+		g.ledger.skip(p.s, p.at, p.why, p.err)
+	}
+	if g.acquirer.overtake(t) {
+		return true
+	}
+	earlier, waited := g.registry.overtake(t)
+	if waited {
+		g.ledger.skip(t.s, earlier.at, ReasonMaxRuns, nil)
+	}
+	return waited
+}
+
+// turnAway lets a tick wait that failed a check, or skips it. It does not count towards AlarmAfter
+// if runs go on that may still succeed.
 func (g *gate) turnAway(t tick, why Reason, err error) {
 	s := t.s
 	switch why {
-	case ReasonDraining:
-		if !s.current() && g.planner.tryAnew(t) {
-			return
-		}
 	case ReasonHostFull:
 		if runs, overdue := g.runner.counts(s); runs > 0 && overdue == 0 {
 			g.ledger.discount(&s.entry.record)
@@ -162,10 +176,9 @@ func (g *gate) turnAway(t tick, why Reason, err error) {
 			g.ledger.putOff(&s.entry.record)
 		}
 	}
-	if g.waits.enter(t, why, err) || !s.current() && s.waitsFor(why) && g.planner.tryAnew(t) {
-		return
+	if !g.waiting.refuse(t, why, err, false) {
+		g.ledger.skip(s, t.at, why, err)
 	}
-	g.ledger.skip(s, t.at, why, err)
 }
 
 // blackedOut handles the answer of the blackouts about a tick. A tick in a blackout does not count
@@ -186,7 +199,15 @@ func (g *gate) blackedOut(s *settings, blackout error) {
 // pausedHere returns the refusal of a timer that is paused but does not call the store, so that
 // this host has to enforce the pause; nil: there is no such pause.
 func (g *gate) pausedHere(s *settings) error {
-	if s.local || s.shared() {
+	if s.shared() {
+		return nil
+	}
+	return g.paused(s)
+}
+
+// paused returns the refusal of a timer that is paused, as the store last reported; nil: it is not.
+func (g *gate) paused(s *settings) error {
+	if s.local {
 		return nil
 	}
 	return g.store.overrides.paused(s)

@@ -66,8 +66,8 @@ func TestClosedAcquirerKeepsNoTick(t *testing.T) {
 	}
 	a := g.acquirer
 	a.inFlight = maxInFlight
-	g.try(tick{s: s, at: 1})
-	g.try(tick{s: s, at: 2}) // overtakes it
+	g.try(due(s, 1))
+	g.try(due(s, 2)) // overtakes it
 	a.close()
 	if a.awaitTurn(t.Context(), s) {
 		t.Error("a Trigger got its turn")
@@ -111,8 +111,8 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	if now.entry != old.entry || now.registration == old.registration {
 		t.Fatal("the name has two entries, or one registration")
 	}
-	s.gate.try(tick{s: now, at: 2})
-	s.gate.try(tick{s: old, at: 1})
+	s.gate.try(due(now, 2))
+	s.gate.try(due(old, 1))
 	if w := s.acquirer.queue.ticks[now.entry]; w.s != now || w.at != 2 {
 		t.Errorf("tick %d waits", w.at)
 	}
@@ -151,13 +151,19 @@ func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, q := set.entry, &s.acquirer.queue
-	s.gate.try(tick{s: set, at: 1})
+	s.gate.try(due(set, 1))
 	q.triggers = []*waitingTrigger{{s: old, ready: make(chan struct{})}, {s: set, ready: make(chan struct{})}}
 	newRegistrar(s).withdraw(e)
-	if e.later != 1 || len(q.ticks) != 0 || set.registration.places != 0 {
-		t.Errorf("%d ticks in the heap, %d in the queue, %d places", e.later, len(q.ticks), set.registration.places)
+	if p := e.pending; p == nil || p.on != forTime || len(q.ticks) != 0 || set.registration.places != 0 {
+		t.Errorf("%+v waits, %d in the queue, %d places", p, len(q.ticks), set.registration.places)
 	}
 	if len(q.triggers) != 1 || q.triggers[0].s != set {
 		t.Errorf("%d triggers wait", len(q.triggers))
 	}
+}
+
+// due is a tick that has just come due.
+func due(s *settings, at int64) *pending {
+	s.entry.ticks.set(at, time.Time{})
+	return &pending{tick: tick{s: s, at: at}}
 }

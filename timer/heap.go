@@ -2,20 +2,13 @@ package timer
 
 import (
 	"slices"
-	"time"
 )
 
-// An item is something to do at an instant. Items are values, so the heap of a hundred thousand
-// timers is one slice.
+// An item is something to do about a timer at an instant. Items are values, so the heap of a
+// hundred thousand timers is one slice.
 type item struct {
-	when  int64 // µs since the epoch
-	again *tick // a tick that is tried again; nil: the timer's next tick, see entry.planned
-	e     *entry
-}
-
-// tryLater returns the item of a tick that is tried again.
-func tryLater(when time.Time, t tick) item {
-	return item{when: when.UnixMicro(), again: &t, e: t.s.entry}
+	when int64 // µs since the epoch
+	e    *entry
 }
 
 // A tickHeap is a four-ary min-heap of items by time: it is shallower than a binary heap, and has
@@ -71,29 +64,9 @@ func (h tickHeap) sink(i int, it item) {
 	h[i] = it
 }
 
-// removeAll removes the items of one timer, and returns its ticks that were to be tried again.
-func (h *tickHeap) removeAll(e *entry) (again []tick) {
-	s := (*h)[:0]
-	for _, it := range *h {
-		switch {
-		case it.e != e:
-			s = append(s, it)
-		case it.again != nil:
-			again = append(again, *it.again)
-		}
-	}
-	clear((*h)[len(s):])
-	*h = s
-	s.order()
-	return again
-}
-
 // removeStale removes the items of next ticks that no longer count.
 func (h *tickHeap) removeStale() {
 	*h = slices.DeleteFunc(*h, func(it item) bool {
-		if it.again != nil {
-			return false
-		}
 		stale := it.when != it.e.planned
 		if !stale {
 			it.e.planned = -it.when // a second one of the same instant is stale
@@ -101,9 +74,7 @@ func (h *tickHeap) removeStale() {
 		return stale
 	})
 	for _, it := range *h {
-		if it.again == nil {
-			it.e.planned = it.when
-		}
+		it.e.planned = it.when
 	}
 	h.order()
 }

@@ -1,6 +1,9 @@
 package timer
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Left says what a Scheduler whose Run has returned still keeps; "": nothing.
 func Left(s *Scheduler) (left string) {
@@ -16,7 +19,7 @@ func Left(s *Scheduler) (left string) {
 	add("active", g.active.n)
 	add("reserved", len(g.line.reserved))
 	add("in line", g.line.len())
-	add("pending", len(s.waits.timers))
+	add("waiting for a run", len(s.waiting.forRun))
 	if s.acquirer.session != nil {
 		add("in flight", s.acquirer.inFlight)
 		add("queued", len(s.acquirer.queue.ticks)+len(s.acquirer.queue.triggers))
@@ -27,7 +30,7 @@ func Left(s *Scheduler) (left string) {
 		}
 		add("places of "+name, int(e.places.Load()))
 		add("places of the registration of "+name, int(e.settings.Load().registration.places))
-		if e.pending.Load() != nil {
+		if e.pending != nil {
 			add("pending of "+name, 1)
 		}
 		for _, r := range e.runs {
@@ -59,26 +62,20 @@ func Misplanned(s *Scheduler) (wrong string) {
 	if p.stopped {
 		return ""
 	}
-	live, later := map[*entry]int{}, map[*entry]int{}
+	live := map[*entry]int{}
 	for i, it := range p.heap {
 		if i > 0 && p.heap[(i-1)/4].when > it.when {
 			wrong += "heap order; "
 		}
-		switch {
-		case it.again != nil:
-			later[it.e]++
-		case it.when == it.e.planned:
+		if it.when == it.e.planned {
 			live[it.e]++
 		}
 	}
 	for _, set := range s.registry.all() {
 		e := set.entry
 		next, _ := e.ticks.read()
-		if int(e.later) != later[e] {
-			wrong += fmt.Sprintf("%s: later %d, in heap %d; ", set.timer.Name, e.later, later[e])
-		}
-		if set.removed() && (e.planned != 0 || later[e] != 0 || p.fixed[e] != nil) {
-			wrong += fmt.Sprintf("%s: removed, planned %d, later %d; ", set.timer.Name, e.planned, later[e])
+		if set.removed() && (e.planned != 0 || p.fixed[e] != nil) {
+			wrong += fmt.Sprintf("%s: removed, planned %d; ", set.timer.Name, e.planned)
 		}
 		if !set.removed() && (e.failures != 0 || next != 0 && (live[e] == 0 || e.planned == 0)) {
 			wrong += fmt.Sprintf("%s: failures %d next %d planned %d live %d; ", set.timer.Name, e.failures, next,
@@ -87,12 +84,28 @@ func Misplanned(s *Scheduler) (wrong string) {
 		if _, fixed := set.delay(); !set.removed() && fixed != (p.fixed[e] != nil) {
 			wrong += fmt.Sprintf("%s: fixed %v %v; ", set.timer.Name, fixed, p.fixed[e] != nil)
 		}
-		if w := e.pending.Load(); w != nil && w.s != set {
-			wrong += fmt.Sprintf("%s: pending with old settings; ", set.timer.Name)
-		}
+		wrong += s.waiting.misplaced(set)
 	}
 	if n := len(p.heap); n > 200 {
 		wrong += fmt.Sprintf("%d items; ", n)
+	}
+	return wrong
+}
+
+// misplaced says what is wrong with the tick of a timer that waits.
+func (w *waiting) misplaced(s *settings) (wrong string) {
+	w.registry.mu.Lock()
+	defer w.registry.mu.Unlock()
+	p := s.entry.pending
+	if p == nil {
+		return ""
+	}
+	_, due := s.entry.ticks.read()
+	if p.s != s || s.removed() || due != p.at {
+		wrong += fmt.Sprintf("%s: tick %d waits, of old settings or not the latest, %d; ", s.timer.Name, p.at, due)
+	}
+	if !slices.Contains(w.byTime, item{when: p.until, e: s.entry}) {
+		wrong += s.timer.Name + ": a tick waits for ever; "
 	}
 	return wrong
 }

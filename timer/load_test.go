@@ -328,7 +328,7 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 
 // A store that cannot say when its quarantine ends is not called again and again.
 //
-// Fails when postpone takes an unknown end for now.
+// Fails when refuse takes an unknown end for now.
 func TestQuarantineOfUnknownLength(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -15,14 +15,14 @@ func TestHeapKeepsOrder(t *testing.T) {
 	for range 200 {
 		var h tickHeap
 		var want []int64
-		drop := &entry{}
+		drop := &entry{planned: -1}
 		for range rand.IntN(300) {
 			when := rand.Int64N(100)
 			if rand.IntN(10) == 0 {
-				h.push(item{when: when, e: drop, again: &tick{at: when}})
+				h.push(item{when: when, e: drop})
 				continue
 			}
-			h.push(item{when: when, e: &entry{}})
+			h.push(item{when: when, e: &entry{planned: when}})
 			want = append(want, when)
 			if rand.IntN(3) == 0 {
 				// Pop and push back: what Next does.
@@ -30,11 +30,12 @@ func TestHeapKeepsOrder(t *testing.T) {
 				if i := slices.Index(want, it.when); i >= 0 && it.e != drop {
 					want[i] += 10
 					it.when += 10
+					it.e.planned = it.when
 				}
 				h.push(it)
 			}
 		}
-		h.removeAll(drop)
+		h.removeStale()
 		slices.Sort(want)
 		for i, w := range want {
 			if got := h.pop().when; got != w {
@@ -47,15 +48,14 @@ func TestHeapKeepsOrder(t *testing.T) {
 	}
 }
 
-// Of each timer the heap keeps one item of its next tick, the one that is planned, and all ticks
-// that are tried again.
+// Of each timer the heap keeps one item, the one that is planned.
 //
 // Fails when removeStale keeps an equal item, or leaves a mark in planned.
 func TestHeapDropsWhatIsNotPlanned(t *testing.T) {
 	var h tickHeap
 	a, b, none := &entry{planned: 5}, &entry{planned: 9}, &entry{}
 	for _, it := range []item{{when: 7, e: a}, {when: 5, e: a}, {when: 4, e: none}, {when: 5, e: a}, {when: 9, e: b},
-		{when: 6, e: none, again: &tick{at: 6}}, {when: 5, e: b}} {
+		{when: 5, e: b}} {
 		h.push(it)
 	}
 	for range 2 {
@@ -65,7 +65,7 @@ func TestHeapDropsWhatIsNotPlanned(t *testing.T) {
 	for len(h) > 0 {
 		left = append(left, h.pop().when)
 	}
-	if !slices.Equal(left, []int64{5, 6, 9}) || a.planned != 5 || b.planned != 9 || none.planned != 0 {
+	if !slices.Equal(left, []int64{5, 9}) || a.planned != 5 || b.planned != 9 || none.planned != 0 {
 		t.Errorf("left %v, planned %d, %d and %d", left, a.planned, b.planned, none.planned)
 	}
 }
@@ -131,11 +131,13 @@ func TestReplan(t *testing.T) {
 	s.planner.started = true
 	e.ticks.next = now.Add(time.Hour).UnixMicro()
 	s.planner.plan(e, e.ticks.next)
-	s.planner.heap.push(item{when: now.Add(2 * time.Hour).UnixMicro(), again: &tick{at: 1}, e: e})
+	e.ticks.due = 1
+	s.waiting.later(tick{s: e.settings.Load(), at: 1}, 2*time.Hour)
 	s.planner.replan(now)
-	if len(s.planner.heap) != 2 || time.UnixMicro(s.planner.heap[1].when).Sub(now) > time.Minute ||
-		s.planner.heap[1].again != nil || s.planner.heap[0].again.at != 1 ||
-		s.planner.heap[0].when != now.UnixMicro() {
+	if len(s.planner.heap) != 1 || time.UnixMicro(s.planner.heap[0].when).Sub(now) > time.Minute {
 		t.Errorf("%+v", s.planner.heap)
+	}
+	if list, _ := s.waiting.due(time.Now().UnixMicro()+1, 2); len(list) != 1 || list[0].at != 1 {
+		t.Errorf("tried now: %v", list)
 	}
 }

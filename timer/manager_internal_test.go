@@ -114,7 +114,7 @@ func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	back := scheduleFunc(func(after time.Time) time.Time {
 		if set := s.registry.get("a"); !stepped && set.entry.failures == planning {
 			stepped = true
-			s.planner.skew.Store(int64(-24 * time.Hour))
+			s.planner.clock.skew.Store(int64(-24 * time.Hour))
 			s.planner.replan(s.planner.now())
 		}
 		return after.Truncate(time.Minute).Add(time.Minute)

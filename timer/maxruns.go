@@ -115,12 +115,12 @@ func (g *registry) enterOrWait(t tick, limit int) (why Reason, waits bool, earli
 }
 
 // waiting returns a tick that is to wait in line. What it has waited before counts.
-func (l *line) waiting(t tick) pending {
+func (l *line) waiting(t tick) queuedTick {
 	t.yielded = false // this wait may be long, so the blackouts have to be asked again
 	if t.waitsSince.IsZero() {
 		t.waitsSince = time.Now()
 	}
-	return pending{tick: t, until: t.waitsSince.Add(l.wait)}
+	return queuedTick{tick: t, until: t.waitsSince.Add(l.wait)}
 }
 
 // watch has endWaits called when a wait has lasted too long.

@@ -444,7 +444,7 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 // A store that grants nothing yet, because it restarted together with the hosts, is asked again
 // when it does: once in the fleet, the missed tick runs.
 //
-// Fails when postpone refuses missed ticks, and when a tick that is tried again is no longer marked
+// Fails when decide refuses missed ticks, and when a tick that is tried again is no longer marked
 // as missed.
 func TestMissedDuringQuarantine(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -2,7 +2,6 @@ package timer
 
 import (
 	"math/rand/v2"
-	"sync"
 	"time"
 )
 
@@ -42,179 +41,42 @@ func (p FullPolicy) String() string {
 	}
 }
 
-// fullWaits has the timers of which a tick waits for a run to end (FullWait).
-type fullWaits struct {
-	registry           *registry
-	maxWait            time.Duration // how long a tick may wait
-	minPause, maxPause time.Duration // pauses between two tries
-
-	// The gate's, set when the parts are connected: tries a tick that was taken out, in a goroutine
-	// of its own.
-	try func(*pending)
-	// Likewise, of the triggers: offers them the place of a run that has ended. Nil: no store.
-	offer func(*settings) bool
-
-	// mu guards timers, and is held when entry.pending is written. docs/architecture.md has the
-	// order of mutexes.
-	mu     sync.Mutex
-	timers map[*entry]bool
-}
-
-// A pending is the tick of a timer that waits.
-type pending struct {
-	tick
-	why   Reason // as it was last refused
-	err   error
-	timer *time.Timer // when it is tried again, if no run ends before
-	until time.Time   // in a line: when its wait ends
-}
-
-func newFullWaits(config Config, g *registry) *fullWaits {
-	return &fullWaits{registry: g, maxWait: config.MaxWait, minPause: config.StoreTimeout / 4, maxPause: config.TTL / 3,
-		timers: make(map[*entry]bool)}
-}
-
-// pause returns how long to wait for the next try of a tick that has waited for so long.
-func (f *fullWaits) pause(waited time.Duration) time.Duration {
-	pause := min(max(waited/2, f.minPause), f.maxPause)
-	return min(pause-rand.N(pause/2+1), f.maxWait-waited)
-}
-
-// waitsFor reports whether a tick that is refused for a reason waits until a run ends. With
-// a fixed delay it does not if the run is of its timer: the delay counts from the end of that.
-func (s *settings) waitsFor(why Reason) bool {
-	if s.timer.OnFull != FullWait {
-		return false
-	}
-	if _, fixed := s.delay(); fixed {
-		return why == ReasonLimitFull
-	}
-	return why == ReasonHostFull || why == ReasonFull || why == ReasonLimitFull
-}
-
-// enter lets a tick wait until a run ends, if its timer says so. It reports false if it does not
-// wait here: also if a later one has come due, it has waited for too long, or its timer was
-// updated.
-func (f *fullWaits) enter(t tick, why Reason, err error) bool {
-	s := t.s
-	if !s.waitsFor(why) {
-		return false
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := time.Now()
-	if t.waitsSince.IsZero() {
-		t.waitsSince = now
-	}
-	waited := now.Sub(t.waitsSince)
-	if _, due := s.entry.ticks.read(); due != t.at || waited >= f.maxWait {
-		return false
-	}
-	t.yielded = false // this wait may be long, so the blackouts have to be asked again
-	w := &pending{tick: t, why: why, err: err}
-	// Remove, Update, drain and runs that end look for it, without mu, after they have made
-	// mayStart false or freed a place. So it is stored before that is looked at.
-	before := s.entry.pending.Swap(w)
-	if !f.registry.mayStart(s) {
-		s.entry.pending.Store(before)
-		return false
-	}
-	pause := f.pause(waited)
+// pause returns how long to wait for the next try of a tick that has waited for so long, and was
+// refused for a reason. Called with the registry's mutex held.
+func (w *waiting) pause(s *settings, why Reason, waited time.Duration) time.Duration {
 	if why == ReasonHostFull && s.placesTaken() < s.hostLimit() {
-		pause = 0 // a run has ended since it was refused
+		return 0 // a run has ended since it was refused
 	}
-	w.timer = time.AfterFunc(pause, func() { f.retry(w) })
-	f.timers[s.entry] = true
-	return true
+	pause := min(max(waited/2, w.minPause), w.maxPause)
+	return min(pause-rand.N(pause/2+1), w.maxWait-waited)
 }
 
-// retry tries a tick whose pause is over, unless it was taken out meanwhile.
-func (f *fullWaits) retry(w *pending) {
-	f.mu.Lock()
-	mine := w.s.entry.pending.Load() == w && f.claim(w)
-	f.mu.Unlock()
-	if mine {
-		f.tryNow(w)
-	}
-}
-
-// claim takes out a tick that is to be tried now, for which Run waits until tryNow has returned. It
-// reports false if nothing may start any more: then drain takes the tick out. Called with mu held.
-func (f *fullWaits) claim(w *pending) bool {
-	if !f.registry.join() {
-		return false
-	}
-	f.takeOut(w.s.entry)
-	return true
-}
-
-func (f *fullWaits) tryNow(w *pending) {
-	defer f.registry.done()
-	f.try(w)
-}
-
-// takeOut takes out the tick of a timer; nil: none waits. Called with mu held.
-func (f *fullWaits) takeOut(e *entry) *pending {
-	w := e.pending.Swap(nil)
-	if w != nil {
-		w.timer.Stop()
-		delete(f.timers, e)
-	}
-	return w
-}
-
-// withdraw takes out the tick of a timer; nil: none waits.
-func (f *fullWaits) withdraw(e *entry) *pending {
-	if e.pending.Load() == nil {
-		return nil
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.takeOut(e)
-}
-
-// close takes out all ticks, when the host drains.
-func (f *fullWaits) close() (left []tick) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for e := range f.timers {
-		left = append(left, f.takeOut(e).tick)
-	}
-	return left
-}
-
-// runEnded tries the tick that has waited longest for a run like this one to end: only one place
-// has become free. If that is the tick of another timer, which may wait for something else as well,
-// the tick of the run's own timer is tried, too. If triggers wait for the place, it is offered to
-// them instead, and the ticks are tried after their pause.
-func (f *fullWaits) runEnded(s *settings) {
-	if f.offer != nil && f.offer(s) || s.entry.pending.Load() == nil && len(s.limits()) == 0 {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	own := s.entry.pending.Load()
-	longest := f.longestFor(s, own)
-	if longest != nil && f.claim(longest) {
-		go f.tryNow(longest)
-	}
-	if own != nil && own != longest && f.claim(own) {
-		go f.tryNow(own)
+// runEnded has the tick tried that has waited longest for a run like this one to end: only one
+// place has become free. If that is the tick of another timer, which may wait for something else as
+// well, the tick of the run's own timer is tried, too.
+func (w *waiting) runEnded(s *settings) {
+	w.registry.mu.Lock()
+	defer w.registry.mu.Unlock()
+	own := w.forRun[s.entry]
+	for _, p := range [...]*pending{w.longestFor(s, own), own} {
+		if p != nil && w.forRun[p.s.entry] == p {
+			delete(w.forRun, p.s.entry)
+			w.at(p, w.clock.now())
+		}
 	}
 }
 
 // longestFor returns, of the ticks that a run with settings s may have been in the way of, the one
-// that has waited longest; nil: there is none. Called with mu held.
-func (f *fullWaits) longestFor(s *settings, own *pending) (longest *pending) {
+// that has waited longest; nil: there is none. Called with the registry's mutex held.
+func (w *waiting) longestFor(s *settings, own *pending) (longest *pending) {
 	longest = own
 	if len(s.limits()) == 0 {
 		return longest
 	}
-	for e := range f.timers {
-		w := e.pending.Load()
-		if w.why == ReasonLimitFull && sharesLimit(w.s, s) &&
-			(longest == nil || w.waitsSince.Before(longest.waitsSince)) {
-			longest = w
+	for _, p := range w.forRun {
+		if p.why == ReasonLimitFull && sharesLimit(p.s, s) &&
+			(longest == nil || p.waitsSince.Before(longest.waitsSince)) {
+			longest = p
 		}
 	}
 	return longest

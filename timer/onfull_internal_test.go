@@ -53,20 +53,21 @@ func TestNoTickOfARemovedTimerWaits(t *testing.T) {
 	s.registry.setPhase(PhaseRunning)
 	set := s.registry.get("a")
 	set.entry.ticks.set(1, time.Time{})
-	s.waits.try = func(*pending) {}
 	left := 0
 	for range 200_000 {
 		set.registration.removed.Store(false)
 		var both sync.WaitGroup
-		both.Go(func() { s.waits.enter(tick{s: set, at: 1}, ReasonFull, nil) })
+		both.Go(func() { s.waiting.refuse(tick{s: set, at: 1}, ReasonFull, nil, false) })
 		both.Go(func() {
+			s.registry.mu.Lock()
 			set.registration.removed.Store(true)
-			s.waits.withdraw(set.entry)
+			s.registry.mu.Unlock()
+			s.waiting.withdraw(set.entry)
 		})
 		both.Wait()
-		if set.entry.pending.Load() != nil {
+		if set.entry.pending != nil {
 			left++
-			s.waits.withdraw(set.entry)
+			s.waiting.withdraw(set.entry)
 		}
 	}
 	if left > 0 {

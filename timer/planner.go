@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/mask"
@@ -30,10 +29,10 @@ type planner struct {
 	registry  *registry
 	ledger    *ledger
 	gate      *gate
-
-	wake    chan struct{} // wakes the scheduling goroutine: there is an earlier item
-	wakesAt wakeTime
-	skew    atomic.Int64 // added to this host's clock by tests
+	waiting   *waiting
+	clock     *clock
+	bell      bell // rung when there is an earlier item
+	wakesAt   wakeTime
 
 	// Used by the scheduling goroutine only.
 	look     clockLook
@@ -51,9 +50,11 @@ type planner struct {
 	dropped int // about how many items of the heap no longer count
 }
 
-// A dueItem is a due item of the heap, with the answers of the schedule and the blackouts.
+// A dueItem is a due item of the heap, or a tick that is tried again, with the answers of the
+// schedule and the blackouts.
 type dueItem struct {
 	item
+	again *pending  // nil: an item of the heap
 	s     *settings // with which they were asked
 	tick  time.Time // zero: the schedule failed and is asked again
 	due   time.Time // the latest tick that came due; zero: none
@@ -64,28 +65,20 @@ type dueItem struct {
 
 // An arrival is a tick that has come due, or is tried again.
 type arrival struct {
-	tick    tick
-	later   bool      // it is tried again, and was counted when it came due
-	noAlarm bool      // it does not count towards AlarmAfter: see fixedDelays.isRetry
-	missed  uint64    // how many ticks before it this host missed,
-	first   time.Time // the first of which was this one
-	skip    Reason    // why it is not tried; "": it is
-	err     error     // the blackout it falls into, or nil
+	pending            // on is forNothing: it has just come due
+	over     bool      // it may not wait any longer
+	noAlarm  bool      // it does not count towards AlarmAfter: see fixedDelays.isRetry
+	missed   uint64    // how many ticks before it this host missed,
+	first    time.Time // the first of which was this one
+	skip     Reason    // why it is not tried; "": it is
+	blackout error     // that it falls into, or nil
 }
 
-func newPlanner(config Config, log *lineLog, g *registry, l *ledger) *planner {
+func newPlanner(config Config, log *lineLog, g *registry, l *ledger, w *waiting) *planner {
 	return &planner{
 		timetable: &timetable{host: config.Holder, blackouts: config.Blackouts},
-		log:       log, registry: g, ledger: l,
-		wake: make(chan struct{}, 1), wakesAt: wakeTime{createdAt: time.Now()}, fixed: make(fixedDelays),
-	}
-}
-
-// poke wakes the scheduling goroutine, so that it looks at the heap.
-func (p *planner) poke() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
+		log:       log, registry: g, ledger: l, waiting: w, clock: w.clock, bell: w.bell,
+		wakesAt: wakeTime{createdAt: time.Now()}, fixed: make(fixedDelays),
 	}
 }
 
@@ -104,13 +97,13 @@ func (p *planner) loop(until <-chan struct{}) {
 		case <-until:
 			return
 		case <-timer.C:
-		case <-p.wake:
+		case <-p.bell:
 		}
 	}
 }
 
 // now returns the time by which ticks come due.
-func (p *planner) now() time.Time { return time.Now().Add(time.Duration(p.skew.Load())) }
+func (p *planner) now() time.Time { return p.clock.now() }
 
 // runDue handles all due items and returns the time until the next one, or 0 if until is closed.
 // Items may come due faster than it handles them, so it reports its progress for Live with every
@@ -184,16 +177,28 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 	defer p.mu.Unlock()
 	now, wait = p.now(), maxSleep // read with the mutex held, because waiting for it takes time
 	batch, userCode = p.batch[:0], p.userCode[:0]
+	add := func(d dueItem) {
+		if p.timetable.usesUserCode(d.s) {
+			userCode = append(userCode, d)
+		} else {
+			batch = append(batch, d)
+		}
+	}
+	again, next := p.waiting.due(now.UnixMicro(), dueBatch)
+	for _, w := range again {
+		add(dueItem{item: item{e: w.s.entry}, again: w, s: w.s.entry.settings.Load()})
+	}
+	if next != 0 {
+		wait = min(time.UnixMicro(next).Sub(now), maxSleep)
+	}
 	for len(batch)+len(userCode) < dueBatch && len(p.heap) > 0 {
 		if when := time.UnixMicro(p.heap[0].when); when.After(now) {
-			wait = min(when.Sub(now), maxSleep)
+			wait = min(when.Sub(now), wait)
 			break
 		}
 		it := p.heap.pop()
 		e, d := it.e, dueItem{item: it, s: it.e.settings.Load()}
 		switch {
-		case it.again != nil:
-			e.later--
 		case it.when != e.planned:
 			p.dropped = max(0, p.dropped-1)
 			continue
@@ -209,36 +214,32 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 		switch {
 		case next != 0:
 			d.tick = time.UnixMicro(next)
-		case it.again == nil && e.failures == 0 && len(batch)+len(userCode) > 0:
+		case e.failures == 0 && len(batch)+len(userCode) > 0:
 			// A tick of this timer may be among those taken. They are tried first.
 			p.plan(e, it.when)
 			return batch, userCode, now, wait
-		case it.again == nil && e.failures == 0:
+		case e.failures == 0:
 			p.finish(e)
 			continue
 		case due != 0:
 			d.due = time.UnixMicro(due)
 		}
-		if p.timetable.usesUserCode(d.s) {
-			userCode = append(userCode, d)
-		} else {
-			batch = append(batch, d)
-		}
+		add(d)
 	}
 	p.userCode = userCode[:0]
 	return batch, userCode, now, wait
 }
 
-// putBack puts items back into the heap that were taken but not dispatched.
+// putBack puts back what was taken but not dispatched.
 func (p *planner) putBack(items []dueItem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range items {
-		if it := items[i].item; it.again != nil {
-			it.e.later++
-			p.heap.push(it)
-		} else if items[i].s.current() {
-			p.plan(it.e, it.when)
+		switch d := &items[i]; {
+		case d.again == nil && d.s.current():
+			p.plan(d.e, d.when)
+		case d.again != nil && !p.waiting.putBack(d.again):
+			p.ledger.skip(d.again.s, d.again.at, d.again.abandoned(), nil)
 		}
 	}
 	clear(items)
@@ -248,7 +249,7 @@ func (p *planner) putBack(items []dueItem) {
 func (p *planner) ask(d *dueItem, now time.Time) {
 	switch {
 	case d.again != nil:
-		t := *d.again
+		t := d.again.tick
 		t.s = d.s // of Update, if that came meanwhile
 		d.err = p.timetable.blackoutAgain(t, now)
 	case d.tick.IsZero():
@@ -264,15 +265,7 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 	e, s := d.e, d.s
 	switch {
 	case d.again != nil:
-		a = arrival{tick: *d.again, later: true, err: d.err}
-		still := a.tick.s.stillScheduled()
-		a.tick.s = e.settings.Load()
-		if _, due := e.ticks.read(); !still || due != a.tick.at {
-			a.skip, a.err = a.tick.overtaken(), nil
-		} else if a.err != nil {
-			a.skip = ReasonBlackout
-		}
-		return a, true
+		return p.arriveAgain(d), true
 	case !s.current():
 		return a, false
 	case d.tick.IsZero():
@@ -280,19 +273,35 @@ func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
 		return a, false
 	}
 	c := &d.came
-	a = arrival{tick: tick{s: s, at: c.last.UnixMicro()}, missed: c.missed, first: c.first,
-		err: c.blackout}
-	a.noAlarm = p.fixed.isRetry(e, a.tick.at)
-	p.setNext(s, a.tick.at, c.next, c.err)
+	a = arrival{pending: pending{tick: tick{s: s, at: c.last.UnixMicro()}}, missed: c.missed, first: c.first,
+		blackout: c.blackout}
+	a.noAlarm = p.fixed.isRetry(e, a.at)
+	p.setNext(s, a.at, c.next, c.err)
 	switch {
 	case c.blackout != nil:
 		a.skip = ReasonBlackout
 	case c.late > lateGrace && c.late > s.catchUpWindow():
 		a.skip = ReasonMissed
 	case c.late > lateGrace:
-		a.tick.missedAt = c.due.UnixMicro()
+		a.missedAt = c.due.UnixMicro()
 	}
 	return a, true
+}
+
+// arriveAgain returns a tick that has waited. Its catch-up window may be over meanwhile, or a
+// blackout have begun.
+func (p *planner) arriveAgain(d *dueItem) arrival {
+	a, now := arrival{pending: *d.again}, p.now()
+	_, due := d.e.ticks.read()
+	a.over = !a.s.stillScheduled() || due != a.at || a.waitedTooLong(p.waiting.maxWait)
+	a.s = d.e.settings.Load()
+	switch {
+	case a.on != forTime && a.missedAt != 0 && now.Sub(time.UnixMicro(a.missedAt)) > a.s.catchUpWindow():
+		a.skip = ReasonMissed
+	case d.err != nil:
+		a.skip, a.blackout = ReasonBlackout, d.err
+	}
+	return a
 }
 
 // setStarted makes add plan timers at once.
@@ -330,7 +339,7 @@ func (p *planner) add(list []*settings, firsts []plan) {
 		p.setNext(s, 0, firsts[i], nil)
 	}
 	p.mu.Unlock()
-	p.poke()
+	p.bell.ring()
 }
 
 // setNext sets the next tick of a timer and, if due is not 0, the latest that came due. Called with
@@ -343,14 +352,20 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	if err != nil {
 		next = plan{}
 	}
-	if next.atOnce.at != 0 && p.started && !p.stopped && due == 0 {
-		if _, before := e.ticks.read(); before == 0 { // nothing came due before, not even this
-			due = next.atOnce.at
-			p.ledger.cameDueNoAlarm(&e.record)
-			p.push(p.now(), next.atOnce)
-		}
+	atOnce := next.atOnce
+	if _, before := e.ticks.read(); !p.started || p.stopped || due != 0 || before != 0 {
+		atOnce = tick{} // something came due before, perhaps this
+	}
+	if atOnce.at != 0 {
+		due = atOnce.at
 	}
 	e.ticks.set(due, next.tick)
+	if atOnce.at != 0 {
+		p.ledger.cameDueNoAlarm(&e.record)
+		if !p.waiting.later(atOnce, 0) {
+			p.ledger.skip(s, atOnce.at, ReasonDraining, nil)
+		}
+	}
 	switch {
 	case err != nil:
 		p.scheduleFailed(s, err)
@@ -405,68 +420,20 @@ func (p *planner) scheduleFailed(s *settings, err error) {
 	p.plan(e, p.now().Add(pause).UnixMicro())
 }
 
-// push puts a tick into the heap to be tried at a later time. Called with mu held.
-func (p *planner) push(when time.Time, t tick) {
-	t.s.entry.later++
-	p.heap.push(tryLater(when, t))
-}
-
-// tryLater plans another try of a tick after wait. It reports false if the timer was removed or has
-// another schedule now, or nothing is planned any more.
-func (p *planner) tryLater(wait time.Duration, t tick) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopped || !t.s.stillScheduled() {
-		return false
-	}
-	p.push(p.now().Add(wait), t)
-	p.poke()
-	return true
-}
-
-// tryAnew plans another try at once of a tick whose timer was updated. It reports false as tryLater
-// does.
-func (p *planner) tryAnew(t tick) bool {
-	t.updated, t.yielded = true, false // the blackouts may be others
-	return p.tryLater(0, t)
-}
-
-// postpone plans another try of a tick just after wait, if the timer's next tick is not due before
-// that: a daily timer must not lose its day to a restart of the store.
-func (p *planner) postpone(wait time.Duration, t tick) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	when := p.now().Add(wait).Add(time.Millisecond)
-	next, due := t.s.entry.ticks.read()
-	if p.stopped || !t.s.stillScheduled() || due != t.at || next != 0 && next <= when.UnixMicro() {
-		return false
-	}
-	t.yielded = false // this wait may be long, so the blackouts have to be asked again
-	p.push(when, t)
-	p.poke()
-	return true
-}
-
-// drop removes a removed timer's ticks from the heap.
+// drop removes a removed timer's next tick.
 func (p *planner) drop(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.fixed, e)
 	e.ticks.set(0, time.Time{})
-	p.forget(e)
 	p.dropNext(e)
 }
 
-// stop empties the heap. Ticks that wait for another try are skipped.
+// stop empties the heap.
 func (p *planner) stop() {
 	p.wakesAt.clear()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopped = true
-	for _, it := range p.heap {
-		if it.again != nil {
-			p.ledger.skip(it.e.settings.Load(), it.again.at, it.again.abandoned(), nil)
-		}
-	}
 	p.heap = nil
 }

@@ -20,7 +20,7 @@ import (
 // before its end is skipped; one that has none is tried as soon as it ends; one that still waits
 // when Run drains, or is refused after that, is skipped.
 //
-// Fails when beginQuarantine does not log, or logs each time; when postpone ignores the next tick,
+// Fails when beginQuarantine does not log, or logs each time; when decide ignores the next tick,
 // does not wake the loop, or postpones while draining; when drain forgets what is postponed.
 func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {

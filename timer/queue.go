@@ -3,6 +3,7 @@ package timer
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 // A queue has the ticks and the callers of Trigger that wait for a turn: the acquirer's, while
@@ -14,9 +15,15 @@ import (
 type queue struct {
 	byNext   tickHeap // by when the timer is due again; may have timers whose tick no longer waits
 	byAge    []*entry // the same
-	ticks    map[*entry]pending
+	ticks    map[*entry]queuedTick
 	triggers []*waitingTrigger
 	turns    uint
+}
+
+// A queuedTick is the tick of a timer in a queue.
+type queuedTick struct {
+	tick
+	until time.Time // in a line: when its wait ends
 }
 
 // A waitingTrigger is a caller of Trigger who waits.
@@ -27,10 +34,10 @@ type waitingTrigger struct {
 }
 
 // enqueue adds a tick. No other tick of its timer may be in the queue.
-func (q *queue) enqueue(w pending) {
+func (q *queue) enqueue(w queuedTick) {
 	e := w.s.entry
 	if q.ticks == nil {
-		q.ticks = make(map[*entry]pending)
+		q.ticks = make(map[*entry]queuedTick)
 	}
 	q.ticks[e] = w
 	q.byNext.push(nextDue(e))

@@ -9,10 +9,10 @@ import "testing"
 func TestQueueForgetsWhoWasServed(t *testing.T) {
 	var l queue
 	first := &settings{entry: &entry{ticks: tickTimes{next: 1 << 40}}}
-	l.enqueue(pending{tick: tick{s: first, at: 1}})
+	l.enqueue(queuedTick{tick: tick{s: first, at: 1}})
 	often := &settings{entry: &entry{ticks: tickTimes{next: 1}}}
 	for n := range int64(10_000) {
-		l.enqueue(pending{tick: tick{s: often, at: n + 1}})
+		l.enqueue(queuedTick{tick: tick{s: often, at: n + 1}})
 		if served := l.soonest(); served.s != often || served.at != n+1 {
 			t.Fatalf("served %+v", served)
 		}

@@ -198,13 +198,10 @@ func (g *registrar) remove(name string, mine *registration) (*settings, error) {
 // tick, unless that is of another schedule.
 func (g *registrar) withdraw(e *entry) {
 	g.host.acquirer.withdraw(e)
-	waited := []tick{g.host.registry.withdraw(e)}
-	if w := g.host.waits.withdraw(e); w != nil {
-		waited = append(waited, w.tick)
+	if t := g.host.registry.withdraw(e); t.s != nil && !g.host.waiting.again(t) {
+		g.host.ledger.skip(t.s, t.at, ReasonDraining, nil)
 	}
-	for _, w := range waited {
-		if w.s != nil && !g.host.planner.tryAnew(w) {
-			g.host.ledger.skip(w.s, w.at, ReasonDraining, nil)
-		}
+	if p := g.host.waiting.withdraw(e); p != nil {
+		g.host.ledger.skip(p.s, p.at, p.abandoned(), nil)
 	}
 }

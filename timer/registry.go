@@ -22,6 +22,7 @@ type registry struct {
 	labels  labels
 	places  int  // taken by all timers, or reserved
 	line    line // ticks and triggers that wait for a place
+	waiting *waiting
 	active  activity
 }
 
@@ -36,8 +37,9 @@ const (
 	PhaseStopped  Phase = "stopped"  // Run has returned, or is about to
 )
 
-func newRegistry() *registry {
+func newRegistry(config Config) *registry {
 	g := &registry{entries: make(entries), ran: make(chan struct{})}
+	g.waiting = newWaiting(config, g)
 	g.phase.Store(new(PhaseCreated))
 	return g
 }
@@ -182,7 +184,7 @@ func (g *registry) retire(e *entry) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := e.settings.Load()
-	if e.places.Load() > 0 || g.line.concerns(e) {
+	if e.places.Load() > 0 || e.pending != nil || g.line.concerns(e) {
 		return false
 	}
 	if !s.removed() {
@@ -238,6 +240,12 @@ func (g *registry) tryEnter(s *settings, limit int) Reason {
 func (g *registry) leave(s *settings) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.waiting.giveBack(s)
+}
+
+// giveBack is registry.leave, with the registry's mutex held.
+func (w *waiting) giveBack(s *settings) {
+	g := w.registry
 	g.places--
 	s.entry.places.Add(-1)
 	g.entries.forget(s.entry, g.labels)

@@ -13,7 +13,7 @@ import (
 //
 // Fails when enter looks at the limit before it has the mutex, or leave does not wake the caller.
 func TestPlacesNeverExceedTheLimit(t *testing.T) {
-	g := newRegistry()
+	g := newRegistry(Config{})
 	s := newSettings(Timer{Name: "a"}, false)
 	s.entry = newEntry(s.timer)
 	if _, errs := g.add([]*settings{s}, map[string]bool{"a": true}); errs != nil {
@@ -92,7 +92,7 @@ func (g *registry) busy() bool {
 //
 // Fails under the race detector, and without it, when a registry without a TimerLabel has labels.
 func TestRegistryLeavesCountsAlone(t *testing.T) {
-	g, l := newRegistry(), &ledger{metered: true}
+	g, l := newRegistry(Config{}), &ledger{metered: true}
 	s := newSettings(Timer{Name: "a"}, false)
 	s.entry = newEntry(s.timer)
 	if _, errs := g.add([]*settings{s}, map[string]bool{"a": true}); errs != nil {

@@ -2,7 +2,6 @@ package timer
 
 import (
 	"log/slog"
-	"slices"
 	"time"
 )
 
@@ -11,11 +10,8 @@ import (
 func (p *planner) replan(now time.Time) {
 	p.log.Warn("timer: the wall clock was set back; asking all schedules again")
 	p.mu.Lock()
-	p.heap = slices.DeleteFunc(p.heap, func(it item) bool { return it.again == nil })
-	p.dropped = 0
-	for i := range p.heap {
-		p.heap[i].when = now.UnixMicro() // the time was computed by the clock that was ahead: try it now
-	}
+	p.heap, p.dropped = nil, 0
+	p.waiting.tryAll()
 	after := make(map[*settings]time.Time)
 	for _, s := range p.registry.registered() {
 		e := s.entry
@@ -39,8 +35,7 @@ func (p *planner) replan(now time.Time) {
 const planning = -1
 
 // update swaps the settings of a timer, and returns the old ones. If both have the same schedule,
-// the timer goes on with its ticks: those that have come due and wait in the heap, and the next
-// one. Otherwise those that wait are skipped. interval is the time between the latest tick and the
+// the timer goes on with its next tick. interval is the time between the latest tick and the
 // next of before. See registry.update for mine.
 func (p *planner) update(s *settings, mine *registration) (old *settings, interval time.Duration, err error) {
 	p.mu.Lock()
@@ -61,7 +56,6 @@ func (p *planner) update(s *settings, mine *registration) (old *settings, interv
 	}
 	if s.nth != old.nth {
 		e.ticks.set(0, time.Time{})
-		p.forget(e)
 	}
 	return old, interval, nil
 }
@@ -85,19 +79,7 @@ func (p *planner) proceed(old, s *settings, interval time.Duration) {
 		}
 		p.mu.Unlock()
 	}
-	p.poke()
-}
-
-// forget removes a timer's ticks from the heap, and skips those that were to be tried again. Called
-// with mu held.
-func (p *planner) forget(e *entry) {
-	if e.later == 0 {
-		return // the item of the next tick is left until it is due: finding it would take long
-	}
-	e.later, e.planned = 0, 0
-	for _, t := range p.heap.removeAll(e) {
-		p.ledger.skip(e.settings.Load(), t.at, t.abandoned(), nil)
-	}
+	p.bell.ring()
 }
 
 // dropNext leaves the item of a timer's next tick in the heap, where it counts no longer, until it
@@ -121,7 +103,7 @@ const keepFinished = 10 * time.Minute
 // finish removes a timer whose schedule has no tick left, unless a run goes on, or a tick is to be
 // tried again: then it looks again later. Called with mu held.
 func (p *planner) finish(e *entry) {
-	if e.later > 0 || e.pending.Load() != nil || !p.registry.retire(e) {
+	if !p.registry.retire(e) {
 		p.plan(e, p.now().Add(keepFinished).UnixMicro())
 		return
 	}

@@ -20,9 +20,10 @@ type runner struct {
 	events   *events
 	registry *registry
 	limits   *limits
-	waits    *fullWaits
+	waiting  *waiting
 	ledger   *ledger
 	store    *storeWatch  // nil: no store
+	triggers *triggers    // likewise: the place of a run that has ended is offered to them first
 	started  atomic.Int64 // runs without a fence
 	ended    func(*entry) // tells that a run has ended, of a timer that may have a fixed delay
 	runHost
@@ -172,7 +173,9 @@ func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
 	n.countReleased(r)
 	n.limits.leave(s)
 	n.registry.leave(s)
-	n.waits.runEnded(s)
+	if !n.triggers.runEnded(s) {
+		n.waiting.runEnded(s)
+	}
 	e.mu.Unlock()
 	n.log.flush()
 }

@@ -214,7 +214,7 @@ func panicsOnceAsked() schedule.Blackout {
 // In the quarantine of a store that has restarted the run at a start waits, unless the next tick is
 // due before that ends; then it is skipped.
 //
-// Fails when postpone takes a start for overtaken.
+// Fails when mayWait takes a start for overtaken.
 func TestRunOnStartInQuarantine(t *testing.T) {
 	for _, c := range []struct {
 		every time.Duration

@@ -20,7 +20,7 @@ type Scheduler struct {
 	door     admission.Door
 	registry *registry
 	limits   *limits
-	waits    *fullWaits
+	waiting  *waiting
 
 	// The path of a tick, in one direction.
 	planner  *planner
@@ -47,7 +47,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	s := &Scheduler{
 		config:   config,
 		log:      newLineLog(config.Logger.Handler()),
-		registry: newRegistry(),
+		registry: newRegistry(config),
 	}
 	s.events = newEvents(config, s.log)
 	s.ledger = &ledger{events: s.events}
@@ -94,28 +94,27 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 
 // build creates the parts and connects them.
 func (s *Scheduler) build() {
-	s.waits = newFullWaits(s.config, s.registry)
-	s.runner = &runner{log: s.log, events: s.events, registry: s.registry, limits: s.limits, waits: s.waits,
+	s.waiting = s.registry.waiting
+	s.runner = &runner{log: s.log, events: s.events, registry: s.registry, limits: s.limits, waiting: s.waiting,
 		ledger: s.ledger,
 		store:  s.store, runHost: newRunHost(s.config.Holder)}
-	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger)
+	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger, s.waiting)
 	s.acquirer = &acquirer{
-		log: s.log, registry: s.registry, limits: s.limits, waits: s.waits, planner: s.planner,
+		log: s.log, registry: s.registry, limits: s.limits, waiting: s.waiting, planner: s.planner,
 		runner: s.runner, ledger: s.ledger, store: s.store, session: s.session,
 	}
 	s.gate = &gate{
-		log: s.log, registry: s.registry, limits: s.limits, waits: s.waits, planner: s.planner,
+		log: s.log, registry: s.registry, limits: s.limits, waiting: s.waiting, planner: s.planner,
 		acquirer: s.acquirer, runner: s.runner, ledger: s.ledger, store: s.store, timetable: s.planner.timetable,
 	}
 	s.planner.gate = s.gate
 	if s.store != nil {
 		s.triggers = s.newTriggers()
-		s.gate.triggers, s.waits.offer = s.triggers, s.triggers.runEnded
+		s.gate.triggers, s.runner.triggers = s.triggers, s.triggers
 		s.announcer = &announcer{registry: s.registry, session: s.session, store: s.store,
 			base: func() context.Context { return s.runner.base }}
 	}
 	s.runner.ended = s.planner.runEnded
 	s.registry.line = newLine(s.config)
-	s.waits.try = s.gate.tryWaiting
 	s.registry.line.admit, s.registry.line.tooLate = s.gate.admit, s.gate.tooLate
 }

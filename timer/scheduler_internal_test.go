@@ -31,13 +31,11 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	}
 	for _, set := range s.registry.registered() {
 		set.entry.ticks.due = 1
-		s.planner.heap.push(tryLater(s.planner.now(), tick{s: set, at: 1, missedAt: 1}))
+		s.waiting.later(tick{s: set, at: 1, missedAt: 1}, 0)
 	}
 	asked, end = 0, sync.OnceFunc(func() { close(until) })
 	s.planner.runDue(until)
-	s.planner.mu.Lock()
-	defer s.planner.mu.Unlock()
-	if n := len(s.planner.heap); asked == 0 || n != 2 {
+	if n := len(s.waiting.close()); asked == 0 || n != 2 {
 		t.Errorf("%d are left of three, want two; their blackouts were asked %d times", n, asked)
 	}
 }
@@ -139,8 +137,8 @@ func TestUpdateWhileRunBeginsRunsOnStart(t *testing.T) {
 				update()
 			}
 			starts := 0
-			for _, it := range s.planner.heap {
-				if it.again != nil && it.again.onStart {
+			for _, p := range s.waiting.close() {
+				if p.onStart {
 					starts++
 				}
 			}

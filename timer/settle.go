@@ -4,12 +4,11 @@ import "github.com/tickslot/tickslot/dlock"
 
 // A settlement is the outcome of an acquire for a tick or a Trigger.
 type settlement struct {
-	start     bool         // a run starts
-	degraded  bool         // without the store
-	postponed bool         // the tick is tried again later
-	why       Reason       // why nothing starts; "": a run starts, or the tick is postponed
-	err       error        // the store's error or refusal
-	unused    *dlock.Lease // to be released; nil: none
+	start    bool         // a run starts
+	degraded bool         // without the store
+	why      Reason       // why nothing starts; "": a run starts
+	err      error        // the store's error or refusal
+	unused   *dlock.Lease // to be released; nil: none
 }
 
 // settle decides what happens with a tick, or with a Trigger (without an instant), after the store
@@ -27,9 +26,6 @@ func (a *acquirer) settle(t tick, lease *dlock.Lease, err error, degraded bool) 
 	case paused != nil: // as the store last reported, before it stopped answering
 		return settlement{why: ReasonPaused, err: paused}
 	case lease == nil && (!degraded || t.missedAt != 0): // a missed tick may have run elsewhere
-		if a.postpone(t, err) {
-			return settlement{postponed: true}
-		}
 		return settlement{why: reasonOf(err), err: err}
 	case s.removed(), !a.registry.starting() && !a.mustRun(t, lease): // since the store was called
 		return settlement{why: ReasonDraining, unused: lease}
@@ -55,14 +51,6 @@ func (a *acquirer) withoutStore(t tick, why error, degraded bool) {
 		return
 	}
 	a.turnAway(t, x)
-}
-
-// postpone plans another try of a tick for the end of the store's quarantine, if that is why it was
-// refused.
-func (a *acquirer) postpone(t tick, err error) bool {
-	no := refusal(err)
-	return no != nil && no.Reason == dlock.ReasonQuarantine && t.at != 0 &&
-		a.planner.postpone(max(no.ExpiresIn, unknownQuarantine), t)
 }
 
 // afterRefusal plans when to ask again about a timer with a fixed delay, if the store tells.

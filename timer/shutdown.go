@@ -125,8 +125,11 @@ func (s *Scheduler) drain() <-chan struct{} {
 	s.registry.setPhase(PhaseDraining)
 	s.acquirer.close()
 	s.announcer.close()
-	for _, l := range append(s.registry.closeLine(), s.waits.close()...) {
+	for _, l := range s.registry.closeLine() {
 		s.ledger.skip(l.s, l.at, ReasonDraining, nil)
+	}
+	for _, p := range s.waiting.close() {
+		s.ledger.skip(p.s, p.at, p.abandoned(), nil)
 	}
 	s.planner.stop()
 	for _, set := range s.registry.registered() {

@@ -215,9 +215,7 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 		OnFull:      set.timer.OnFull,
 		MaxAttempts: set.timer.Retry.MaxAttempts, AlarmAfter: shown(set.timer.AlarmAfter),
 	}
-	if w := e.pending.Load(); w != nil {
-		t.WaitingTick = time.UnixMicro(w.at).UTC()
-	}
+	t.WaitingTick = s.waiting.ofRun(e)
 	_, fixed := set.delay()
 	if next, _ := e.ticks.read(); next != 0 && !(fixed && set.placesTaken() > 0) {
 		t.Next = time.UnixMicro(next)

@@ -285,7 +285,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 // A store that restarted refuses for a while. A tick that meets this is tried again afterwards, if
 // no later one comes due before: a daily timer must not lose its day.
 //
-// Fails when postpone returns false.
+// Fails when decide lets no tick wait for the end of a quarantine.
 func TestQuarantinedTickIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -20,24 +20,13 @@ type tick struct {
 	ownStart bool      // it is the instant at which this host started, so it is not claimed
 	// Since when it waits, for a run to end (FullWait) or in line (MaxRuns); zero: it has not.
 	waitsSince time.Time
-	updated    bool // its timer was updated while it waited
 }
 
-// abandoned returns why a waiting tick is skipped when the host drains, or the timer is removed or
-// gets another schedule.
-func (t tick) abandoned() Reason {
-	if t.missedAt != 0 || t.yielded || t.onStart || t.updated {
-		return ReasonDraining
-	}
-	return ReasonQuarantine
-}
-
-// overtaken returns why a waiting tick is skipped when a later one has come due.
-func (t tick) overtaken() Reason {
-	if t.missedAt != 0 || t.yielded || t.onStart || t.updated {
-		return ReasonMissed
-	}
-	return ReasonQuarantine
+// anew returns a tick as it is tried after a wait: with the present settings of its timer. The wait
+// may be long, or the blackouts others, so these have to be asked again.
+func (t tick) anew() tick {
+	t.s, t.yielded = t.s.entry.settings.Load(), false
+	return t
 }
 
 // A plan is the next tick of a timer.

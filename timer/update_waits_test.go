@@ -164,7 +164,7 @@ func TestI3UpdateKeepsTheClaimOfAStart(t *testing.T) {
 // A tick that waits for a run to end, and is being tried when its timer is updated, goes on waiting
 // for the new timer.
 //
-// Fails when turnAway skips a tick that enter refuses because its timer was updated.
+// Fails when decide lets a tick be skipped whose timer was updated.
 func TestUpdateWhileAWaitingTickIsTried(t *testing.T) {
 	for _, c := range []struct {
 		onFull  timer.FullPolicy

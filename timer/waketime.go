@@ -26,6 +26,23 @@ func (w *wakeTime) lateness() time.Duration {
 	return time.Since(w.createdAt) - time.Duration(planned)
 }
 
+// A clock is the clock by which ticks come due.
+type clock struct {
+	skew atomic.Int64 // added to this host's clock by tests
+}
+
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.skew.Load())) }
+
+// A bell wakes the scheduling goroutine, so that it looks at what is due.
+type bell chan struct{}
+
+func (b bell) ring() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
+}
+
 // A clockLook is what the clocks showed when they were looked at last.
 type clockLook struct {
 	at    time.Time // monotonic

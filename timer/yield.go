@@ -26,7 +26,7 @@ func (g *gate) yield(t tick) bool {
 	}
 	step := min(yieldStep, min(maxYield, s.entry.ticks.interval()/4)/time.Duration(hosts))
 	t.yielded = true
-	return g.planner.tryLater(time.Duration(rank)*step, t)
+	return g.waiting.later(t, time.Duration(rank)*step)
 }
 
 // letTriggersFirst makes a tick wait if a trigger waits for what its run would take, and reports
@@ -34,5 +34,5 @@ func (g *gate) yield(t tick) bool {
 func (g *gate) letTriggersFirst(t tick, yielded bool) bool {
 	wait := g.triggers.goFirst(t.s, yielded)
 	t.yielded = true
-	return wait > 0 && g.planner.tryLater(wait, t)
+	return wait > 0 && g.waiting.later(t, wait)
 }

@@ -306,13 +306,13 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name:  "place of a run that ended is not offered to triggers",
-		edits: []edit{{"timer/onfull.go", "f.offer != nil && f.offer(s) ||", ""}},
+		edits: []edit{{"timer/runner.go", "if !n.triggers.runEnded(s) {", "{"}},
 		layer: timers("^TestTriggersBesideABusyLimit$"),
 		says:  "triggers ran after",
 	},
 	{
 		name:  "ticks do not wait for a trigger that is being started",
-		edits: []edit{{"timer/yield.go", "return wait > 0 && g.planner", "return wait < 0 && g.planner"}},
+		edits: []edit{{"timer/yield.go", "return wait > 0 && g.waiting", "return wait < 0 && g.waiting"}},
 		layer: timers("^TestTriggersBesideABusyLimit$"),
 		says:  "triggers ran after",
 	},

@@ -1,0 +1,80 @@
+package timer
+
+import "time"
+
+// A tick that has come due starts a run, waits, or is skipped. One that waits is tried again, and
+// then the same is decided anew. docs/architecture.md draws this.
+
+// waitsFor is what a tick waits for.
+type waitsFor uint8
+
+const (
+	forNothing waitsFor = iota // it does not wait
+	forTime                    // an instant, such as the end of the store's quarantine; it may be now
+	forRun                     // a run to end (FullWait)
+)
+
+// A pending is the one tick of a timer that waits. registry.mu guards it.
+type pending struct {
+	tick
+	on    waitsFor
+	why   Reason // it did not start; if a later tick comes due, it is skipped for this reason
+	err   error  // likewise
+	until int64  // µs, when it is tried again at the latest
+}
+
+// abandoned returns why a waiting tick is skipped when the host drains, or the timer is removed or
+// gets another schedule.
+func (p *pending) abandoned() Reason {
+	if p.why == ReasonQuarantine {
+		return ReasonQuarantine
+	}
+	return ReasonDraining
+}
+
+// waitedTooLong reports whether a tick has waited for as long as it may. It is not asked of one
+// that waits for an instant.
+func (p *pending) waitedTooLong(most time.Duration) bool {
+	return p.on != forTime && time.Since(p.waitsSince) >= most
+}
+
+// A refused is a tick that may not start now, and what decides whether it waits.
+type refused struct {
+	why     Reason
+	latest  bool       // no later one has come due, and its timer still has the schedule that it is of
+	present bool       // its timer still has the settings with which it was tried
+	onFull  FullPolicy // of these settings
+	fixed   bool       // they have a fixed delay
+	again   int64      // when the store's quarantine is over, µs
+	next    int64      // when the timer's next tick is due, µs; 0: there is none
+	waited  time.Duration
+	maxWait time.Duration
+}
+
+// decide returns what a tick waits for that may not start now.
+func decide(r refused) waitsFor {
+	full := waitsForRun(r.onFull, r.fixed, r.why)
+	switch {
+	case !r.latest:
+		return forNothing
+	case !r.present && (full || r.why == ReasonDraining):
+		return forTime // it is tried at once, with the present settings
+	case r.why == ReasonQuarantine && (r.next == 0 || r.again < r.next):
+		return forTime // a daily timer must not lose its day to a restart of the store
+	case full && r.present && r.waited < r.maxWait:
+		return forRun
+	}
+	return forNothing
+}
+
+// waitsForRun reports whether a tick that is refused for a reason waits until a run ends. With a
+// fixed delay it does not if the run is of its timer: the delay counts from the end of that.
+func waitsForRun(onFull FullPolicy, fixed bool, why Reason) bool {
+	switch {
+	case onFull != FullWait:
+		return false
+	case fixed:
+		return why == ReasonLimitFull
+	}
+	return why == ReasonHostFull || why == ReasonFull || why == ReasonLimitFull
+}
