@@ -15,7 +15,7 @@ var tickParts = []string{"planner", "gate", "acquirer", "runner", "ledger"}
 // Which files of timer are a part's. A part's methods stand in no other.
 var tickFiles = map[string]string{
 	"planner.go": "planner", "fixeddelay.go": "planner", "replan.go": "planner",
-	"gate.go": "gate", "admit.go": "gate", "yield.go": "gate",
+	"gate.go": "gate", "yield.go": "gate",
 	"acquire.go": "acquirer", "settle.go": "acquirer", "reacquire.go": "acquirer",
 	"runner.go": "runner", "retry.go": "runner", "cancel.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
 }
@@ -89,8 +89,6 @@ func TestATickGoesOneWay(t *testing.T) {
 var tickCallbacks = map[string]string{
 	"ended: planner.runEnded": "the runner tells that a run has ended: with schedule.After the next tick is due " +
 		"the delay after that",
-	"admit: gate.admit":             "a tick in line for one of MaxRuns places is tried when it gets one",
-	"tooLate: gate.tooLate":         "a tick that has waited in line for MaxWait is skipped",
 	"reacquire: acquirer.reacquire": "the prober, which finds that the store is back, gets slots for runs without one",
 	"why: gate.why":                 "triggers of a Control wait while nothing of their timer may start here",
 	"start: Scheduler.tryTrigger":   "a trigger of a Control starts a run as Scheduler.Trigger does",

@@ -87,7 +87,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 		}
 		w := s.store
 		f.mutexes = map[string]*sync.Mutex{"storeWatch.mu": &w.mu, "views.mu": &w.views.mu, "entry.mu": &set.entry.mu,
-			"overrides.mu": &w.overrides.mu, "acquirer.mu": &s.acquirer.mu, "registry.mu": &s.registry.mu,
+			"overrides.mu": &w.overrides.mu, "registry.mu": &s.registry.mu,
 			"record.mu": &set.entry.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &set.entry.ticks.mu}
 		lease, err := s.session.Mutex("timer:a").TryAcquire(t.Context())
 		if err != nil {
@@ -115,9 +115,12 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 			_ = w.reachable()
 		}
 		w.breakers.whole = breaker{} // only its server is down
-		s.acquirer.queue.enqueue(queuedTick{tick: tick{s: set, at: 1}})
-		s.acquirer.inFlight = maxInFlight
+		s.waiting.inFlight = maxInFlight
 		s.registry.enter(set, 1)
+		set.entry.ticks.set(1, time.Time{})
+		if now, why := s.waiting.call(tick{s: set, at: 1}); now || why != "" {
+			t.Fatal("the tick does not wait", why)
+		}
 		s.acquirer.next()
 		for range closeAfter {
 			_ = w.recordAcquire(set.entry.lockName, nil)

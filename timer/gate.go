@@ -26,9 +26,6 @@ type gate struct {
 	store    *storeWatch // nil: no store
 	triggers *triggers   // likewise
 	starts   []tick      // of the current batch
-	// For ticks that have waited for a place.
-	timetable      *timetable
-	blackoutFaults rateLimit
 }
 
 // why returns the reason why nothing of a timer may start here; "": it may, once the store has
@@ -83,11 +80,11 @@ func (g *gate) arriveOne(a *arrival) {
 	}
 	switch {
 	case a.over:
-		g.ledger.skip(s, a.at, a.why, a.err)
+		g.skip(&a.pending, a.why, a.err)
 		return
 	case a.on == forRun:
 		if paused := g.paused(s); paused != nil {
-			g.ledger.skip(s, a.at, ReasonPaused, paused)
+			g.skip(&a.pending, ReasonPaused, paused)
 			return
 		}
 		g.ledger.triedAgain(&s.entry.record)
@@ -101,7 +98,7 @@ func (g *gate) arriveOne(a *arrival) {
 		g.blackedOut(s, a.blackout)
 	}
 	if a.skip != "" {
-		g.ledger.skip(s, a.at, a.skip, a.blackout)
+		g.skip(&a.pending, a.skip, a.blackout)
 		return
 	}
 	g.try(&a.pending)
@@ -110,26 +107,24 @@ func (g *gate) arriveOne(a *arrival) {
 // try checks a tick and hands it to the acquirer or the runner, or lets it wait, or skips it.
 func (g *gate) try(p *pending) {
 	t, s := p.tick, p.s
-	if !s.current() {
-		g.turnAway(t, ReasonDraining, nil)
-		return
-	}
 	if p.on == forNothing && g.overtake(t) {
 		return
 	}
-	if why, err := g.why(s, true); why != "" {
-		g.turnAway(t, why, err)
+	why, err := g.why(s, true)
+	switch {
+	case why != "":
+	case p.turn:
+		why = g.registry.enterReserved(s, s.hostLimit())
+	case g.letTriggersFirst(t, t.yielded || p.on == forRun) || p.on != forRun && g.yield(t):
 		return
+	default:
+		why = g.registry.enter(s, s.hostLimit()) // a Trigger may have been faster
 	}
-	if g.letTriggersFirst(t, t.yielded || p.on == forRun) || p.on != forRun && g.yield(t) {
-		return
-	}
-	why, waits := g.enterOrWait(t)
-	if waits {
-		return
-	}
-	if why != "" { // MaxRuns, or a Trigger was faster, or Remove
-		g.turnAway(t, why, nil)
+	if why != "" {
+		g.turnAway(t, why, err, false)
+		if p.turn {
+			g.registry.giveUp(s)
+		}
 		return
 	}
 	if s.shared() {
@@ -137,8 +132,7 @@ func (g *gate) try(p *pending) {
 		return
 	}
 	if full := g.limits.enter(s, false); full != nil {
-		g.registry.leave(s)
-		g.turnAway(t, ReasonLimitFull, full)
+		g.turnAway(t, ReasonLimitFull, full, true)
 		return
 	}
 	g.starts = append(g.starts, t)
@@ -146,23 +140,25 @@ func (g *gate) try(p *pending) {
 
 // overtake ends the wait of an earlier tick of the timer, which is skipped. It reports whether this
 // one waits in its place.
-func (g *gate) overtake(t tick) bool {
-	if p := g.waiting.overtake(t); p != nil {
-		g.ledger.skip(p.s, p.at, p.why, p.err)
+func (g *gate) overtake(t tick) (waits bool) {
+	earlier, waits := g.waiting.overtake(t)
+	if earlier != nil {
+		g.ledger.skip(earlier.s, earlier.at, earlier.why, earlier.err)
 	}
-	if g.acquirer.overtake(t) {
-		return true
+	return waits
+}
+
+// skip skips a tick that has come due, or has waited.
+func (g *gate) skip(p *pending, why Reason, err error) {
+	g.ledger.skip(p.s, p.at, why, err)
+	if p.turn {
+		g.registry.giveUp(p.s)
 	}
-	earlier, waited := g.registry.overtake(t)
-	if waited {
-		g.ledger.skip(t.s, earlier.at, ReasonMaxRuns, nil)
-	}
-	return waited
 }
 
 // turnAway lets a tick wait that failed a check, or skips it. It does not count towards AlarmAfter
-// if runs go on that may still succeed.
-func (g *gate) turnAway(t tick, why Reason, err error) {
+// if runs go on that may still succeed. placed: the tick has a place, and gives it back.
+func (g *gate) turnAway(t tick, why Reason, err error, placed bool) {
 	s := t.s
 	switch why {
 	case ReasonHostFull:
@@ -176,8 +172,12 @@ func (g *gate) turnAway(t tick, why Reason, err error) {
 			g.ledger.putOff(&s.entry.record)
 		}
 	}
-	if !g.waiting.refuse(t, why, err, false) {
-		g.ledger.skip(s, t.at, why, err)
+	if g.waiting.refuse(t, why, err, placed) {
+		return
+	}
+	g.ledger.skip(s, t.at, why, err)
+	if placed {
+		g.registry.leave(s)
 	}
 }
 

@@ -56,31 +56,35 @@ func TestGateSaysWhy(t *testing.T) {
 	is("the host drains", false, ReasonDraining)
 }
 
-// Once the host drains the acquirer accepts no tick, so none is lost in its queue.
+// Once the host drains no tick waits any more for a call to the store, so none is lost there.
 //
-// Fails when submit enqueues after close, when close forgets a tick, or when either keeps a place.
-func TestClosedAcquirerKeepsNoTick(t *testing.T) {
+// Fails when call lets a tick wait while the host drains, when close forgets one, or when either
+// keeps a place.
+func TestDrainingHostKeepsNoTick(t *testing.T) {
 	g, s := gated(t, Timer{Name: "a", MaxConcurrency: 2, Run: nothing})
 	if err := g.registry.begin(func() { g.runner.base = t.Context() }); err != nil {
 		t.Fatal(err)
 	}
-	a := g.acquirer
-	a.inFlight = maxInFlight
+	g.waiting.inFlight = maxInFlight
 	g.try(due(s, 1))
 	g.try(due(s, 2)) // overtakes it
-	a.close()
-	if a.awaitTurn(t.Context(), s) {
+	g.registry.enter(s, 2)
+	g.registry.setPhase(PhaseDraining)
+	for _, p := range g.waiting.close() {
+		g.skip(p, ReasonDraining, nil)
+		g.waiting.leave(p)
+	}
+	if g.waiting.awaitCall(t.Context(), s) {
 		t.Error("a Trigger got its turn")
 	}
-	g.registry.enter(s, 2)
-	a.submit(tick{s: s, at: 3})
+	g.acquirer.submit(tick{s: s, at: 3})
 	g.ledger.read(&s.entry.record, func(r *record) {
 		if r.skipped[ReasonStoreBusy] != 1 || r.skipped[ReasonDraining] != 2 {
 			t.Errorf("skipped: %v", r.skipped)
 		}
 	})
-	if g.registry.busy() || len(a.queue.ticks) != 0 {
-		t.Errorf("%d places are taken, %d ticks wait", s.placesTaken(), len(a.queue.ticks))
+	if g.registry.busy() || s.entry.pending != nil {
+		t.Errorf("%d places are taken, %+v waits", s.placesTaken(), s.entry.pending)
 	}
 }
 
@@ -98,7 +102,7 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	if err := s.registry.begin(func() { s.runner.base = t.Context() }); err != nil {
 		t.Fatal(err)
 	}
-	s.acquirer.inFlight = maxInFlight
+	s.waiting.inFlight = maxInFlight
 	old := s.registry.get("a")
 	s.registry.enter(old, 3) // a run goes on, so the entry stays
 	if _, err := newRegistrar(s).remove("a", nil); err != nil {
@@ -113,10 +117,11 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	}
 	s.gate.try(due(now, 2))
 	s.gate.try(due(old, 1))
-	if w := s.acquirer.queue.ticks[now.entry]; w.s != now || w.at != 2 {
-		t.Errorf("tick %d waits", w.at)
+	left := s.waiting.close()
+	if len(left) != 1 || left[0].s != now || left[0].at != 2 {
+		t.Fatalf("%d ticks wait", len(left))
 	}
-	s.acquirer.close()
+	s.waiting.leave(left[0])
 	s.registry.leave(old)
 	if old.registration.places != 0 || now.registration.places != 0 || s.registry.busy() {
 		t.Errorf("%d and %d places are taken", old.registration.places, now.registration.places)
@@ -141,7 +146,7 @@ func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.announcer.close)
-	s.acquirer.inFlight = maxInFlight
+	s.waiting.inFlight = maxInFlight
 	set, _, err := newRegistrar(s).prepare(job, s.planner.now())
 	if err != nil {
 		t.Fatal(err)
@@ -150,12 +155,12 @@ func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, q := set.entry, &s.acquirer.queue
+	e, q := set.entry, &s.waiting.calls
 	s.gate.try(due(set, 1))
 	q.triggers = []*waitingTrigger{{s: old, ready: make(chan struct{})}, {s: set, ready: make(chan struct{})}}
 	newRegistrar(s).withdraw(e)
-	if p := e.pending; p == nil || p.on != forTime || len(q.ticks) != 0 || set.registration.places != 0 {
-		t.Errorf("%+v waits, %d in the queue, %d places", p, len(q.ticks), set.registration.places)
+	if p := e.pending; p == nil || p.on != forTime || q.n != 0 || set.registration.places != 0 {
+		t.Errorf("%+v waits, %d in the queue, %d places", p, q.n, set.registration.places)
 	}
 	if len(q.triggers) != 1 || q.triggers[0].s != set {
 		t.Errorf("%d triggers wait", len(q.triggers))

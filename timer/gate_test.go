@@ -108,7 +108,7 @@ func TestI9DrainAccountsForQueuedTicks(t *testing.T) {
 // A tick in the queue that is overtaken by the next one of its timer is skipped: the store would
 // call it late.
 //
-// Fails when takeNext tries it, or keeps its place.
+// Fails when nextCall tries it, or keeps its place.
 func TestI9OvertakenTickIsSkipped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

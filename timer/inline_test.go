@@ -24,7 +24,7 @@ func fillHost(t *testing.T, h *host) {
 // A tick that waits in line is asked about again when its turn comes: it does not start in a
 // blackout that has begun meanwhile, also if it had yielded to other hosts before.
 //
-// Fails when enterOrWait leaves the tick marked as yielded.
+// Fails when anew leaves the tick marked as yielded.
 func TestMaxRunsBlackoutBeginsInLine(t *testing.T) {
 	for _, yields := range []bool{false, true} {
 		t.Run(fmt.Sprint("yields ", yields), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestMaxRunsBlackoutBeginsInLine(t *testing.T) {
 // The only tick of a timer waits in line for longer than a finished timer stays registered: it runs
 // when its turn comes, and only then the timer leaves.
 //
-// Fails when retire does not look at the line.
+// Fails when concerns does not look at the tick that waits.
 func TestMaxRunsOneShotWaitsInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

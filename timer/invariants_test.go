@@ -186,7 +186,7 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 // chance, draining. (Late hosts, quarantine and ticks that wait in the queue: TestI9… in
 // gate_test.go.)
 //
-// Fails when takeNext drops a tick.
+// Fails when nextCall drops a tick.
 func TestI9EveryTickIsAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -292,7 +292,7 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 // A burst of more due timers than attempts are allowed at once waits in the queue and loses
 // nothing.
 //
-// Fails when takeNext starts nothing, and when submit does not look at maxInFlight.
+// Fails when nextCall starts nothing, and when call does not look at maxInFlight.
 func TestAttemptsInFlightAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

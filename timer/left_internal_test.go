@@ -17,13 +17,11 @@ func Left(s *Scheduler) (left string) {
 	}
 	add("places", g.places)
 	add("active", g.active.n)
-	add("reserved", len(g.line.reserved))
-	add("in line", g.line.len())
+	add("reserved", len(g.reserved))
+	add("in line", s.waiting.line.n+len(s.waiting.line.triggers))
 	add("waiting for a run", len(s.waiting.forRun))
-	if s.acquirer.session != nil {
-		add("in flight", s.acquirer.inFlight)
-		add("queued", len(s.acquirer.queue.ticks)+len(s.acquirer.queue.triggers))
-	}
+	add("in flight", s.waiting.inFlight)
+	add("waiting for a call", s.waiting.calls.n+len(s.waiting.calls.triggers))
 	for name, e := range g.entries {
 		if e.settings.Load().removed() {
 			add("removed "+name, 1)
@@ -104,7 +102,7 @@ func (w *waiting) misplaced(s *settings) (wrong string) {
 	if p.s != s || s.removed() || due != p.at {
 		wrong += fmt.Sprintf("%s: tick %d waits, of old settings or not the latest, %d; ", s.timer.Name, p.at, due)
 	}
-	if !slices.Contains(w.byTime, item{when: p.until, e: s.entry}) {
+	if p.on != forCall && !slices.Contains(w.byTime, item{when: p.until, e: s.entry}) {
 		wrong += s.timer.Name + ": a tick waits for ever; "
 	}
 	return wrong

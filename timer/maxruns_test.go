@@ -249,7 +249,7 @@ func TestMaxRunsDraining(t *testing.T) {
 
 // A place that was reserved for a tick which may not start after all goes to the next in line.
 //
-// Fails when admit forgets giveUp.
+// Fails when try forgets giveUp.
 func TestMaxRunsPlaceIsPassedOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -308,7 +308,7 @@ func TestI11FaultsOfMaxRuns(t *testing.T) {
 // A tick that waits for a run to end, and then in line because of MaxRuns, or the other way round,
 // waits for MaxWait together.
 //
-// Fails when enterOrWait or enter does not count how long the tick has waited before.
+// Fails when decide does not count how long the tick has waited before.
 func TestMaxWaitIsForBothWaits(t *testing.T) {
 	for _, lineFirst := range []bool{false, true} {
 		t.Run(fmt.Sprint("line first ", lineFirst), func(t *testing.T) {

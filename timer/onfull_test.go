@@ -123,7 +123,7 @@ func TestFullWaitOneTickWaits(t *testing.T) {
 // A tick that waits ends with a pause, with a blackout, when its timer is removed, and when its
 // host drains, and is accounted for.
 //
-// Fails when a tick that is tried again is not asked about pauses, or blackouts; when Remove or drain
+// Fails when arriveOne does not ask for pauses, or arriveAgain for blackouts; when Remove or drain
 // forgets it.
 func TestFullWaitEnds(t *testing.T) {
 	for _, c := range []struct {
@@ -396,7 +396,8 @@ func TestFullWaitUnderChaos(t *testing.T) {
 
 // While the store is down, OnStoreDown decides about a tick that waits when it is tried again.
 //
-// Fails when a tick that is tried again does not ask the store watch, or a wait ends with the outage.
+// Fails when a tick that is tried again does not ask the store watch, or a wait ends with the
+// outage.
 func TestFullWaitWhileTheStoreIsDown(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
 		t.Run(policy.String(), func(t *testing.T) {

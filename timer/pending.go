@@ -12,6 +12,8 @@ const (
 	forNothing waitsFor = iota // it does not wait
 	forTime                    // an instant, such as the end of the store's quarantine; it may be now
 	forRun                     // a run to end (FullWait)
+	forPlace                   // one of MaxRuns places (MaxRunsWait)
+	forCall                    // one of maxInFlight calls to the store; it has a place
 )
 
 // A pending is the one tick of a timer that waits. registry.mu guards it.
@@ -20,7 +22,9 @@ type pending struct {
 	on    waitsFor
 	why   Reason // it did not start; if a later tick comes due, it is skipped for this reason
 	err   error  // likewise
-	until int64  // µs, when it is tried again at the latest
+	until int64  // µs, when it is tried again at the latest; 0: when its turn to call has come
+	queue *queue // in which it waits for its turn; nil: none
+	turn  bool   // its turn has come: a place is reserved for it
 }
 
 // abandoned returns why a waiting tick is skipped when the host drains, or the timer is removed or
@@ -32,10 +36,9 @@ func (p *pending) abandoned() Reason {
 	return ReasonDraining
 }
 
-// waitedTooLong reports whether a tick has waited for as long as it may. It is not asked of one
-// that waits for an instant.
+// waitedTooLong reports whether a tick has waited for as long as it may, for a run or a place.
 func (p *pending) waitedTooLong(most time.Duration) bool {
-	return p.on != forTime && time.Since(p.waitsSince) >= most
+	return (p.on == forRun || p.on == forPlace && !p.turn) && time.Since(p.waitsSince) >= most
 }
 
 // A refused is a tick that may not start now, and what decides whether it waits.
@@ -47,6 +50,7 @@ type refused struct {
 	fixed   bool       // they have a fixed delay
 	again   int64      // when the store's quarantine is over, µs
 	next    int64      // when the timer's next tick is due, µs; 0: there is none
+	inLine  bool       // of MaxRunsWait: it may wait for a place
 	waited  time.Duration
 	maxWait time.Duration
 }
@@ -57,12 +61,14 @@ func decide(r refused) waitsFor {
 	switch {
 	case !r.latest:
 		return forNothing
-	case !r.present && (full || r.why == ReasonDraining):
+	case !r.present && (full || r.why == ReasonDraining || r.why == ReasonMaxRuns):
 		return forTime // it is tried at once, with the present settings
 	case r.why == ReasonQuarantine && (r.next == 0 || r.again < r.next):
 		return forTime // a daily timer must not lose its day to a restart of the store
 	case full && r.present && r.waited < r.maxWait:
 		return forRun
+	case r.why == ReasonMaxRuns && r.inLine && r.waited < r.maxWait:
+		return forPlace
 	}
 	return forNothing
 }

@@ -240,6 +240,7 @@ func (p *planner) putBack(items []dueItem) {
 			p.plan(d.e, d.when)
 		case d.again != nil && !p.waiting.putBack(d.again):
 			p.ledger.skip(d.again.s, d.again.at, d.again.abandoned(), nil)
+			p.waiting.leave(d.again)
 		}
 	}
 	clear(items)

@@ -3,27 +3,20 @@ package timer
 import (
 	"math"
 	"slices"
-	"time"
 )
 
-// A queue has the ticks and the callers of Trigger that wait for a turn: the acquirer's, while
-// maxInFlight acquires are in flight, and a line's, while MaxRuns places are taken. Half of the
-// turns go to the tick whose timer is due again first, so that a peak of a thousand daily timers
-// costs no tick of one that is due every second. A quarter goes to the tick that has waited
-// longest, and a quarter to the Trigger that has, so that timers which are due often cannot take
-// all turns. acquirer.mu guards the acquirer's, and registry.mu that of a line.
+// A queue has the ticks and the callers of Trigger that wait for a turn: to call the store, while
+// maxInFlight calls are in flight, or for a place, while MaxRuns are taken. Half of the turns go to
+// the tick whose timer is due again first, so that a peak of a thousand daily timers costs no tick
+// of one that is due every second. A quarter goes to the tick that has waited longest, and a
+// quarter to the Trigger that has, so that timers which are due often cannot take all turns.
+// registry.mu guards it.
 type queue struct {
-	byNext   tickHeap // by when the timer is due again; may have timers whose tick no longer waits
-	byAge    []*entry // the same
-	ticks    map[*entry]queuedTick
+	n        int        // ticks that wait
+	byNext   tickHeap   // by when the timer is due again; may have timers whose tick has left
+	byAge    []*pending // likewise
 	triggers []*waitingTrigger
 	turns    uint
-}
-
-// A queuedTick is the tick of a timer in a queue.
-type queuedTick struct {
-	tick
-	until time.Time // in a line: when its wait ends
 }
 
 // A waitingTrigger is a caller of Trigger who waits.
@@ -33,35 +26,23 @@ type waitingTrigger struct {
 	hasTurn bool          // its turn has come
 }
 
-// enqueue adds a tick. No other tick of its timer may be in the queue.
-func (q *queue) enqueue(w queuedTick) {
-	e := w.s.entry
-	if q.ticks == nil {
-		q.ticks = make(map[*entry]queuedTick)
-	}
-	q.ticks[e] = w
-	q.byNext.push(nextDue(e))
-	q.byAge = append(q.byAge, e)
-	if len(q.byAge) > 2*len(q.ticks)+maxInFlight || len(q.byNext) > 2*len(q.ticks)+maxInFlight {
+// add adds a tick.
+func (q *queue) add(p *pending) {
+	p.queue = q
+	q.n++
+	q.byNext.push(nextDue(p.s.entry))
+	q.byAge = append(q.byAge, p)
+	if len(q.byAge) > 2*q.n+maxInFlight || len(q.byNext) > 2*q.n+maxInFlight {
 		q.tidy()
 	}
 }
 
-// tidy drops timers whose tick no longer waits: a timer that is taken from one list stays in the
-// other.
+// tidy drops ticks that have left: one that is taken from one list stays in the other.
 func (q *queue) tidy() {
-	seen := make(map[*entry]bool, len(q.ticks))
-	var waiting []*entry
-	for _, e := range slices.Backward(q.byAge) { // the latest place is the one that counts
-		if _, waits := q.ticks[e]; waits && !seen[e] {
-			seen[e] = true
-			waiting = append(waiting, e)
-		}
-	}
-	slices.Reverse(waiting)
-	q.byAge, q.byNext = waiting, nil
-	for _, e := range waiting {
-		q.byNext.push(nextDue(e))
+	q.byAge = slices.DeleteFunc(q.byAge, func(p *pending) bool { return p.queue != q })
+	q.byNext = nil
+	for _, p := range q.byAge {
+		q.byNext.push(nextDue(p.s.entry))
 	}
 }
 
@@ -74,72 +55,69 @@ func nextDue(e *entry) item {
 	return item{when: next, e: e}
 }
 
-// has reports whether a tick of a timer waits.
-func (q *queue) has(e *entry) bool {
-	_, waits := q.ticks[e]
-	return waits
-}
-
-// takeOut removes the tick of a timer; the zero tick: none waits.
-func (q *queue) takeOut(e *entry) tick {
-	w := q.ticks[e]
-	delete(q.ticks, e)
-	if len(q.ticks) == 0 {
-		q.byNext, q.byAge, q.ticks = nil, nil, nil
+// remove removes a tick.
+func (q *queue) remove(p *pending) {
+	p.queue = nil
+	if q.n--; q.n == 0 {
+		q.byNext, q.byAge = nil, nil
 	}
-	return w.tick
 }
 
-// oldest removes the tick that has waited longest; the zero tick: none waits.
-func (q *queue) oldest() (next tick) {
-	for len(q.byAge) > 0 && next.s == nil {
-		e := q.byAge[0]
+// oldest removes the tick that has waited longest; nil: none waits.
+func (q *queue) oldest() *pending {
+	for len(q.byAge) > 0 {
+		p := q.byAge[0]
 		q.byAge = q.byAge[1:]
-		next = q.takeOut(e)
+		if p.queue == q {
+			q.remove(p)
+			return p
+		}
 	}
-	return next
+	return nil
 }
 
-// soonest removes the tick whose timer is due again first; the zero tick: none waits.
-func (q *queue) soonest() (next tick) {
-	for len(q.byNext) > 0 && next.s == nil {
-		next = q.takeOut(q.byNext.pop().e)
+// soonest removes the tick whose timer is due again first; nil: none waits.
+func (q *queue) soonest() *pending {
+	for len(q.byNext) > 0 {
+		if p := q.byNext.pop().e.pending; p != nil && p.queue == q {
+			q.remove(p)
+			return p
+		}
 	}
-	return next
+	return nil
 }
 
-// all removes all ticks, in the order in which they came.
-func (q *queue) all() (list []tick) {
-	for next := q.oldest(); next.s != nil; next = q.oldest() {
-		list = append(list, next)
-	}
-	return list
-}
-
-// serve gives the next turn to a Trigger, which it wakes, or to a tick; the zero tick: nothing
-// waits.
-func (q *queue) serve() (next tick, trigger bool) {
+// serve gives the next turn to a Trigger, which it wakes, or to a tick; nil and nil: nothing waits.
+func (q *queue) serve() (*pending, *waitingTrigger) {
 	q.turns++
 	switch {
-	case len(q.triggers) > 0 && (q.turns%4 == 0 || len(q.ticks) == 0):
+	case len(q.triggers) > 0 && (q.turns%4 == 0 || q.n == 0):
 		w := q.triggers[0]
 		q.triggers = q.triggers[1:]
 		w.hasTurn = true
 		close(w.ready)
-		return tick{s: w.s}, true
+		return nil, w
 	case q.turns%4 == 2:
-		return q.oldest(), false
+		return q.oldest(), nil
 	default:
-		return q.soonest(), false
+		return q.soonest(), nil
 	}
 }
 
-// withdraw removes the tick of a timer that was removed or updated, and ends the wait of its
-// triggers, without giving them a turn. Triggers that came since are left alone. The zero tick: no
-// tick waits.
-func (q *queue) withdraw(e *entry) tick {
-	q.dismiss(func(s *settings) bool { return s.entry == e && !s.current() })
-	return q.takeOut(e)
+// enqueue adds a caller of Trigger.
+func (q *queue) enqueue(s *settings) *waitingTrigger {
+	w := &waitingTrigger{s: s, ready: make(chan struct{})}
+	q.triggers = append(q.triggers, w)
+	return w
+}
+
+// leave ends the wait of a caller of Trigger, who does not wait any longer, and reports whether its
+// turn has come.
+func (q *queue) leave(w *waitingTrigger) bool {
+	if !w.hasTurn {
+		q.triggers = slices.DeleteFunc(q.triggers, func(other *waitingTrigger) bool { return other == w })
+	}
+	return w.hasTurn
 }
 
 // dismiss ends the wait of triggers without giving them a turn.
@@ -151,10 +129,4 @@ func (q *queue) dismiss(whose func(*settings) bool) {
 		close(w.ready)
 		return true
 	})
-}
-
-// close removes all ticks, and ends the wait of all triggers.
-func (q *queue) close() []tick {
-	q.dismiss(func(*settings) bool { return true })
-	return q.all()
 }

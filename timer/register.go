@@ -197,11 +197,8 @@ func (g *registrar) remove(name string, mine *registration) (*settings, error) {
 // withdraw ends the waits of a timer that was removed or updated. An updated one goes on with its
 // tick, unless that is of another schedule.
 func (g *registrar) withdraw(e *entry) {
-	g.host.acquirer.withdraw(e)
-	if t := g.host.registry.withdraw(e); t.s != nil && !g.host.waiting.again(t) {
-		g.host.ledger.skip(t.s, t.at, ReasonDraining, nil)
-	}
 	if p := g.host.waiting.withdraw(e); p != nil {
 		g.host.ledger.skip(p.s, p.at, p.abandoned(), nil)
+		g.host.waiting.leave(p)
 	}
 }

@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -17,13 +16,13 @@ type registry struct {
 	since atomic.Int64          // when the phase began, in nanoseconds; 0: Run was not called. Likewise
 	ran   chan struct{}         // closed when Run has begun
 
-	mu      sync.Mutex
-	entries entries
-	labels  labels
-	places  int  // taken by all timers, or reserved
-	line    line // ticks and triggers that wait for a place
-	waiting *waiting
-	active  activity
+	mu       sync.Mutex
+	entries  entries
+	labels   labels
+	places   int            // taken by all timers, or reserved
+	reserved map[*entry]int // of these: for ticks and triggers of a timer whose turn in line has come
+	waiting  *waiting
+	active   activity
 }
 
 // A Phase is what a Scheduler is doing.
@@ -38,7 +37,7 @@ const (
 )
 
 func newRegistry(config Config) *registry {
-	g := &registry{entries: make(entries), ran: make(chan struct{})}
+	g := &registry{entries: make(entries), ran: make(chan struct{}), reserved: make(map[*entry]int)}
 	g.waiting = newWaiting(config, g)
 	g.phase.Store(new(PhaseCreated))
 	return g
@@ -184,7 +183,7 @@ func (g *registry) retire(e *entry) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := e.settings.Load()
-	if e.places.Load() > 0 || e.pending != nil || g.line.concerns(e) {
+	if e.places.Load() > 0 || g.waiting.concerns(e) {
 		return false
 	}
 	if !s.removed() {
@@ -192,116 +191,6 @@ func (g *registry) retire(e *entry) bool {
 		g.entries.forget(e, g.labels)
 	}
 	return true
-}
-
-// await waits until a removed timer has at most callers places taken, or ctx ends.
-func (g *registry) await(ctx context.Context, r *registration, callers int32) error {
-	g.mu.Lock()
-	if r.places <= callers {
-		g.mu.Unlock()
-		return nil
-	}
-	waits := &removal{callers: callers, done: make(chan struct{})}
-	r.removal = waits
-	g.mu.Unlock()
-	select {
-	case <-waits.done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// enter takes one of at most limit places of a timer; "" means that it did.
-func (g *registry) enter(s *settings, limit int) Reason {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.tryEnter(s, limit)
-}
-
-// tryEnter is called with mu held.
-func (g *registry) tryEnter(s *settings, limit int) Reason {
-	switch {
-	case !g.mayStart(s):
-		return ReasonDraining
-	case s.placesTaken() >= limit:
-		return ReasonHostFull
-	case g.line.isFull(g.places):
-		return ReasonMaxRuns
-	}
-	s.registration.places++
-	s.entry.places.Add(1)
-	g.places++
-	g.active.n++
-	return ""
-}
-
-// leave gives a place back, to the registration that it was taken for.
-func (g *registry) leave(s *settings) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.waiting.giveBack(s)
-}
-
-// giveBack is registry.leave, with the registry's mutex held.
-func (w *waiting) giveBack(s *settings) {
-	g := w.registry
-	g.places--
-	s.entry.places.Add(-1)
-	g.entries.forget(s.entry, g.labels)
-	r := s.registration
-	if r.places--; r.removal != nil && r.places <= r.removal.callers {
-		close(r.removal.done)
-		r.removal = nil
-	}
-	g.serveLine()
-	g.active.end()
-}
-
-// join makes Run wait until done is called, for work that is not a run. It reports false if nothing
-// may start any more.
-func (g *registry) join() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.starting() {
-		return false
-	}
-	g.active.n++
-	return true
-}
-
-func (g *registry) done() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.active.end()
-}
-
-// An activity counts what Run waits for: places, and background calls. Guarded by registry.mu.
-type activity struct {
-	n    int
-	idle chan struct{} // closed when n is 0; nil: nobody waits
-}
-
-func (a *activity) end() {
-	a.n--
-	if a.n == 0 && a.idle != nil {
-		close(a.idle)
-		a.idle = nil
-	}
-}
-
-// whenIdle returns a channel that is closed when Run need not wait any longer. It is called when
-// nothing may start any more.
-func (g *registry) whenIdle() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	idle := make(chan struct{})
-	if g.active.n == 0 {
-		close(idle)
-	} else {
-		g.active.idle = idle
-	}
-	return idle
 }
 
 // entries are the timers of a registry by name, also removed ones whose runs go on. Guarded by

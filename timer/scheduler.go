@@ -105,7 +105,7 @@ func (s *Scheduler) build() {
 	}
 	s.gate = &gate{
 		log: s.log, registry: s.registry, limits: s.limits, waiting: s.waiting, planner: s.planner,
-		acquirer: s.acquirer, runner: s.runner, ledger: s.ledger, store: s.store, timetable: s.planner.timetable,
+		acquirer: s.acquirer, runner: s.runner, ledger: s.ledger, store: s.store,
 	}
 	s.planner.gate = s.gate
 	if s.store != nil {
@@ -115,6 +115,4 @@ func (s *Scheduler) build() {
 			base: func() context.Context { return s.runner.base }}
 	}
 	s.runner.ended = s.planner.runEnded
-	s.registry.line = newLine(s.config)
-	s.registry.line.admit, s.registry.line.tooLate = s.gate.admit, s.gate.tooLate
 }

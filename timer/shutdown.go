@@ -123,13 +123,10 @@ func (s *Scheduler) start(base context.Context) error {
 // drain ends all starts. It returns a channel that is closed when the last run has ended.
 func (s *Scheduler) drain() <-chan struct{} {
 	s.registry.setPhase(PhaseDraining)
-	s.acquirer.close()
 	s.announcer.close()
-	for _, l := range s.registry.closeLine() {
-		s.ledger.skip(l.s, l.at, ReasonDraining, nil)
-	}
 	for _, p := range s.waiting.close() {
 		s.ledger.skip(p.s, p.at, p.abandoned(), nil)
+		s.waiting.leave(p)
 	}
 	s.planner.stop()
 	for _, set := range s.registry.registered() {

@@ -50,7 +50,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 	if why == "" {
 		why = s.registry.enter(set, set.hostLimit()) // a tick may have taken the last place
 	}
-	if why == ReasonMaxRuns && s.registry.awaitPlace(ctx, set) {
+	if why == ReasonMaxRuns && s.waiting.awaitPlace(ctx, set) {
 		if why, err = s.gate.why(set, false); why == "" {
 			why = s.registry.enterReserved(set, set.hostLimit())
 		}
@@ -111,7 +111,7 @@ func (s *Scheduler) newTriggers() *triggers {
 			if s.store.overrides.paused(set) != nil {
 				return ReasonPaused
 			}
-			if _, full := s.registry.inLine(); full {
+			if _, full := s.waiting.inLine(); full {
 				return ReasonMaxRuns
 			}
 			why, _ := s.gate.why(set, false)

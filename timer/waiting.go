@@ -13,18 +13,25 @@ type waiting struct {
 	registry           *registry
 	clock              *clock
 	bell               bell
-	maxWait            time.Duration // how long a tick may wait for a run to end
-	minPause, maxPause time.Duration // pauses between two tries meanwhile
+	maxPlaces          int // that may be taken at once; 0: any number
+	onMaxRuns          MaxRunsPolicy
+	maxWait            time.Duration // how long a tick may wait for a run to end, or for a place
+	minPause, maxPause time.Duration // between two tries while it waits for a run to end
 
 	// The registry's mutex guards the rest, and entry.pending: whether a tick may wait, and whether
 	// what it waits for has come about, depends on what else that guards.
-	byTime tickHeap            // by pending.until; may have timers whose tick no longer waits until then
-	forRun map[*entry]*pending // those that wait for a run to end
+	byTime   tickHeap            // by pending.until; may have timers whose tick no longer waits until then
+	forRun   map[*entry]*pending // those that wait for a run to end
+	line     queue               // those that wait for a place
+	calls    queue               // those that wait for a call to the store
+	inFlight int                 // calls
 }
 
 func newWaiting(config Config, g *registry) *waiting {
-	return &waiting{registry: g, clock: new(clock), bell: make(bell, 1), maxWait: config.MaxWait,
-		minPause: config.StoreTimeout / 4, maxPause: config.TTL / 3, forRun: make(map[*entry]*pending)}
+	return &waiting{registry: g, clock: new(clock), bell: make(bell, 1),
+		maxPlaces: max(0, config.MaxRuns), onMaxRuns: config.OnMaxRuns, maxWait: config.MaxWait,
+		minPause: config.StoreTimeout / 4, maxPause: config.TTL / 3,
+		forRun: make(map[*entry]*pending)}
 }
 
 // later lets a tick wait for so long, while other hosts or triggers go first. It reports false if
@@ -39,21 +46,10 @@ func (w *waiting) later(t tick, wait time.Duration) bool {
 	return true
 }
 
-// again has a tick tried at once, with the present settings of its timer. It reports false if the
-// tick may not wait.
-func (w *waiting) again(t tick) bool {
-	w.registry.mu.Lock()
-	defer w.registry.mu.Unlock()
-	if !w.mayWait(t) {
-		return false
-	}
-	w.put(&pending{tick: t.anew(), on: forTime, why: ReasonMissed}, w.clock.now())
-	return true
-}
-
 // refuse lets a tick wait that may not start now, if decide says so, and gives back its place if it
 // has one. It reports whether the tick waits; otherwise the caller skips it, and keeps the place.
 func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool) {
+	no := refusal(err) // without a mutex: it may call methods of the store's error
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
 	now, since := w.clock.now(), t.waitsSince
@@ -61,10 +57,10 @@ func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool
 		since = time.Now()
 	}
 	r := refused{why: why, latest: w.mayWait(t), present: t.s.current(), onFull: t.s.timer.OnFull,
-		waited: time.Since(since), maxWait: w.maxWait}
+		inLine: w.onMaxRuns == MaxRunsWait, waited: time.Since(since), maxWait: w.maxWait}
 	_, r.fixed = t.s.delay()
 	r.next, _ = t.s.entry.ticks.read()
-	if no := refusal(err); why == ReasonQuarantine && no != nil {
+	if why == ReasonQuarantine && no != nil {
 		now = now.Add(max(no.ExpiresIn, unknownQuarantine)).Add(time.Millisecond)
 		r.again = now.UnixMicro()
 	}
@@ -77,12 +73,18 @@ func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool
 	case on == forRun:
 		p.waitsSince = since
 		now = now.Add(w.pause(t.s, why, r.waited))
+	case on == forPlace:
+		p.waitsSince = since
+		now = now.Add(w.maxWait - r.waited)
 	case why != ReasonQuarantine:
 		p.why, p.err = ReasonMissed, nil
 	}
 	w.put(p, now)
+	if on == forPlace {
+		w.serveLine() // a place may have become free since
+	}
 	if placed {
-		w.giveBack(t.s)
+		w.registry.giveBack(t.s)
 	}
 	return true
 }
@@ -98,8 +100,11 @@ func (w *waiting) mayWait(t tick) bool {
 func (w *waiting) put(p *pending, until time.Time) {
 	e := p.s.entry
 	e.pending = p
-	if p.on == forRun {
+	switch p.on {
+	case forRun:
 		w.forRun[e] = p
+	case forPlace:
+		w.line.add(p)
 	}
 	w.at(p, until)
 }
@@ -117,18 +122,31 @@ func (w *waiting) at(p *pending, until time.Time) {
 func (w *waiting) takeOut(p *pending) {
 	p.s.entry.pending = nil
 	delete(w.forRun, p.s.entry)
+	if p.queue != nil {
+		p.queue.remove(p)
+	}
 }
 
 // overtake ends the wait of a tick because a later one of its timer has come due; nil: none waits.
-func (w *waiting) overtake(t tick) *pending {
+// In a queue the later one takes the place of the earlier, and waits.
+func (w *waiting) overtake(t tick) (earlier *pending, waits bool) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
 	p := t.s.entry.pending
 	if p == nil || !t.s.current() {
-		return nil
+		return nil, false
 	}
-	w.takeOut(p)
-	return p
+	if p.on != forPlace && p.on != forCall {
+		w.takeOut(p)
+		return p, false
+	}
+	was := *p
+	p.tick = t
+	if p.on == forPlace && !p.turn {
+		p.waitsSince = time.Now()
+		w.at(p, w.clock.now().Add(w.maxWait))
+	}
+	return &was, true
 }
 
 // due takes out up to most ticks that are to be tried now. next is when the next one is, µs; 0:
@@ -141,7 +159,11 @@ func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 			return list, w.byTime[0].when
 		}
 		it := w.byTime.pop()
-		if p := it.e.pending; p != nil && p.until == it.when {
+		switch p := it.e.pending; {
+		case p == nil || p.until != it.when:
+		case p.queue != nil && !p.waitedTooLong(w.maxWait): // the clock was set
+			w.at(p, w.clock.now().Add(w.maxWait-time.Since(p.waitsSince)))
+		default:
 			w.takeOut(p)
 			list = append(list, p)
 		}
@@ -149,14 +171,15 @@ func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 	return list, 0
 }
 
-// putBack lets ticks wait on that were taken out and not tried. It returns those that may not.
+// putBack lets a tick wait on that was taken out and not tried. It reports false if it may not.
 func (w *waiting) putBack(p *pending) bool {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
 	if !w.mayWait(p.tick) {
 		return false
 	}
-	w.put(p, time.UnixMicro(p.until))
+	p.s.entry.pending = p
+	w.at(p, w.clock.now())
 	return true
 }
 
@@ -173,12 +196,15 @@ func (w *waiting) tryAll() {
 	}
 }
 
-// withdraw ends the wait of a timer's tick, because the timer was removed or updated. A tick of an
-// updated one that has the same schedule goes on: it is tried with the present settings. Otherwise
-// it is returned, and the caller skips it; nil: none.
+// withdraw ends the waits of a timer that was removed or updated. A tick of an updated one that has
+// the same schedule goes on: it is tried with the present settings. Otherwise it is returned, and
+// the caller skips it; nil: none. Triggers that came since are left alone.
 func (w *waiting) withdraw(e *entry) *pending {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
+	for _, q := range [...]*queue{&w.line, &w.calls} {
+		q.dismiss(func(s *settings) bool { return s.entry == e && !s.current() })
+	}
 	p := e.pending
 	switch {
 	case p == nil:
@@ -186,12 +212,13 @@ func (w *waiting) withdraw(e *entry) *pending {
 	case !p.s.stillScheduled() || !w.registry.starting():
 		w.takeOut(p)
 		return p
-	case p.on == forRun:
-		w.takeOut(p)
-		p.on, p.why, p.err, p.yielded = forTime, ReasonMissed, nil, false
-		w.put(p, w.clock.now())
+	case p.on == forTime:
+		p.s = e.settings.Load()
+		return nil
 	}
-	p.s = e.settings.Load()
+	w.takeOut(p)
+	w.put(&pending{tick: p.anew(), on: forTime, why: ReasonMissed}, w.clock.now())
+	w.release(p)
 	return nil
 }
 
@@ -199,6 +226,9 @@ func (w *waiting) withdraw(e *entry) *pending {
 func (w *waiting) close() (left []*pending) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
+	for _, q := range [...]*queue{&w.line, &w.calls} {
+		q.dismiss(func(*settings) bool { return true })
+	}
 	for _, it := range w.byTime {
 		if p := it.e.pending; p != nil && p.until == it.when {
 			w.takeOut(p)
@@ -206,7 +236,28 @@ func (w *waiting) close() (left []*pending) {
 		}
 	}
 	w.byTime = nil
+	for p := w.calls.oldest(); p != nil; p = w.calls.oldest() {
+		w.takeOut(p)
+		left = append(left, p)
+	}
 	return left
+}
+
+// leave gives back the place of a tick that was skipped while it waited, if it has one.
+func (w *waiting) leave(p *pending) {
+	w.registry.mu.Lock()
+	defer w.registry.mu.Unlock()
+	w.release(p)
+}
+
+// release is leave, with the registry's mutex held.
+func (w *waiting) release(p *pending) {
+	switch {
+	case p.on == forCall:
+		w.registry.giveBack(p.s)
+	case p.turn:
+		w.registry.giveUpTurn(p.s.entry)
+	}
 }
 
 // ofRun returns the tick of a timer that waits for a run to end; the zero time: none does.

@@ -1,0 +1,95 @@
+package timer
+
+import (
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/schedule"
+)
+
+// At most one tick of a timer waits, the latest, whatever it waits for: an earlier one that comes
+// back is refused. In a queue the later one keeps the turn of the earlier, and otherwise it is
+// tried itself.
+//
+// Fails when mayWait does not look at the latest tick, or overtake takes a tick out of a queue, or
+// forgets one that waits elsewhere.
+func TestOnlyTheLatestTickWaits(t *testing.T) {
+	s, err := New(Config{Lock: memlock.New(), MaxRuns: 1, Logger: slog.New(slog.DiscardHandler)},
+		Timer{Name: "a", Schedule: schedule.Every(time.Hour), OnFull: FullWait, Run: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.registry.setPhase(PhaseRunning)
+	w, set := s.waiting, s.registry.get("a")
+	for _, c := range []struct {
+		on    waitsFor
+		wait  func(tick) bool
+		why   Reason // of the tick that is overtaken
+		waits bool   // the later one, in its place
+	}{
+		{forTime, func(t tick) bool { return w.later(t, time.Minute) }, ReasonMissed, false},
+		{forRun, func(t tick) bool { return w.refuse(t, ReasonFull, nil, false) }, ReasonFull, false},
+		{forPlace, func(t tick) bool { return w.refuse(t, ReasonMaxRuns, nil, false) }, ReasonMaxRuns, true},
+		{forCall, func(t tick) bool { _, why := w.call(t); return why == "" }, ReasonStoreBusy, true},
+	} {
+		w.inFlight = maxInFlight
+		s.registry.places = 1 // else the place is reserved at once
+		set.entry.ticks.set(2, time.Time{})
+		if c.wait(tick{s: set, at: 1}) {
+			t.Errorf("%d: an earlier tick waits", c.on)
+		}
+		if !c.wait(tick{s: set, at: 2}) || set.entry.pending == nil || set.entry.pending.on != c.on {
+			t.Errorf("%d: the latest tick does not wait", c.on)
+		}
+		if c.wait(tick{s: set, at: 2}) {
+			t.Errorf("%d: two wait", c.on)
+		}
+		set.entry.ticks.set(3, time.Time{})
+		earlier, waits := w.overtake(tick{s: set, at: 3})
+		if earlier == nil || earlier.at != 2 || earlier.why != c.why || waits != c.waits {
+			t.Errorf("%d: overtook %+v, waits %v", c.on, earlier, waits)
+		}
+		left := w.close()
+		if waits != (len(left) == 1 && left[0].at == 3) || set.entry.pending != nil {
+			t.Errorf("%d: %d are left", c.on, len(left))
+		}
+	}
+}
+
+// A tick that begins to wait for a run to end while its timer is removed does not wait on: either
+// refuse sees that it was removed, or withdraw takes the tick out.
+//
+// Fails when refuse lets a tick wait without the mutex under which it has looked at the timer.
+func TestNoTickOfARemovedTimerWaits(t *testing.T) {
+	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
+		Timer{Name: "a", Schedule: schedule.Every(time.Hour), OnFull: FullWait, Run: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.registry.setPhase(PhaseRunning)
+	set := s.registry.get("a")
+	set.entry.ticks.set(1, time.Time{})
+	left := 0
+	for range 200_000 {
+		set.registration.removed.Store(false)
+		var both sync.WaitGroup
+		both.Go(func() { s.waiting.refuse(tick{s: set, at: 1}, ReasonFull, nil, false) })
+		both.Go(func() {
+			s.registry.mu.Lock()
+			set.registration.removed.Store(true)
+			s.registry.mu.Unlock()
+			s.waiting.withdraw(set.entry)
+		})
+		both.Wait()
+		if set.entry.pending != nil {
+			left++
+			s.waiting.withdraw(set.entry)
+		}
+	}
+	if left > 0 {
+		t.Errorf("%d times a tick of a removed timer waited on", left)
+	}
+}
