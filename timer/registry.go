@@ -10,7 +10,8 @@ import (
 
 // A registry has the timers of this host, the host's phase, and the number of places that are
 // taken. An attempt to start a run takes a place, and the run keeps it; Run and Remove wait until
-// the places are free. All parts use the registry, and it uses none of them.
+// the places are free. All parts use the registry, and it uses none of them. It shares its mutex
+// with what waits for a place.
 type registry struct {
 	phase atomic.Pointer[Phase] // written with mu held
 	since atomic.Int64          // when the phase began, in nanoseconds; 0: Run was not called. Likewise

@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/schedule"
@@ -21,6 +22,7 @@ type waiting struct {
 	// The registry's mutex guards the rest, and entry.pending: whether a tick may wait, and whether
 	// what it waits for has come about, depends on what else that guards.
 	byTime   tickHeap            // by pending.until; may have timers whose tick no longer waits until then
+	timed    int                 // how many ticks wait until an instant, at the latest
 	forRun   map[*entry]*pending // those that wait for a run to end
 	line     queue               // those that wait for a place
 	calls    queue               // those that wait for a call to the store
@@ -100,6 +102,7 @@ func (w *waiting) mayWait(t tick) bool {
 func (w *waiting) put(p *pending, until time.Time) {
 	e := p.s.entry
 	e.pending = p
+	w.timed++
 	switch p.on {
 	case forRun:
 		w.forRun[e] = p
@@ -116,11 +119,26 @@ func (w *waiting) at(p *pending, until time.Time) {
 		w.bell.ring()
 	}
 	w.byTime.push(item{when: p.until, e: p.s.entry})
+	if len(w.byTime) > 2*w.timed+maxInFlight {
+		w.byTime = slices.DeleteFunc(w.byTime, func(it item) bool { return waitsUntil(it) == nil })
+		w.byTime.order()
+	}
+}
+
+// waitsUntil returns the tick that an item of byTime is about; nil: it no longer waits until then.
+func waitsUntil(it item) *pending {
+	if p := it.e.pending; p != nil && p.until == it.when {
+		return p
+	}
+	return nil
 }
 
 // takeOut ends the wait of a tick. Called with the registry's mutex held.
 func (w *waiting) takeOut(p *pending) {
 	p.s.entry.pending = nil
+	if p.on != forCall {
+		w.timed--
+	}
 	delete(w.forRun, p.s.entry)
 	if p.queue != nil {
 		p.queue.remove(p)
@@ -158,9 +176,8 @@ func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 		if w.byTime[0].when > now {
 			return list, w.byTime[0].when
 		}
-		it := w.byTime.pop()
-		switch p := it.e.pending; {
-		case p == nil || p.until != it.when:
+		switch p := waitsUntil(w.byTime.pop()); {
+		case p == nil:
 		case p.queue != nil && !p.waitedTooLong(w.maxWait): // the clock was set
 			w.at(p, w.clock.now().Add(w.maxWait-time.Since(p.waitsSince)))
 		default:
@@ -179,6 +196,7 @@ func (w *waiting) putBack(p *pending) bool {
 		return false
 	}
 	p.s.entry.pending = p
+	w.timed++
 	w.at(p, w.clock.now())
 	return true
 }
@@ -190,7 +208,7 @@ func (w *waiting) tryAll() {
 	was := w.byTime
 	w.byTime = nil
 	for _, it := range was {
-		if p := it.e.pending; p != nil && p.until == it.when {
+		if p := waitsUntil(it); p != nil {
 			w.at(p, w.clock.now())
 		}
 	}
@@ -230,7 +248,7 @@ func (w *waiting) close() (left []*pending) {
 		q.dismiss(func(*settings) bool { return true })
 	}
 	for _, it := range w.byTime {
-		if p := it.e.pending; p != nil && p.until == it.when {
+		if p := waitsUntil(it); p != nil {
 			w.takeOut(p)
 			left = append(left, p)
 		}

@@ -93,3 +93,24 @@ func TestNoTickOfARemovedTimerWaits(t *testing.T) {
 		t.Errorf("%d times a tick of a removed timer waited on", left)
 	}
 }
+
+// Ticks that were tried before their time was over are not remembered until then, however many
+// there are.
+//
+// Fails when at does not tidy byTime, or takeOut does not count.
+func TestTimesOfTicksThatWereTriedAreForgotten(t *testing.T) {
+	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.registry.setPhase(PhaseRunning)
+	w, set := s.waiting, s.registry.get("a")
+	for n := range int64(10_000) {
+		set.entry.ticks.set(n+1, time.Time{})
+		w.later(tick{s: set, at: n + 1}, time.Hour)
+		w.overtake(tick{s: set, at: n + 2})
+	}
+	if len(w.byTime) > 200 || w.timed != 0 {
+		t.Errorf("%d items, %d ticks", len(w.byTime), w.timed)
+	}
+}
