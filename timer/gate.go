@@ -75,8 +75,8 @@ func (g *gate) arrive(arrivals []arrival) {
 
 func (g *gate) arriveOne(a *arrival) {
 	s := a.s
-	if a.missed > 0 {
-		g.ledger.missed(s, a.missed, a.first, time.UnixMicro(a.at))
+	if a.came.missed > 0 {
+		g.ledger.missed(s, a.came.missed, a.came.first, time.UnixMicro(a.at))
 	}
 	switch {
 	case a.over:
@@ -94,11 +94,11 @@ func (g *gate) arriveOne(a *arrival) {
 	default:
 		g.ledger.cameDue(&s.entry.record)
 	}
-	if a.on == forNothing || a.blackout != nil {
-		g.blackedOut(s, a.blackout)
+	if a.on == forNothing || a.came.blackout != nil {
+		g.blackedOut(s, a.came.blackout)
 	}
 	if a.skip != "" {
-		g.skip(&a.pending, a.skip, a.blackout)
+		g.skip(&a.pending, a.skip, a.came.blackout)
 		return
 	}
 	g.try(&a.pending)

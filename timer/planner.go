@@ -36,9 +36,8 @@ type planner struct {
 
 	// Used by the scheduling goroutine only.
 	look     clockLook
-	batch    [dueBatch]dueItem // a batch, because taking the mutex for every tick would cost too much
-	userCode []dueItem         // the same, for timers that call user code
-	arrivals []arrival         // of the batch at hand
+	batch    [dueBatch]arrival // a batch, because taking the mutex for every tick would cost too much
+	userCode []arrival         // the same, for timers that call user code
 
 	// mu guards the rest, and the fields of an entry that are marked as the planner's.
 	// docs/architecture.md has the order of mutexes.
@@ -50,28 +49,14 @@ type planner struct {
 	dropped int // about how many items of the heap no longer count
 }
 
-// A dueItem is a due item of the heap, or a tick that is tried again, with the answers of the
-// schedule and the blackouts.
-type dueItem struct {
-	item
-	again *pending  // nil: an item of the heap
-	s     *settings // with which they were asked
-	tick  time.Time // zero: the schedule failed and is asked again
-	due   time.Time // the latest tick that came due; zero: none
-	came  cameDue   // if the timer's next tick is due
-	retry plan      // if the schedule is asked again
-	err   error     // of that schedule, or the blackout of a tick that is tried again
-}
-
-// An arrival is a tick that has come due, or is tried again.
+// An arrival is a timer that has come up: its next tick, or the one that waits, is due.
 type arrival struct {
-	pending            // on is forNothing: it has just come due
-	over     bool      // it may not wait any longer
-	noAlarm  bool      // it does not count towards AlarmAfter: see fixedDelays.isRetry
-	missed   uint64    // how many ticks before it this host missed,
-	first    time.Time // the first of which was this one
-	skip     Reason    // why it is not tried; "": it is
-	blackout error     // that it falls into, or nil
+	item            // of the heap; without an instant: the tick has waited
+	pending         // the tick, until ask the next one, at 0: its schedule failed and is asked again
+	came    cameDue // what schedule and blackouts say
+	over    bool    // it may not wait any longer
+	noAlarm bool    // it does not count towards AlarmAfter: see fixedDelays.isRetry
+	skip    Reason  // why it is not tried; "": it is
 }
 
 func newPlanner(config Config, log *lineLog, g *registry, l *ledger, w *waiting) *planner {
@@ -143,23 +128,23 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 
 // dispatch asks the schedules and blackouts of a batch, plans the next ticks, and hands the due
 // ones to the gate.
-func (p *planner) dispatch(batch []dueItem, now time.Time) {
+func (p *planner) dispatch(batch []arrival, now time.Time) {
 	p.wakesAt.set(0)
 	// Schedules and blackouts may be the user's code: they run without a mutex, because they may
 	// call us.
 	for i := range batch {
 		p.ask(&batch[i], now)
 	}
+	n := 0
 	p.mu.Lock()
 	for i := range batch {
-		if a, ok := p.arrive(&batch[i]); ok {
-			p.arrivals = append(p.arrivals, a)
+		if p.arrive(&batch[i]) {
+			batch[n] = batch[i]
+			n++
 		}
 	}
 	p.mu.Unlock()
-	p.gate.arrive(p.arrivals)
-	clear(p.arrivals)
-	p.arrivals = p.arrivals[:0]
+	p.gate.arrive(batch[:n])
 	clear(batch)
 	p.log.flush()
 }
@@ -172,21 +157,21 @@ func later(a, b time.Time) time.Time {
 }
 
 // takeDue takes up to dueBatch due items from the heap, or returns the time until one is due.
-func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time.Duration) {
+func (p *planner) takeDue() (batch, userCode []arrival, now time.Time, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, wait = p.now(), maxSleep // read with the mutex held, because waiting for it takes time
 	batch, userCode = p.batch[:0], p.userCode[:0]
-	add := func(d dueItem) {
-		if p.timetable.usesUserCode(d.s) {
-			userCode = append(userCode, d)
+	add := func(a arrival) {
+		if p.timetable.usesUserCode(a.s) {
+			userCode = append(userCode, a)
 		} else {
-			batch = append(batch, d)
+			batch = append(batch, a)
 		}
 	}
-	again, next := p.waiting.due(now.UnixMicro(), dueBatch)
-	for _, w := range again {
-		add(dueItem{item: item{e: w.s.entry}, again: w, s: w.s.entry.settings.Load()})
+	waited, next := p.waiting.due(now.UnixMicro(), dueBatch)
+	for _, w := range waited {
+		add(arrival{item: item{e: w.s.entry}, pending: *w})
 	}
 	if next != 0 {
 		wait = min(time.UnixMicro(next).Sub(now), maxSleep)
@@ -197,12 +182,13 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 			break
 		}
 		it := p.heap.pop()
-		e, d := it.e, dueItem{item: it, s: it.e.settings.Load()}
+		e, a := it.e, arrival{item: it}
+		a.s = e.settings.Load()
 		switch {
 		case it.when != e.planned:
 			p.dropped = max(0, p.dropped-1)
 			continue
-		case d.s.removed() || e.failures == planning: // proceed is about to plan it
+		case a.s.removed() || e.failures == planning: // proceed is about to plan it
 			e.planned = 0
 			continue
 		case !p.fixed.comesUp(it, &p.heap, now):
@@ -210,10 +196,9 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 		default:
 			e.planned = 0
 		}
-		next, due := e.ticks.read()
+		a.at, _ = e.ticks.read()
 		switch {
-		case next != 0:
-			d.tick = time.UnixMicro(next)
+		case a.at != 0:
 		case e.failures == 0 && len(batch)+len(userCode) > 0:
 			// A tick of this timer may be among those taken. They are tried first.
 			p.plan(e, it.when)
@@ -221,88 +206,86 @@ func (p *planner) takeDue() (batch, userCode []dueItem, now time.Time, wait time
 		case e.failures == 0:
 			p.finish(e)
 			continue
-		case due != 0:
-			d.due = time.UnixMicro(due)
 		}
-		add(d)
+		add(a)
 	}
 	p.userCode = userCode[:0]
 	return batch, userCode, now, wait
 }
 
 // putBack puts back what was taken but not dispatched.
-func (p *planner) putBack(items []dueItem) {
+func (p *planner) putBack(list []arrival) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range items {
-		switch d := &items[i]; {
-		case d.again == nil && d.s.current():
-			p.plan(d.e, d.when)
-		case d.again != nil && !p.waiting.putBack(d.again):
-			p.ledger.skip(d.again.s, d.again.at, d.again.abandoned(), nil)
-			p.waiting.leave(d.again)
+	for i := range list {
+		switch a := &list[i]; {
+		case a.on == forNothing && a.s.current():
+			p.plan(a.e, a.when)
+		case a.on != forNothing && !p.waiting.putBack(a.pending):
+			p.ledger.skip(a.s, a.at, a.abandoned(), nil)
+			p.waiting.leave(&a.pending)
 		}
 	}
-	clear(items)
+	clear(list)
 }
 
 // ask asks the schedule and the blackouts. Called without a mutex.
-func (p *planner) ask(d *dueItem, now time.Time) {
+func (p *planner) ask(a *arrival, now time.Time) {
+	c := &a.came
 	switch {
-	case d.again != nil:
-		t := d.again.tick
-		t.s = d.s // of Update, if that came meanwhile
-		d.err = p.timetable.blackoutAgain(t, now)
-	case d.tick.IsZero():
-		d.retry, d.err = p.timetable.askAgain(d.s, d.due, now)
+	case a.on != forNothing:
+		t := a.tick
+		t.s = a.e.settings.Load() // of Update, if that came meanwhile
+		c.blackout = p.timetable.blackoutAgain(t, now)
+	case a.at == 0:
+		_, due := a.e.ticks.read()
+		c.next, c.err = p.timetable.askAgain(a.s, due, now)
 	default:
-		d.came = p.timetable.comeDue(d.s, d.tick, time.UnixMicro(d.when), now)
+		*c = p.timetable.comeDue(a.s, time.UnixMicro(a.at), time.UnixMicro(a.when), now)
 	}
 }
 
-// arrive plans a timer's next tick, and returns the tick that is to be tried or skipped now, if
-// there is one. Called with mu held.
-func (p *planner) arrive(d *dueItem) (a arrival, ok bool) {
-	e, s := d.e, d.s
+// arrive plans a timer's next tick. It reports whether there is a tick to be tried or skipped now.
+// Called with mu held.
+func (p *planner) arrive(a *arrival) bool {
+	c := &a.came
 	switch {
-	case d.again != nil:
-		return p.arriveAgain(d), true
-	case !s.current():
-		return a, false
-	case d.tick.IsZero():
-		p.setNext(s, 0, d.retry, d.err)
-		return a, false
+	case a.on != forNothing:
+		p.arriveAgain(a)
+		return true
+	case !a.s.current():
+		return false
+	case a.at == 0:
+		p.setNext(a.s, 0, c.next, c.err)
+		return false
 	}
-	c := &d.came
-	a = arrival{pending: pending{tick: tick{s: s, at: c.last.UnixMicro()}}, missed: c.missed, first: c.first,
-		blackout: c.blackout}
-	a.noAlarm = p.fixed.isRetry(e, a.at)
-	p.setNext(s, a.at, c.next, c.err)
+	a.at = c.last.UnixMicro()
+	a.noAlarm = p.fixed.isRetry(a.e, a.at)
+	p.setNext(a.s, a.at, c.next, c.err)
 	switch {
 	case c.blackout != nil:
 		a.skip = ReasonBlackout
-	case c.late > lateGrace && c.late > s.catchUpWindow():
+	case c.late > lateGrace && c.late > a.s.catchUpWindow():
 		a.skip = ReasonMissed
 	case c.late > lateGrace:
 		a.missedAt = c.due.UnixMicro()
 	}
-	return a, true
+	return true
 }
 
-// arriveAgain returns a tick that has waited. Its catch-up window may be over meanwhile, or a
+// arriveAgain is arrive for a tick that has waited. Its catch-up window may be over meanwhile, or a
 // blackout have begun.
-func (p *planner) arriveAgain(d *dueItem) arrival {
-	a, now := arrival{pending: *d.again}, p.now()
-	_, due := d.e.ticks.read()
+func (p *planner) arriveAgain(a *arrival) {
+	_, due := a.e.ticks.read()
 	a.over = !a.s.stillScheduled() || due != a.at || a.waitedTooLong(p.waiting.maxWait)
-	a.s = d.e.settings.Load()
+	a.s = a.e.settings.Load()
 	switch {
-	case a.on != forTime && a.missedAt != 0 && now.Sub(time.UnixMicro(a.missedAt)) > a.s.catchUpWindow():
-		a.skip = ReasonMissed
-	case d.err != nil:
-		a.skip, a.blackout = ReasonBlackout, d.err
+	case a.on != forTime && a.missedAt != 0 &&
+		p.now().Sub(time.UnixMicro(a.missedAt)) > a.s.catchUpWindow():
+		a.skip, a.came.blackout = ReasonMissed, nil
+	case a.came.blackout != nil:
+		a.skip = ReasonBlackout
 	}
-	return a
 }
 
 // setStarted makes add plan timers at once.

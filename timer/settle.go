@@ -2,7 +2,7 @@ package timer
 
 import "github.com/tickslot/tickslot/dlock"
 
-// A settlement is the outcome of an acquire for a tick or a Trigger.
+// A settlement is what becomes of a tick or a Trigger after the store was asked.
 type settlement struct {
 	start    bool         // a run starts
 	degraded bool         // without the store

@@ -126,14 +126,16 @@ func (tt *timetable) startsAt(s *settings, tick time.Time) time.Time {
 
 // askAgain asks a schedule that failed for the tick after the latest that came due, so that ticks
 // that came due meanwhile are counted. If that fails, too, it asks for the first tick from now on.
-func (tt *timetable) askAgain(s *settings, due, now time.Time) (plan, error) {
-	if !due.IsZero() {
-		if next, err := schedule.Next(s.timer.Schedule, due); err == nil {
+func (tt *timetable) askAgain(s *settings, due int64, now time.Time) (plan, error) {
+	var after time.Time
+	if due != 0 {
+		after = time.UnixMicro(due)
+		if next, err := schedule.Next(s.timer.Schedule, after); err == nil {
 			return tt.planned(s, next), nil
 		}
 	}
-	next, err := tt.first(s, now, due)
-	if err == nil && due.IsZero() {
+	next, err := tt.first(s, now, after)
+	if err == nil && due == 0 {
 		next.atOnce = tt.atOnce(s, now)
 	}
 	return next, err

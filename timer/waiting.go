@@ -189,15 +189,15 @@ func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 }
 
 // putBack lets a tick wait on that was taken out and not tried. It reports false if it may not.
-func (w *waiting) putBack(p *pending) bool {
+func (w *waiting) putBack(p pending) bool {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
 	if !w.mayWait(p.tick) {
 		return false
 	}
-	p.s.entry.pending = p
+	p.s.entry.pending = &p
 	w.timed++
-	w.at(p, w.clock.now())
+	w.at(&p, w.clock.now())
 	return true
 }
 
