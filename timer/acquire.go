@@ -15,7 +15,6 @@ type acquirer struct {
 	registry *registry
 	limits   *limits
 	waiting  *waiting
-	planner  *planner // for timers with a fixed delay
 	runner   *runner
 	ledger   *ledger
 	store    *storeWatch    // nil: no store, and nothing is submitted

@@ -12,7 +12,8 @@ import (
 // knows when that was, and refuses claims that come too early; the gate does the same for runs of
 // this host. The planner only decides when to ask the store. It asks when the store has said that
 // the delay ends, or the delay after a run has ended here, and otherwise from time to time. So a
-// tick of such a timer is an instant at which this host asks.
+// tick of such a timer is an instant at which this host asks. Who learns when that is to be says so
+// with moveNext, and the scheduling goroutine moves the tick.
 
 const (
 	// A tick that starts nothing is followed by the next after the delay, within these bounds,
@@ -30,7 +31,6 @@ type fixedDelays map[*entry]*fixedDelay
 // A fixedDelay is what the planner knows of such a timer. The next tick is in entry.ticks, and
 // moves; entry.planned, when the heap looks at it, may be earlier.
 type fixedDelay struct {
-	e       *entry
 	wait    time.Duration
 	counted int64 // the latest tick that counts towards AlarmAfter, µs
 }
@@ -51,7 +51,7 @@ func (f fixedDelays) planned(s *settings) {
 		return
 	}
 	if f[s.entry] == nil {
-		f[s.entry] = &fixedDelay{e: s.entry}
+		f[s.entry] = new(fixedDelay)
 	}
 	f[s.entry].wait = wait
 }
@@ -92,69 +92,69 @@ func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
 	return false
 }
 
-// left returns how much of the delay since the last run here is left. That run may be of a timer
-// that had the name before.
-func (d *fixedDelay) left() time.Duration {
-	ended := d.e.endedAt.Load()
-	if ended == 0 {
+// delayLeft returns how much is left of a fixed delay since the last run here; 0: it is over, or
+// the timer has none. That run may be of a timer that had the name before.
+func (s *settings) delayLeft() time.Duration {
+	delay, fixed := s.delay()
+	ended := s.entry.endedAt.Load()
+	if !fixed || ended == 0 {
 		return 0
 	}
-	return max(0, d.wait-(time.Since(programStart)-time.Duration(ended)))
+	return max(0, delay-(time.Since(programStart)-time.Duration(ended)))
+}
+
+// A move says when the next tick of a timer with a fixed delay is to be due.
+type move struct {
+	s  *settings
+	at time.Time // monotonic
+}
+
+// moveNext has the next tick of a timer with a fixed delay moved, but not to before the delay is
+// over.
+func (w *waiting) moveNext(s *settings, wait time.Duration) {
+	w.registry.mu.Lock()
+	defer w.registry.mu.Unlock()
+	w.moves = append(w.moves, move{s, time.Now().Add(wait)})
+	w.bell.ring()
+}
+
+// takeMoves returns what moveNext was told since the last call.
+func (w *waiting) takeMoves() []move {
+	w.registry.mu.Lock()
+	defer w.registry.mu.Unlock()
+	moves := w.moves
+	w.moves = nil
+	return moves
+}
+
+// moveTicks moves next ticks of timers with a fixed delay. One that has another schedule by now is
+// left alone. Called with mu held.
+func (p *planner) moveTicks() {
+	for _, m := range p.waiting.takeMoves() {
+		if p.fixed[m.s.entry] != nil && m.s.stillScheduled() {
+			p.move(m.s.entry, time.Until(m.at))
+		}
+	}
 }
 
 // updated moves the first tick of a timer that was updated to when the delay since the last run
 // here is over. Called with planner.mu held.
 func (f fixedDelays) updated(p *planner, e *entry) {
-	if d := f[e]; d != nil && d.left() > 0 {
-		d.move(p, d.left())
+	if left := e.settings.Load().delayLeft(); f[e] != nil && left > 0 {
+		p.move(e, left)
 	}
 }
 
-// deferEarly moves the next tick of a timer to the end of the delay since the last run here, and
-// returns how much of that is left; 0: it is over, or the timer has none. The store checks the
-// delay, too, but does not know of runs that went on without it.
-func (p *planner) deferEarly(s *settings) (left time.Duration) {
-	if _, fixed := s.delay(); !fixed {
-		return 0
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if d := p.fixed[s.entry]; d != nil && d.left() > 0 {
-		left = d.left()
-		d.move(p, left)
-	}
-	return left
-}
-
-// dueIn moves the next tick of a timer with a fixed delay, but not to before the delay is over. A
-// timer that has another delay by now is left alone.
-func (p *planner) dueIn(s *settings, wait time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if d := p.fixed[s.entry]; d != nil && s.stillScheduled() {
-		d.move(p, wait)
-	}
-}
-
-// runEnded moves the next tick of a timer by its delay, if it has a fixed one: a run has just ended
-// here, perhaps of a timer that had the name before.
-func (p *planner) runEnded(e *entry) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if d := p.fixed[e]; d != nil {
-		d.move(p, d.wait)
-	}
-}
-
-// move is called with planner.mu held.
-func (d *fixedDelay) move(p *planner, wait time.Duration) {
-	if p.stopped || d.e.settings.Load().removed() {
+// move moves the next tick of a timer with a fixed delay. Called with mu held.
+func (p *planner) move(e *entry, wait time.Duration) {
+	s := e.settings.Load()
+	if p.stopped || s.removed() {
 		return
 	}
-	when := schedule.RoundUp(p.now().Add(max(wait, d.left(), time.Millisecond)))
-	d.e.ticks.set(0, when)
-	if when.UnixMicro() < d.e.planned { // else the item of the heap moves when it comes up
-		p.plan(d.e, when.UnixMicro())
+	when := schedule.RoundUp(p.now().Add(max(wait, s.delayLeft(), time.Millisecond)))
+	e.ticks.set(0, when)
+	if when.UnixMicro() < e.planned { // else the item of the heap moves when it comes up
+		p.plan(e, when.UnixMicro())
 		p.bell.ring()
 	}
 }

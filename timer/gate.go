@@ -19,7 +19,6 @@ type gate struct {
 	registry *registry
 	limits   *limits
 	waiting  *waiting
-	planner  *planner // which knows of delays that are not over
 	acquirer *acquirer
 	runner   *runner
 	ledger   *ledger
@@ -48,7 +47,9 @@ func (g *gate) why(s *settings, scheduled bool) (Reason, error) {
 	case !scheduled:
 		return "", nil
 	}
-	if left := g.planner.deferEarly(s); left > 0 {
+	// The store checks the delay, too, but does not know of runs that went on without it.
+	if left := s.delayLeft(); left > 0 {
+		g.waiting.moveNext(s, left)
 		return ReasonTickEarly, &earlyError{left}
 	}
 	if g.store == nil {

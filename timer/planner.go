@@ -162,6 +162,7 @@ func (p *planner) takeDue() (batch, userCode []arrival, now time.Time, wait time
 	defer p.mu.Unlock()
 	now, wait = p.now(), maxSleep // read with the mutex held, because waiting for it takes time
 	batch, userCode = p.batch[:0], p.userCode[:0]
+	p.moveTicks()
 	add := func(a arrival) {
 		if p.timetable.usesUserCode(a.s) {
 			userCode = append(userCode, a)

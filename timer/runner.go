@@ -25,7 +25,6 @@ type runner struct {
 	store    *storeWatch  // nil: no store
 	triggers *triggers    // likewise: the place of a run that has ended is offered to them first
 	started  atomic.Int64 // runs without a fence
-	ended    func(*entry) // tells that a run has ended, of a timer that may have a fixed delay
 	runHost
 
 	reacquisitions rateLimit
@@ -158,8 +157,9 @@ func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
 		n.release(s, lease)
 	}
 	// After the release, as Update or a timer that takes the name may have set it meanwhile.
-	if _, fixed := e.settings.Load().delay(); fixed {
-		n.ended(e)
+	now := e.settings.Load()
+	if delay, fixed := now.delay(); fixed {
+		n.waiting.moveNext(now, delay)
 	}
 	if logged {
 		n.events.logEnd(r, outcome, took, err)

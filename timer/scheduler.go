@@ -100,11 +100,11 @@ func (s *Scheduler) build() {
 		store:  s.store, runHost: newRunHost(s.config.Holder)}
 	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger, s.waiting)
 	s.acquirer = &acquirer{
-		log: s.log, registry: s.registry, limits: s.limits, waiting: s.waiting, planner: s.planner,
+		log: s.log, registry: s.registry, limits: s.limits, waiting: s.waiting,
 		runner: s.runner, ledger: s.ledger, store: s.store, session: s.session,
 	}
 	s.gate = &gate{
-		log: s.log, registry: s.registry, limits: s.limits, waiting: s.waiting, planner: s.planner,
+		log: s.log, registry: s.registry, limits: s.limits, waiting: s.waiting,
 		acquirer: s.acquirer, runner: s.runner, ledger: s.ledger, store: s.store,
 	}
 	s.planner.gate = s.gate
@@ -114,5 +114,4 @@ func (s *Scheduler) build() {
 		s.announcer = &announcer{registry: s.registry, session: s.session, store: s.store,
 			base: func() context.Context { return s.runner.base }}
 	}
-	s.runner.ended = s.planner.runEnded
 }

@@ -62,9 +62,9 @@ func (a *acquirer) afterRefusal(s *settings, err error) {
 	switch no := refusal(err); {
 	case no == nil:
 	case no.Reason == dlock.ReasonTickEarly:
-		a.planner.dueIn(s, min(no.ExpiresIn, delay))
+		a.waiting.moveNext(s, min(no.ExpiresIn, delay))
 	case no.Reason == dlock.ReasonFull: // a run goes on, so nothing is due before the delay has passed
-		a.planner.dueIn(s, max(delay, minRetryIn))
+		a.waiting.moveNext(s, max(delay, minRetryIn))
 	}
 }
 

@@ -27,6 +27,7 @@ type waiting struct {
 	line     queue               // those that wait for a place
 	calls    queue               // those that wait for a call to the store
 	inFlight int                 // calls
+	moves    []move              // of next ticks, see moveNext
 }
 
 func newWaiting(config Config, g *registry) *waiting {
