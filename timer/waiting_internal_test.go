@@ -114,3 +114,31 @@ func TestTimesOfTicksThatWereTriedAreForgotten(t *testing.T) {
 		t.Errorf("%d items, %d ticks", len(w.byTime), w.timed)
 	}
 }
+
+// A place that becomes free after a tick has found none, and before that waits in line, is reserved
+// for it: nobody else may come to free one.
+//
+// Fails when refuse does not serve the line.
+func TestPlaceThatIsFreedMeanwhileIsReserved(t *testing.T) {
+	s, err := New(Config{MaxRuns: 1}, Timer{Name: "b", Run: nothing},
+		Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := s.registry
+	g.setPhase(PhaseRunning)
+	a, b := g.get("a"), g.get("b")
+	if why := g.enter(b, 1); why != "" {
+		t.Fatal(why)
+	}
+	a.entry.ticks.set(1, time.Time{})
+	why := g.enter(a, 1)
+	g.leave(b)
+	if why != ReasonMaxRuns || !s.waiting.refuse(tick{s: a, at: 1}, why, nil, false) {
+		t.Fatalf("%q, and it does not wait", why)
+	}
+	list, _ := s.waiting.due(time.Now().UnixMicro()+1, 2)
+	if len(list) != 1 || !list[0].turn || g.places != 1 {
+		t.Errorf("%d ticks are due, %d places are taken or reserved", len(list), g.places)
+	}
+}
