@@ -279,10 +279,12 @@ func (p *planner) arrive(a *arrival) bool {
 func (p *planner) arriveAgain(a *arrival) {
 	_, due := a.e.ticks.read()
 	a.over = !a.s.stillScheduled() || due != a.at || a.waitedTooLong(p.waiting.maxWait)
+	if !a.s.stillScheduled() {
+		a.why, a.err = a.abandoned(), nil
+	}
 	a.s = a.e.settings.Load()
 	switch {
-	case a.on != forTime && a.missedAt != 0 &&
-		p.now().Sub(time.UnixMicro(a.missedAt)) > a.s.catchUpWindow():
+	case a.missedAt != 0 && p.now().Sub(time.UnixMicro(a.missedAt)) > a.s.catchUpWindow():
 		a.skip, a.came.blackout = ReasonMissed, nil
 	case a.came.blackout != nil:
 		a.skip = ReasonBlackout

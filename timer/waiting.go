@@ -155,8 +155,9 @@ func (w *waiting) overtake(t tick) (earlier *pending, waits bool) {
 	if p == nil || !t.s.current() {
 		return nil, false
 	}
-	if p.on != forPlace && p.on != forCall {
+	if p.on != forPlace && p.on != forCall || p.s.registration != t.s.registration {
 		w.takeOut(p)
+		w.release(p)
 		return p, false
 	}
 	was := *p

@@ -142,3 +142,73 @@ func TestPlaceThatIsFreedMeanwhileIsReserved(t *testing.T) {
 		t.Errorf("%d ticks are due, %d places are taken or reserved", len(list), g.places)
 	}
 }
+
+// A tick of a timer that was registered anew, while one of the removed timer still waits for its
+// turn, does not take that turn: the place is one of the removed timer, and Remove waits for it.
+//
+// Fails when overtake does not compare the registrations.
+func TestNoTickTakesThePlaceOfARemovedTimer(t *testing.T) {
+	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
+		Timer{Name: "a", MaxPerTick: 1, Schedule: schedule.Every(time.Hour), Run: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, w := s.registry, s.waiting
+	g.setPhase(PhaseRunning)
+	removed := g.get("a")
+	removed.entry.ticks.set(1, time.Time{})
+	w.inFlight = maxInFlight
+	if why := g.enter(removed, 1); why != "" {
+		t.Fatal(why)
+	}
+	if now, why := w.call(tick{s: removed, at: 1}); now || why != "" {
+		t.Fatal(now, why)
+	}
+	g.remove("a", nil)
+	anew := newSettings(removed.timer, true)
+	anew.entry = newEntry(removed.timer)
+	if _, errs := g.add([]*settings{anew}, map[string]bool{"a": true}); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	anew.entry.ticks.set(2, time.Time{})
+	earlier, waits := w.overtake(tick{s: anew, at: 2})
+	if earlier == nil || earlier.at != 1 || waits {
+		t.Errorf("overtook %+v, waits %v", earlier, waits)
+	}
+	if removed.registration.places != 0 || anew.registration.places != 0 || g.places != 0 {
+		t.Errorf("places of the removed timer: %d, of the new one: %d, of both: %d",
+			removed.registration.places, anew.registration.places, g.places)
+	}
+}
+
+// A tick that has waited until an instant is skipped if its catch-up window is over by then, or its
+// timer was removed while the scheduling goroutine had it.
+//
+// Fails when arriveAgain checks the window of some ticks only, or leaves why a tick waited as the
+// reason why it is skipped.
+func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
+	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing,
+		CatchUp: CatchUp{Policy: CatchUpOnce, Window: time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.registry.setPhase(PhaseRunning)
+	set := s.registry.get("a")
+	set.entry.ticks.set(1, time.Time{})
+	waited := func(missed time.Duration) arrival {
+		a := arrival{item: item{e: set.entry}, pending: pending{on: forTime, why: ReasonMissed,
+			tick: tick{s: set, at: 1, missedAt: time.Now().Add(-missed).UnixMicro()}}}
+		s.planner.arriveAgain(&a)
+		return a
+	}
+	if a := waited(30 * time.Second); a.over || a.skip != "" {
+		t.Errorf("within the window: over %v, skip %q", a.over, a.skip)
+	}
+	if a := waited(2 * time.Minute); a.over || a.skip != ReasonMissed {
+		t.Errorf("after the window: over %v, skip %q", a.over, a.skip)
+	}
+	s.registry.remove("a", nil)
+	if a := waited(30 * time.Second); !a.over || a.why != ReasonDraining {
+		t.Errorf("removed: over %v, why %q", a.over, a.why)
+	}
+}
