@@ -103,20 +103,15 @@ func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x 
 	return x, true
 }
 
-// next ends an attempt and starts the next one that waits. If the breaker has opened, ticks that
-// wait follow OnStoreDown.
+// next ends an attempt and starts the next one that waits. Those before it for which the breaker
+// has opened meanwhile follow OnStoreDown.
 func (a *acquirer) next() {
-	if a.store.allOpen() {
-		for _, t := range a.waiting.allCalls() {
-			a.submit(t)
-		}
-	}
 	for {
 		t, ok := a.waiting.nextCall()
 		if !ok {
 			return
 		}
-		open, why, degraded := a.store.bypass(t.s) // one of several servers
+		open, why, degraded := a.store.bypass(t.s)
 		if !open {
 			go a.attempt(t)
 			return

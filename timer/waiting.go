@@ -178,11 +178,7 @@ func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 		if w.byTime[0].when > now {
 			return list, w.byTime[0].when
 		}
-		switch p := waitsUntil(w.byTime.pop()); {
-		case p == nil:
-		case p.queue != nil && !p.waitedTooLong(w.maxWait): // the clock was set
-			w.at(p, w.clock.now().Add(w.maxWait-time.Since(p.waitsSince)))
-		default:
+		if p := waitsUntil(w.byTime.pop()); p != nil {
 			w.takeOut(p)
 			list = append(list, p)
 		}
@@ -232,9 +228,6 @@ func (w *waiting) withdraw(e *entry) *pending {
 	case !p.s.stillScheduled() || !w.registry.starting():
 		w.takeOut(p)
 		return p
-	case p.on == forTime:
-		p.s = e.settings.Load()
-		return nil
 	}
 	w.takeOut(p)
 	w.put(&pending{tick: p.anew(), on: forTime, why: ReasonMissed}, w.clock.now())

@@ -212,3 +212,110 @@ func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 		t.Errorf("removed: over %v, why %q", a.over, a.why)
 	}
 }
+
+// A tick that takes the place of an earlier one in line may wait for MaxWait itself.
+//
+// Fails when overtake does not let its wait begin anew.
+func TestTickInLineWaitsForAsLongAsOthers(t *testing.T) {
+	s, err := New(Config{MaxRuns: 1, MaxWait: time.Hour}, Timer{Name: "b", Run: nothing},
+		Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, w := s.registry, s.waiting
+	g.setPhase(PhaseRunning)
+	a := g.get("a")
+	if why := g.enter(g.get("b"), 1); why != "" {
+		t.Fatal(why)
+	}
+	a.entry.ticks.set(1, time.Time{})
+	began := time.Now()
+	if !w.refuse(tick{s: a, at: 1, waitsSince: began.Add(-59 * time.Minute)}, ReasonMaxRuns, nil, false) {
+		t.Fatal("it does not wait")
+	}
+	a.entry.ticks.set(2, time.Time{})
+	if _, waits := w.overtake(tick{s: a, at: 2}); !waits {
+		t.Fatal("the later tick does not wait")
+	}
+	if p := a.entry.pending; p.at != 2 || p.until < began.Add(time.Hour).UnixMicro() || p.waitedTooLong(time.Hour/2) {
+		t.Errorf("tick %d waits since %v, until %v", p.at, p.waitsSince, time.UnixMicro(p.until))
+	}
+	if list, _ := w.due(began.Add(30*time.Minute).UnixMicro(), 2); len(list) > 0 {
+		t.Errorf("tick %d is tried when the wait of the earlier one is over", list[0].at)
+	}
+}
+
+// A tick that was taken out to be tried, and was not because the host drains, is not left behind:
+// nobody would take it out again.
+//
+// Fails when putBack does not ask whether the tick may wait, or forgets one that may not.
+func TestNoTickIsPutBackAfterTheLastWaits(t *testing.T) {
+	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, set := s.waiting, s.registry.get("a")
+	s.registry.setPhase(PhaseRunning)
+	set.entry.ticks.set(1, time.Time{})
+	if !w.later(tick{s: set, at: 1}, 0) {
+		t.Fatal("it does not wait")
+	}
+	list, _ := w.due(time.Now().UnixMicro()+1, 2)
+	if len(list) != 1 {
+		t.Fatal(len(list))
+	}
+	if !w.putBack(*list[0]) || set.entry.pending == nil {
+		t.Error("it is not put back while the host runs")
+	}
+	list, _ = w.due(time.Now().UnixMicro()+1, 2)
+	s.registry.setPhase(PhaseDraining)
+	w.close()
+	s.planner.putBack([]arrival{{item: item{e: set.entry}, pending: *list[0]}})
+	if skipped := s.Status().Timers[0].Skipped; set.entry.pending != nil || skipped[ReasonDraining] != 1 {
+		t.Errorf("it waits: %v; skipped: %v", set.entry.pending != nil, skipped)
+	}
+}
+
+// A place that is reserved for a tick in line is free again if the timer is removed, or updated,
+// before the tick is tried.
+//
+// Fails when release does not give up the turn.
+func TestTurnOfAWithdrawnTickIsGivenUp(t *testing.T) {
+	for _, remove := range []bool{true, false} {
+		s, err := New(Config{MaxRuns: 1}, Timer{Name: "b", Run: nothing},
+			Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, w := s.registry, s.waiting
+		g.setPhase(PhaseRunning)
+		a, b := g.get("a"), g.get("b")
+		if why := g.enter(b, 1); why != "" {
+			t.Fatal(why)
+		}
+		a.entry.ticks.set(1, time.Time{})
+		if !w.refuse(tick{s: a, at: 1}, ReasonMaxRuns, nil, false) {
+			t.Fatal("it does not wait")
+		}
+		g.leave(b)
+		if p := a.entry.pending; !p.turn || g.places != 1 {
+			t.Fatalf("turn %v, places %d", p.turn, g.places)
+		}
+		if remove {
+			g.remove("a", nil)
+		} else {
+			updated := *a
+			a.entry.settings.Store(&updated)
+		}
+		left := w.withdraw(a.entry)
+		if (left != nil) != remove {
+			t.Errorf("removed: %v: withdrawn: %+v", remove, left)
+		}
+		if left != nil {
+			w.leave(left)
+		}
+		if g.places != 0 || len(g.reserved) > 0 || g.active.n != 0 {
+			t.Errorf("removed: %v: places %d, reserved %d, active %d", remove, g.places, len(g.reserved), g.active.n)
+		}
+	}
+}
