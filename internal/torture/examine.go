@@ -226,10 +226,15 @@ func stints(lines []Line, kind string) (byTimer map[string][]stint) {
 	return byTimer
 }
 
-// wipedBetween reports whether the store has lost its data in between.
-func (e *examiner) wipedBetween(from, to int64) bool {
+// remembers is how long Redis remembers the fences of a name of which no tick is claimed, at least:
+// three quarters of redislock's shortRetention.
+const remembers = 45 * time.Minute
+
+// forgottenBetween reports whether the store may have forgotten fences in between: it has lost its
+// data, or its clock was set on by so much that they had expired.
+func (e *examiner) forgottenBetween(from, to int64) bool {
 	return slices.ContainsFunc(e.wipes, func(w Line) bool {
-		return w.Fault == Wiped && w.First <= to && from <= w.Last
+		return (w.Fault == Wiped || w.Fault == Stepped && w.By > int64(remembers)) && w.First <= to && from <= w.Last
 	})
 }
 
@@ -350,7 +355,7 @@ func (e *examiner) order(timer string, number int, slot []stint) {
 		before := slot[i-1]
 		declared := e.failingOver(s.first)
 		if s.Fence <= before.Fence {
-			if declared || e.stepped && e.wipedBetween(before.first, s.first) {
+			if declared || e.stepped && e.forgottenBetween(before.first, s.first) {
 				e.Declared.FenceRegressions++
 			} else {
 				e.FenceRegressions++
