@@ -183,7 +183,12 @@ func (s *clusterStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 		if f.Kind == "failover_forced" {
 			how = append(how, "TAKEOVER")
 		}
-		if err := replicas[f.Pick%3].Client().Do(ctx, how...).Err(); err != nil {
+		// A replica refuses for as long as it has not heard that its master is back, which the
+		// masters know before it.
+		err := testkit.Poll(10*time.Second, "replica", func(ctx context.Context) error {
+			return replicas[f.Pick%3].Client().Do(ctx, how...).Err()
+		})
+		if err != nil {
 			return err
 		}
 		time.Sleep(500 * time.Millisecond) // it answers before it has begun
