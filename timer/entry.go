@@ -41,7 +41,8 @@ type entry struct {
 	// The planner's: how often in a row its schedule has failed; 0: it works; planning: Update is
 	// asking a new one.
 	failures int8
-	begun    bool // the planner's: it was planned while Run was running, RunOnStart included
+	begun    bool         // the planner's: it was planned while Run was running, RunOnStart included
+	overdue  atomic.Int32 // runs past MaxRunTime that ignore their context. Written with mu held
 
 	pending *pending // the tick that waits; nil: none. The registry's mutex guards it
 

@@ -25,7 +25,7 @@ const (
 // programStart is what the ends of runs are counted from, by a clock that nobody sets.
 var programStart = time.Now()
 
-// fixedDelays are the timers with a fixed delay. Guarded by planner.mu.
+// fixedDelays are the timers with a fixed delay. Guarded by registry.mu.
 type fixedDelays map[*entry]*fixedDelay
 
 // A fixedDelay is what the planner knows of such a timer. The next tick is in entry.ticks, and
@@ -79,7 +79,7 @@ func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
 		return true
 	}
 	next, _ := e.ticks.read()
-	if next <= it.when && e.places.Load() > 0 && !e.overdue() {
+	if next <= it.when && e.places.Load() > 0 && e.overdue.Load() == 0 {
 		again := schedule.RoundUp(now.Add(retryIn(d.wait)))
 		e.ticks.set(0, again)
 		next = again.UnixMicro()
@@ -118,34 +118,26 @@ func (w *waiting) moveNext(s *settings, wait time.Duration) {
 	w.bell.ring()
 }
 
-// takeMoves returns what moveNext was told since the last call.
-func (w *waiting) takeMoves() []move {
-	w.registry.mu.Lock()
-	defer w.registry.mu.Unlock()
-	moves := w.moves
-	w.moves = nil
-	return moves
-}
-
 // moveTicks moves next ticks of timers with a fixed delay. One that has another schedule by now is
-// left alone. Called with mu held.
+// left alone. Called with the registry's mutex held.
 func (p *planner) moveTicks() {
-	for _, m := range p.waiting.takeMoves() {
+	for _, m := range p.waiting.moves {
 		if p.fixed[m.s.entry] != nil && m.s.stillScheduled() {
 			p.move(m.s.entry, time.Until(m.at))
 		}
 	}
+	p.waiting.moves = nil
 }
 
 // updated moves the first tick of a timer that was updated to when the delay since the last run
-// here is over. Called with planner.mu held.
+// here is over. Called with the registry's mutex held.
 func (f fixedDelays) updated(p *planner, e *entry) {
 	if left := e.settings.Load().delayLeft(); f[e] != nil && left > 0 {
 		p.move(e, left)
 	}
 }
 
-// move moves the next tick of a timer with a fixed delay. Called with mu held.
+// move moves the next tick of a timer with a fixed delay. Called with the registry's mutex held.
 func (p *planner) move(e *entry, wait time.Duration) {
 	s := e.settings.Load()
 	if p.stopped || s.removed() {

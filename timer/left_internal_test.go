@@ -55,8 +55,8 @@ func Left(s *Scheduler) (left string) {
 // Misplanned says what is wrong with the heap of a Scheduler in which nothing is under way.
 func Misplanned(s *Scheduler) (wrong string) {
 	p := s.planner
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
 	if p.stopped {
 		return ""
 	}
@@ -69,7 +69,7 @@ func Misplanned(s *Scheduler) (wrong string) {
 			live[it.e]++
 		}
 	}
-	for _, set := range s.registry.all() {
+	for _, set := range s.registry.list() {
 		e := set.entry
 		next, _ := e.ticks.read()
 		if set.removed() && (e.planned != 0 || p.fixed[e] != nil) {
@@ -90,10 +90,9 @@ func Misplanned(s *Scheduler) (wrong string) {
 	return wrong
 }
 
-// misplaced says what is wrong with the tick of a timer that waits.
+// misplaced says what is wrong with the tick of a timer that waits. Called with the registry's mutex
+// held.
 func (w *waiting) misplaced(s *settings) (wrong string) {
-	w.registry.mu.Lock()
-	defer w.registry.mu.Unlock()
 	p := s.entry.pending
 	if p == nil {
 		return ""

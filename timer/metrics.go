@@ -250,7 +250,7 @@ func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
 	l.retries = l.retries || set.timer.Retry.MaxAttempts > 1
 	l.active += e.count((*Run).any)
 	l.held += e.count((*Run).holds)
-	l.overdue += e.count((*Run).overdue)
+	l.overdue += int(e.overdue.Load())
 	l.limit += min(set.limit(), dlock.MaxSlots)
 	l.bound += boundValue(set.bound(s.store))
 	l.elsewhere = max(l.elsewhere, st.LimitElsewhere)

@@ -3,7 +3,6 @@ package timer
 import (
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/mask"
@@ -39,9 +38,8 @@ type planner struct {
 	batch    [dueBatch]arrival // a batch, because taking the mutex for every tick would cost too much
 	userCode []arrival         // the same, for timers that call user code
 
-	// mu guards the rest, and the fields of an entry that are marked as the planner's.
-	// docs/architecture.md has the order of mutexes.
-	mu      sync.Mutex
+	// The registry's mutex guards the rest, and the fields of an entry that are marked as the
+	// planner's.
 	started bool // Run has begun; before that the heap is empty
 	stopped bool // nothing is planned any more
 	heap    tickHeap
@@ -136,14 +134,14 @@ func (p *planner) dispatch(batch []arrival, now time.Time) {
 		p.ask(&batch[i], now)
 	}
 	n := 0
-	p.mu.Lock()
+	p.registry.mu.Lock()
 	for i := range batch {
 		if p.arrive(&batch[i]) {
 			batch[n] = batch[i]
 			n++
 		}
 	}
-	p.mu.Unlock()
+	p.registry.mu.Unlock()
 	p.gate.arrive(batch[:n])
 	clear(batch)
 	p.log.flush()
@@ -158,8 +156,8 @@ func later(a, b time.Time) time.Time {
 
 // takeDue takes up to dueBatch due items from the heap, or returns the time until one is due.
 func (p *planner) takeDue() (batch, userCode []arrival, now time.Time, wait time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
 	now, wait = p.now(), maxSleep // read with the mutex held, because waiting for it takes time
 	batch, userCode = p.batch[:0], p.userCode[:0]
 	p.moveTicks()
@@ -216,15 +214,15 @@ func (p *planner) takeDue() (batch, userCode []arrival, now time.Time, wait time
 
 // putBack puts back what was taken but not dispatched.
 func (p *planner) putBack(list []arrival) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
 	for i := range list {
 		switch a := &list[i]; {
 		case a.on == forNothing && a.s.current():
 			p.plan(a.e, a.when)
 		case a.on != forNothing && !p.waiting.putBack(a.pending):
 			p.ledger.skip(a.s, a.at, a.abandoned(), nil)
-			p.waiting.leave(&a.pending)
+			p.waiting.release(&a.pending)
 		}
 	}
 	clear(list)
@@ -247,7 +245,7 @@ func (p *planner) ask(a *arrival, now time.Time) {
 }
 
 // arrive plans a timer's next tick. It reports whether there is a tick to be tried or skipped now.
-// Called with mu held.
+// Called with the registry's mutex held.
 func (p *planner) arrive(a *arrival) bool {
 	c := &a.came
 	switch {
@@ -294,8 +292,8 @@ func (p *planner) arriveAgain(a *arrival) {
 // setStarted makes add plan timers at once.
 func (p *planner) setStarted() {
 	p.wakesAt.set(0)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
 	p.started = true
 }
 
@@ -308,16 +306,16 @@ func (p *planner) begin(list []*settings) {
 	for _, s := range list {
 		next, err := p.timetable.first(s, now, time.Time{})
 		next.atOnce = p.timetable.atOnce(s, now)
-		p.mu.Lock()
+		p.registry.mu.Lock()
 		p.setNext(s, 0, next, err)
-		p.mu.Unlock()
+		p.registry.mu.Unlock()
 	}
 	p.log.flush()
 }
 
 // add plans the first ticks of timers that are being registered.
 func (p *planner) add(list []*settings, firsts []plan) {
-	p.mu.Lock()
+	p.registry.mu.Lock()
 	p.heap = slices.Grow(p.heap, len(list))
 	for i, s := range list {
 		s.entry.ticks.clear() // of a timer that had the name before
@@ -325,7 +323,7 @@ func (p *planner) add(list []*settings, firsts []plan) {
 		s.entry.blackoutFailed.Store(false)
 		p.setNext(s, 0, firsts[i], nil)
 	}
-	p.mu.Unlock()
+	p.registry.mu.Unlock()
 	p.bell.ring()
 }
 
@@ -349,7 +347,7 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	e.ticks.set(due, next.tick)
 	if atOnce.at != 0 {
 		p.ledger.cameDueNoAlarm(&e.record)
-		if !p.waiting.later(atOnce, 0) {
+		if !p.waiting.delay(atOnce, 0) {
 			p.ledger.skip(s, atOnce.at, ReasonDraining, nil)
 		}
 	}
@@ -375,7 +373,7 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	}
 }
 
-// plan puts the item of a timer's next tick into the heap. Called with mu held.
+// plan puts the item of a timer's next tick into the heap. Called with the registry's mutex held.
 func (p *planner) plan(e *entry, when int64) {
 	if e.planned == when {
 		return // it is there
@@ -392,7 +390,7 @@ const (
 	maxAskPause = time.Hour
 )
 
-// scheduleFailed plans to ask a schedule again. Called with mu held.
+// scheduleFailed plans to ask a schedule again. Called with the registry's mutex held.
 func (p *planner) scheduleFailed(s *settings, err error) {
 	e := s.entry
 	if e.failures == 0 {
@@ -409,8 +407,8 @@ func (p *planner) scheduleFailed(s *settings, err error) {
 
 // drop removes a removed timer's next tick.
 func (p *planner) drop(e *entry) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
 	delete(p.fixed, e)
 	e.ticks.set(0, time.Time{})
 	p.dropNext(e)
@@ -419,8 +417,8 @@ func (p *planner) drop(e *entry) {
 // stop empties the heap.
 func (p *planner) stop() {
 	p.wakesAt.clear()
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
 	p.stopped = true
 	p.heap = nil
 }

@@ -10,8 +10,8 @@ import (
 
 // A registry has the timers of this host, the host's phase, and the number of places that are
 // taken. An attempt to start a run takes a place, and the run keeps it; Run and Remove wait until
-// the places are free. All parts use the registry, and it uses none of them. It shares its mutex
-// with what waits for a place.
+// the places are free. All parts use the registry, and it uses none of them. The planner, and what
+// waits, share its mutex.
 type registry struct {
 	phase atomic.Pointer[Phase] // written with mu held
 	since atomic.Int64          // when the phase began, in nanoseconds; 0: Run was not called. Likewise
@@ -111,10 +111,8 @@ func (g *registry) add(list []*settings, names map[string]bool) (continuing []*s
 }
 
 // update swaps the settings of the timer of that name, and returns the old ones. If mine is not
-// nil, the timer has to be of that registration.
+// nil, the timer has to be of that registration. Called with mu held.
 func (g *registry) update(s *settings, mine *registration) (old *settings, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
 		return nil, errShuttingDown
 	}
@@ -158,6 +156,11 @@ func (g *registry) registered() []*settings {
 func (g *registry) all() []*settings {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.list()
+}
+
+// list is all, with mu held.
+func (g *registry) list() []*settings {
 	list := make([]*settings, 0, len(g.entries))
 	for _, e := range g.entries {
 		list = append(list, e.settings.Load())
@@ -180,9 +183,8 @@ func (g *registry) remove(name string, mine *registration) *settings {
 }
 
 // retire removes a timer of which nothing goes on or waits. It reports false if something does.
+// Called with mu held.
 func (g *registry) retire(e *entry) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	s := e.settings.Load()
 	if e.places.Load() > 0 || g.waiting.concerns(e) {
 		return false

@@ -9,11 +9,14 @@ import (
 // until the clock reaches the planned times again.
 func (p *planner) replan(now time.Time) {
 	p.log.Warn("timer: the wall clock was set back; asking all schedules again")
-	p.mu.Lock()
+	p.registry.mu.Lock()
 	p.heap, p.dropped = nil, 0
 	p.waiting.tryAll()
 	after := make(map[*settings]time.Time)
-	for _, s := range p.registry.registered() {
+	for _, s := range p.registry.list() {
+		if s.removed() {
+			continue
+		}
 		e := s.entry
 		e.planned = 0
 		if e.failures == planning {
@@ -21,12 +24,12 @@ func (p *planner) replan(now time.Time) {
 		}
 		after[s] = e.ticks.tried(now, e.ticks.interval())
 	}
-	p.mu.Unlock()
+	p.registry.mu.Unlock()
 	for s, done := range after {
 		next, err := p.timetable.first(s, now, done)
-		p.mu.Lock()
+		p.registry.mu.Lock()
 		p.setNext(s, 0, next, err)
-		p.mu.Unlock()
+		p.registry.mu.Unlock()
 	}
 	p.log.flush()
 }
@@ -38,8 +41,8 @@ const planning = -1
 // the timer goes on with its next tick. interval is the time between the latest tick and the
 // next of before. See registry.update for mine.
 func (p *planner) update(s *settings, mine *registration) (old *settings, interval time.Duration, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
 	if old, err = p.registry.update(s, mine); err != nil {
 		return nil, 0, err
 	}
@@ -66,24 +69,24 @@ func (p *planner) proceed(old, s *settings, interval time.Duration) {
 	e := s.entry
 	for again := true; again; {
 		now := p.now()
-		p.mu.Lock()
+		p.registry.mu.Lock()
 		begun := e.begun
-		p.mu.Unlock()
+		p.registry.mu.Unlock()
 		next, err := p.timetable.updated(old, s, now, interval, begun)
-		p.mu.Lock()
+		p.registry.mu.Lock()
 		again = s.current() && p.now().Before(now)
 		if !again && s.current() && (e.failures == planning || !p.started) {
 			e.failures = 0
 			p.setNext(s, 0, next, err)
 			p.fixed.updated(p, e)
 		}
-		p.mu.Unlock()
+		p.registry.mu.Unlock()
 	}
 	p.bell.ring()
 }
 
 // dropNext leaves the item of a timer's next tick in the heap, where it counts no longer, until it
-// is due or half of the heap consists of such items. Called with mu held.
+// is due or half of the heap consists of such items. Called with the registry's mutex held.
 func (p *planner) dropNext(e *entry) {
 	if e.planned == 0 {
 		return
@@ -101,7 +104,7 @@ func (p *planner) dropNext(e *entry) {
 const keepFinished = 10 * time.Minute
 
 // finish removes a timer whose schedule has no tick left, unless a run goes on, or a tick is to be
-// tried again: then it looks again later. Called with mu held.
+// tried again: then it looks again later. Called with the registry's mutex held.
 func (p *planner) finish(e *entry) {
 	if !p.registry.retire(e) {
 		p.plan(e, p.now().Add(keepFinished).UnixMicro())

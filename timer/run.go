@@ -192,6 +192,5 @@ func outcomeOf(cause, err error, panicked bool) Outcome {
 	}
 }
 
-func (r *Run) any() bool     { return true }
-func (r *Run) overdue() bool { return r.late && !r.over }
-func (r *Run) holds() bool   { return r.holding }
+func (r *Run) any() bool   { return true }
+func (r *Run) holds() bool { return r.holding }

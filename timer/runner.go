@@ -140,6 +140,9 @@ func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
 	e.mu.Lock()
 	abandoned := n.gaveUp.Load()
 	r.over = true // it gets no slot any more
+	if r.late {
+		e.overdue.Add(-1)
+	}
 	e.endedAt.Store(int64(time.Since(programStart)))
 	if r.unwatch != nil {
 		r.unwatch()
@@ -243,6 +246,7 @@ func (n *runner) outOfTime(s *settings, r *Run) {
 		"timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
 		n.events.runInfo(r).line("max_run_time", s.timer.MaxRunTime)...)
 	r.late = true
+	s.entry.overdue.Add(1)
 	if r.tick != 0 {
 		n.ledger.countOverdue(&s.entry.record)
 	}
@@ -271,7 +275,7 @@ func (n *runner) isOver(r *Run) bool {
 func (n *runner) counts(s *settings) (runs, overdue int) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
-	return s.entry.count((*Run).any), s.entry.count((*Run).overdue)
+	return s.entry.count((*Run).any), int(s.entry.overdue.Load())
 }
 
 // giveUp returns the names of the timers whose runs have not ended, once per run. Their slots are
@@ -316,13 +320,6 @@ func (e *entry) place(r *Run) {
 		e.runs = append(e.runs, nil)
 	}
 	e.runs[r.place] = r
-}
-
-// overdue reports whether a run goes on past MaxRunTime and ignores its context.
-func (e *entry) overdue() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.count((*Run).overdue) > 0
 }
 
 // count counts the runs for which holds is true. Called with entry.mu held.

@@ -76,7 +76,7 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 	if swept > 20 {
 		t.Errorf("%d times of %d all others were looked at", swept, n)
 	}
-	s.planner.mu.Lock()
+	s.registry.mu.Lock()
 	now := time.Now().UnixMicro()
 	for i := range s.planner.heap {
 		it := &s.planner.heap[i]
@@ -85,7 +85,7 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 		}
 		it.when, it.e.ticks.next = now, now // all are due
 	}
-	s.planner.mu.Unlock()
+	s.registry.mu.Unlock()
 	until := make(chan struct{})
 	s.planner.runDue(until)
 	if name := <-ran; name != strconv.Itoa(n-1) {

@@ -42,6 +42,11 @@ func newWaiting(config Config, g *registry) *waiting {
 func (w *waiting) later(t tick, wait time.Duration) bool {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
+	return w.delay(t, wait)
+}
+
+// delay is later, with the registry's mutex held.
+func (w *waiting) delay(t tick, wait time.Duration) bool {
 	if !w.mayWait(t) {
 		return false
 	}
@@ -170,10 +175,8 @@ func (w *waiting) overtake(t tick) (earlier *pending, waits bool) {
 }
 
 // due takes out up to most ticks that are to be tried now. next is when the next one is, µs; 0:
-// there is none.
+// there is none. Called with the registry's mutex held.
 func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
-	w.registry.mu.Lock()
-	defer w.registry.mu.Unlock()
 	for len(w.byTime) > 0 && len(list) < most {
 		if w.byTime[0].when > now {
 			return list, w.byTime[0].when
@@ -187,9 +190,8 @@ func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 }
 
 // putBack lets a tick wait on that was taken out and not tried. It reports false if it may not.
+// Called with the registry's mutex held.
 func (w *waiting) putBack(p pending) bool {
-	w.registry.mu.Lock()
-	defer w.registry.mu.Unlock()
 	if !w.mayWait(p.tick) {
 		return false
 	}
@@ -200,9 +202,8 @@ func (w *waiting) putBack(p pending) bool {
 }
 
 // tryAll has all ticks tried that wait: the clock was set back, by which their times were set.
+// Called with the registry's mutex held.
 func (w *waiting) tryAll() {
-	w.registry.mu.Lock()
-	defer w.registry.mu.Unlock()
 	was := w.byTime
 	w.byTime = nil
 	for _, it := range was {
