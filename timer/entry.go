@@ -15,7 +15,7 @@ type entry struct {
 	settings atomic.Pointer[settings] // the present ones, or the last. The registry's
 	ticks    tickTimes
 	record   record   // the ledger's
-	view     view     // of views
+	view     view     // of views. The record's mutex guards it
 	override override // of overrides
 
 	// mu guards runs, and the fields of a Run that say so. docs/architecture.md has the order of

@@ -86,7 +86,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := s.store
-		f.mutexes = map[string]*sync.Mutex{"storeWatch.mu": &w.mu, "views.mu": &w.views.mu, "entry.mu": &set.entry.mu,
+		f.mutexes = map[string]*sync.Mutex{"storeWatch.mu": &w.mu, "entry.mu": &set.entry.mu,
 			"overrides.mu": &w.overrides.mu, "registry.mu": &s.registry.mu,
 			"record.mu": &set.entry.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &set.entry.ticks.mu}
 		lease, err := s.session.Mutex("timer:a").TryAcquire(t.Context())

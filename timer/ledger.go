@@ -18,8 +18,8 @@ type ledger struct {
 
 // A record is the ledger's data of one timer.
 type record struct {
-	// mu guards the rest. No other mutex is taken while it is held, but that of the tally. Each
-	// timer has its own: with one for all, the runs of a busy host would queue for it.
+	// mu guards the rest, and the entry's view. Each timer has its own: with one for all, the runs
+	// of a busy host would queue for it. docs/architecture.md has the order of mutexes.
 	mu sync.Mutex
 
 	ticks   uint64
@@ -144,14 +144,6 @@ func (l *ledger) countOverdue(r *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deadman.count()
-}
-
-// noteSuccessAge records the age of the latest success on any host, from an answer of the store; 0:
-// the answer has none.
-func (l *ledger) noteSuccessAge(r *record, age, interval time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.deadman.noteSuccessAge(age, interval)
 }
 
 // sinceRun returns how many ticks have come due since this host last ran one. ok is false if it

@@ -3,7 +3,6 @@ package timer
 import (
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,12 +19,9 @@ type views struct {
 	faultLines rateLimit
 
 	degraded atomic.Int32 // runs that go on without the store
-
-	// mu guards the view of every timer. docs/architecture.md has the order of mutexes.
-	mu sync.Mutex
 }
 
-// A view is what this host knows about one timer from the store's answers. Guarded by views.mu.
+// A view is what this host knows about one timer from the store's answers. Guarded by record.mu.
 type view struct {
 	declared int           // slots that other hosts declare; 0: as many as this one
 	heardOf  time.Duration // when the store last reported that number, since programStart
@@ -40,32 +36,32 @@ type view struct {
 // reset drops what may be wrong for a timer that was updated, or has taken the name of a removed
 // one.
 func (v *views) reset(s *settings) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	s.entry.view.full, s.entry.view.declared = fullAnswer{}, 0
 }
 
 // granted updates a view from the answer that granted a slot.
 func (v *views) granted(s *settings, info dlock.Info) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	w := &s.entry.view
 	w.down, w.fault, w.full = false, "", fullAnswer{}
 	v.compareSlots(s, info.DeclaredSlots)
-	v.ledger.noteSuccessAge(&s.entry.record, info.SuccessAge, s.entry.ticks.interval())
+	s.entry.record.deadman.noteSuccessAge(info.SuccessAge, s.entry.ticks.interval())
 }
 
 // refused updates a view from a refusal.
 func (v *views) refused(t tick, no *dlock.NotAcquiredError) {
 	s := t.s
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	w := &s.entry.view
 	w.down, w.fault = false, ""
 	v.compareSlots(s, no.Info.DeclaredSlots)
-	v.ledger.noteSuccessAge(&s.entry.record, no.Info.SuccessAge, s.entry.ticks.interval())
+	s.entry.record.deadman.noteSuccessAge(no.Info.SuccessAge, s.entry.ticks.interval())
 	if no.Info.SuccessAge == 0 || t.at != 0 && s.mayEndInTime(no) {
-		v.ledger.discount(&s.entry.record)
+		s.entry.record.deadman.discount()
 	}
 	if no.Reason != dlock.ReasonLimitFull { // of which another timer may have the slot
 		w.holder = no.Holder
@@ -82,8 +78,8 @@ func (v *views) recordDown(s *settings, why Reason, err error) (degraded bool) {
 	if why == ReasonStoreFault {
 		fault = mask.Text(fmt.Sprint(err)) // before the mutex is locked: Error is the store's code
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	w := &s.entry.view
 	switch why {
 	case ReasonStoreSetup:
@@ -110,17 +106,17 @@ func (v *views) recordDown(s *settings, why Reason, err error) (degraded bool) {
 
 // upAgain records that the store answers for timers again.
 func (v *views) upAgain(list ...*settings) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	for _, s := range list {
+		s.entry.record.mu.Lock()
 		s.entry.view.down = false
+		s.entry.record.mu.Unlock()
 	}
 }
 
 // wentDown records that a run of a timer has outlived its lease because the store did not answer.
 func (v *views) wentDown(s *settings) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	s.entry.view.down = true
 }
 
@@ -129,8 +125,8 @@ func (v *views) beginDegraded(s *settings) { v.countDegraded(s, 1) }
 func (v *views) endDegraded(s *settings)   { v.countDegraded(s, -1) }
 
 func (v *views) countDegraded(s *settings, n int32) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	s.entry.view.degraded += n
 	for _, l := range s.limits() {
 		l.degraded.Add(n)
@@ -143,44 +139,47 @@ func (v *views) degradedRuns() int { return int(v.degraded.Load()) }
 
 // fallback reports whether a timer runs, or would run, without the store.
 func (v *views) fallback(s *settings) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	w := &s.entry.view
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
+	return s.entry.view.fallback(s)
+}
+
+// fallback is called with the record's mutex held.
+func (w *view) fallback(s *settings) bool {
 	return s.timer.OnStoreDown == StoreDownRunLocal && (w.down && !s.local || w.degraded > 0)
 }
 
 // fill adds a timer's view to its status.
 func (v *views) fill(s *settings, t *TimerStatus) {
-	t.Fallback = v.fallback(s)
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	w := &s.entry.view
-	t.LimitElsewhere, t.StoreFault = w.declared, w.fault
+	t.Fallback, t.LimitElsewhere, t.StoreFault = w.fallback(s), w.declared, w.fault
 }
 
 // faultOf returns what the store last found wrong with a timer; "": nothing.
 func (v *views) faultOf(s *settings) string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	return s.entry.view.fault
 }
 
 // lastHolder returns the holder of a timer's slot that the store last reported.
 func (v *views) lastHolder(s *settings) dlock.Holder {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	return s.entry.view.holder
 }
 
 // elsewhere returns how many slots other hosts declare; 0: as many as this one, as far as it knows.
 func (v *views) elsewhere(s *settings) int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	return s.entry.view.declared
 }
 
 // warnHeldLong logs, once per holder, that a slot is held for longer than a run may take. Called
-// with mu held.
+// with the record's mutex held.
 func (v *views) warnHeldLong(s *settings, no *dlock.NotAcquiredError) {
 	w := &s.entry.view
 	if no.Reason != dlock.ReasonFull || no.HeldFor-no.HeldFor/3 <= s.timer.MaxRunTime || w.overlong == no.Holder {
@@ -191,14 +190,15 @@ func (v *views) warnHeldLong(s *settings, no *dlock.NotAcquiredError) {
 		"timer: a slot has been held for longer than 1.5 × MaxRunTime: is MaxRunTime longer there?",
 		"timer", s.timer.Name, "holder", no.Holder.String(), "held_for", no.HeldFor.Round(time.Millisecond),
 		"max_run_time", s.timer.MaxRunTime)
-	v.ledger.count(&s.entry.record, func(t *tally) { t.overlongHolds++ })
+	v.ledger.tally(&s.entry.record).count(func(t *tally) { t.overlongHolds++ })
 }
 
 // disagreementWindow is how long hosts are said to disagree after the last answer that showed it:
 // an answer has the number of the latest grant, which may be our own.
 const disagreementWindow = time.Minute
 
-// compareSlots compares the number of slots that an answer reports with ours. Called with mu held.
+// compareSlots compares the number of slots that an answer reports with ours. Called with the
+// record's mutex held.
 func (v *views) compareSlots(s *settings, slots int) {
 	w, now := &s.entry.view, time.Since(programStart)
 	switch agrees := slots == 0 || slots == s.timer.slots(); {
