@@ -37,8 +37,6 @@ func Left(s *Scheduler) (left string) {
 			}
 		}
 	}
-	s.limits.mu.Lock()
-	defer s.limits.mu.Unlock()
 	for _, l := range s.limits.byName {
 		add("runs in limit "+l.Name, l.runs)
 	}

@@ -51,7 +51,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	}
 	s.events = newEvents(config, s.log)
 	s.ledger = &ledger{events: s.events}
-	s.limits = newLimits(config, s.log)
+	s.limits = newLimits(config, s.log, s.registry)
 	var leaseErr error
 	if config.Lock == nil {
 		leaseErr = config.lease().Validate()
@@ -96,8 +96,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 func (s *Scheduler) build() {
 	s.waiting = s.registry.waiting
 	s.runner = &runner{log: s.log, events: s.events, registry: s.registry, limits: s.limits, waiting: s.waiting,
-		ledger: s.ledger,
-		store:  s.store, runHost: newRunHost(s.config.Holder)}
+		ledger: s.ledger, store: s.store, runHost: newRunHost(s.config.Holder)}
 	s.planner = newPlanner(s.config, s.log, s.registry, s.ledger, s.waiting)
 	s.acquirer = &acquirer{
 		log: s.log, registry: s.registry, limits: s.limits, waiting: s.waiting,

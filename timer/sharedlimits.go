@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,14 +29,11 @@ func (l Limit) lockName() string { return "limit:" + l.Name }
 // limits are those of Config.Limits, with the runs that hold them on this host. Every part may use
 // them, and they use none.
 type limits struct {
-	log    *lineLog
-	multi  dlock.MultiLocker // nil: the store takes one lock at a time, or there is none
-	store  string            // its name; "": there is none
-	byName map[string]*sharedLimit
-
-	// mu guards the fields of every sharedLimit that say so. docs/architecture.md has the order of
-	// mutexes.
-	mu sync.Mutex
+	log      *lineLog
+	registry *registry
+	multi    dlock.MultiLocker // nil: the store takes one lock at a time, or there is none
+	store    string            // its name; "": there is none
+	byName   map[string]*sharedLimit
 }
 
 // A sharedLimit is one limit on this host.
@@ -46,14 +42,14 @@ type sharedLimit struct {
 
 	degraded atomic.Int32 // runs that go on without the store; counted by views
 
-	// Guarded by limits.mu.
+	// Guarded by registry.mu.
 	runs      int       // that hold it here, or would if the store answered
 	elsewhere int       // Size on other hosts, if it differs; else 0
 	heardOf   time.Time // when the store last reported that
 }
 
-func newLimits(config Config, log *lineLog) *limits {
-	l := &limits{log: log, byName: make(map[string]*sharedLimit, len(config.Limits))}
+func newLimits(config Config, log *lineLog, g *registry) *limits {
+	l := &limits{log: log, registry: g, byName: make(map[string]*sharedLimit, len(config.Limits))}
 	if config.Lock != nil {
 		l.multi, l.store = dlock.CapabilitiesOf(config.Lock).MultiLocker, storeLabel(config.Lock)
 	}
@@ -163,8 +159,8 @@ func (l *limits) enter(set *settings, granted bool) error {
 	if len(set.limits()) == 0 {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.registry.mu.Lock()
+	defer l.registry.mu.Unlock()
 	for _, s := range set.limits() {
 		if !granted && s.runs >= s.Size {
 			return &limitFullError{limit: s.Name, runs: s.runs}
@@ -181,8 +177,8 @@ func (l *limits) leave(set *settings) {
 	if len(set.limits()) == 0 {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.registry.mu.Lock()
+	defer l.registry.mu.Unlock()
 	for _, s := range set.limits() {
 		s.runs--
 	}
@@ -205,8 +201,8 @@ func (l *limits) applyAnswer(set *settings, lease *dlock.Lease, err error) {
 		return
 	}
 	no := refusal(err)
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.registry.mu.Lock()
+	defer l.registry.mu.Unlock()
 	if lease != nil {
 		for i, g := range lease.Also() {
 			l.compareSize(set.limits()[i], g.Info.DeclaredSlots)
@@ -219,7 +215,7 @@ func (l *limits) applyAnswer(set *settings, lease *dlock.Lease, err error) {
 	}
 }
 
-// compareSize is called with mu held.
+// compareSize is called with the registry's mutex held.
 func (l *limits) compareSize(s *sharedLimit, size int) {
 	now := time.Now()
 	switch agrees := size == 0 || size == s.Size; {
@@ -238,8 +234,8 @@ func (l *limits) compareSize(s *sharedLimit, size int) {
 
 // status returns the limits by name.
 func (l *limits) status() (list []LimitStatus) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.registry.mu.Lock()
+	defer l.registry.mu.Unlock()
 	for _, s := range l.byName {
 		list = append(list, LimitStatus{Name: s.Name, Size: s.Size, SizeElsewhere: s.elsewhere, Runs: s.runs})
 	}
