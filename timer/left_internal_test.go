@@ -88,8 +88,8 @@ func Misplanned(s *Scheduler) (wrong string) {
 	return wrong
 }
 
-// misplaced says what is wrong with the tick of a timer that waits. Called with the registry's mutex
-// held.
+// misplaced says what is wrong with the tick of a timer that waits. Called with the registry's
+// mutex held.
 func (w *waiting) misplaced(s *settings) (wrong string) {
 	p := s.entry.pending
 	if p == nil {
