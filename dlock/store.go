@@ -31,7 +31,8 @@ type DistributedLock interface {
 
 	// Release ends the grants, found by name and token. Their Slot may be AnySlot, because an
 	// acquire whose reply was lost has no slot to name. A grant that is already lost is reported as
-	// GrantLost, and never taken from its new holder.
+	// GrantLost, and never taken from its new holder. So is one that is released twice, also if the
+	// driver did so: that of a Redis Cluster repeats a call whose connection broke.
 	Release(ctx context.Context, grants ...Grant) ([]Result, error)
 }
 
