@@ -16,7 +16,7 @@ type entry struct {
 	ticks    tickTimes
 	record   record   // the ledger's
 	view     view     // of views. The record's mutex guards it
-	override override // of overrides
+	override override // of overrides. Likewise
 
 	// mu guards runs, and the fields of a Run that say so. docs/architecture.md has the order of
 	// mutexes.

@@ -87,8 +87,8 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 		}
 		w := s.store
 		f.mutexes = map[string]*sync.Mutex{"storeWatch.mu": &w.mu, "entry.mu": &set.entry.mu,
-			"overrides.mu": &w.overrides.mu, "registry.mu": &s.registry.mu,
-			"record.mu": &set.entry.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &set.entry.ticks.mu}
+			"registry.mu": &s.registry.mu,
+			"record.mu":   &set.entry.record.mu, "lineLog.mu": &w.log.mu, "clock.mu": &set.entry.ticks.mu}
 		lease, err := s.session.Mutex("timer:a").TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -18,8 +18,9 @@ type ledger struct {
 
 // A record is the ledger's data of one timer.
 type record struct {
-	// mu guards the rest, and the entry's view. Each timer has its own: with one for all, the runs
-	// of a busy host would queue for it. docs/architecture.md has the order of mutexes.
+	// mu guards the rest, and the entry's view and override. Each timer has its own: with one for
+	// all, the runs of a busy host would queue for it. docs/architecture.md has the order of
+	// mutexes.
 	mu sync.Mutex
 
 	ticks   uint64

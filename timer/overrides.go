@@ -24,20 +24,16 @@ type overrides struct {
 	registry *registry
 	wake     func() // wakes the prober, which reads what has changed
 
-	// mu guards the rest, and the override of every timer. docs/architecture.md has the order of
-	// mutexes.
-	mu           sync.Mutex
-	heardVersion int64 // the latest version of the overrides that the store has reported
-	readVersion  int64 // the latest version that the prober has read
-	readAll      bool  // it has to read all again, also if it is reading now
-	pauses       bool  // a timer may be paused
+	heardVersion atomic.Int64 // the latest version of the overrides that the store has reported
+	readVersion  int64        // the latest version that the prober has read. The prober's
+	readAll      atomic.Bool  // it has to read all again, also if it is reading now
+	pauses       atomic.Bool  // a timer may be paused
 }
 
-// An override is what the store last reported for one timer.
+// An override is what the store last reported for one timer. Guarded by record.mu.
 type override struct {
-	limit atomic.Int32 // of MaxConcurrency; 0: there is none. Set with overrides.mu held
+	limit atomic.Int32 // of MaxConcurrency; 0: there is none. Read without the mutex, too
 
-	// Guarded by overrides.mu.
 	paused      bool      // beside limit, where it takes no more bytes
 	version     int64     // of the latest report
 	until       time.Time // when the pause ends; zero: when somebody ends it
@@ -75,8 +71,8 @@ func (o *override) advanceTo(version int64) bool {
 // It is needed while the store does not answer: a timer that was paused because its database is
 // being moved must not run when the database is gone.
 func (o *overrides) paused(s *settings) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	if x := &s.entry.override; x.inForce() {
 		return x.refusal(s)
 	}
@@ -86,8 +82,8 @@ func (o *overrides) paused(s *settings) error {
 // applyAnswer updates a timer's override from an answer of the store. no is nil if a slot was
 // granted.
 func (o *overrides) applyAnswer(s *settings, info dlock.Info, no *dlock.NotAcquiredError) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	if !s.entry.override.advanceTo(info.Version) {
 		return
 	}
@@ -100,7 +96,7 @@ func (o *overrides) applyAnswer(s *settings, info dlock.Info, no *dlock.NotAcqui
 }
 
 // setPause records who paused a timer and how much of the pause is left (0: until somebody ends
-// it); by is nil if nobody did. Called with mu held.
+// it); by is nil if nobody did. Called with the record's mutex held.
 func (o *overrides) setPause(s *settings, by *dlock.Origin, left time.Duration) {
 	x := &s.entry.override
 	was := x.paused
@@ -114,11 +110,11 @@ func (o *overrides) setPause(s *settings, by *dlock.Origin, left time.Duration) 
 	if x.paused == was {
 		return
 	}
-	o.pauses = o.pauses || x.paused
 	if !x.paused {
 		o.log.later(slog.LevelInfo, "timer: no longer paused", "timer", s.timer.Name)
 		return
 	}
+	o.pauses.Store(true)
 	until := "resumed"
 	if !x.until.IsZero() {
 		until = x.until.UTC().Format(time.RFC3339)
@@ -130,24 +126,27 @@ func (o *overrides) setPause(s *settings, by *dlock.Origin, left time.Duration) 
 // endPauses removes the pauses that have expired: the store reports nothing about timers that are
 // not due.
 func (o *overrides) endPauses() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.pauses {
+	if !o.pauses.Swap(false) {
 		return // there may be a hundred thousand timers, and hardly ever a pause
 	}
-	o.pauses = false
 	for _, s := range o.registry.registered() {
-		switch x := &s.entry.override; {
-		case !x.paused:
-		case x.inForce():
-			o.pauses = true
-		default:
-			o.setPause(s, nil, 0)
-		}
+		o.endPause(s)
 	}
 }
 
-// setLimit is called with mu held.
+func (o *overrides) endPause(s *settings) {
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
+	switch x := &s.entry.override; {
+	case !x.paused:
+	case x.inForce():
+		o.pauses.Store(true)
+	default:
+		o.setPause(s, nil, 0)
+	}
+}
+
+// setLimit is called with the record's mutex held.
 func (o *overrides) setLimit(s *settings, limit int) {
 	x := &s.entry.override
 	if int(x.limit.Load()) == limit {
@@ -166,45 +165,33 @@ func (o *overrides) setLimit(s *settings, limit int) {
 // noteVersion records the version of the overrides that the store reported, and wakes the prober if
 // it is new.
 func (o *overrides) noteVersion(version int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if version > o.heardVersion {
-		o.heardVersion = version
-		o.wake()
+	for heard := o.heardVersion.Load(); version > heard; heard = o.heardVersion.Load() {
+		if o.heardVersion.CompareAndSwap(heard, version) {
+			o.wake()
+			return
+		}
 	}
 }
 
 // takeUnread returns the version that the prober is to read now, which is all of them if readAgain
 // was called. ok is false if there is none.
 func (o *overrides) takeUnread() (version int64, ok bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.readAll {
-		o.readAll, o.readVersion = false, 0
+	if o.readAll.Swap(false) {
+		o.readVersion = 0
 	}
-	return o.heardVersion, o.heardVersion > o.readVersion
-}
-
-// markRead records that the prober has read a version.
-func (o *overrides) markRead(version int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.readVersion = version
+	version = o.heardVersion.Load()
+	return version, version > o.readVersion
 }
 
 // readAgain has the prober read all overrides with its next probe, for timers that have come to use
 // the store since it last did.
-func (o *overrides) readAgain() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.readAll = true
-}
+func (o *overrides) readAgain() { o.readAll.Store(true) }
 
 // update updates a timer's override from what the prober has read. It reports whether somebody has
 // triggered the timer since.
 func (o *overrides) update(s *settings, now dlock.ControlState) (triggered bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	x := &s.entry.override
 	if s.removed() || !x.advanceTo(now.Version) {
 		return false
@@ -235,8 +222,8 @@ func (o *overrides) fill(s *settings, t *TimerStatus) {
 	if s.local { // Update has made it LocalOnly
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	s.entry.record.mu.Lock()
+	defer s.entry.record.mu.Unlock()
 	x := &s.entry.override
 	t.LimitOverride = int(x.limit.Load())
 	if x.inForce() {
@@ -274,7 +261,7 @@ func (p *prober) readOverrides(until <-chan struct{}) {
 	}
 	all.Wait()
 	if !missed.Load() {
-		w.overrides.markRead(version)
+		w.overrides.readVersion = version
 	}
 }
 

@@ -68,14 +68,14 @@ func TestOverridesAreReadOnce(t *testing.T) {
 	o.noteVersion(3)
 	o.noteVersion(2)
 	is("heard again, and of an older one", 3, true, 1)
-	o.markRead(3)
+	o.readVersion = 3
 	is("read", 3, false, 1)
 	o.noteVersion(4)
 	is("a later one", 4, true, 2)
 	o.readAgain() // a timer was registered while it was being read
-	o.markRead(4)
+	o.readVersion = 4
 	is("read, but not for that timer", 4, true, 2)
-	o.markRead(4)
+	o.readVersion = 4
 	is("read for all", 4, false, 2)
 }
 
