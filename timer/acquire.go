@@ -54,14 +54,13 @@ func (a *acquirer) attempt(t tick) {
 
 // turnAway lets a tick wait that starts no run, or skips it, and gives back its place.
 func (a *acquirer) turnAway(t tick, x settlement) {
-	waits := a.waiting.refuse(t, x.why, x.err, true)
-	if !waits {
-		a.ledger.skip(t.s, t.at, x.why, x.err)
+	a.log.flush() // first, because Run may return when refuse has given the place back
+	if a.waiting.refuse(t, x.why, x.err, true) {
+		return
 	}
+	a.ledger.skip(t.s, t.at, x.why, x.err)
 	a.log.flush()
-	if !waits {
-		a.giveBack(t.s, x.unused) // last, because Run may return then
-	}
+	a.giveBack(t.s, x.unused) // last, likewise
 }
 
 // acquire makes one call to the store.
@@ -103,15 +102,20 @@ func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x 
 	return x, true
 }
 
-// next ends an attempt and starts the next one that waits. Those before it for which the breaker
-// has opened meanwhile follow OnStoreDown.
+// next ends an attempt and starts the next one that waits. If the breaker has opened, ticks that
+// wait follow OnStoreDown, those before a Trigger and those behind it.
 func (a *acquirer) next() {
+	if a.store.allOpen() {
+		for _, t := range a.waiting.allCalls() {
+			a.submit(t)
+		}
+	}
 	for {
 		t, ok := a.waiting.nextCall()
 		if !ok {
 			return
 		}
-		open, why, degraded := a.store.bypass(t.s)
+		open, why, degraded := a.store.bypass(t.s) // one of several servers
 		if !open {
 			go a.attempt(t)
 			return

@@ -3,9 +3,11 @@ package timer_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
@@ -191,5 +193,43 @@ func TestSlowBlackoutDelaysNoOtherTimer(t *testing.T) {
 		if ran < 2 {
 			t.Errorf("%d timers ran: nothing to see here", ran)
 		}
+	})
+}
+
+// A tick that waits for a run to end, and whose blackout is slow, does not keep other timers from
+// coming due: it is tried again and again.
+//
+// Fails when the blackouts of ticks that wait are asked by the scheduling goroutine.
+func TestSlowBlackoutOfATickThatWaitsDelaysNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ran atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		x := timer.Timer{Name: "x", Schedule: schedule.Every(time.Second),
+			Run: func(context.Context) error { ran.Add(1); return nil }}
+		waits := timer.Timer{Name: "w", Schedule: schedule.Every(time.Hour), MaxConcurrency: 1, MaxRunTime: 10 * time.Hour,
+			OnFull: timer.FullWait,
+			Blackouts: []schedule.Blackout{schedule.BlackoutFunc(func(time.Time) bool {
+				time.Sleep(12 * time.Second)
+				return false
+			})},
+			Run: func(context.Context) error { <-ctx.Done(); return nil }}
+		s, err := timer.New(timer.Config{Logger: slog.New(slog.DiscardHandler)}, x, waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		synctest.Wait()
+		if _, err := s.Trigger(ctx, "w", timer.TriggerOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour + time.Minute) // a tick of w has come due, and waits
+		before := ran.Load()
+		time.Sleep(10 * time.Minute)
+		if n := ran.Load() - before; n < 500 {
+			t.Errorf("in 10 minutes x ran %d times; Live: %v", n, s.Live())
+		}
+		cancel()
+		<-done
 	})
 }

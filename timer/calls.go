@@ -67,3 +67,14 @@ func (w *waiting) nextCall() (t tick, ok bool) {
 	w.takeOut(p)
 	return p.tick, true
 }
+
+// allCalls takes out all ticks that wait for a call.
+func (w *waiting) allCalls() (list []tick) {
+	w.registry.mu.Lock()
+	defer w.registry.mu.Unlock()
+	for p := w.calls.oldest(); p != nil; p = w.calls.oldest() {
+		w.takeOut(p)
+		list = append(list, p.tick)
+	}
+	return list
+}

@@ -20,6 +20,7 @@ func Left(s *Scheduler) (left string) {
 	add("reserved", len(g.reserved))
 	add("in line", s.waiting.line.n+len(s.waiting.line.triggers))
 	add("waiting for a run", len(s.waiting.forRun))
+	add("asking", len(s.waiting.asking))
 	add("in flight", s.waiting.inFlight)
 	add("waiting for a call", s.waiting.calls.n+len(s.waiting.calls.triggers))
 	for name, e := range g.entries {
@@ -99,7 +100,7 @@ func (w *waiting) misplaced(s *settings) (wrong string) {
 	if p.s != s || s.removed() || due != p.at {
 		wrong += fmt.Sprintf("%s: tick %d waits, of old settings or not the latest, %d; ", s.timer.Name, p.at, due)
 	}
-	if p.on != forCall && !slices.Contains(w.byTime, item{when: p.until, e: s.entry}) {
+	if p.on != forCall && w.asking[s.entry] != p && !slices.Contains(w.byTime, item{when: p.until, e: s.entry}) {
 		wrong += s.timer.Name + ": a tick waits for ever; "
 	}
 	return wrong

@@ -25,6 +25,9 @@ type pending struct {
 	until int64  // µs, when it is tried again at the latest; 0: when its turn to call has come
 	queue *queue // in which it waits for its turn; nil: none
 	turn  bool   // its turn has come: a place is reserved for it
+
+	asked    bool  // its blackouts were asked since it came up
+	blackout error // that it falls into, or nil
 }
 
 // abandoned returns why a waiting tick is skipped when the host drains, or the timer is removed or

@@ -168,9 +168,14 @@ func (p *planner) takeDue() (batch, userCode []arrival, now time.Time, wait time
 			batch = append(batch, a)
 		}
 	}
-	waited, next := p.waiting.due(now.UnixMicro(), dueBatch)
+	waited, next := p.waiting.due(now.UnixMicro(), dueBatch/2) // the heap has its turn, too
 	for _, w := range waited {
-		add(arrival{item: item{e: w.s.entry}, pending: *w})
+		if !p.askAside(w) {
+			add(arrival{item: item{e: w.s.entry}, pending: *w})
+		}
+	}
+	if len(waited) == dueBatch/2 {
+		p.bell.ring() // there may be more
 	}
 	if next != 0 {
 		wait = min(time.UnixMicro(next).Sub(now), maxSleep)
@@ -228,10 +233,36 @@ func (p *planner) putBack(list []arrival) {
 	clear(list)
 }
 
+// askAside asks the blackouts of a tick that has waited, in a goroutine: they may be slow, and this
+// tick comes up again and again, so that other timers would wait for it each time. It reports false
+// if there is nothing to ask. Called with the registry's mutex held.
+func (p *planner) askAside(w *pending) bool {
+	t := w.tick
+	t.s = t.s.entry.settings.Load()
+	if w.asked || w.yielded || !p.timetable.hasBlackouts(t.s) || !p.registry.starting() {
+		return false
+	}
+	p.waiting.ask(w)
+	p.registry.active.n++ // Run waits for it
+	go func() {
+		var blackout error = &brokenBlackout{errGoexit}
+		defer func() { // also if it ends with runtime.Goexit
+			p.registry.mu.Lock()
+			defer p.registry.mu.Unlock()
+			p.waiting.asked(w, blackout)
+			p.registry.active.end()
+		}()
+		blackout = p.timetable.blackoutAgain(t, p.now())
+	}()
+	return true
+}
+
 // ask asks the schedule and the blackouts. Called without a mutex.
 func (p *planner) ask(a *arrival, now time.Time) {
 	c := &a.came
 	switch {
+	case a.asked:
+		c.blackout = a.blackout
 	case a.on != forNothing:
 		t := a.tick
 		t.s = a.e.settings.Load() // of Update, if that came meanwhile
@@ -328,7 +359,7 @@ func (p *planner) add(list []*settings, firsts []plan) {
 }
 
 // setNext sets the next tick of a timer and, if due is not 0, the latest that came due. Called with
-// mu held.
+// the registry's mutex held.
 func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	e := s.entry
 	if !s.current() {

@@ -267,6 +267,13 @@ func (w *storeWatch) serves(s *settings) bool {
 	return w.breakers.at(shard).well()
 }
 
+// allOpen reports whether the breaker is open for all timers.
+func (w *storeWatch) allOpen() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.breakers.whole.open
+}
+
 // notSetUp reports whether the last answer of a timer's server was that it is not set up right.
 func (w *storeWatch) notSetUp(s *settings) bool {
 	shard := w.names.of(s.entry.lockName)

@@ -186,5 +186,9 @@ func (tt *timetable) usesUserCode(s *settings) bool {
 	if _, fixed := s.delay(); fixed {
 		ours = true
 	}
-	return !ours || len(s.timer.Blackouts) > 0 || len(tt.blackouts) > 0
+	return !ours || tt.hasBlackouts(s)
+}
+
+func (tt *timetable) hasBlackouts(s *settings) bool {
+	return len(s.timer.Blackouts) > 0 || len(tt.blackouts) > 0
 }

@@ -9,7 +9,8 @@ import (
 
 // waiting has the ticks that have come due and wait: of each timer at most one, the latest. What a
 // tick waits for is said in its pending. When it is to be tried again, the scheduling goroutine
-// takes it out, and asks the gate about it as about any tick that comes due.
+// takes it out, and asks the gate about it as about any tick that comes due. One that waits for a
+// call has been past the gate, and the acquirer takes it out.
 type waiting struct {
 	registry           *registry
 	clock              *clock
@@ -24,6 +25,7 @@ type waiting struct {
 	byTime   tickHeap            // by pending.until; may have timers whose tick no longer waits until then
 	timed    int                 // how many ticks wait until an instant, at the latest
 	forRun   map[*entry]*pending // those that wait for a run to end
+	asking   map[*entry]*pending // those whose blackouts are being asked, see planner.askAside
 	line     queue               // those that wait for a place
 	calls    queue               // those that wait for a call to the store
 	inFlight int                 // calls
@@ -34,7 +36,7 @@ func newWaiting(config Config, g *registry) *waiting {
 	return &waiting{registry: g, clock: new(clock), bell: make(bell, 1),
 		maxPlaces: max(0, config.MaxRuns), onMaxRuns: config.OnMaxRuns, maxWait: config.MaxWait,
 		minPause: config.StoreTimeout / 4, maxPause: config.TTL / 3,
-		forRun: make(map[*entry]*pending)}
+		forRun: make(map[*entry]*pending), asking: make(map[*entry]*pending)}
 }
 
 // later lets a tick wait for so long, while other hosts or triggers go first. It reports false if
@@ -146,21 +148,23 @@ func (w *waiting) takeOut(p *pending) {
 		w.timed--
 	}
 	delete(w.forRun, p.s.entry)
+	delete(w.asking, p.s.entry)
 	if p.queue != nil {
 		p.queue.remove(p)
 	}
 }
 
-// overtake ends the wait of a tick because a later one of its timer has come due; nil: none waits.
+// overtake ends the wait of a tick because a later one of its timer has come due; nil: none waits,
+// or the later one is of a schedule that the timer no longer has.
 // In a queue the later one takes the place of the earlier, and waits.
 func (w *waiting) overtake(t tick) (earlier *pending, waits bool) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
 	p := t.s.entry.pending
-	if p == nil || !t.s.current() {
+	if p == nil || !t.s.stillScheduled() {
 		return nil, false
 	}
-	if p.on != forPlace && p.on != forCall || p.s.registration != t.s.registration {
+	if p.queue == nil && !p.turn || p.s.registration != t.s.registration {
 		w.takeOut(p)
 		w.release(p)
 		return p, false
@@ -187,6 +191,25 @@ func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 		}
 	}
 	return list, 0
+}
+
+// ask lets a tick wait that was taken out, until its blackouts have answered. Called with the
+// registry's mutex held.
+func (w *waiting) ask(p *pending) {
+	p.s.entry.pending, p.until = p, 0
+	w.timed++
+	w.asking[p.s.entry] = p
+}
+
+// asked takes in that answer, and has the tick tried, unless it no longer waits. Called with the
+// registry's mutex held.
+func (w *waiting) asked(p *pending, blackout error) {
+	if w.asking[p.s.entry] != p {
+		return
+	}
+	delete(w.asking, p.s.entry)
+	p.asked, p.blackout = true, blackout
+	w.at(p, w.clock.now())
 }
 
 // putBack lets a tick wait on that was taken out and not tried. It reports false if it may not.
@@ -250,6 +273,10 @@ func (w *waiting) close() (left []*pending) {
 		}
 	}
 	w.byTime = nil
+	for _, p := range w.asking {
+		w.takeOut(p)
+		left = append(left, p)
+	}
 	for p := w.calls.oldest(); p != nil; p = w.calls.oldest() {
 		w.takeOut(p)
 		left = append(left, p)

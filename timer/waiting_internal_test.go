@@ -1,9 +1,12 @@
 package timer
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/memlock"
@@ -318,4 +321,89 @@ func TestTurnOfAWithdrawnTickIsGivenUp(t *testing.T) {
 			t.Errorf("removed: %v: places %d, reserved %d, active %d", remove, g.places, len(g.reserved), g.active.n)
 		}
 	}
+}
+
+// An earlier tick waits for a run to end. A later one has come due, and the scheduling goroutine is
+// about to try it, when Update changes a setting other than the schedule: the later one is tried.
+//
+// Fails when the tick that waits keeps the later one, whose settings are not current, from waiting.
+func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 1, OnFull: FullWait, Run: nothing}
+		s, err := New(Config{Logger: slog.New(slog.DiscardHandler)}, job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.registry.begin(func() { s.runner.base = t.Context() }); err != nil {
+			t.Fatal(err)
+		}
+		p, old := s.planner, s.registry.get("a")
+		p.setStarted()
+		p.begin(s.registry.registered())
+		next := func() int64 { at, _ := old.entry.ticks.read(); return at }
+		s.registry.enter(old, 1) // a run goes on
+		time.Sleep(time.Until(time.UnixMicro(next())))
+		p.runDue(nil)
+		if w := old.entry.pending; w == nil || w.on != forRun {
+			t.Fatalf("the first tick does not wait: %+v", w)
+		}
+		time.Sleep(time.Until(time.UnixMicro(next())))
+		// What dispatch does with the second, as far as the gate.
+		a := arrival{item: item{e: old.entry, when: next()}, pending: pending{tick: tick{s: old, at: next()}}}
+		p.ask(&a, p.now())
+		p.registry.mu.Lock()
+		due := p.arrive(&a)
+		p.registry.mu.Unlock()
+		job.AlarmAfter = 7
+		if err := s.Update(job); err != nil || !due {
+			t.Fatal(err, due)
+		}
+		s.registry.leave(old)
+		p.gate.arrive([]arrival{a})
+		for range 3 {
+			p.runDue(nil)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if st := s.Status().Timers[0]; st.Ticks != 2 || st.Started != 1 {
+			t.Errorf("%d ticks, %d started, skipped %v", st.Ticks, st.Started, st.Skipped)
+		}
+	})
+}
+
+// When the breaker has opened, a call that ends lets all ticks in the queue follow OnStoreDown, also
+// if Triggers wait there, which do call the store.
+//
+// Fails when the turn of a Trigger ends what next does.
+func TestTicksInQueueFollowOnStoreDownAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var timers []Timer
+		for i := range 20 {
+			timers = append(timers, Timer{Name: fmt.Sprint("a", i), Schedule: schedule.Every(time.Hour), MaxPerTick: 1, MaxConcurrency: 2, MaxPerHost: 2,
+				OnStoreDown: StoreDownSkip, Run: nothing})
+		}
+		s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, timers...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.registry.begin(func() { s.runner.base = t.Context() }); err != nil {
+			t.Fatal(err)
+		}
+		w := s.waiting
+		w.inFlight = maxInFlight
+		for i := range 20 {
+			set := s.registry.get(fmt.Sprint("a", i))
+			s.gate.try(due(set, 1))
+		}
+		go s.waiting.awaitCall(t.Context(), s.registry.get("a0"))
+		synctest.Wait()
+		for range 3 {
+			s.store.saw(s.store.resultOf(s.registry.get("a0").entry.lockName, errors.New("down"), false))
+		}
+		s.acquirer.next()
+		if w.calls.n > 0 {
+			t.Errorf("%d ticks still wait for a call", w.calls.n)
+		}
+		synctest.Wait()
+	})
 }
