@@ -206,8 +206,8 @@ func TestSlowBlackoutOfATickThatWaitsDelaysNoOthers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		x := timer.Timer{Name: "x", Schedule: schedule.Every(time.Second),
 			Run: func(context.Context) error { ran.Add(1); return nil }}
-		waits := timer.Timer{Name: "w", Schedule: schedule.Every(time.Hour), MaxConcurrency: 1, MaxRunTime: 10 * time.Hour,
-			OnFull: timer.FullWait,
+		waits := timer.Timer{Name: "w", Schedule: schedule.Every(time.Hour), MaxConcurrency: 1,
+			MaxRunTime: 10 * time.Hour, OnFull: timer.FullWait,
 			Blackouts: []schedule.Blackout{schedule.BlackoutFunc(func(time.Time) bool {
 				time.Sleep(12 * time.Second)
 				return false

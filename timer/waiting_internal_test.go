@@ -379,8 +379,8 @@ func TestTicksInQueueFollowOnStoreDownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var timers []Timer
 		for i := range 20 {
-			timers = append(timers, Timer{Name: fmt.Sprint("a", i), Schedule: schedule.Every(time.Hour), MaxPerTick: 1, MaxConcurrency: 2, MaxPerHost: 2,
-				OnStoreDown: StoreDownSkip, Run: nothing})
+			timers = append(timers, Timer{Name: fmt.Sprint("a", i), Schedule: schedule.Every(time.Hour), MaxPerTick: 1,
+				MaxConcurrency: 2, MaxPerHost: 2, OnStoreDown: StoreDownSkip, Run: nothing})
 		}
 		s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, timers...)
 		if err != nil {
