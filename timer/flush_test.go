@@ -32,7 +32,8 @@ func (h slowLines) Handle(_ context.Context, r slog.Record) error {
 
 // Run does not return while an attempt that has let its tick wait still logs.
 //
-// Fails when a tick that is to wait gives its place back before the lines of its attempt are written.
+// Fails when a tick that is to wait gives its place back before the lines of its attempt are
+// written.
 func TestRunWaitsForAttemptsThatLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := memlock.New()

@@ -91,8 +91,8 @@ func TestDrainingHostKeepsNoTick(t *testing.T) {
 // A timer was removed, and one that took its name meanwhile has a tick in the queue, with a place
 // of its own: a tick that was still on its way leaves both alone.
 //
-// Fails when overtake does not look at stillScheduled: a place is counted for the wrong one of them, and
-// Remove waits in vain.
+// Fails when overtake does not look at stillScheduled: a place is counted for the wrong one of
+// them, and Remove waits in vain.
 func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
 	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)

@@ -371,8 +371,8 @@ func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
 	})
 }
 
-// When the breaker has opened, a call that ends lets all ticks in the queue follow OnStoreDown, also
-// if Triggers wait there, which do call the store.
+// When the breaker has opened, a call that ends lets all ticks in the queue follow OnStoreDown,
+// also if Triggers wait there, which do call the store.
 //
 // Fails when the turn of a Trigger ends what next does.
 func TestTicksInQueueFollowOnStoreDownAtOnce(t *testing.T) {
