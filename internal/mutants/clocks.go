@@ -98,7 +98,7 @@ var ofClocks = []mutant{
 			"if late == 0 then return end",
 			"if late then return end"}},
 		layer: redis("^TestServerClockBack$"),
-		says:  "both slots are held",
+		says:  "what the dead host held was granted after",
 	},
 	{
 		name: "lease that lasts until a clock that was ahead, in memory",
