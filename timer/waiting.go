@@ -155,8 +155,8 @@ func (w *waiting) takeOut(p *pending) {
 }
 
 // overtake ends the wait of a tick because a later one of its timer has come due; nil: none waits,
-// or the later one is of a schedule that the timer no longer has.
-// In a queue the later one takes the place of the earlier, and waits.
+// or the later one is of a schedule that the timer no longer has. In a queue the later one takes
+// the place of the earlier, and waits.
 func (w *waiting) overtake(t tick) (earlier *pending, waits bool) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()

@@ -13,6 +13,10 @@ type Op struct {
 	Call   int64  `json:"call"`
 	Return int64  `json:"return"`
 
+	// Repeats says that the driver sends a call again whose connection broke, as that of a Cluster
+	// does: the answer is then that to the second.
+	Repeats bool `json:"repeats,omitempty"`
+
 	// Until is the time after which a call with an unknown result cannot be carried out any more.
 	// 0: unknown.
 	Until int64 `json:"-"`

@@ -28,9 +28,7 @@ const (
 	leastRuns   = 500
 	leastTerms  = 20
 	leastFaults = 10
-	// leastShare is for how much of the time a limit has to be reached. Postgres, which is away for
-	// most of it and shares two cores with six hosts, has 0.15; the others have 0.3 and more.
-	leastShare = 0.1
+	leastShare  = 0.2
 	// A torture of several stores does more.
 	runsPerHalfHour   = 100_000
 	faultsPerHalfHour = 500

@@ -62,8 +62,8 @@ func plan(kind string, seed uint64, hosts, doors int, length time.Duration, timi
 		}
 	}
 	mean := 4 * time.Second
-	if kind != "redis" && kind != "sqlite" {
-		mean = 10 * time.Second // those stores need longer to come back: else the limits are seldom reached
+	if kind == "cluster" || kind == "sentinel" {
+		mean = 10 * time.Second
 	}
 	track(200, "store", storeFaults[kind], storeFaults[kind][:1], mean)
 	track(300, "registry", registryFaults, nil, 3*time.Second)

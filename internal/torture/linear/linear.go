@@ -97,6 +97,8 @@ func ifHeld(s state, op torture.Op, held bool, done func() state) []state {
 		return []state{done()}
 	case op.Result == "lost" && !held:
 		return []state{s}
+	case op.Result == "lost" && op.Repeats && op.Op == "release":
+		return []state{done()} // the driver has sent it twice, and this is the answer to the second
 	default:
 		return nil
 	}

@@ -10,6 +10,13 @@ import (
 const ms = int64(time.Millisecond)
 
 // op is a call from one millisecond to another.
+// twice is a release that the driver sent twice, with the answer to the second.
+func twice(id int64, token string, call, ret int64) torture.Op {
+	o := op(id, "release", token, "lost", call, ret)
+	o.Repeats = true
+	return o
+}
+
 func op(id int64, what, token, result string, from, to int64) torture.Op {
 	return torture.Op{ID: id, Client: int(id), Op: what, Name: "a", Slots: 1, Token: token, Result: result,
 		Call: from * ms, Return: to * ms}
@@ -54,6 +61,12 @@ func TestCheck(t *testing.T) {
 			op(2, "release", "a", "unknown", 5, 6), op(3, "acquire", "b", "ok", 8, 9)}, nil, "ok"},
 		{"an unknown release that was not", []torture.Op{op(1, "acquire", "a", "ok", 0, 1),
 			op(2, "release", "a", "unknown", 5, 6), op(3, "acquire", "b", "no", 8, 9)}, nil, "ok"},
+		{"a release that the driver sent twice", []torture.Op{op(1, "acquire", "a", "ok", 0, 1), twice(2, "a", 5, 9),
+			op(3, "acquire", "b", "ok", 7, 8)}, nil, "ok"},
+		{"a release that the driver sent twice, and that was not carried out", []torture.Op{
+			op(1, "acquire", "a", "ok", 0, 1), twice(2, "a", 5, 9), op(3, "acquire", "b", "no", 10, 11)}, nil, "illegal"},
+		{"a release that was sent once, and is lost too early", []torture.Op{op(1, "acquire", "a", "ok", 0, 1),
+			op(2, "release", "a", "lost", 5, 9)}, nil, "illegal"},
 		{"lost too early", []torture.Op{op(1, "acquire", "a", "ok", 0, 1), op(2, "extend", "a", "lost", 5, 6)},
 			nil, "illegal"},
 		{"asked again", []torture.Op{op(1, "acquire", "a", "ok", 0, 1), op(2, "acquire", "a", "ok", 5, 6),
