@@ -17,7 +17,6 @@ var manyMethods = map[string]string{
 	"cmd/tickslot/internal/commands.app":      "each method is a command",
 	"cmd/tickslot/internal/commands.target":   "it embeds app",
 	"cmd/tickslot/internal/commands.runLists": "it embeds app",
-	"timer.waiting":                           "what waits for a time, a run, a place or a call is one state",
 	"internal/timertest.standstill":           "it embeds a fleet, and each method is a test",
 	"benchmarks.lab":                          "each method is a benchmark",
 }

@@ -2,7 +2,6 @@ package timer
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -50,13 +49,6 @@ func (w *waiting) inLine() (waiting int, full bool) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
 	return w.line.n + len(w.line.triggers), w.isFull()
-}
-
-// concerns reports whether something of a timer waits, or has a place reserved. Called with the
-// registry's mutex held.
-func (w *waiting) concerns(e *entry) bool {
-	return e.pending != nil || w.registry.reserved[e] > 0 ||
-		slices.ContainsFunc(w.line.triggers, func(t *waitingTrigger) bool { return t.s.entry == e })
 }
 
 // awaitPlace waits in line until a place is reserved for a Trigger. It reports false when ctx has

@@ -30,16 +30,13 @@ func (g *registry) await(ctx context.Context, r *registration, callers int32) er
 func (g *registry) enter(s *settings, limit int) Reason {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case !g.mayStart(s):
-		return ReasonDraining
-	case s.placesTaken() >= limit:
-		return ReasonHostFull
-	case g.waiting.isFull():
+	if why := g.whyNot(s, limit); why != "" {
+		return why
+	}
+	if g.waiting.isFull() {
 		return ReasonMaxRuns
 	}
-	s.registration.places++
-	s.entry.places.Add(1)
+	s.takePlace()
 	g.places++
 	g.active.n++
 	return ""
@@ -131,16 +128,30 @@ func (g *registry) unreserve(e *entry) {
 func (g *registry) enterReserved(s *settings, limit int) Reason {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	why := g.whyNot(s, limit)
+	if why == "" {
+		g.unreserve(s.entry)
+		s.takePlace()
+	}
+	return why
+}
+
+// whyNot returns why nothing of a timer may take a place, apart from MaxRuns; "": it may. Called
+// with mu held.
+func (g *registry) whyNot(s *settings, limit int) Reason {
 	switch {
 	case !g.mayStart(s):
 		return ReasonDraining
 	case s.placesTaken() >= limit:
 		return ReasonHostFull
 	}
-	g.unreserve(s.entry)
+	return ""
+}
+
+// takePlace is called with registry.mu held.
+func (s *settings) takePlace() {
 	s.registration.places++
 	s.entry.places.Add(1)
-	return ""
 }
 
 // giveUp gives the place back that was reserved for something of a timer.

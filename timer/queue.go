@@ -111,6 +111,11 @@ func (q *queue) enqueue(s *settings) *waitingTrigger {
 	return w
 }
 
+// hasTriggerOf reports whether a caller of Trigger waits for a run of a timer.
+func (q *queue) hasTriggerOf(e *entry) bool {
+	return slices.ContainsFunc(q.triggers, func(w *waitingTrigger) bool { return w.s.entry == e })
+}
+
 // leave ends the wait of a caller of Trigger, who does not wait any longer, and reports whether its
 // turn has come.
 func (q *queue) leave(w *waitingTrigger) bool {

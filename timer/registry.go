@@ -186,7 +186,7 @@ func (g *registry) remove(name string, mine *registration) *settings {
 // Called with mu held.
 func (g *registry) retire(e *entry) bool {
 	s := e.settings.Load()
-	if e.places.Load() > 0 || g.waiting.concerns(e) {
+	if e.places.Load() > 0 || g.reserved[e] > 0 || e.pending != nil || g.waiting.line.hasTriggerOf(e) {
 		return false
 	}
 	if !s.removed() {

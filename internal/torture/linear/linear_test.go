@@ -64,7 +64,8 @@ func TestCheck(t *testing.T) {
 		{"a release that the driver sent twice", []torture.Op{op(1, "acquire", "a", "ok", 0, 1), twice(2, "a", 5, 9),
 			op(3, "acquire", "b", "ok", 7, 8)}, nil, "ok"},
 		{"a release that the driver sent twice, and that was not carried out", []torture.Op{
-			op(1, "acquire", "a", "ok", 0, 1), twice(2, "a", 5, 9), op(3, "acquire", "b", "no", 10, 11)}, nil, "illegal"},
+			op(1, "acquire", "a", "ok", 0, 1), twice(2, "a", 5, 9), op(3, "acquire", "b", "no", 10, 11)},
+			nil, "illegal"},
 		{"a release that was sent once, and is lost too early", []torture.Op{op(1, "acquire", "a", "ok", 0, 1),
 			op(2, "release", "a", "lost", 5, 9)}, nil, "illegal"},
 		{"lost too early", []torture.Op{op(1, "acquire", "a", "ok", 0, 1), op(2, "extend", "a", "lost", 5, 6)},
