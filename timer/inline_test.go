@@ -53,7 +53,7 @@ func TestMaxRunsBlackoutBeginsInLine(t *testing.T) {
 // The only tick of a timer waits in line for longer than a finished timer stays registered: it runs
 // when its turn comes, and only then the timer leaves.
 //
-// Fails when concerns does not look at the tick that waits.
+// Fails when retire does not look at the tick that waits.
 func TestMaxRunsOneShotWaitsInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
