@@ -37,15 +37,16 @@ func (f fault) String() string {
 type link struct {
 	store.Store
 
-	mu     sync.Mutex
-	plan   func(op string) (fault, time.Duration) // what becomes of the next call, and by how much later
-	calls  map[string]int
-	most   map[string]int  // schedules of one call
-	locked []int64         // runs whose rows somebody has locked
-	wrong  []string        // results that should not have counted
-	gone   chan struct{}   // closed when the process is dead
-	net    context.Context // of requests that are still on their way
-	drop   func()          // ends it
+	mu      sync.Mutex
+	plan    func(op string) (fault, time.Duration) // what becomes of the next call, and by how much later
+	calls   map[string]int
+	most    map[string]int  // schedules of one call
+	locked  []int64         // runs whose rows somebody has locked
+	spurned []int64         // runs whose results the database refuses
+	wrong   []string        // results that should not have counted
+	gone    chan struct{}   // closed when the process is dead
+	net     context.Context // of requests that are still on their way
+	drop    func()          // ends it
 }
 
 func newLink(s store.Store) *link {
@@ -201,6 +202,9 @@ func (l *link) Renew(ctx context.Context, worker string, runs []store.RunKey, tt
 
 func (l *link) Finish(ctx context.Context, worker string, results []store.Result) (store.Finished, error) {
 	return do(ctx, l, "finish", func(ctx context.Context) (store.Finished, error) {
+		if err := l.refuses(results); err != nil {
+			return store.Finished{}, err
+		}
 		locked := l.areLocked(results)
 		done, err := l.Store.Finish(ctx, worker, slices.DeleteFunc(slices.Clone(results), func(r store.Result) bool {
 			return slices.Contains(locked, r.RunKey)
@@ -216,6 +220,24 @@ func (l *link) lock(ids ...int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.locked = ids
+}
+
+// refuse has the database refuse the results of runs from now on.
+func (l *link) refuse(ids ...int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spurned = ids
+}
+
+func (l *link) refuses(results []store.Result) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range results {
+		if slices.Contains(l.spurned, r.ID) {
+			return fmt.Errorf("durable: %w: the result of run %d", dlock.ErrFault, r.ID)
+		}
+	}
+	return nil
 }
 
 func (l *link) areLocked(results []store.Result) (locked []store.RunKey) {

@@ -52,7 +52,7 @@ func (r *registrar) first(ctx context.Context, verify func(context.Context) erro
 		switch {
 		case err == nil:
 			return nil
-		case isSetup(err):
+		case errors.Is(err, dlock.ErrSetup):
 			return err
 		}
 		again := time.NewTimer(loop.Jittered(wait, 0.3))
@@ -63,11 +63,6 @@ func (r *registrar) first(ctx context.Context, verify func(context.Context) erro
 		case <-again.C:
 		}
 	}
-}
-
-func isSetup(err error) (yes bool) {
-	defer func() { _ = recover() }() // a driver's error may be anything
-	return errors.Is(err, dlock.ErrSetup)
 }
 
 // register is a step of the loop.

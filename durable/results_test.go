@@ -327,3 +327,31 @@ func TestLockedRowHoldsUpNoOtherResult(t *testing.T) {
 		f.end()
 	})
 }
+
+// The database refuses the result of one run, whatever the reason: a trigger of its owner fails.
+// Fails when the results of others wait for it for longer than a few calls, or the worker does not
+// write it once it can.
+func TestResultThatTheDatabaseRefuses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{MaxRuns: 20}).handle("report", sleeps(time.Second), durable.HandlerOptions{}).start()
+		bad := f.trigger("report", durable.TriggerOptions{})
+		h.link.refuse(bad)
+		for range 60 {
+			f.trigger("report", durable.TriggerOptions{})
+		}
+		if err := f.store.Notify(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pass(30 * time.Second)
+		if ended := f.runs(store.StateSucceeded); len(ended) != 60 {
+			t.Errorf("%d of 60 have ended", len(ended))
+		}
+		h.link.refuse()
+		pass(5 * time.Second)
+		if run, attempts := f.run(bad); run.State != store.StateSucceeded || len(attempts) != 1 {
+			t.Errorf("%+v, %+v", run, attempts)
+		}
+		f.end()
+	})
+}

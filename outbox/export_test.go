@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -29,6 +30,12 @@ func (noTables) Close() error                  { return nil }
 func Notifier(call func(context.Context) error) (notify func()) {
 	n := &notifier{}
 	return func() { n.notify(call) }
+}
+
+// Lead delivers the messages of the shard of a term until ctx ends, whatever the term says.
+func (r *Relay) Lead(ctx context.Context, term *leader.Term) {
+	r.calls.Begin(ctx)
+	newShard(r, store.Layout{Shards: 1, Epoch: 1}, term).run(ctx)
 }
 
 // Defaults is what stands for the zero value.

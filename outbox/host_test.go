@@ -20,6 +20,8 @@ type host struct {
 	*fleet
 	cut atomic.Bool // nothing comes back: calls hang until their contexts end
 	lag atomic.Int64
+	// most is how many keys and messages a relay has had in memory when it asked for more.
+	most atomic.Int64
 }
 
 func (f *fleet) host() *host {
@@ -65,6 +67,7 @@ func (l linked) Layout(ctx context.Context, want int) (store.Layout, error) {
 }
 
 func (l linked) Due(ctx context.Context, q store.DueRequest) (store.Due, error) {
+	l.host.most.Store(max(l.host.most.Load(), int64(len(q.Keys)+len(q.IDs))))
 	return over(ctx, l.host, func() (store.Due, error) { return l.Store.Due(ctx, q) })
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/dbcalls"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -20,10 +21,12 @@ const (
 
 // A marker writes results. It makes one call at a time, with all results that are waiting: so no
 // result waits for a batch to fill, and under load each call writes many. Results that cannot be
-// written are kept and tried again; until then their keys are not read from the database again. A
-// row that another session keeps locked holds up its own result, and no other.
+// written are kept and tried again; until then their keys are not read from the database again, in
+// this term of their shard. A row that another session keeps locked, or a result that the database
+// refuses, holds up no other for long.
 type marker struct {
 	relay *Relay
+	batch *dbcalls.Batch
 	news  chan struct{} // something waits
 
 	mu      sync.Mutex // of all callers
@@ -51,6 +54,11 @@ type locked struct {
 	oldest unwritten
 }
 
+func newMarker(r *Relay) *marker {
+	return &marker{relay: r, batch: dbcalls.NewBatch(maxResults, r.config.CallTimeout, isRefused),
+		news: make(chan struct{}, 1)}
+}
+
 func (k *marker) put(a attempt, written func(counts bool), locked func()) {
 	k.mu.Lock()
 	k.waiting = append(k.waiting, unwritten{attempt: a, written: written, locked: locked})
@@ -61,8 +69,11 @@ func (k *marker) put(a attempt, written func(counts bool), locked func()) {
 	}
 }
 
-// take takes up to maxResults of what waits: those of locked rows whose time has come, or others.
-// If there are none, it returns in how long to look again; 0: when there are news.
+// take takes some of what waits: those of locked rows whose time has come, or others. If there are
+// none, it returns in how long to look again; 0: when there are news.
+//
+// It takes one result of a message: there are two if this relay has lost its shard before it wrote
+// the first, and leads it again. A database would refuse them together.
 func (k *marker) take() (batch []unwritten, wait time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -72,10 +83,18 @@ func (k *marker) take() (batch []unwritten, wait time.Duration) {
 			from = &l.results
 		}
 	}
-	n := min(maxResults, len(*from))
-	batch = (*from)[:n:n]
-	*from = (*from)[n:]
-	k.writing = n > 0
+	taken := map[store.ID]bool{}
+	var left []unwritten
+	for _, u := range *from {
+		if len(batch) < k.batch.Limit() && !taken[u.result.ID] {
+			taken[u.result.ID] = true
+			batch = append(batch, u)
+		} else {
+			left = append(left, u)
+		}
+	}
+	*from = left
+	k.writing = len(batch) > 0
 	return batch, max(0, wait)
 }
 
@@ -100,45 +119,48 @@ func (k *marker) waitEmpty(ctx context.Context) {
 
 // run writes results until ctx ends, and returns how many it could not write.
 func (k *marker) run(ctx context.Context) (left int) {
-	var batch []unwritten
 	wait := minCallWait
 	for {
+		batch, later := k.take()
 		var again <-chan time.Time
 		news := k.news
-		if len(batch) == 0 {
-			var later time.Duration
-			if batch, later = k.take(); later > 0 {
-				again = time.After(later)
+		switch {
+		case len(batch) > 0:
+			err := k.write(batch)
+			if err == nil {
+				wait = minCallWait
 			}
-		}
-		if len(batch) > 0 {
-			if k.write(batch) {
-				batch, wait = nil, minCallWait
+			if err == nil || k.batch.Limit() < len(batch) { // fewer may be written at once
 				continue
 			}
 			again, news = time.After(wait/2+rand.N(wait)), nil
 			wait = min(2*wait, maxCallWait)
+		case later > 0:
+			again = time.After(later)
 		}
 		select {
 		case <-ctx.Done():
-			return len(batch) + k.left()
+			return k.left()
 		case <-news:
 		case <-again:
 		}
 	}
 }
 
-// write writes a batch, and reports whether that went well.
-func (k *marker) write(batch []unwritten) bool {
+// write writes a batch. If that fails, the batch waits again.
+func (k *marker) write(batch []unwritten) error {
 	results := make([]store.Result, len(batch))
 	for i, u := range batch {
 		results[i] = u.result
 	}
+	began := time.Now()
 	marked, err := call(k.relay.calls, opMark, func(ctx context.Context) (store.Marked, error) {
 		return k.relay.store.Mark(ctx, k.relay.config.Name, results)
 	})
+	k.batch.Ended(len(batch), time.Since(began), err)
 	if err != nil {
-		return false
+		k.putBack(batch, isRefused(err))
+		return err
 	}
 	counts := make(map[store.ID]bool, len(marked.Counted))
 	for _, id := range marked.Counted {
@@ -161,7 +183,19 @@ func (k *marker) write(batch []unwritten) bool {
 		u.written(counts[u.result.ID])
 	}
 	k.keep(still)
-	return true
+	return nil
+}
+
+// putBack has results wait again: before all others, or behind them if the database refuses one of
+// them, so that it does not come first each time.
+func (k *marker) putBack(batch []unwritten, refused bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if refused {
+		k.waiting = append(k.waiting, batch...)
+	} else {
+		k.waiting = append(batch, k.waiting...)
+	}
 }
 
 // keep keeps results whose rows are locked, after each batch.

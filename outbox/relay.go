@@ -92,7 +92,7 @@ func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	}
 	r.events = newEvents(r.config)
 	r.calls = newCalls(name, r.config.CallTimeout, r.events)
-	r.marker = &marker{relay: r, news: make(chan struct{}, 1)}
+	r.marker = newMarker(r)
 	r.listener = &listener{relay: r}
 	r.sampler = newSampler(r)
 	r.sweeper = newSweeper(r)
@@ -200,18 +200,13 @@ func (r *Relay) first(ctx context.Context) error {
 		switch {
 		case err == nil:
 			return nil
-		case isSetup(err):
+		case errors.Is(err, dlock.ErrSetup):
 			return err
 		}
 		if !sleep(ctx, loop.Jittered(wait, 0.3)) {
 			return ctx.Err()
 		}
 	}
-}
-
-func isSetup(err error) (yes bool) {
-	defer func() { _ = recover() }() // a driver's error may be anything
-	return errors.Is(err, dlock.ErrSetup)
 }
 
 // sleep reports false if ctx has ended.

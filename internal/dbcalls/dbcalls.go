@@ -75,7 +75,9 @@ func Do[T any](c *Calls, op string, f func(context.Context) (T, error)) (answer 
 			c.record(op, err)
 		}
 	}()
-	return f(ctx)
+	answer, err = f(ctx)
+	_ = errors.Is(err, context.Canceled) // an error whose Is or Unwrap panics does so here, where it is recovered
+	return answer, err
 }
 
 // record records whether a call succeeded, and tells of changes.

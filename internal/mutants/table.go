@@ -63,7 +63,7 @@ func messages(test string) layer { return layer{pkg: "outbox/internal/sqlstore",
 func postgres(test string) layer { return layer{pkg: "internal/pgxkit", test: test} }
 
 // Each bug is a plausible mistake: a naive implementation, or a slip in ours.
-var mutants = slices.Concat(ofLocksAndTimers, ofClocks, ofRunsAndMessages)
+var mutants = slices.Concat(ofLocksAndTimers, ofClocks, ofRuns, ofMessages)
 
 var ofLocksAndTimers = []mutant{
 	{

@@ -49,6 +49,16 @@ var databaseRows = []row{
 		"registry": "no: what it does not write now is written by the next heartbeat, and it is a view",
 		"people":   shows,
 	}},
+	{"a row that the database refuses costs only itself", map[string]string{
+		"memlock, redislock, redlock, nativelock, SQL locks, SQL Server": "" +
+			"no: each name has an error of its own",
+		"timer, leader": "no: the store answers for each name",
+		"durable":       "durable.TestResultThatTheDatabaseRefuses",
+		"outbox": "outbox.TestResultThatTheDatabaseRefuses; outbox.TestResultThatATriggerRefuses; " +
+			"outbox.TestRelayThatLeadsAgainHasTwoResults",
+		"registry": "no: a heartbeat writes the rows of its own process",
+		"people":   shows,
+	}},
 	{"a kind of call that always fails is seen beside others that succeed", map[string]string{
 		"memlock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: who calls it judges",
 		"timer":    "timer.TestRenewalsDoNotHideThatNothingIsGranted",

@@ -21,6 +21,8 @@ type Store struct {
 	Fault, After func(op string) error
 	// Locked says which rows another session keeps locked. Nil: none.
 	Locked func(id store.ID) bool
+	// Refuses returns why Mark cannot write the result of a message. Nil: it can.
+	Refuses func(id store.ID) error
 	// Ahead says by how much the clock of this store is ahead. Nil: it is right.
 	Ahead func() time.Duration
 
@@ -261,6 +263,24 @@ func knows(topics []string, topic string) bool {
 	return topics == nil || slices.Contains(topics, topic)
 }
 
+// refuses returns why Mark writes none of these results.
+func (s *Store) refuses(results []store.Result) error {
+	seen := map[store.ID]bool{}
+	for _, r := range results {
+		if seen[r.ID] {
+			return errors.New("two results of one message")
+		}
+		seen[r.ID] = true
+		if s.Refuses == nil {
+			continue
+		}
+		if err := s.Refuses(r.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Mark implements store.Relay.
 func (s *Store) Mark(_ context.Context, relay string, results []store.Result) (marked store.Marked, err error) {
 	if err := s.fault("mark"); err != nil {
@@ -269,6 +289,9 @@ func (s *Store) Mark(_ context.Context, relay string, results []store.Result) (m
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
+	if err := s.refuses(results); err != nil {
+		return marked, err
+	}
 	for _, r := range results {
 		m := s.rows[r.Seq]
 		if m == nil || m.ID != r.ID {
