@@ -231,7 +231,7 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 	r, _ := timer.RunFromContext(ctx)
 	began := time.Now()
 	period := time.Duration(t.Period)
-	work := period*4/10 + rand.N(period/2)
+	work := period*4/10 + rand.N(period/2) + time.Duration(h.spec.Timing.Lingers*float64(period))
 	overstay := time.Duration(0)
 	if rand.IntN(12) == 0 { // it works for long, and may ignore the end of its context
 		work = h.spec.Timing.TTL/2 + rand.N(2*h.spec.Timing.TTL)

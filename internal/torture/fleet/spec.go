@@ -29,6 +29,9 @@ type Timing struct {
 	TTL          time.Duration
 	StoreTimeout time.Duration
 	Period       time.Duration // of the busiest timer
+	// Lingers is by how many of its periods each run lasts longer. Where a fault of the store takes
+	// long and calls are dear, slots are taken seldom, and would be free most of the time.
+	Lingers float64
 }
 
 // settling is two TTLs for leases and fallbacks, one for a quarantine, and a second.

@@ -247,7 +247,8 @@ func (s *clusterStore) settle() error {
 type postgresStore struct{ *sqltest.Server }
 
 func (s *postgresStore) timing() Timing {
-	return Timing{TTL: 1200 * time.Millisecond, StoreTimeout: 400 * time.Millisecond, Period: 280 * time.Millisecond}
+	return Timing{TTL: 1200 * time.Millisecond, StoreTimeout: 400 * time.Millisecond, Period: 280 * time.Millisecond,
+		Lingers: 3}
 }
 
 func (s *postgresStore) targets() []string { return []string{s.Addr()} }
