@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
-	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 )
@@ -85,62 +83,4 @@ func call(ctx context.Context, f Func, term *Term) <-chan error {
 		err = f(ctx, term)
 	}()
 	return ended
-}
-
-// lead calls the function with a lease, and releases that when the function has returned. It
-// returns when to try again, or a StuckError.
-func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Duration, err error) {
-	term := &Term{e.role.Name, lease}
-	// Derived from the lease's context, so that a loss ends it directly.
-	work, stop := context.WithCancelCause(lease.Context())
-	defer stop(nil)
-	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
-	e.elected(term)
-	ended := call(work, e.role.Run, term)
-	select {
-	case err = <-ended:
-	case <-work.Done():
-		e.ending(lease.Err())
-		var returned bool
-		if err, returned = e.await(ctx, ended); !returned {
-			lease.StopRenewing()
-			return 0, &StuckError{e.role.Name}
-		}
-		if p, ok := err.(*PanicError); ok {
-			e.log(slog.LevelError, "leader: the function panicked when its context had ended", "err", p, "stack",
-				string(p.Stack))
-		}
-	}
-	lost := lease.Err()
-	if released := lease.Release(ctx); released != nil && lost == nil {
-		e.log(slog.LevelWarn, "leader: the release was not answered: another host leads within a TTL", "err", released)
-	}
-	switch {
-	case lost != nil:
-		return e.ended(OutcomeLeaseLost, lost), nil
-	case ctx.Err() != nil:
-		return e.ended(OutcomeStopped, nil), nil
-	case err != nil:
-		return e.ended(OutcomeFailed, err), nil
-	default:
-		return e.ended(OutcomeReturned, nil), nil
-	}
-}
-
-// await waits for a function whose context has ended: forever, or for StopTimeout once the context
-// of Run has ended, too. If the function has returned, err is what it returned.
-func (e *Elector) await(ctx context.Context, ended <-chan error) (err error, returned bool) {
-	select {
-	case err = <-ended:
-		return err, true
-	case <-ctx.Done():
-	}
-	timeout := time.NewTimer(e.role.StopTimeout)
-	defer timeout.Stop()
-	select {
-	case err = <-ended:
-		return err, true
-	case <-timeout.C:
-		return nil, false
-	}
 }
