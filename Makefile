@@ -1,7 +1,7 @@
 # Plain POSIX make; `make` alone prints the help.
 # Longer recipes live in scripts/, so that .ci/run and make share them.
 
-.PHONY: help test test-long race short bench bench-durable bench-outbox bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable torture-outbox cluster-proof model matrix protections mutants simulate scale secrets quickstart lint examples ci
+.PHONY: help test test-long race short bench bench-durable bench-outbox bench-short bench-go fuzz calendars clocks sentinel torture-short torture torture-mixed torture-durable torture-outbox cluster-proof model matrix protections mutants simulate scale secrets sizes quickstart lint examples ci
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -103,6 +103,9 @@ simulate: ## 50 hosts for 30 days of virtual time, 20 times, with faults (SEED=n
 secrets: ## look for the test servers' password in all that the short tests print (make test does so, too)
 	@sh scripts/servers.sh
 	@sh scripts/test.sh -count=1 -short -p 1 -timeout 20m ./...
+
+sizes: ## print the longest files and the types with the most methods: no rule, but a reason to look
+	@sh scripts/sizes.sh
 
 quickstart: ## run the quickstart example
 	go run ./examples/quickstart

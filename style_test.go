@@ -38,18 +38,6 @@ func TestREADMEProgramIsAnExample(t *testing.T) {
 	}
 }
 
-// A file that is longer holds more than one thing, and whoever looks for one has to read the
-// others.
-func TestFilesAreShort(t *testing.T) {
-	t.Parallel()
-	const most = 500
-	for path := range goFiles(t) {
-		if lines := strings.Count(read(t, path), "\n"); lines > most {
-			t.Errorf("%s has %d lines, at most %d", path, lines, most)
-		}
-	}
-}
-
 // A comment that is wider is not read where code is reviewed, side by side. Tabs count as four
 // columns. What an Example prints, and the code and commands in a comment, are as wide as they are.
 //

@@ -47,8 +47,8 @@ func TestFilesPointInOneDirection(t *testing.T) {
 		share := (100*len(back) + uses/2) / uses
 		t.Logf("%-40s %3d uses, %2d %% back", folder, uses, share)
 		if most := cmp.Or(tied[folder], mostBack); share > most {
-			t.Errorf("%s: %d of %d uses between files, %d %%, go against the direction of the others, at most %d %%: %q",
-				folder, len(back), uses, share, most, back)
+			t.Errorf("%s: %d of %d uses between files, %d %%, go against the direction of the others, at most %d %%: "+
+				"%q", folder, len(back), uses, share, most, back)
 		}
 		if listed, ok := tied[folder]; ok && share < listed {
 			t.Errorf("%s: %d %% of the uses go back, and %d are listed: list %[2]d, or nothing up to %d", folder, share,
