@@ -57,7 +57,7 @@ func (c *claimer) claim() time.Duration {
 	claimed, err := call(c.database, opClaim, func(ctx context.Context) (store.Claimed, error) {
 		return c.store.Claim(ctx, request)
 	})
-	c.batch.Ended(limit, now().since(sent), err)
+	c.batch.Ended(now().since(sent), err)
 	if err != nil {
 		return afterFailure() // what it may have claimed is reclaimed
 	}

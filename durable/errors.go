@@ -27,11 +27,6 @@ var (
 	errGoexit     = errors.New("the handler called runtime.Goexit")
 )
 
-// isRefused reports whether the database has answered a call with an error, and would do so again.
-func isRefused(err error) bool {
-	return errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup)
-}
-
 // named prefixes an error of a store with the name of this package. nil stays nil.
 func named(err error) error {
 	if err == nil {

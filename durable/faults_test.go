@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,7 +111,10 @@ func TestOutageIsReportedOnce(t *testing.T) {
 		h.link.set(well)
 		h.stop()
 		f.end()
-		if len(told) != 2 || told[0] != "down: the database is down" || told[1] != "up: true" {
+		// Three renewals in a row may have panicked before another call succeeded.
+		again := func(line string) bool { return strings.Contains(line, "the database is down") }
+		if len(told) < 2 || told[0] != "down: the database is down" || told[1] != "up: true" ||
+			slices.ContainsFunc(told[2:], again) {
 			t.Errorf("%q", told)
 		}
 		if n := strings.Count(h.log.String(), "level=ERROR"); n > 2 {

@@ -88,8 +88,6 @@ func (f *finisher) run(ctx context.Context) {
 			case len(left) == 0:
 				wait = minCallWait
 				continue
-			case err != nil && f.batch.Limit() < len(batch): // fewer may be written at once
-				continue
 			case err != nil:
 				news = nil // a new result would fail as well
 			case len(batch) == limit && len(left) < len(batch):
@@ -118,7 +116,7 @@ func (f *finisher) write(batch []*finished) (left []*finished, err error) {
 	done, err := call(f.database, opFinish, func(ctx context.Context) (store.Finished, error) {
 		return f.store.Finish(ctx, f.worker, results)
 	})
-	f.batch.Ended(len(batch), time.Since(began), err)
+	f.batch.Wrote(len(batch), time.Since(began), err)
 	if err != nil {
 		return batch, err
 	}

@@ -234,7 +234,7 @@ func (l *link) refuses(results []store.Result) error {
 	defer l.mu.Unlock()
 	for _, r := range results {
 		if slices.Contains(l.spurned, r.ID) {
-			return fmt.Errorf("durable: %w: the result of run %d", dlock.ErrFault, r.ID)
+			return fmt.Errorf("not the result of run %d", r.ID)
 		}
 	}
 	return nil

@@ -69,7 +69,7 @@ func (m *materializer) materialize() time.Duration {
 		done, err := call(m.database, opMaterialize, func(ctx context.Context) ([]store.Materialized, error) {
 			return m.store.Materialize(ctx, batch)
 		})
-		m.batch.Ended(len(batch), time.Since(began), err)
+		m.batch.Wrote(len(batch), time.Since(began), err)
 		if err != nil {
 			queued++ // there may be runs
 			m.missed = true

@@ -343,7 +343,7 @@ func TestResultThatTheDatabaseRefuses(t *testing.T) {
 		if err := f.store.Notify(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		pass(30 * time.Second)
+		pass(15 * time.Second)
 		if ended := f.runs(store.StateSucceeded); len(ended) != 60 {
 			t.Errorf("%d of 60 have ended", len(ended))
 		}

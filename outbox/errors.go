@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/tickslot/tickslot/dlock"
 )
 
 var (
@@ -31,11 +29,6 @@ var (
 		"state it belongs to; see outbox.PgxTx and outbox.SQLTx")
 	errGoexit = errors.New("the sink called runtime.Goexit")
 )
-
-// isRefused reports whether the database has answered a call with an error, and would do so again.
-func isRefused(err error) bool {
-	return errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup)
-}
 
 // Permanent marks an error that another attempt would not fix: the message is dead at once. It
 // matches ErrPermanent, and errors.Is and errors.As see through it. Permanent(nil) is nil.

@@ -26,6 +26,11 @@ type fleet struct {
 
 func newFleet(t testing.TB) *fleet {
 	s, locks := memory.New(), memlock.New()
+	t.Cleanup(func() {
+		if err := s.Misused(); err != nil {
+			t.Error(err)
+		}
+	})
 	return &fleet{t: t, store: s, locks: locks, box: outbox.New(outbox.MemoryDatabase(s, locks)),
 		receiver: &receiver{effects: map[outbox.ID]int{}, seqs: map[string][]int64{}}}
 }

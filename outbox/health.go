@@ -68,8 +68,8 @@ func (r *Relay) Ready() error {
 //     It says of each topic how many messages fail, since when, and the last error
 //   - dead: more messages are dead than Thresholds.Dead
 //   - topics: messages wait for a topic that this relay has no sink for
-//   - rows: another session of the database keeps rows locked, so that what came of their
-//     deliveries cannot be written
+//   - rows: another session of the database keeps rows locked, or the database refuses what came of
+//     their deliveries, so that it cannot be written
 //   - sinks: calls of this relay to a sink do not return, although their contexts have ended. They
 //     keep the places of their topic, and only a restart of the process frees them
 func (r *Relay) Checks() map[string]func() error {

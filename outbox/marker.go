@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,16 +24,16 @@ const (
 // result waits for a batch to fill, and under load each call writes many. Results that cannot be
 // written are kept and tried again; until then their keys are not read from the database again, in
 // this term of their shard. A row that another session keeps locked, or a result that the database
-// refuses, holds up no other for long.
+// refuses, holds up its own result, and no other for long.
 type marker struct {
 	relay *Relay
 	batch *dbcalls.Batch
 	news  chan struct{} // something waits
 
 	mu      sync.Mutex // of all callers
-	waiting []unwritten
+	waiting []*unwritten
 	writing bool // some are being written
-	locked  locked
+	kept    kept
 }
 
 // unwritten is a result that waits, and who wants to know whether it counts.
@@ -41,27 +42,30 @@ type unwritten struct {
 	written func(counts bool)
 	locked  func() // called once, if its row is locked
 
-	lockedSince time.Time // zero: its row is not locked, as far as is known
+	told      bool      // locked was called
+	keptSince time.Time // zero: it is not kept
+	refused   error     // of the call that had only this one; nil: its row is locked
 }
 
-// locked are results whose rows another session keeps locked.
-type locked struct {
-	results []unwritten
+// kept are results that the latest call with them could not write although it was answered for
+// others: their rows are locked, or the database has refused them alone. They are tried again after
+// a while, so that others do not wait for them.
+type kept struct {
+	results []*unwritten
 	wait    time.Duration
-	again   time.Time // they are written again then
+	again   time.Time // they are tried again then
 
 	n      int // as of the latest call
-	oldest unwritten
+	oldest *unwritten
 }
 
 func newMarker(r *Relay) *marker {
-	return &marker{relay: r, batch: dbcalls.NewBatch(maxResults, r.config.CallTimeout, isRefused),
-		news: make(chan struct{}, 1)}
+	return &marker{relay: r, batch: dbcalls.NewBatch(maxResults, r.config.CallTimeout), news: make(chan struct{}, 1)}
 }
 
 func (k *marker) put(a attempt, written func(counts bool), locked func()) {
 	k.mu.Lock()
-	k.waiting = append(k.waiting, unwritten{attempt: a, written: written, locked: locked})
+	k.waiting = append(k.waiting, &unwritten{attempt: a, written: written, locked: locked})
 	k.mu.Unlock()
 	select {
 	case k.news <- struct{}{}:
@@ -69,29 +73,33 @@ func (k *marker) put(a attempt, written func(counts bool), locked func()) {
 	}
 }
 
-// take takes some of what waits: those of locked rows whose time has come, or others. If there are
-// none, it returns in how long to look again; 0: when there are news.
+// take takes some of what waits: those that are kept and whose time has come, or others. If there
+// are none, it returns in how long to look again; 0: when there are news.
 //
-// It takes one result of a message: there are two if this relay has lost its shard before it wrote
-// the first, and leads it again. A database would refuse them together.
-func (k *marker) take() (batch []unwritten, wait time.Duration) {
+// It takes one result of a row. There are two if this relay has lost its shard before it wrote the
+// first, and leads it again; or if the database was put back to a copy, and has given the number of
+// a row to another message. Some databases refuse two together, and others may take one for the
+// other.
+func (k *marker) take() (batch []*unwritten, wait time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	from := &k.waiting
-	if l := &k.locked; len(l.results) > 0 {
-		if wait = time.Until(l.again); wait <= 0 {
-			from = &l.results
+	if len(k.kept.results) > 0 {
+		if wait = time.Until(k.kept.again); wait <= 0 {
+			from = &k.kept.results
 		}
 	}
-	taken := map[store.ID]bool{}
-	var left []unwritten
+	taken := map[int64]bool{}
+	var left []*unwritten
 	for _, u := range *from {
-		if len(batch) < k.batch.Limit() && !taken[u.result.ID] {
-			taken[u.result.ID] = true
-			batch = append(batch, u)
-		} else {
+		// One that was refused is tried alone: others would be refused with it.
+		alone := len(batch) > 0 && (u.refused != nil || batch[0].refused != nil)
+		if len(batch) == k.batch.Limit() || taken[u.result.Seq] || alone {
 			left = append(left, u)
+			continue
 		}
+		taken[u.result.Seq] = true
+		batch = append(batch, u)
 	}
 	*from = left
 	k.writing = len(batch) > 0
@@ -102,10 +110,10 @@ func (k *marker) take() (batch []unwritten, wait time.Duration) {
 func (k *marker) left() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.waiting) + len(k.locked.results)
+	return len(k.waiting) + len(k.kept.results)
 }
 
-// waitEmpty waits until everything is written but what is locked, or ctx ends.
+// waitEmpty waits until everything is written but what is kept, or ctx ends.
 func (k *marker) waitEmpty(ctx context.Context) {
 	for sleep(ctx, emptyCheckInterval) {
 		k.mu.Lock()
@@ -126,11 +134,12 @@ func (k *marker) run(ctx context.Context) (left int) {
 		news := k.news
 		switch {
 		case len(batch) > 0:
+			retried := !batch[0].keptSince.IsZero()
 			err := k.write(batch)
 			if err == nil {
 				wait = minCallWait
 			}
-			if err == nil || k.batch.Limit() < len(batch) { // fewer may be written at once
+			if err == nil || retried || k.batch.Limit() < len(batch) { // others, or fewer, may be written at once
 				continue
 			}
 			again, news = time.After(wait/2+rand.N(wait)), nil
@@ -148,7 +157,7 @@ func (k *marker) run(ctx context.Context) (left int) {
 }
 
 // write writes a batch. If that fails, the batch waits again.
-func (k *marker) write(batch []unwritten) error {
+func (k *marker) write(batch []*unwritten) error {
 	results := make([]store.Result, len(batch))
 	for i, u := range batch {
 		results[i] = u.result
@@ -157,23 +166,19 @@ func (k *marker) write(batch []unwritten) error {
 	marked, err := call(k.relay.calls, opMark, func(ctx context.Context) (store.Marked, error) {
 		return k.relay.store.Mark(ctx, k.relay.config.Name, results)
 	})
-	k.batch.Ended(len(batch), time.Since(began), err)
+	k.batch.Wrote(len(batch), time.Since(began), err)
 	if err != nil {
-		k.putBack(batch, isRefused(err))
+		k.putBack(batch, err)
 		return err
 	}
-	counts := make(map[store.ID]bool, len(marked.Counted))
-	for _, id := range marked.Counted {
-		counts[id] = true
-	}
-	kept := make(map[store.ID]bool, len(marked.Locked))
-	for _, id := range marked.Locked {
-		kept[id] = true
-	}
-	var still []unwritten
+	counts := setOf(marked.Counted)
+	locked := setOf(marked.Locked)
+	retried := !batch[0].keptSince.IsZero()
+	var still []*unwritten
 	for _, u := range batch {
-		if kept[u.result.ID] {
-			if u.lockedSince.IsZero() {
+		if locked[u.result.ID] {
+			if u.refused = nil; !u.told {
+				u.told = true
 				u.locked() // without the mutex: whoever is told may be about to put a result
 			}
 			still = append(still, u)
@@ -182,59 +187,94 @@ func (k *marker) write(batch []unwritten) error {
 		k.relay.told(u.attempt, counts[u.result.ID])
 		u.written(counts[u.result.ID])
 	}
-	k.keep(still)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keep(still, retried); retried && len(still) == 0 { // the others may be written, too
+		k.kept.wait, k.kept.again = 0, time.Now()
+	}
 	return nil
 }
 
-// putBack has results wait again: before all others, or behind them if the database refuses one of
-// them, so that it does not come first each time.
-func (k *marker) putBack(batch []unwritten, refused bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if refused {
-		k.waiting = append(k.waiting, batch...)
-	} else {
-		k.waiting = append(batch, k.waiting...)
+func setOf(ids []store.ID) map[store.ID]bool {
+	set := make(map[store.ID]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
 	}
+	return set
 }
 
-// keep keeps results whose rows are locked, after each batch.
-func (k *marker) keep(results []unwritten) {
+// putBack has the results of a call that failed wait again, before all others. One that was alone
+// is kept instead, behind all others, and with it the later ones of its key: if they were written
+// first, and this relay died, the next one would deliver the earlier message after the later one.
+func (k *marker) putBack(batch []*unwritten, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l, now := &k.locked, time.Now()
+	first, from := batch[0], &k.waiting
+	retried := !first.keptSince.IsZero()
+	if retried {
+		from = &k.kept.results
+	}
+	if len(batch) > 1 {
+		*from = append(batch, *from...)
+		k.keep(nil, retried)
+		return
+	}
+	var left []*unwritten
+	for _, u := range *from {
+		if first.message.Key != "" && u.message.Key == first.message.Key {
+			batch = append(batch, u)
+		} else {
+			left = append(left, u)
+		}
+	}
+	*from = left
+	for _, u := range batch {
+		u.refused = err
+	}
+	k.keep(batch, retried)
+}
+
+// keep keeps results. retried: those of the latest call were kept before. The caller holds mu.
+func (k *marker) keep(results []*unwritten, retried bool) {
+	l, now := &k.kept, time.Now()
 	for _, u := range results {
-		if u.lockedSince.IsZero() {
-			u.lockedSince = now
+		if u.keptSince.IsZero() {
+			u.keptSince = now
 		}
 		l.results = append(l.results, u)
 	}
-	switch {
-	case len(l.results) == 0:
-		*l = locked{}
+	if len(l.results) == 0 {
+		*l = kept{}
 		return
-	case !now.Before(l.again):
+	}
+	if retried || l.again.IsZero() { // else those that come meanwhile would put it off for good
 		l.wait = min(max(minCallWait, 2*l.wait), maxCallWait)
 		l.again = now.Add(l.wait/2 + rand.N(l.wait))
 	}
-	l.n, l.oldest = len(l.results), l.results[0]
-	for _, u := range l.results {
-		if u.lockedSince.Before(l.oldest.lockedSince) {
-			l.oldest = u
-		}
-	}
+	l.n, l.oldest = len(l.results), slices.MinFunc(l.results, func(a, b *unwritten) int {
+		return a.keptSince.Compare(b.keptSince)
+	})
 }
 
-// unlocked returns an error if another session has kept rows locked for long.
+// unlocked returns an error if results have been kept for long.
 func (k *marker) unlocked() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	took := time.Since(k.locked.oldest.lockedSince)
-	if k.locked.n == 0 || took < lockedThreshold {
+	if k.kept.n == 0 {
 		return nil
 	}
-	m := k.locked.oldest.message
+	oldest := k.kept.oldest
+	took := time.Since(oldest.keptSince)
+	if took < lockedThreshold {
+		return nil
+	}
+	m := oldest.message
+	if oldest.refused != nil {
+		return fmt.Errorf("the database refuses the results of %d delivered messages, that of message %v "+
+			"(topic %q) for %v: mend that, or the next relay delivers them again: %w", k.kept.n, ID(m.ID), m.Topic,
+			took.Round(time.Second), oldest.refused)
+	}
 	return fmt.Errorf("another session of the database keeps the rows of %d delivered messages locked, that of "+
-		"message %v (topic %q) for %v: end its transaction, or the next relay delivers them again", k.locked.n,
+		"message %v (topic %q) for %v: end its transaction, or the next relay delivers them again", k.kept.n,
 		ID(m.ID), m.Topic, took.Round(time.Second))
 }

@@ -2,12 +2,14 @@ package outbox_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/outbox/internal/store"
@@ -51,17 +53,60 @@ func TestRelayThatLeadsAgainHasTwoResults(t *testing.T) {
 	})
 }
 
+// The database is put back to a copy while the results of three messages wait, which the copy
+// lacks; the numbers of their rows go to other messages, whose deliveries fail.
+//
+// Fails when two results of one row are in one call, so that one is taken for the other.
+func TestResultsOfRowsThatAreOtherMessagesNow(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var away, fails atomic.Bool
+		f.store.Fault = func(op string) error {
+			if away.Load() && op == "mark" {
+				return errReceiver
+			}
+			return nil
+		}
+		f.fail = func(outbox.Delivery) error {
+			if fails.Load() {
+				return errReceiver
+			}
+			return nil
+		}
+		f.relay(outbox.RelayConfig{PollInterval: 100 * time.Millisecond, CallTimeout: time.Second})
+		restore := f.store.Copy()
+		away.Store(true)
+		for _, key := range []string{"a", "b", "c"} {
+			f.append(key, 1)
+		}
+		f.box.Notify()
+		f.until("all are delivered", time.Minute, func() bool { return f.had() == 3 })
+		time.Sleep(10 * time.Second)
+		restore()
+		fails.Store(true)
+		for _, key := range []string{"x", "y", "z"} {
+			f.append(key, 1)
+		}
+		f.box.Notify()
+		time.Sleep(300 * time.Millisecond)
+		away.Store(false)
+		time.Sleep(5 * time.Second)
+		fails.Store(false)
+		f.dispatches(3, 30*time.Minute)
+	})
+}
+
 // The database refuses the result of one message, whatever the reason: a trigger of its owner
-// fails. Fails when the results of others wait for it for longer than a few calls, or the relay
-// does not write it once it can.
+// fails. Fails when the results of others wait for it for longer than a few calls, nobody is told,
+// or the relay does not write it once it can.
 func TestResultThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		bad := f.append("bad", 1)[0]
+		bad := f.append("bad", 2)
 		var free atomic.Bool
 		f.store.Refuses = func(id store.ID) error {
-			if !free.Load() && outbox.ID(id) == bad {
-				return dlock.ErrFault
+			if !free.Load() && outbox.ID(id) == bad[0] {
+				return errors.New("not this one")
 			}
 			return nil
 		}
@@ -69,16 +114,79 @@ func TestResultThatTheDatabaseRefuses(t *testing.T) {
 		for range messages {
 			f.append("", 1)
 		}
-		f.relay(outbox.RelayConfig{})
+		relay, _ := f.relayOf(outbox.RelayConfig{})
 		f.dispatches(messages, 5*time.Second)
-		for range 100 {
+		for n := range 100 {
 			f.append("", 1)
 			f.box.Notify()
-			time.Sleep(100 * time.Millisecond)
+			f.dispatches(messages+n+1, time.Second)
+			time.Sleep(time.Duration(n) * 20 * time.Millisecond)
 		}
-		f.dispatches(messages+100, 5*time.Second)
+		said := fmt.Sprint(relay.Checks()["rows"]())
+		if !strings.Contains(said, bad[0].String()) || !strings.Contains(said, "not this one") {
+			t.Errorf("the check rows says %q, want which message, and why", said)
+		}
 		free.Store(true)
-		f.dispatches(messages+101, 5*time.Second)
+		f.dispatches(messages+102, 5*time.Second)
+		f.until("the check passes", 5*time.Second, func() bool { return relay.Checks()["rows"]() == nil })
+	})
+}
+
+// No result can be written for five minutes, and then all but one of three. Fails when the others
+// are not written within seconds.
+func TestResultsAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		const messages, refused = 100, 3
+		ids := f.append("", messages)
+		var down atomic.Bool
+		down.Store(true)
+		f.store.Refuses = func(id store.ID) error {
+			if down.Load() || slices.Contains(ids[:refused], outbox.ID(id)) {
+				return errors.New("not this one")
+			}
+			return nil
+		}
+		f.relay(outbox.RelayConfig{})
+		f.until("all are delivered", time.Minute, func() bool { return f.had() == messages })
+		time.Sleep(5 * time.Minute)
+		down.Store(false)
+		f.dispatches(messages-refused, 20*time.Second)
+	})
+}
+
+// A row was locked, and is free again, while so much is delivered that the relay is always writing,
+// and another result is refused. Fails when its result waits until there is less to do.
+func TestLockedRowIsFreeUnderLoad(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		locked := f.append("locked", 1)[0]
+		var free atomic.Bool
+		refused := f.append("", 3)
+		f.store.Locked = func(id store.ID) bool { return !free.Load() && outbox.ID(id) == locked }
+		f.store.Refuses = func(id store.ID) error {
+			if slices.Contains(refused, outbox.ID(id)) {
+				return errors.New("not this one")
+			}
+			return nil
+		}
+		f.store.Fault = func(op string) error {
+			if op == "mark" {
+				time.Sleep(20 * time.Millisecond)
+			}
+			return nil
+		}
+		f.relay(outbox.RelayConfig{})
+		f.until("it is delivered", time.Minute, func() bool { return f.had() == 4 })
+		for i := range 3000 {
+			f.append("", 1)
+			f.box.Notify()
+			time.Sleep(5 * time.Millisecond)
+			free.Store(i > 1000)
+		}
+		if m, _, err := f.box.Message(t.Context(), locked); err != nil || m.State != outbox.StateDispatched {
+			t.Errorf("%s, %v, 10 s after its row was free", m.State, err)
+		}
 	})
 }
 
@@ -103,7 +211,7 @@ func (f *fleet) dispatches(n int, within time.Duration) {
 
 // As TestResultThatTheDatabaseRefuses, with a trigger on real databases.
 //
-// Fails when the error of a trigger is not known as a refusal.
+// Fails when the error of a trigger stops the results of others.
 func TestResultThatATriggerRefuses(t *testing.T) {
 	t.Parallel()
 	for name, on := range map[string]struct {

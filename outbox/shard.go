@@ -112,7 +112,7 @@ func newShard(r *Relay, layout store.Layout, term *leader.Term) *shard {
 	s := &shard{relay: r, term: term, layout: layout, posts: make(chan func(), 64), gone: make(chan struct{}),
 		wakes: make(chan struct{}, 1), lanes: map[laneID]*lane{}, topics: map[string]*topic{},
 		callWait: minCallWait, pause: minPause, wary: term.PreviousExpired()}
-	s.batch = dbcalls.NewBatch(r.config.BatchSize, r.config.CallTimeout, isRefused)
+	s.batch = dbcalls.NewBatch(r.config.BatchSize, r.config.CallTimeout)
 	s.base, s.end = context.WithCancelCause(context.Background())
 	return s
 }
@@ -374,7 +374,7 @@ func (s *shard) fullTopics() (full []string) {
 func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, err error) {
 	s.fetching = false
 	c := s.relay.config
-	s.batch.Ended(s.batch.Limit(), took, err)
+	s.batch.Ended(took, err)
 	if err != nil {
 		s.retryAt = time.Now().Add(s.callWait/2 + rand.N(s.callWait))
 		s.callWait = min(2*s.callWait, maxCallWait)

@@ -8,33 +8,52 @@ import (
 	"github.com/tickslot/tickslot/internal/dbcalls"
 )
 
-// Fails when a call that was too large for its time, or that the database has refused, is made
-// again as large, when one that failed at once for another reason makes batches smaller, or when a
-// batch grows although twice as many rows would not fit.
+// Fails when a call that was too large for its time is made again as large, when one that failed at
+// once makes batches smaller, or when a batch grows although twice as many rows would not fit.
 func TestBatchesThatAreTooLargeAreHalved(t *testing.T) {
 	t.Parallel()
-	failed, refused := errors.New("too late"), errors.New("a row")
-	b := dbcalls.NewBatch(100, 8*time.Second, func(err error) bool { return err == refused })
+	failed := errors.New("too late")
+	b := dbcalls.NewBatch(100, 8*time.Second)
+	for i, step := range []struct {
+		took time.Duration
+		err  error
+		want int
+	}{
+		{8 * time.Second, failed, 50}, {8 * time.Second, failed, 25}, {4 * time.Second, failed, 12},
+		{time.Millisecond, failed, 12}, {8 * time.Second, failed, 6}, {8 * time.Second, failed, 3},
+		{8 * time.Second, failed, 1}, {8 * time.Second, failed, 1},
+		{7 * time.Second, nil, 1}, {2 * time.Second, nil, 1}, {time.Second, nil, 2}, {0, nil, 4}, {0, nil, 8},
+		{0, nil, 16}, {0, nil, 32}, {0, nil, 64}, {0, nil, 100}, {0, nil, 100},
+	} {
+		b.Ended(step.took, step.err)
+		if got := b.Limit(); got != step.want {
+			t.Errorf("step %d: %d rows, want %d", i, got, step.want)
+		}
+	}
+	if got := dbcalls.NewBatch(0, time.Second).Limit(); got != 1 {
+		t.Errorf("a batch of %d rows, want at least one", got)
+	}
+}
+
+// Fails when the rows of a call that fails time and again are never fewer, or when one call that
+// failed at once makes batches smaller.
+func TestRowsThatAreRefusedAreHalved(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("a row")
+	b := dbcalls.NewBatch(100, 8*time.Second)
 	for i, step := range []struct {
 		rows int
 		took time.Duration
 		err  error
 		want int
 	}{
-		{100, 8 * time.Second, failed, 50}, {50, 8 * time.Second, failed, 25}, {25, 4 * time.Second, failed, 12},
-		{12, time.Millisecond, failed, 12}, {12, 8 * time.Second, failed, 6}, {6, 8 * time.Second, failed, 3},
-		{3, 8 * time.Second, failed, 1}, {1, 8 * time.Second, failed, 1},
-		{1, 7 * time.Second, nil, 1}, {1, 2 * time.Second, nil, 1}, {1, time.Second, nil, 2}, {2, 0, nil, 4},
-		{4, 0, nil, 8}, {8, 0, nil, 16}, {16, 0, nil, 32}, {32, 0, nil, 64}, {64, 0, nil, 100}, {100, 0, nil, 100},
-		{10, 0, refused, 5}, {5, 0, refused, 2}, {2, 0, refused, 1}, {1, 0, refused, 1}, {1, 0, nil, 2},
+		{20, 0, failed, 100}, {20, 0, nil, 100}, {20, 8 * time.Second, failed, 10}, {10, 0, failed, 5},
+		{5, 0, failed, 2}, {2, 0, failed, 1}, {1, 0, failed, 1}, {1, 0, nil, 2}, {2, 0, failed, 2}, {2, 0, failed, 1},
 	} {
-		b.Ended(step.rows, step.took, step.err)
+		b.Wrote(step.rows, step.took, step.err)
 		if got := b.Limit(); got != step.want {
 			t.Errorf("step %d: %d rows, want %d", i, got, step.want)
 		}
-	}
-	if got := dbcalls.NewBatch(0, time.Second, nil).Limit(); got != 1 {
-		t.Errorf("a batch of %d rows, want at least one", got)
 	}
 }
 
@@ -42,7 +61,7 @@ func TestBatchesThatAreTooLargeAreHalved(t *testing.T) {
 // good, or when most of the time goes to calls that fail.
 func TestABatchFindsWhatALinkCarries(t *testing.T) {
 	t.Parallel()
-	b := dbcalls.NewBatch(32, 6*time.Second, func(error) bool { return false })
+	b := dbcalls.NewBatch(32, 6*time.Second)
 	left, spent, perRow := 40, time.Duration(0), 2*time.Second
 	for calls := 0; left > 0; calls++ {
 		if calls > 100 {
@@ -51,10 +70,10 @@ func TestABatchFindsWhatALinkCarries(t *testing.T) {
 		n := min(left, b.Limit())
 		if took := time.Duration(n) * perRow; took > 6*time.Second {
 			spent += 6 * time.Second
-			b.Ended(n, 6*time.Second, errors.New("deadline"))
+			b.Ended(6*time.Second, errors.New("deadline"))
 		} else {
 			spent, left = spent+took, left-n
-			b.Ended(n, took, nil)
+			b.Ended(took, nil)
 		}
 	}
 	if best := 40 * perRow; spent > best*3/2 {

@@ -280,15 +280,22 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 	{
 		name: "two results of a message in one call",
 		edits: []edit{{"outbox/marker.go",
-			"k.batch.Limit() && !taken[u.result.ID]", "k.batch.Limit()"}},
+			"k.batch.Limit() || taken[u.result.Seq]", "k.batch.Limit()"}},
 		layer: relays("^TestRelayThatLeadsAgainHasTwoResults$"),
-		says:  "messages are dispatched",
+		says:  "two results of one row",
 	},
 	{
 		name: "a result that is refused comes first each time",
 		edits: []edit{{"outbox/marker.go",
-			"k.putBack(batch, isRefused(err))", "k.putBack(batch, false)"}},
+			"	if len(batch) > 1 {", "	if len(batch) > 0 {"}},
 		layer: relays("^TestResultThatTheDatabaseRefuses$"),
 		says:  "messages are dispatched",
+	},
+	{
+		name: "results of locked rows that others put off for good",
+		edits: []edit{{"outbox/marker.go",
+			"if retried || l.again.IsZero() {", "if retried || !now.Before(l.again) {"}},
+		layer: relays("^TestLockedRowIsFreeUnderLoad$"),
+		says:  "after its row was free",
 	},
 }

@@ -195,7 +195,7 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name: "a role released before its function has returned",
-		edits: []edit{{"leader/term.go",
+		edits: []edit{{"leader/elector.go",
 			"\t\te.ending(lease.Err())\n",
 			"\t\te.ending(lease.Err())\n\t\t_ = lease.Release(ctx)\n"}},
 		layer: layer{pkg: "leader", test: "^TestRoleIsReleasedWhenTheFunctionHasReturned$"},

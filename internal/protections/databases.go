@@ -55,7 +55,7 @@ var databaseRows = []row{
 		"timer, leader": "no: the store answers for each name",
 		"durable":       "durable.TestResultThatTheDatabaseRefuses",
 		"outbox": "outbox.TestResultThatTheDatabaseRefuses; outbox.TestResultThatATriggerRefuses; " +
-			"outbox.TestRelayThatLeadsAgainHasTwoResults",
+			"outbox.TestResultsAfterAnOutage; outbox.TestRelayThatLeadsAgainHasTwoResults",
 		"registry": "no: a heartbeat writes the rows of its own process",
 		"people":   shows,
 	}},

@@ -44,8 +44,7 @@ func Meaning(state string) error {
 		return dlock.ErrFault
 	}
 	switch state[:2] {
-	// A value that the database cannot take, a constraint or a trigger that somebody added.
-	case "22", "23", "45", "P0":
+	case "22", "23": // a value that the database cannot take; a constraint that somebody added
 		return dlock.ErrFault
 	case "0A", "26", "28", "3D", "3F", "42": // what it does not know, or does not allow us
 		return dlock.ErrSetup

@@ -10,7 +10,7 @@ results AS MATERIALIZED (
 		state text, error text, retry_in bigint, took bigint)
 ),
 mine AS MATERIALIZED (
-	SELECT r.id, r.attempt FROM {runs} AS r JOIN results AS x ON x.id = r.id
+	SELECT r.id, r.attempt, r.claim FROM {runs} AS r JOIN results AS x ON x.id = r.id
 	WHERE r.id = ANY (ARRAY(SELECT id FROM results)) AND r.attempt = x.attempt AND r.state || '' = 'running'
 		AND r.claim = x.claim AND r.worker = $2::text
 	ORDER BY r.id
@@ -26,7 +26,7 @@ finished AS (
 		finished_at = CASE WHEN x.state = 'queued' AND r.canceled_by IS NULL THEN NULL ELSE now.at END,
 		last_error = coalesce(nullif(x.error, ''), r.last_error),
 		lease_until = NULL
-	FROM mine JOIN results AS x ON x.id = mine.id AND x.attempt = mine.attempt, now
+	FROM mine JOIN results AS x ON x.id = mine.id AND x.attempt = mine.attempt AND x.claim = mine.claim, now
 	WHERE r.id = ANY (ARRAY(SELECT id FROM mine)) AND r.id = mine.id
 	RETURNING r.id, r.attempt, r.claim, r.worker, r.claimed_at, x.outcome, x.error, x.took
 ),

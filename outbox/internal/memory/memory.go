@@ -35,6 +35,7 @@ type Store struct {
 	layout   store.Layout
 	woken    map[int]func()
 	listens  int
+	misused  error
 }
 
 type row struct {
@@ -263,14 +264,22 @@ func knows(topics []string, topic string) bool {
 	return topics == nil || slices.Contains(topics, topic)
 }
 
+// Misused returns an error if it was called in another way than package store says.
+func (s *Store) Misused() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.misused
+}
+
 // refuses returns why Mark writes none of these results.
 func (s *Store) refuses(results []store.Result) error {
-	seen := map[store.ID]bool{}
+	seen := map[int64]bool{}
 	for _, r := range results {
-		if seen[r.ID] {
-			return errors.New("two results of one message")
+		if seen[r.Seq] {
+			s.misused = errors.New("two results of one row")
+			return s.misused
 		}
-		seen[r.ID] = true
+		seen[r.Seq] = true
 		if s.Refuses == nil {
 			continue
 		}

@@ -71,11 +71,11 @@ type Relay interface {
 	// request.Layout is not the current one, it returns none, and the current one.
 	Due(ctx context.Context, request DueRequest) (Due, error)
 
-	// Mark writes the results of attempts, at most one of a message, and a row for each. It keeps
-	// the rows of the first FirstAttempts and the latest LastAttempts of a message. One counts only
-	// if its message is still pending with the number of attempts that Due has returned: another
-	// relay has not tried it since. It also has to be that message: a database that was put back to
-	// a copy, or a standby that lagged, gives the numbers of rows that it lacks to other messages.
+	// Mark writes the results of attempts, at most one of a Seq, and a row for each. It keeps the
+	// rows of the first FirstAttempts and the latest LastAttempts of a message. One counts only if
+	// its message is still pending with the number of attempts that Due has returned: another relay
+	// has not tried it since. It also has to be that message: a database that was put back to a
+	// copy, or a standby that lagged, gives the numbers of rows that it lacks to other messages.
 	//
 	// It waits for no row that another session keeps locked: such results are not written, but
 	// returned, and the caller calls again with them.
