@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -18,6 +19,8 @@ const (
 	emptyCheckInterval = 5 * time.Millisecond
 	// lockedThreshold is for how long another session may keep rows locked until a check says so.
 	lockedThreshold = 15 * time.Second
+	// maxSuspects is how many results are tried alone, one after the other, until one is written.
+	maxSuspects = 8
 )
 
 // A marker writes results. It makes one call at a time, with all results that are waiting: so no
@@ -25,6 +28,11 @@ const (
 // written are kept and tried again; until then their keys are not read from the database again, in
 // this term of their shard. A row that another session keeps locked, or a result that the database
 // refuses, holds up its own result, and no other for long.
+//
+// That the database refuses one result is not told from its error, which may be anything: it is
+// known when a call with this one alone has failed and the next one, with another, has not. While
+// no call succeeds, all wait in their order: if a later result of a key was written first, and this
+// relay died, the next one would deliver the earlier message after the later one.
 type marker struct {
 	relay *Relay
 	batch *dbcalls.Batch
@@ -33,23 +41,27 @@ type marker struct {
 	mu      sync.Mutex // of all callers
 	waiting []*unwritten
 	writing bool // some are being written
-	kept    kept
+	// suspects have failed alone, one after the other, since a call has succeeded. They wait, too.
+	suspects []*unwritten
+	locked   kept
+	refused  kept // and the later ones of their keys, in their order
 }
 
 // unwritten is a result that waits, and who wants to know whether it counts.
 type unwritten struct {
 	attempt
 	written func(counts bool)
-	locked  func() // called once, if its row is locked
+	kept    func() // called once, if it is kept
 
-	told      bool      // locked was called
+	told      bool      // kept was called
 	keptSince time.Time // zero: it is not kept
-	refused   error     // of the call that had only this one; nil: its row is locked
+	refused   error     // of the latest call that had only this one
+	alone     int       // how many of these there were
+	retried   bool      // it is refused, and so it was when others had been written
 }
 
-// kept are results that the latest call with them could not write although it was answered for
-// others: their rows are locked, or the database has refused them alone. They are tried again after
-// a while, so that others do not wait for them.
+// kept are results that cannot be written while others can. They are tried again after a while, so
+// that others do not wait for them.
 type kept struct {
 	results []*unwritten
 	wait    time.Duration
@@ -63,9 +75,9 @@ func newMarker(r *Relay) *marker {
 	return &marker{relay: r, batch: dbcalls.NewBatch(maxResults, r.config.CallTimeout), news: make(chan struct{}, 1)}
 }
 
-func (k *marker) put(a attempt, written func(counts bool), locked func()) {
+func (k *marker) put(a attempt, written func(counts bool), kept func()) {
 	k.mu.Lock()
-	k.waiting = append(k.waiting, &unwritten{attempt: a, written: written, locked: locked})
+	k.waiting = append(k.waiting, &unwritten{attempt: a, written: written, kept: kept})
 	k.mu.Unlock()
 	select {
 	case k.news <- struct{}{}:
@@ -73,51 +85,19 @@ func (k *marker) put(a attempt, written func(counts bool), locked func()) {
 	}
 }
 
-// take takes some of what waits: those that are kept and whose time has come, or others. If there
-// are none, it returns in how long to look again; 0: when there are news.
-//
-// It takes one result of a row. There are two if this relay has lost its shard before it wrote the
-// first, and leads it again; or if the database was put back to a copy, and has given the number of
-// a row to another message. Some databases refuse two together, and others may take one for the
-// other.
-func (k *marker) take() (batch []*unwritten, wait time.Duration) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	from := &k.waiting
-	if len(k.kept.results) > 0 {
-		if wait = time.Until(k.kept.again); wait <= 0 {
-			from = &k.kept.results
-		}
-	}
-	taken := map[int64]bool{}
-	var left []*unwritten
-	for _, u := range *from {
-		// One that was refused is tried alone: others would be refused with it.
-		alone := len(batch) > 0 && (u.refused != nil || batch[0].refused != nil)
-		if len(batch) == k.batch.Limit() || taken[u.result.Seq] || alone {
-			left = append(left, u)
-			continue
-		}
-		taken[u.result.Seq] = true
-		batch = append(batch, u)
-	}
-	*from = left
-	k.writing = len(batch) > 0
-	return batch, max(0, wait)
-}
-
 // left is how many results are not written.
 func (k *marker) left() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.waiting) + len(k.kept.results)
+	return len(k.waiting) + len(k.locked.results) + len(k.refused.results)
 }
 
-// waitEmpty waits until everything is written but what is kept, or ctx ends.
+// waitEmpty waits until everything is written but what cannot be, or ctx ends.
 func (k *marker) waitEmpty(ctx context.Context) {
+	untried := func(u *unwritten) bool { return !u.retried && u.refused != errBehind }
 	for sleep(ctx, emptyCheckInterval) {
 		k.mu.Lock()
-		done := len(k.waiting) == 0 && !k.writing
+		done := len(k.waiting) == 0 && !k.writing && !slices.ContainsFunc(k.refused.results, untried)
 		k.mu.Unlock()
 		if done {
 			return
@@ -128,23 +108,34 @@ func (k *marker) waitEmpty(ctx context.Context) {
 // run writes results until ctx ends, and returns how many it could not write.
 func (k *marker) run(ctx context.Context) (left int) {
 	wait := minCallWait
+	var round time.Time // when another round of suspects begins; zero: there are none
 	for {
-		batch, later := k.take()
-		var again <-chan time.Time
+		k.tell(k.followers())
+		batch, from, later := k.take()
 		news := k.news
 		switch {
 		case len(batch) > 0:
-			retried := !batch[0].keptSince.IsZero()
-			err := k.write(batch)
+			err := k.write(batch, from)
 			if err == nil {
-				wait = minCallWait
+				wait, round = minCallWait, time.Time{}
 			}
-			if err == nil || retried || k.batch.Limit() < len(batch) { // others, or fewer, may be written at once
+			// Fewer may be written, or others.
+			if err == nil || from != &k.waiting || len(batch) == 1 || k.batch.Limit() < len(batch) {
 				continue
 			}
-			again, news = time.After(wait/2+rand.N(wait)), nil
+			later, news = wait/2+rand.N(wait), nil
 			wait = min(2*wait, maxCallWait)
-		case later > 0:
+		case k.suspicious():
+			if round.IsZero() {
+				round = time.Now().Add(wait/2 + rand.N(wait))
+				wait = min(2*wait, maxCallWait)
+			}
+			if left := max(time.Nanosecond, time.Until(round)); later == 0 || left < later {
+				later = left
+			}
+		}
+		var again <-chan time.Time
+		if later > 0 {
 			again = time.After(later)
 		}
 		select {
@@ -153,11 +144,90 @@ func (k *marker) run(ctx context.Context) (left int) {
 		case <-news:
 		case <-again:
 		}
+		if !round.IsZero() && !time.Now().Before(round) {
+			round = time.Time{}
+			k.acquit()
+		}
 	}
 }
 
+func (k *marker) suspicious() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.suspects) > 0
+}
+
+// take takes some of what waits: those that are kept and whose time has come, or others. If there
+// are none, it returns in how long to look again; 0: when there are news.
+//
+// It takes one result of a row. There are two if this relay has lost its shard before it wrote the
+// first, and leads it again; or if the database was put back to a copy, and has given the number of
+// a row to another message. Some databases refuse two together, and others may take one for the
+// other.
+func (k *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	from, limit := &k.waiting, k.batch.Limit()
+	for _, list := range []*kept{&k.refused, &k.locked} {
+		switch wait := time.Until(list.again); {
+		case len(list.results) == 0:
+		case wait <= 0:
+			from = &list.results
+		case later == 0 || wait < later:
+			later = wait
+		}
+	}
+	switch {
+	case from == &k.refused.results:
+		limit = 1
+	case from == &k.waiting && len(k.suspects) > 0:
+		batch = k.another()
+		limit = 0
+	}
+	taken := map[int64]bool{}
+	var left []*unwritten
+	for _, u := range *from {
+		switch {
+		case slices.Contains(batch, u):
+		case len(batch) < limit && !taken[u.result.Seq]:
+			taken[u.result.Seq] = true
+			batch = append(batch, u)
+		default:
+			left = append(left, u)
+		}
+	}
+	*from = left
+	k.writing = len(batch) > 0
+	return batch, from, later
+}
+
+// another returns the one that was tried alone least often, of those that are the first of their
+// key and are no suspects. None, if there are enough suspects. The caller holds mu.
+func (k *marker) another() (least []*unwritten) {
+	if len(k.suspects) == maxSuspects {
+		return nil
+	}
+	keys := map[string]bool{}
+	for _, u := range k.waiting {
+		key := u.message.Key
+		first := key == "" || !keys[key]
+		keys[key] = true
+		if first && !slices.Contains(k.suspects, u) && (least == nil || u.alone < least[0].alone) {
+			least = []*unwritten{u}
+		}
+	}
+	return least
+}
+
+// acquit begins another round.
+func (k *marker) acquit() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.suspects = nil
+}
+
 // write writes a batch. If that fails, the batch waits again.
-func (k *marker) write(batch []*unwritten) error {
+func (k *marker) write(batch []*unwritten, from *[]*unwritten) error {
 	results := make([]store.Result, len(batch))
 	for i, u := range batch {
 		results[i] = u.result
@@ -168,19 +238,13 @@ func (k *marker) write(batch []*unwritten) error {
 	})
 	k.batch.Wrote(len(batch), time.Since(began), err)
 	if err != nil {
-		k.putBack(batch, err)
+		k.putBack(batch, from, err)
 		return err
 	}
-	counts := setOf(marked.Counted)
-	locked := setOf(marked.Locked)
-	retried := !batch[0].keptSince.IsZero()
+	counts, locked := setOf(marked.Counted), setOf(marked.Locked)
 	var still []*unwritten
 	for _, u := range batch {
 		if locked[u.result.ID] {
-			if u.refused = nil; !u.told {
-				u.told = true
-				u.locked() // without the mutex: whoever is told may be about to put a result
-			}
 			still = append(still, u)
 			continue
 		}
@@ -188,10 +252,17 @@ func (k *marker) write(batch []*unwritten) error {
 		u.written(counts[u.result.ID])
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.keep(still, retried); retried && len(still) == 0 { // the others may be written, too
-		k.kept.wait, k.kept.again = 0, time.Now()
+	for _, u := range still {
+		u.refused = nil
 	}
+	convicted := k.suspects
+	k.suspects = nil
+	k.waiting = without(k.waiting, convicted)
+	k.refused.keep(convicted, len(batch) > len(still) && from == &k.refused.results, false)
+	k.locked.keep(still, len(still) == 0 && from == &k.locked.results, from == &k.locked.results)
+	k.mu.Unlock()
+	k.tell(still)
+	k.tell(convicted)
 	return nil
 }
 
@@ -203,51 +274,99 @@ func setOf(ids []store.ID) map[store.ID]bool {
 	return set
 }
 
-// putBack has the results of a call that failed wait again, before all others. One that was alone
-// is kept instead, behind all others, and with it the later ones of its key: if they were written
-// first, and this relay died, the next one would deliver the earlier message after the later one.
-func (k *marker) putBack(batch []*unwritten, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	first, from := batch[0], &k.waiting
-	retried := !first.keptSince.IsZero()
-	if retried {
-		from = &k.kept.results
+func without(list, some []*unwritten) []*unwritten {
+	if len(some) == 0 {
+		return list
 	}
-	if len(batch) > 1 {
-		*from = append(batch, *from...)
-		k.keep(nil, retried)
-		return
-	}
-	var left []*unwritten
-	for _, u := range *from {
-		if first.message.Key != "" && u.message.Key == first.message.Key {
-			batch = append(batch, u)
-		} else {
-			left = append(left, u)
-		}
-	}
-	*from = left
-	for _, u := range batch {
-		u.refused = err
-	}
-	k.keep(batch, retried)
+	return slices.DeleteFunc(list, func(u *unwritten) bool { return slices.Contains(some, u) })
 }
 
-// keep keeps results. retried: those of the latest call were kept before. The caller holds mu.
-func (k *marker) keep(results []*unwritten, retried bool) {
-	l, now := &k.kept, time.Now()
+// tell says of results that they are kept: without the mutex, because whoever is told may be about
+// to put a result.
+func (k *marker) tell(results []*unwritten) {
+	for _, u := range results {
+		if !u.told {
+			u.told = true
+			u.kept()
+		}
+	}
+}
+
+// putBack has the results of a call that failed wait again.
+func (k *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	alone := len(batch) == 1
+	if alone {
+		batch[0].refused = err
+		batch[0].alone++
+	}
+	switch {
+	case from == &k.waiting:
+		*from = append(batch, *from...)
+		if alone {
+			k.suspects = append(k.suspects, batch[0])
+		}
+	case from == &k.locked.results && alone:
+		k.refused.keep(batch, false, false)
+	case from == &k.locked.results: // one of them may be refused now: each is tried alone
+		for _, u := range batch {
+			u.refused = err
+		}
+		k.refused.keep(batch, false, false)
+	default:
+		batch[0].retried = true
+		key := batch[0].message.Key
+		later := slices.DeleteFunc(slices.Clone(*from), func(u *unwritten) bool {
+			return key == "" || u.message.Key != key
+		})
+		*from = without(*from, later)
+		k.refused.keep(append(batch, later...), false, true)
+	}
+}
+
+// followers moves what waits behind results that are refused, of the same keys, to these, and
+// returns it.
+func (k *marker) followers() (moved []*unwritten) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.refused.results) == 0 {
+		return nil
+	}
+	keys := map[string]bool{}
+	for _, u := range k.refused.results {
+		keys[u.message.Key] = true
+	}
+	for _, u := range k.waiting {
+		if u.message.Key != "" && keys[u.message.Key] {
+			u.refused = errBehind
+			moved = append(moved, u)
+		}
+	}
+	k.waiting, k.suspects = without(k.waiting, moved), without(k.suspects, moved)
+	k.refused.keep(moved, false, false)
+	return moved
+}
+
+var errBehind = errors.New("an earlier one of its key is refused")
+
+// keep adds results. written: the latest call has written all that it had of the list, so that the
+// others may be written, too. tried: it has not.
+func (l *kept) keep(results []*unwritten, written, tried bool) {
+	now := time.Now()
 	for _, u := range results {
 		if u.keptSince.IsZero() {
 			u.keptSince = now
 		}
 		l.results = append(l.results, u)
 	}
-	if len(l.results) == 0 {
+	switch {
+	case len(l.results) == 0:
 		*l = kept{}
 		return
-	}
-	if retried || l.again.IsZero() { // else those that come meanwhile would put it off for good
+	case written:
+		l.wait, l.again = 0, now
+	case tried || l.again.IsZero(): // else those that come meanwhile would put it off for good
 		l.wait = min(max(minCallWait, 2*l.wait), maxCallWait)
 		l.again = now.Add(l.wait/2 + rand.N(l.wait))
 	}
@@ -260,21 +379,24 @@ func (k *marker) keep(results []*unwritten, retried bool) {
 func (k *marker) unlocked() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.kept.n == 0 {
+	return errors.Join(
+		k.locked.forLong("another session of the database keeps the rows of %d delivered messages locked, that of "+
+			"message %v (topic %q) for %v: end its transaction, or the next relay delivers them again"),
+		k.refused.forLong("the database refuses the results of %d delivered messages, that of message %v (topic %q) "+
+			"for %v: mend that, or the next relay delivers them again"))
+}
+
+func (l *kept) forLong(text string) error {
+	if l.n == 0 {
 		return nil
 	}
-	oldest := k.kept.oldest
-	took := time.Since(oldest.keptSince)
+	m, took := l.oldest.message, time.Since(l.oldest.keptSince)
 	if took < lockedThreshold {
 		return nil
 	}
-	m := oldest.message
-	if oldest.refused != nil {
-		return fmt.Errorf("the database refuses the results of %d delivered messages, that of message %v "+
-			"(topic %q) for %v: mend that, or the next relay delivers them again: %w", k.kept.n, ID(m.ID), m.Topic,
-			took.Round(time.Second), oldest.refused)
+	err := fmt.Errorf(text, l.n, ID(m.ID), m.Topic, took.Round(time.Second))
+	if l.oldest.refused != nil {
+		err = fmt.Errorf("%w: %w", err, l.oldest.refused)
 	}
-	return fmt.Errorf("another session of the database keeps the rows of %d delivered messages locked, that of "+
-		"message %v (topic %q) for %v: end its transaction, or the next relay delivers them again", k.kept.n,
-		ID(m.ID), m.Topic, took.Round(time.Second))
+	return err
 }
