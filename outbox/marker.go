@@ -44,7 +44,10 @@ type marker struct {
 	// suspects have failed alone, one after the other, since a call has succeeded. They wait, too.
 	suspects []*unwritten
 	locked   kept
-	refused  kept // and the later ones of their keys, in their order
+	refused  kept      // and the later ones of their keys, in their order
+	alone    bool      // the latest call was for one that is refused
+	failure  error     // of the latest call for those that wait; nil: it has succeeded
+	since    time.Time // there is a failure
 }
 
 // unwritten is a result that waits, and who wants to know whether it counts.
@@ -110,8 +113,8 @@ func (k *marker) run(ctx context.Context) (left int) {
 	wait := minCallWait
 	var round time.Time // when another round of suspects begins; zero: there are none
 	for {
-		k.tell(k.followers())
-		batch, from, later := k.take()
+		batch, from, later, moved := k.take()
+		k.tell(moved)
 		news := k.news
 		switch {
 		case len(batch) > 0:
@@ -163,10 +166,11 @@ func (k *marker) suspicious() bool {
 // It takes one result of a row. There are two if this relay has lost its shard before it wrote the
 // first, and leads it again; or if the database was put back to a copy, and has given the number of
 // a row to another message. Some databases refuse two together, and others may take one for the
-// other.
-func (k *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Duration) {
+// other. moved are those that are kept since now.
+func (k *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Duration, moved []*unwritten) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	moved = k.followers()
 	from, limit := &k.waiting, k.batch.Limit()
 	for _, list := range []*kept{&k.refused, &k.locked} {
 		switch wait := time.Until(list.again); {
@@ -177,8 +181,12 @@ func (k *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Dura
 			later = wait
 		}
 	}
+	if from == &k.refused.results && k.alone && len(k.waiting) > 0 && len(k.suspects) == 0 {
+		from = &k.waiting // in turns
+	}
+	k.alone = from == &k.refused.results
 	switch {
-	case from == &k.refused.results:
+	case k.alone:
 		limit = 1
 	case from == &k.waiting && len(k.suspects) > 0:
 		batch = k.another()
@@ -198,7 +206,7 @@ func (k *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Dura
 	}
 	*from = left
 	k.writing = len(batch) > 0
-	return batch, from, later
+	return batch, from, later, moved
 }
 
 // another returns the one that was tried alone least often, of those that are the first of their
@@ -255,9 +263,15 @@ func (k *marker) write(batch []*unwritten, from *[]*unwritten) error {
 	for _, u := range still {
 		u.refused = nil
 	}
-	convicted := k.suspects
+	// Those of a call for locked rows that has failed are tried alone now that another has not.
+	apart := slices.DeleteFunc(slices.Clone(k.locked.results), func(u *unwritten) bool { return u.refused == nil })
+	k.locked.results = without(k.locked.results, apart)
+	convicted := append(k.suspects, apart...)
 	k.suspects = nil
 	k.waiting = without(k.waiting, convicted)
+	if from == &k.waiting {
+		k.failure = nil
+	}
 	k.refused.keep(convicted, len(batch) > len(still) && from == &k.refused.results, false)
 	k.locked.keep(still, len(still) == 0 && from == &k.locked.results, from == &k.locked.results)
 	k.mu.Unlock()
@@ -303,17 +317,19 @@ func (k *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
 	}
 	switch {
 	case from == &k.waiting:
+		if k.failure == nil {
+			k.since = time.Now()
+		}
+		k.failure = err
 		*from = append(batch, *from...)
 		if alone {
 			k.suspects = append(k.suspects, batch[0])
 		}
-	case from == &k.locked.results && alone:
-		k.refused.keep(batch, false, false)
-	case from == &k.locked.results: // one of them may be refused now: each is tried alone
+	case from == &k.locked.results: // one of them may be refused now
 		for _, u := range batch {
 			u.refused = err
 		}
-		k.refused.keep(batch, false, false)
+		k.locked.keep(batch, false, true)
 	default:
 		batch[0].retried = true
 		key := batch[0].message.Key
@@ -326,10 +342,8 @@ func (k *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
 }
 
 // followers moves what waits behind results that are refused, of the same keys, to these, and
-// returns it.
+// returns it. The caller holds mu.
 func (k *marker) followers() (moved []*unwritten) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	if len(k.refused.results) == 0 {
 		return nil
 	}
@@ -375,11 +389,16 @@ func (l *kept) keep(results []*unwritten, written, tried bool) {
 	})
 }
 
-// unlocked returns an error if results have been kept for long.
+// unlocked returns an error if results could not be written for long.
 func (k *marker) unlocked() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return errors.Join(
+	var none error
+	if took := time.Since(k.since); k.failure != nil && took >= lockedThreshold {
+		none = fmt.Errorf("the results of %d delivered messages wait, and none could be written for %v: %w",
+			len(k.waiting), took.Round(time.Second), k.failure)
+	}
+	return errors.Join(none,
 		k.locked.forLong("another session of the database keeps the rows of %d delivered messages locked, that of "+
 			"message %v (topic %q) for %v: end its transaction, or the next relay delivers them again"),
 		k.refused.forLong("the database refuses the results of %d delivered messages, that of message %v (topic %q) "+

@@ -16,8 +16,8 @@ import (
 )
 
 // A relay delivers, the database fails for longer than a TTL, and the same relay leads again before
-// it could write its results, and once more: so it delivers again what was not marked, and has three
-// results of each message.
+// it could write its results, and once more: so it delivers again what was not marked, and has
+// three results of each message.
 //
 // Fails when it writes two of them in one call, which databases refuse, each time again; or when
 // nothing is delivered any more.
@@ -134,8 +134,8 @@ func TestResultThatTheDatabaseRefuses(t *testing.T) {
 	})
 }
 
-// No result can be written for five minutes, and then all but one of three. Fails when the others
-// are not written within seconds.
+// No result can be written for five minutes, and then all but three. Fails when the others are not
+// written within seconds, or nobody is told while none is.
 func TestResultsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -149,9 +149,12 @@ func TestResultsAfterAnOutage(t *testing.T) {
 			}
 			return nil
 		}
-		f.relay(outbox.RelayConfig{})
+		relay, _ := f.relayOf(outbox.RelayConfig{})
 		f.until("all are delivered", time.Minute, func() bool { return f.had() == messages })
 		time.Sleep(5 * time.Minute)
+		if said := fmt.Sprint(relay.Checks()["rows"]()); !strings.Contains(said, "none could be written for 5m0s") {
+			t.Errorf("the check rows says %q", said)
+		}
 		down.Store(false)
 		f.dispatches(messages-refused, 20*time.Second)
 	})
@@ -239,8 +242,49 @@ func TestLockedRowsOfWhichOneIsRefused(t *testing.T) {
 	})
 }
 
-// The first hundred results are refused, and then every second one. Fails when the others wait for each of them, or nothing is
-// delivered any more.
+// A thousand rows are locked, and then the database fails for a minute. Fails when the relay calls
+// it for each of them alone, or a new result has to wait for them when it is back.
+func TestLockedRowsInAnOutage(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		const locked = 1000
+		var free, down atomic.Bool
+		var calls atomic.Int64
+		f.store.Locked = func(store.ID) bool { return !free.Load() }
+		f.store.Fault = func(op string) error {
+			if op != "mark" {
+				return nil
+			}
+			time.Sleep(3 * time.Millisecond)
+			if calls.Add(1); down.Load() {
+				return errReceiver
+			}
+			return nil
+		}
+		f.append("", locked)
+		f.relay(outbox.RelayConfig{})
+		f.until("all are delivered", time.Minute, func() bool { return f.had() == locked })
+		time.Sleep(10 * time.Second)
+		calls.Store(0)
+		down.Store(true)
+		time.Sleep(time.Minute)
+		if n := calls.Load(); n > 200 {
+			t.Errorf("%d calls in a minute", n)
+		}
+		free.Store(true)
+		down.Store(false)
+		id := f.append("", 1)[0]
+		f.box.Notify()
+		f.until("a new result is written", 3*time.Second, func() bool {
+			m, _, err := f.box.Message(t.Context(), id)
+			return err == nil && m.State == outbox.StateDispatched
+		})
+		f.dispatches(locked, 10*time.Second) // as many as one call lists
+	})
+}
+
+// The first hundred results are refused, and then every second one. Fails when the others wait for
+// each of them, or nothing is delivered any more.
 func TestManyResultsAreRefused(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -311,7 +355,7 @@ func TestResultsOfAKeyAreWrittenInOrder(t *testing.T) {
 	}
 }
 
-// The database does not answer for a minute, and is back two seconds after the relay was stopped.
+// The database does not answer for a minute, and is back a second after the relay was stopped.
 // Fails when the relay gives results up that it can still write.
 func TestResultsAreWrittenAtTheEnd(t *testing.T) {
 	t.Parallel()
@@ -325,7 +369,7 @@ func TestResultsAreWrittenAtTheEnd(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		h.cut.Store(true)
 		time.Sleep(time.Minute)
-		time.AfterFunc(2*time.Second, func() { h.cut.Store(false) })
+		time.AfterFunc(time.Second, func() { h.cut.Store(false) })
 		if err := stop(); err != nil || f.had() != 5 {
 			t.Errorf("%v, %d of 5 were delivered", err, f.had())
 		}
