@@ -46,7 +46,7 @@ type marker struct {
 	locked   kept
 	refused  kept      // and the later ones of their keys, in their order
 	alone    bool      // the latest call was for one that is refused
-	failure  error     // of the latest call for those that wait; nil: it has succeeded
+	failure  error     // of the latest call for those that wait; nil: a call has succeeded since
 	since    time.Time // there is a failure
 }
 
@@ -267,11 +267,8 @@ func (k *marker) write(batch []*unwritten, from *[]*unwritten) error {
 	apart := slices.DeleteFunc(slices.Clone(k.locked.results), func(u *unwritten) bool { return u.refused == nil })
 	k.locked.results = without(k.locked.results, apart)
 	convicted := append(k.suspects, apart...)
-	k.suspects = nil
+	k.suspects, k.failure = nil, nil
 	k.waiting = without(k.waiting, convicted)
-	if from == &k.waiting {
-		k.failure = nil
-	}
 	k.refused.keep(convicted, len(batch) > len(still) && from == &k.refused.results, false)
 	k.locked.keep(still, len(still) == 0 && from == &k.locked.results, from == &k.locked.results)
 	k.mu.Unlock()

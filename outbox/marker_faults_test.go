@@ -115,7 +115,7 @@ func TestResultsUnderFaults(t *testing.T) {
 					next: map[string]int{}}
 				f.store.Fault, f.store.After = w.before, w.after
 				f.store.Refuses, f.store.Locked = w.refuses, w.locked
-				f.relay(outbox.RelayConfig{})
+				relay, _ := f.relayOf(outbox.RelayConfig{})
 				total := 0
 				for range 500 {
 					total += w.appends(f)
@@ -130,6 +130,9 @@ func TestResultsUnderFaults(t *testing.T) {
 					return w.written == total
 				})
 				time.Sleep(time.Minute)
+				if err := relay.Checks()["rows"](); err != nil {
+					t.Error(err)
+				}
 				if w.written != total || f.delivered() != total {
 					t.Errorf("%d results written, %d deliveries, want %d", w.written, f.delivered(), total)
 				}
