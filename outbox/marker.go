@@ -19,8 +19,8 @@ const (
 	emptyCheckInterval = 5 * time.Millisecond
 	// lockedThreshold is for how long another session may keep rows locked until a check says so.
 	lockedThreshold = 15 * time.Second
-	// maxSuspects is how many results are tried alone, one after the other, until one is written.
-	maxSuspects = 8
+	// maxAlone is how many results are tried alone, one after the other, in a round.
+	maxAlone = 8
 )
 
 // A marker writes results. It makes one call at a time, with all results that are waiting: so no
@@ -41,13 +41,14 @@ type marker struct {
 	mu      sync.Mutex // of all callers
 	waiting []*unwritten
 	writing bool // some are being written
-	// suspects have failed alone, one after the other, since a call has succeeded. They wait, too.
-	suspects []*unwritten
-	locked   kept
-	refused  kept      // and the later ones of their keys, in their order
-	alone    bool      // the latest call was for one that is refused
-	failure  error     // of the latest call for those that wait; nil: a call has succeeded since
-	since    time.Time // there is a failure
+	// failed are those that have failed alone in this round: since a call has succeeded, or after a
+	// wait. They are among those that wait.
+	failed      []*unwritten
+	locked      kept
+	refused     kept      // and the later ones of their keys, in their order
+	refusedLast bool      // the latest call was for one that is refused
+	failure     error     // of the latest call for those that wait; nil: a call has succeeded since
+	since       time.Time // there is a failure
 }
 
 // unwritten is a result that waits, and who wants to know whether it counts.
@@ -111,7 +112,7 @@ func (k *marker) waitEmpty(ctx context.Context) {
 // run writes results until ctx ends, and returns how many it could not write.
 func (k *marker) run(ctx context.Context) (left int) {
 	wait := minCallWait
-	var round time.Time // when another round of suspects begins; zero: there are none
+	var round time.Time // when another round begins; zero: none has failed alone
 	for {
 		batch, from, later, moved := k.take()
 		k.tell(moved)
@@ -128,7 +129,7 @@ func (k *marker) run(ctx context.Context) (left int) {
 			}
 			later, news = wait/2+rand.N(wait), nil
 			wait = min(2*wait, maxCallWait)
-		case k.suspicious():
+		case k.anyFailed():
 			if round.IsZero() {
 				round = time.Now().Add(wait/2 + rand.N(wait))
 				wait = min(2*wait, maxCallWait)
@@ -149,15 +150,15 @@ func (k *marker) run(ctx context.Context) (left int) {
 		}
 		if !round.IsZero() && !time.Now().Before(round) {
 			round = time.Time{}
-			k.acquit()
+			k.nextRound()
 		}
 	}
 }
 
-func (k *marker) suspicious() bool {
+func (k *marker) anyFailed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.suspects) > 0
+	return len(k.failed) > 0
 }
 
 // take takes some of what waits: those that are kept and whose time has come, or others. If there
@@ -181,14 +182,14 @@ func (k *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Dura
 			later = wait
 		}
 	}
-	if from == &k.refused.results && k.alone && len(k.waiting) > 0 && len(k.suspects) == 0 {
+	if from == &k.refused.results && k.refusedLast && len(k.waiting) > 0 && len(k.failed) == 0 {
 		from = &k.waiting // in turns
 	}
-	k.alone = from == &k.refused.results
+	k.refusedLast = from == &k.refused.results
 	switch {
-	case k.alone:
+	case k.refusedLast:
 		limit = 1
-	case from == &k.waiting && len(k.suspects) > 0:
+	case from == &k.waiting && len(k.failed) > 0:
 		batch = k.another()
 		limit = 0
 	}
@@ -210,9 +211,9 @@ func (k *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Dura
 }
 
 // another returns the one that was tried alone least often, of those that are the first of their
-// key and are no suspects. None, if there are enough suspects. The caller holds mu.
+// key and have not failed in this round. None, if enough have. The caller holds mu.
 func (k *marker) another() (least []*unwritten) {
-	if len(k.suspects) == maxSuspects {
+	if len(k.failed) == maxAlone {
 		return nil
 	}
 	keys := map[string]bool{}
@@ -220,18 +221,18 @@ func (k *marker) another() (least []*unwritten) {
 		key := u.message.Key
 		first := key == "" || !keys[key]
 		keys[key] = true
-		if first && !slices.Contains(k.suspects, u) && (least == nil || u.alone < least[0].alone) {
+		if first && !slices.Contains(k.failed, u) && (least == nil || u.alone < least[0].alone) {
 			least = []*unwritten{u}
 		}
 	}
 	return least
 }
 
-// acquit begins another round.
-func (k *marker) acquit() {
+// nextRound has those that have failed alone tried again.
+func (k *marker) nextRound() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.suspects = nil
+	k.failed = nil
 }
 
 // write writes a batch. If that fails, the batch waits again.
@@ -266,14 +267,14 @@ func (k *marker) write(batch []*unwritten, from *[]*unwritten) error {
 	// Those of a call for locked rows that has failed are tried alone now that another has not.
 	apart := slices.DeleteFunc(slices.Clone(k.locked.results), func(u *unwritten) bool { return u.refused == nil })
 	k.locked.results = without(k.locked.results, apart)
-	convicted := append(k.suspects, apart...)
-	k.suspects, k.failure = nil, nil
-	k.waiting = without(k.waiting, convicted)
-	k.refused.keep(convicted, len(batch) > len(still) && from == &k.refused.results, false)
+	refused := append(k.failed, apart...)
+	k.failed, k.failure = nil, nil
+	k.waiting = without(k.waiting, refused)
+	k.refused.keep(refused, len(batch) > len(still) && from == &k.refused.results, false)
 	k.locked.keep(still, len(still) == 0 && from == &k.locked.results, from == &k.locked.results)
 	k.mu.Unlock()
 	k.tell(still)
-	k.tell(convicted)
+	k.tell(refused)
 	return nil
 }
 
@@ -320,7 +321,7 @@ func (k *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
 		k.failure = err
 		*from = append(batch, *from...)
 		if alone {
-			k.suspects = append(k.suspects, batch[0])
+			k.failed = append(k.failed, batch[0])
 		}
 	case from == &k.locked.results: // one of them may be refused now
 		for _, u := range batch {
@@ -354,7 +355,7 @@ func (k *marker) followers() (moved []*unwritten) {
 			moved = append(moved, u)
 		}
 	}
-	k.waiting, k.suspects = without(k.waiting, moved), without(k.suspects, moved)
+	k.waiting, k.failed = without(k.waiting, moved), without(k.failed, moved)
 	k.refused.keep(moved, false, false)
 	return moved
 }
