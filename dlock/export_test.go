@@ -13,15 +13,42 @@ import (
 // the time slept. With exact false the platform is one that can only compare its clocks, where a
 // step of the wall clock looks the same. Call it outside the bubble.
 //
-// It replaces variables of the package, so the test must not be parallel; Setenv sees to that.
+// All sessions of the process sleep, so the test must not be parallel; Setenv sees to that.
 func FakeSleep(t *testing.T, exact bool) func(time.Duration) {
 	t.Setenv("DLOCK_TEST_SLEEP", "fake")
 	var slept atomic.Int64
-	wasSuspended, wasExact := suspended, suspendIsExact
-	suspended = func() time.Duration { return time.Duration(slept.Load()) }
-	suspendIsExact = exact
-	t.Cleanup(func() { suspended, suspendIsExact = wasSuspended, wasExact })
+	useSleep(t, &sleep{func() time.Duration { return time.Duration(slept.Load()) }, exact})
 	return func(d time.Duration) { slept.Add(int64(d)) }
+}
+
+// A sleep stands for the platform's way of measuring how long it has slept.
+type sleep struct {
+	measured func() time.Duration
+	exact    bool
+}
+
+// fakeSleep is used instead of the platform's; nil: that is. It is atomic, because timers of tests
+// before may still look at the clock.
+var fakeSleep atomic.Pointer[sleep]
+
+func init() {
+	suspended = func() time.Duration {
+		if fake := fakeSleep.Load(); fake != nil {
+			return fake.measured()
+		}
+		return suspend.Suspended()
+	}
+	suspendIsExact = func() bool {
+		if fake := fakeSleep.Load(); fake != nil {
+			return fake.exact
+		}
+		return suspend.Exact
+	}
+}
+
+func useSleep(t *testing.T, fake *sleep) {
+	fakeSleep.Store(fake)
+	t.Cleanup(func() { fakeSleep.Store(nil) })
 }
 
 // Suspended is how the platform measures sleep.
@@ -50,9 +77,7 @@ const (
 // CountLooks counts how often it is asked how long the machine slept. See FakeSleep.
 func CountLooks(t *testing.T, n *atomic.Int64) {
 	t.Setenv("DLOCK_TEST_SLEEP", "counted")
-	was := suspended
-	suspended = func() time.Duration { n.Add(1); return 0 }
-	t.Cleanup(func() { suspended = was })
+	useSleep(t, &sleep{func() time.Duration { n.Add(1); return 0 }, suspend.Exact})
 }
 
 // RenewAll renews every lease once, now.

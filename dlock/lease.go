@@ -175,7 +175,7 @@ func (l *Lease) expireIfDue(t instant) (left time.Duration, doubt bool) {
 	if total < trust {
 		return trust - total, false
 	}
-	if !suspendIsExact && awake < trust {
+	if !suspendIsExact() && awake < trust {
 		return trust - awake, true
 	}
 	if l.state == leaseHeld {
@@ -200,7 +200,7 @@ func (l *Lease) renewed(t, sent instant, info Info) bool {
 	l.info = info
 	trust := l.session.trust
 	awake, total := t.since(l.sent)
-	closed := total >= trust && (suspendIsExact || awake >= trust) // else the wall clock may have stepped
+	closed := total >= trust && (suspendIsExact() || awake >= trust) // else the wall clock may have stepped
 	if l.state != leaseHeld || closed {
 		return false
 	}

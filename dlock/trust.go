@@ -9,7 +9,7 @@ import (
 // suspended and suspendIsExact are variables so that tests can put the machine to sleep.
 var (
 	suspended      = suspend.Suspended
-	suspendIsExact = suspend.Exact
+	suspendIsExact = func() bool { return suspend.Exact }
 )
 
 // An instant is a reading of a clock that never steps and goes on while the machine sleeps.
