@@ -19,7 +19,6 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // childEnv has the address of the server for a test binary that is to be a process that can be
@@ -96,7 +95,7 @@ func TestI2ProcessStopped(t *testing.T) {
 	}
 	stopped := time.Now()
 	session := newSession(t, store, quarantineTTL, quarantineTTL/3)
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	lease, err := session.Mutex("a").Acquire(ctx)
 	if err != nil {

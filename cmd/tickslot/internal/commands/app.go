@@ -28,9 +28,8 @@ const (
 	exitUsage = 2 // there is no such command or flag
 )
 
-// callTimeout bounds what a command asks of a store. It is longer in tests, on a machine that they
-// keep busy.
-var callTimeout = 10 * time.Second
+// callTimeout bounds what a command asks of a store.
+const callTimeout = 10 * time.Second
 
 // errFound is returned by commands that have said themselves what is wrong.
 var errFound = errors.New("something needs attention")

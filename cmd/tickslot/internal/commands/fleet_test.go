@@ -27,7 +27,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "1" {
 		runAsProgram()
 	}
-	commands.SetCallTimeout(time.Minute)
 	servertest.Main(m, func() error { return goleak.Find() }) // a command leaves nothing behind
 }
 
