@@ -62,8 +62,8 @@ type nothing struct{}
 
 func (nothing) Import(string) (*types.Package, error) { return nil, errors.New("not looked at") }
 
-// against returns the uses between the files of a package that go against the best order that is
-// found, and how many there are in all. A file counts once for each other one that it uses.
+// against looks for the order of a package's files in which the fewest uses go back. It returns
+// these, and the number of all uses. A file counts once for each other file that it uses.
 func against(t *testing.T, folder string, pkg *build.Package) (back []string, uses int) {
 	t.Helper()
 	files := token.NewFileSet()

@@ -328,9 +328,10 @@ func TestLockedRowHoldsUpNoOtherResult(t *testing.T) {
 	})
 }
 
-// The database refuses the result of one run, whatever the reason: a trigger of its owner fails.
-// Fails when the results of others wait for it for longer than a few calls, or the worker does not
-// write it once it can.
+// The database refuses the result of one run each time, for instance because a trigger fails.
+//
+// Fails when other results wait for longer than a few calls, or when the worker does not write the
+// result once the database takes it.
 func TestResultThatTheDatabaseRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

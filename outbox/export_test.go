@@ -32,7 +32,7 @@ func Notifier(call func(context.Context) error) (notify func()) {
 	return func() { n.notify(call) }
 }
 
-// Lead delivers the messages of the shard of a term until ctx ends, whatever the term says.
+// Lead delivers the messages of a term's shard until ctx ends, even if the term is over.
 func (r *Relay) Lead(ctx context.Context, term *leader.Term) {
 	r.calls.Begin(ctx)
 	newShard(r, store.Layout{Shards: 1, Epoch: 1}, term).run(ctx)

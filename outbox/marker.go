@@ -19,7 +19,7 @@ const (
 	emptyCheckInterval = 5 * time.Millisecond
 	// lockedThreshold is for how long another session may keep rows locked until a check says so.
 	lockedThreshold = 15 * time.Second
-	// maxAlone is how many results are tried alone, one after the other, in a round.
+	// maxAlone is how many results are tried, each alone, before the relay waits.
 	maxAlone = 8
 )
 
@@ -29,10 +29,11 @@ const (
 // this term of their shard. A row that another session keeps locked, or a result that the database
 // refuses, holds up its own result, and no other for long.
 //
-// That the database refuses one result is not told from its error, which may be anything: it is
-// known when a call with this one alone has failed and the next one, with another, has not. While
-// no call succeeds, all wait in their order: if a later result of a key was written first, and this
-// relay died, the next one would deliver the earlier message after the later one.
+// If the database refuses one result, its error does not say so: it may be anything. So a result
+// counts as refused if a call with it alone has failed, and the next call, with another one alone,
+// has succeeded. While no call succeeds, all results wait in their order. If a later result of a
+// key was written first, and this relay died, the next relay would deliver the earlier message
+// after the later one.
 type marker struct {
 	relay *Relay
 	batch *dbcalls.Batch
@@ -293,8 +294,8 @@ func without(list, some []*unwritten) []*unwritten {
 	return slices.DeleteFunc(list, func(u *unwritten) bool { return slices.Contains(some, u) })
 }
 
-// tell says of results that they are kept: without the mutex, because whoever is told may be about
-// to put a result.
+// tell calls kept of each result that is kept now. The caller does not hold mu: kept waits for the
+// shard, which may be in put.
 func (k *marker) tell(results []*unwritten) {
 	for _, u := range results {
 		if !u.told {
@@ -362,8 +363,9 @@ func (k *marker) followers() (moved []*unwritten) {
 
 var errBehind = errors.New("an earlier one of its key is refused")
 
-// keep adds results. written: the latest call has written all that it had of the list, so that the
-// others may be written, too. tried: it has not.
+// keep adds results to the list, and says when to try it again. written: the latest call took its
+// results from the list and wrote all of them, so the others are tried at once. tried: it took them
+// from the list and did not write all.
 func (l *kept) keep(results []*unwritten, written, tried bool) {
 	now := time.Now()
 	for _, u := range results {

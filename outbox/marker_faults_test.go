@@ -103,8 +103,10 @@ func (w *weather) appends(f *fleet) (n int) {
 	return n
 }
 
-// Fails when, whatever was refused, locked, lost or down, a result is not written within a minute
-// once all is well, or later than one that follows it in its key.
+// The database fails, loses answers, refuses results and has rows locked, and then all is well.
+//
+// Fails when a result is not written within a minute of that, or when a later result of its key was
+// written before it.
 func TestResultsUnderFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {

@@ -98,9 +98,10 @@ func TestResultsOfRowsThatAreOtherMessagesNow(t *testing.T) {
 	})
 }
 
-// The database refuses the result of one message, whatever the reason: a trigger of its owner
-// fails. Fails when the results of others wait for it for longer than a few calls, nobody is told,
-// or the relay does not write it once it can.
+// The database refuses the result of one message each time, for instance because a trigger fails.
+//
+// Fails when other results wait for longer than a few calls, when the check rows does not name the
+// message, or when the relay does not write the result once the database takes it.
 func TestResultThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -134,8 +135,9 @@ func TestResultThatTheDatabaseRefuses(t *testing.T) {
 	})
 }
 
-// No result can be written for five minutes, and then all but three. Fails when the others are not
-// written within seconds, or nobody is told while none is.
+// The database refuses all results for five minutes, and then only three of them.
+//
+// Fails when the others are not written within seconds, or when the check rows passes meanwhile.
 func TestResultsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

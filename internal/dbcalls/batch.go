@@ -33,10 +33,10 @@ func (b *Batch) Ended(took time.Duration, err error) {
 	}
 }
 
-// Wrote is Ended for a call that writes so many rows. The database may refuse it because of one of
-// them, each time again, as when a trigger fails; that is not told from the error, which may be
-// anything. So the second call in a row that fails, and each after it, halves the next one, too:
-// the row is soon alone.
+// Wrote is Ended for a call that writes rows. The database may refuse the call because of one row,
+// for instance because a trigger fails, and then refuses it each time. The error does not say so:
+// it may be anything. So if two calls in a row fail, the second one and each after it halve the
+// next one, and the row is soon alone.
 func (b *Batch) Wrote(rows int, took time.Duration, err error) {
 	again := b.failed
 	b.failed = err != nil
