@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/internal/pgxkit"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 )
 
@@ -30,6 +31,7 @@ const (
 //
 // Relays have up to four connections of their own, which they make with the settings of the pool
 // when they need them, another one for LISTEN, and up to four for the locks that say who delivers.
+// They give an attempt to connect up after 2 s, or the pool's ConnectTimeout if it is at most 10 s.
 // So a sink that uses up the pool cannot keep a relay from writing what it has delivered. Append
 // and Inbox.Once use the connection of their transaction.
 //
@@ -43,6 +45,7 @@ func Postgres(pool *pgxpool.Pool, opts ...Options) Database {
 		return Database{fault: errors.New("outbox: Postgres: there is no pool: pass a *pgxpool.Pool")}
 	}
 	config := pool.Config()
+	pgxkit.BoundConnecting(config.ConnConfig)
 	before, after := config.BeforeConnect, config.AfterConnect
 	with := []stdlib.OptionOpenDB{stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool {
 		return false // it would be a second round trip

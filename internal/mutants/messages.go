@@ -299,6 +299,14 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 		says:  "and a later one of its key is dispatched",
 	},
 	{
+		name: "a relay that waits for connections as long as its driver does",
+		edits: []edit{{"outbox/postgres.go",
+			"	pgxkit.BoundConnecting(config.ConnConfig)\n",
+			"	_ = pgxkit.BoundConnecting\n"}},
+		layer: relays("^TestConnectionsThatGetNoAnswer$"),
+		says:  "the messages are dispatched",
+	},
+	{
 		name: "results of locked rows that others put off for good",
 		edits: []edit{{"outbox/marker.go",
 			"case tried || l.again.IsZero():", "case tried || !now.Before(l.again):"}},

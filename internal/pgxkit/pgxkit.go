@@ -1,4 +1,4 @@
-// Package pgxkit executes transactions on Postgres with pgx, for durable and outbox.
+// Package pgxkit connects to Postgres with pgx, and executes transactions there.
 package pgxkit
 
 import (
@@ -15,6 +15,19 @@ import (
 // closeTimeout bounds how long a connection takes to close, or to leave a failed transaction.
 // It tells the server first.
 const closeTimeout = time.Second
+
+// connectTime bounds a connection attempt, unless the application has a bound of its own of at most
+// maxConnectTime.
+const connectTime, maxConnectTime = 2 * time.Second, 10 * time.Second
+
+// BoundConnecting bounds the time to connect. An attempt that gets no answer occupies a place in a
+// pool until it times out. With the usual two minutes, an outage of the network for some seconds
+// would be one of the database for minutes.
+func BoundConnecting(c *pgx.ConnConfig) {
+	if t := c.ConnectTimeout; t <= 0 || t > maxConnectTime {
+		c.ConnectTimeout = connectTime
+	}
+}
 
 // Transact executes the statements that queue adds to a batch in one transaction, which is sent as
 // a whole, in one round trip. The settings of its session are those of sqlkit.PostgresPinned. After

@@ -14,22 +14,18 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/pgxkit"
 )
 
 // maxConns is enough for thousands of calls a second in one data centre, where a call takes a round
 // trip and a commit. With a database 40 ms away it is about a hundred a second, less than the 64
 // acquires at once of a host may need.
 const maxConns = 4
-
-// connectTime bounds a connection attempt, unless pool has a bound of its own of at most
-// maxConnectTime.
-const connectTime, maxConnectTime = 2 * time.Second, 10 * time.Second
 
 // New returns a store on the database of pool, which the caller closes. It does not call the
 // server, so it works while the server is down. Check, which dlock.NewSession and timer.New call,
@@ -57,11 +53,7 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	config.AfterRelease = nil
 	// it would be a second round trip
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-	// A dial that gets no answer occupies a place in the pool until it times out. With the usual
-	// two minutes, an outage of the network for some seconds would be one of the store for minutes.
-	if t := config.ConnConfig.ConnectTimeout; t <= 0 || t > maxConnectTime {
-		config.ConnConfig.ConnectTimeout = connectTime
-	}
+	pgxkit.BoundConnecting(config.ConnConfig)
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}

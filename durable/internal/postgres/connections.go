@@ -89,6 +89,7 @@ func (c *connections) pop() (idleConnection, bool) {
 // connect makes a connection as the pool would.
 func (c *connections) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := c.pool.Config()
+	pgxkit.BoundConnecting(config.ConnConfig)
 	if before := config.BeforeConnect; before != nil {
 		if err := before(ctx, config.ConnConfig); err != nil {
 			return nil, err

@@ -1,0 +1,71 @@
+package outbox_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// The network between a relay and Postgres takes what the relay sends, and returns nothing, until
+// all its connections have failed and others are being opened. Then it is well, but what was opened
+// before stays silent.
+//
+// Fails when such connections keep the places of the relay's pool for as long as a driver waits by
+// itself: two minutes.
+func TestConnectionsThatGetNoAnswer(t *testing.T) {
+	t.Parallel()
+	server := sqltest.SharedPostgres(t)
+	database := server.NewDatabase(t)
+	direct := postgresAt(t, server.DSN("", "", database))
+	box := outbox.New(direct.open())
+	t.Cleanup(func() { box.Close() })
+	if err := box.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := servertest.NewProxy(server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	behind := postgresAt(t, strings.Replace(server.DSN("", "", database), server.Addr(), proxy.Addr(), 1))
+	far := outbox.New(behind.open())
+	t.Cleanup(func() { far.Close() })
+	const shards = 16 // more calls at once than the relay has connections
+	relay := outbox.NewRelay(far, outbox.RelayConfig{Shards: shards, TTL: 3 * time.Second, CallTimeout: time.Second,
+		RetryInterval: 500 * time.Millisecond, PollInterval: 50 * time.Millisecond, IdleDelay: 50 * time.Millisecond,
+		Logger:      slog.New(slog.DiscardHandler),
+		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(ctx) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	dispatched := func(n int) {
+		t.Helper()
+		direct.appended(t, box, "key", 2*shards)
+		testkit.Eventually(t, testkit.Patience, "the messages are dispatched", func() bool {
+			list, err := box.Messages(t.Context(), outbox.Filter{State: outbox.StateDispatched}, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(list) == n
+		})
+	}
+	dispatched(2 * shards)
+	proxy.LoseReplies(true)
+	testkit.Eventually(t, testkit.Patience, "places of the pool are taken", func() bool {
+		err := relay.Checks()["database"]()
+		return err != nil && strings.Contains(err.Error(), "connections of the pool are in use")
+	})
+	proxy.LoseReplies(false)
+	dispatched(4 * shards)
+}
