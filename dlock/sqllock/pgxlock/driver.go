@@ -149,11 +149,10 @@ const maxClosing = 8
 const used = "tickslot: used"
 
 // isAlive reports whether the server has not closed the connection while it was idle. The check
-// takes a millisecond, but no round trip; a connection used within the last second is not checked.
+// costs no round trip; a connection used within the last second is not checked.
 func isAlive(conn *pgx.Conn) bool {
 	last, ok := conn.PgConn().CustomData()[used].(time.Time)
-	//lint:ignore SA1019 Ping costs a round trip; if this is wrong, the call fails.
-	return !ok || time.Since(last) < time.Second || conn.PgConn().CheckConn() == nil
+	return !ok || time.Since(last) < time.Second || pgxkit.IsAlive(conn.PgConn())
 }
 
 // giveBack returns a connection to the pool, or removes one that failed. The pool itself would keep
@@ -215,6 +214,9 @@ type socket struct {
 	net.Conn
 	forget func() bool
 }
+
+// NetConn returns the connection itself, as tls.Conn does.
+func (s *socket) NetConn() net.Conn { return s.Conn }
 
 func (s *socket) Close() error {
 	s.forget()

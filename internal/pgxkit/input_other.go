@@ -1,0 +1,8 @@
+//go:build !unix
+
+package pgxkit
+
+import "net"
+
+// hasInput cannot tell here.
+func hasInput(net.Conn) (yes, known bool) { return false, false }
