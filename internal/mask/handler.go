@@ -2,19 +2,27 @@ package mask
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 )
 
-// A handler hides secrets in what it passes on.
+// A handler hides secrets in what it passes on. A panic of the user's handler costs a line, and not
+// the process.
 type handler struct{ inner slog.Handler }
 
 // Enabled implements slog.Handler.
-func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
+func (h *handler) Enabled(ctx context.Context, level slog.Level) (yes bool) {
+	defer func() { _ = recover() }()
 	return h.inner.Enabled(ctx, level)
 }
 
 // Handle implements slog.Handler.
-func (h *handler) Handle(ctx context.Context, line slog.Record) error {
+func (h *handler) Handle(ctx context.Context, line slog.Record) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the handler panicked: %v", p)
+		}
+	}()
 	attrs := make([]slog.Attr, 0, line.NumAttrs())
 	line.Attrs(func(a slog.Attr) bool {
 		attrs = append(attrs, masked(a))

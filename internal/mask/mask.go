@@ -112,8 +112,8 @@ func Error(err error) (safe error) {
 	return &maskedError{err}
 }
 
-// Logger returns a logger that hides secrets in the errors and texts that it logs as attributes.
-// A nil logger is slog.Default().
+// Logger returns a logger that hides secrets in the errors and texts that it logs as attributes,
+// and survives a handler that panics. A nil logger is slog.Default().
 func Logger(logger *slog.Logger) *slog.Logger {
 	if logger == nil {
 		logger = slog.Default()

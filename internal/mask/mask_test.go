@@ -2,9 +2,11 @@ package mask_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"strings"
@@ -114,5 +116,29 @@ func TestErrorsAndLinesAreMasked(t *testing.T) {
 	if e := json.Unmarshal(out.Bytes(), &line); e != nil || line.Msg != "line" || line.G.N != 3 ||
 		!strings.Contains(line.G.Err, "EOF") {
 		t.Errorf("%v: %s", e, out.String())
+	}
+}
+
+// panicking is a handler of a user that panics wherever it is asked.
+type panicking struct{ slog.Handler }
+
+func (panicking) Enabled(context.Context, slog.Level) bool { panic("enabled") }
+
+func (panicking) Handle(context.Context, slog.Record) error { panic("handle") }
+
+// quarrelsome is one that panics only when it gets a line.
+type quarrelsome struct{ slog.Handler }
+
+func (quarrelsome) Handle(context.Context, slog.Record) error { panic("handle") }
+
+// Every part logs through Logger, so none of them has to survive the user's handler by itself.
+//
+// Fails when a panic of the handler reaches who logs.
+func TestHandlerThatPanics(t *testing.T) {
+	mask.Logger(slog.New(panicking{slog.DiscardHandler})).Error("line")
+	l := mask.Logger(slog.New(quarrelsome{slog.NewTextHandler(io.Discard, nil)}))
+	l.Error("line", "n", 1)
+	if err := l.Handler().Handle(t.Context(), slog.Record{}); err == nil || !strings.Contains(err.Error(), "panicked") {
+		t.Error(err)
 	}
 }
