@@ -127,6 +127,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 	doc, packages := read(t, "docs/configuration.md"), exported(t)
 	for pkg, types := range map[string][]string{
 		"timer":       {"Timer", "Config", "CatchUp", "Delay", "Retry", "TriggerOptions"},
+		"control":     {"Config", "TriggerOptions"},
 		"dlock":       {"SessionOptions"},
 		"lockmetrics": {"Options"},
 		"leader":      {"Role"},

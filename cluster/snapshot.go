@@ -151,6 +151,9 @@ type HistoryRun struct {
 	By        string // who triggered it
 }
 
+// Succeeded reports whether the run ended as its handler wanted: its outcome is timer.OutcomeOK.
+func (r *HistoryRun) Succeeded() bool { return r.Outcome == "ok" }
+
 // Snapshot returns what is known of the fleet: hosts, leases, events and runs. It works whether Run
 // is running or not.
 //

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 const (
@@ -55,7 +56,8 @@ type result struct {
 }
 
 func (w *storeWatch) resultOf(name string, failure error, renewal bool) result {
-	r := result{shard: w.names.of(name), failure: failure, notSetUp: matches(failure, dlock.ErrSetup), renewal: renewal}
+	r := result{shard: w.names.of(name), failure: failure, renewal: renewal,
+		notSetUp: fleet.Matches(failure, dlock.ErrSetup)}
 	r.alone = failure != nil && r.shard != "" && w.names.elsewhere(r.shard, 0) == ""
 	return r
 }

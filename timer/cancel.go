@@ -2,8 +2,6 @@ package timer
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/tickslot/tickslot/dlock"
 )
@@ -50,21 +48,4 @@ func (n *runner) cancel(r *Run, cause *CanceledError) {
 		n.log.Info("timer: run canceled",
 			"timer", r.Timer(), "slot", r.Slot(), "run", r.ID(), "by", cause.By.By, "note", cause.By.Note)
 	}
-}
-
-// runID returns the ID of a run that began with a slot in the store.
-func runID(slot int, fence dlock.Fence) string {
-	return strconv.Itoa(slot) + "-" + strconv.FormatInt(int64(fence), 10)
-}
-
-// parseRunID returns the slot and the fence that a run began with. ok is false if it began without
-// a slot in the store.
-func parseRunID(id string) (slot int, fence dlock.Fence, ok bool) {
-	first, second, _ := strings.Cut(id, "-")
-	slot, err := strconv.Atoi(first)
-	if err != nil {
-		return 0, 0, false
-	}
-	n, err := strconv.ParseInt(second, 10, 64)
-	return slot, dlock.Fence(n), err == nil && n > 0
 }

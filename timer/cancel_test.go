@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // A run that is canceled on its host ends at once, and only that one: its context says who did it,
@@ -137,11 +138,11 @@ func TestCancelRunElsewhere(t *testing.T) {
 		job := timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute).Offset(0), Run: f.handler(20 * time.Second)}
 		local := timer.Timer{Name: "local", LocalOnly: true, Run: f.handler(time.Minute)}
 		h := f.start(timer.Config{Logger: textLogger(log), Registerer: reg}, job, local)
-		control := timer.NewControl(f.store)
+		ctl := control.New(control.Config{Lock: f.store})
 		run := func(name string) timer.RunStatus { return must(h.Status().Timer(name)).Running[0] }
 		time.Sleep(61 * time.Second)
 		first := run("a")
-		if err := control.CancelRun(t.Context(), "a", first.ID, ann); err != nil {
+		if err := ctl.CancelRun(t.Context(), "a", first.ID, ann); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(beat)
@@ -163,13 +164,13 @@ func TestCancelRunElsewhere(t *testing.T) {
 		if next.Slot != first.Slot || next.ID == first.ID {
 			t.Errorf("the next run is %+v, want one in the same slot with another ID than %+v", next, first)
 		}
-		if err := control.CancelRun(t.Context(), "a", first.ID, ann); !errors.Is(err, timer.ErrNoRun) {
+		if err := ctl.CancelRun(t.Context(), "a", first.ID, ann); !errors.Is(err, timer.ErrNoRun) {
 			t.Errorf("one that has ended: %v, want ErrNoRun", err)
 		}
 		if err := h.Trigger(t.Context(), "local"); err != nil {
 			t.Fatal(err)
 		}
-		if err := control.CancelRun(t.Context(), "local", run("local").ID, ann); !errors.Is(err, timer.ErrNoRun) {
+		if err := ctl.CancelRun(t.Context(), "local", run("local").ID, ann); !errors.Is(err, timer.ErrNoRun) {
 			t.Errorf("one without a slot in the store: %v, want ErrNoRun", err)
 		}
 		time.Sleep(beat)
@@ -178,7 +179,7 @@ func TestCancelRunElsewhere(t *testing.T) {
 		}
 		// A host that cannot reach the store goes on without it, and not in the slot.
 		h.Link.Inject(dlocktest.Hang)
-		if err := control.CancelSlot(t.Context(), "a", next.Slot, ann); err != nil {
+		if err := ctl.CancelSlot(t.Context(), "a", next.Slot, ann); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(15 * time.Second)

@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // Trigger keeps to MaxConcurrency and MaxPerHost but not to MaxPerTick, and returns once the run
@@ -194,7 +195,7 @@ func TestWithoutAStore(t *testing.T) {
 // Fails when InspectAll returns the states in another order, or one error for all.
 func TestInspectAll(t *testing.T) {
 	store := memlock.New()
-	c := timer.NewControl(spoilt{store, "timer:bad"})
+	c := control.New(control.Config{Lock: spoilt{store, "timer:bad"}})
 	if err := c.Pause(t.Context(), "z", time.Now().Add(time.Hour), ann); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +214,7 @@ func TestInspectAll(t *testing.T) {
 	if list, err := c.InspectAll(t.Context()); err != nil || len(list) != 0 {
 		t.Error(list, err)
 	}
-	if _, err := timer.NewControl(nil).InspectAll(t.Context(), "a"); !errors.Is(err, timer.ErrNoControl) {
+	if _, err := control.New(control.Config{}).InspectAll(t.Context(), "a"); !errors.Is(err, control.ErrNoControl) {
 		t.Error(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // A change of a timer that no host is known to run is made, and logged as a warning: the name may
@@ -22,8 +23,7 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		log := &testkit.Log{}
-		control := timer.NewControl(f.store)
-		timer.LogTo(control, textLogger(log))
+		ctl := control.New(control.Config{Lock: f.store, Logger: textLogger(log)})
 		unlimited := timer.Timer{Name: "unlimited", Schedule: schedule.Every(time.Minute), MaxPerTick: timer.NoLimit,
 			MaxConcurrency: timer.NoLimit, Run: f.handler(0)}
 		holds := timer.Timer{Name: "holds", MaxConcurrency: 2, Run: f.handler(time.Hour)}
@@ -35,13 +35,13 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 		if err := h.Trigger(t.Context(), "holds"); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Control().Trigger(t.Context(), "triggered", timer.TriggerOptions{By: ann}); err != nil {
+		if err := h.Control().Trigger(t.Context(), "triggered", control.TriggerOptions{By: ann}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
 		for name, known := range map[string]bool{"ticks": true, "triggered": true, "holds": true, "new": false,
 			"unlimited": false, "ticsk": false} {
-			if got, err := control.Known(t.Context(), name); err != nil || got != known {
+			if got, err := ctl.Known(t.Context(), name); err != nil || got != known {
 				t.Errorf("%s: known %v, %v; want %v", name, got, err, known)
 			}
 			if got, err := h.Control().Known(t.Context(), name); err != nil || got != (name != "ticsk") {
@@ -49,20 +49,20 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 			}
 			for _, c := range []struct {
 				what   string
-				change func(c *timer.Control) error
+				change func(c *control.Control) error
 			}{
-				{"pause", func(c *timer.Control) error {
+				{"pause", func(c *control.Control) error {
 					return c.Pause(t.Context(), name, time.Now().Add(time.Hour), ann)
 				}},
-				{"resume", func(c *timer.Control) error { return c.Resume(t.Context(), name, ann) }},
-				{"limit", func(c *timer.Control) error { return c.SetMaxConcurrency(t.Context(), name, 3, ann) }},
-				{"trigger", func(c *timer.Control) error { // last, because a host that takes it is known
-					return c.Trigger(t.Context(), name, timer.TriggerOptions{By: ann})
+				{"resume", func(c *control.Control) error { return c.Resume(t.Context(), name, ann) }},
+				{"limit", func(c *control.Control) error { return c.SetMaxConcurrency(t.Context(), name, 3, ann) }},
+				{"trigger", func(c *control.Control) error { // last, because a host that takes it is known
+					return c.Trigger(t.Context(), name, control.TriggerOptions{By: ann})
 				}},
 			} {
 				what, change := c.what, c.change
 				before, beforeHost := log.String(), hostLog.String()
-				if err := change(control); err != nil {
+				if err := change(ctl); err != nil {
 					t.Errorf("%s of %s: %v", what, name, err)
 				}
 				warned := strings.Contains(strings.TrimPrefix(log.String(), before), unknown)
@@ -78,7 +78,7 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 				}
 			}
 		}
-		if state, err := control.Inspect(t.Context(), "ticsk"); err != nil || state.Limit == nil ||
+		if state, err := ctl.Inspect(t.Context(), "ticsk"); err != nil || state.Limit == nil ||
 			state.Limit.Slots != 3 {
 			t.Errorf("the change of a timer that is deployed later was not made: %+v, %v", state, err)
 		}
@@ -92,8 +92,7 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 // Fails when the error of Known is returned, or taken for "not known".
 func TestControlDoesNotNeedToKnow(t *testing.T) {
 	log := &testkit.Log{}
-	c := timer.NewControl(unlisted{})
-	timer.LogTo(c, textLogger(log))
+	c := control.New(control.Config{Lock: unlisted{}, Logger: textLogger(log)})
 	if err := c.Pause(t.Context(), "a", time.Now().Add(time.Hour), ann); err != nil {
 		t.Error(err)
 	}

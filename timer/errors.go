@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 var (
@@ -15,8 +16,8 @@ var (
 	ErrDraining = errors.New("timer: the host is shutting down")
 	// ErrCanceled is matched by every *CanceledError: somebody canceled the run.
 	ErrCanceled = errors.New("timer: the run was canceled")
-	// ErrNoRun is returned by CancelRun and CancelSlot if no such run is in progress.
-	ErrNoRun = errors.New("timer: no such run is in progress")
+	// ErrNoRun is returned by CancelRun if no such run is in progress.
+	ErrNoRun = control.ErrNoRun
 	// ErrRefused is matched by every *RefusedError.
 	ErrRefused = errors.New("refused")
 	// ErrNoTimer is returned for a name that is not registered on this host.

@@ -10,6 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // historyLen is how many ticks of a timer a host remembers.
@@ -259,8 +260,8 @@ func decided(l *ledger, s *settings, tick int64) (found *decision, slot int, why
 }
 
 // inspect fills in what the store knows.
-func (x *Explanation) inspect(ctx context.Context, control *Control) {
-	o, err := control.Inspect(ctx, x.Timer)
+func (x *Explanation) inspect(ctx context.Context, c *control.Control) {
+	o, err := c.Inspect(ctx, x.Timer)
 	if err != nil {
 		return
 	}

@@ -1,11 +1,11 @@
 package timer
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // SetSkew puts a host's clock ahead of the others', or back if d is negative: ticks come due by it.
@@ -20,13 +20,10 @@ func Remembered(s *Scheduler, name string) (n int) {
 	return n
 }
 
-// LogTo makes a Control log to l instead of slog.Default().
-func LogTo(c *Control, l *slog.Logger) { c.log = l }
-
 // TakeTrigger has a host take the oldest trigger of a timer, and do nothing more.
 func TakeTrigger(t *testing.T, store dlock.Controller, timer string, host dlock.Holder) {
-	queues := queueStore{store, time.Second}
-	err := queues.change(t.Context(), timer, func(q *triggerQueue, _ int64) (bool, error) {
+	queues := fleet.Queues{Store: store, Timeout: time.Second}
+	err := queues.Change(t.Context(), timer, func(q *fleet.Queue, _ int64) (bool, error) {
 		q.Triggers[0].Taker, q.Triggers[0].Host = "another", host
 		return false, nil
 	}, nil)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // A handler that ignores its context raises the alarm of AlarmAfter, as with Every.
@@ -50,7 +51,8 @@ func TestFixedDelayAlarmsAfterTheClockIsSetBack(t *testing.T) {
 		timer.SetSkew(h.Scheduler, 0)
 		timer.Poke(h.Scheduler)
 		time.Sleep(time.Minute)
-		if err := timer.NewControl(f.store).Pause(t.Context(), "job", time.Now().Add(time.Hour), ann); err != nil {
+		ctl := control.New(control.Config{Lock: f.store})
+		if err := ctl.Pause(t.Context(), "job", time.Now().Add(time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Minute)

@@ -17,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // A span is one run, from start to end.
@@ -372,8 +373,8 @@ func TestFixedDelayWaitsForTheEnd(t *testing.T) {
 		if got := s.last().start; len(s.all()) != 2 || !got.Equal(day.Add(9*time.Hour)) {
 			t.Errorf("%d runs, the last at %v: must be 2, and when the blackout ends", len(s.all()), got)
 		}
-		control := timer.NewControl(f.store)
-		if err := control.Pause(t.Context(), "job", time.Now().Add(3*time.Hour), dlock.Origin{By: "test"}); err != nil {
+		ctl := control.New(control.Config{Lock: f.store})
+		if err := ctl.Pause(t.Context(), "job", time.Now().Add(3*time.Hour), dlock.Origin{By: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		paused := time.Now()

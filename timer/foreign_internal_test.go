@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // foreign is a store, and an error of it, whose methods report which mutexes are held when they are
@@ -105,7 +106,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 				w.recordAnswer(tick{s: set}, nil, err)
 				w.called(dlock.StoreCall{Op: dlock.StoreOpExtend, Name: set.entry.lockName, Err: f})
 			}
-			newProber(w, s.session).notSetUpAtFirst(&dlock.StoreError{Op: dlock.StoreOpAcquire, Name: hostsLock,
+			newProber(w, s.session).notSetUpAtFirst(&dlock.StoreError{Op: dlock.StoreOpAcquire, Name: fleet.HostsLock,
 				Err: f})
 			w.isOpen(set)
 			w.serves(set)

@@ -18,6 +18,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // told has what hooks were told. Hooks come one at a time, so only readers need the mutex.
@@ -294,10 +295,10 @@ func TestI10HooksHarmNobody(t *testing.T) {
 			h.Update(timer.Timer{Name: "triggered", Run: nop})
 		}},
 		"controls": {only: "AttemptFailed", hook: func(h *host) {
-			c := timer.NewControl(h.Link)
+			c := control.New(control.Config{Lock: h.Link})
 			c.Pause(ctx, "triggered", time.Time{}, ann)
 			c.SetMaxConcurrency(ctx, "a", 2, ann)
-			c.Trigger(ctx, "triggered", timer.TriggerOptions{By: ann})
+			c.Trigger(ctx, "triggered", control.TriggerOptions{By: ann})
 			c.Inspect(ctx, "triggered")
 			c.Resume(ctx, "triggered", ann)
 		}},

@@ -12,7 +12,7 @@ import (
 //
 // Fails when missed counts ticks and skips in two steps, or began counts a run that was triggered.
 func TestLedgerAccountsForEveryTick(t *testing.T) {
-	l, s := &ledger{metered: true, events: newEvents(Config{}, newLineLog(slog.DiscardHandler))},
+	l, s := &ledger{metered: true, events: newEvents(Config{}, newLineLog(slog.New(slog.DiscardHandler)))},
 		inForce(&settings{})
 	r := &s.entry.record
 	const ticks = 1000

@@ -27,8 +27,8 @@ type logLine struct {
 	args  []any
 }
 
-func newLineLog(h slog.Handler) *lineLog {
-	l := &lineLog{Logger: slog.New(guarded{h})}
+func newLineLog(logger *slog.Logger) *lineLog {
+	l := &lineLog{Logger: logger}
 	l.askDebug()
 	return l
 }
@@ -91,18 +91,4 @@ func (f *rateLimit) exceeded() bool {
 	}
 	f.n++
 	return f.n > linesPerMinute
-}
-
-// A guarded handler recovers panics of the user's handler, so that they cost a line and not the
-// process.
-type guarded struct{ slog.Handler }
-
-func (g guarded) Enabled(ctx context.Context, level slog.Level) (yes bool) {
-	defer func() { _ = recover() }()
-	return g.Handler.Enabled(ctx, level)
-}
-
-func (g guarded) Handle(ctx context.Context, r slog.Record) error {
-	defer func() { _ = recover() }()
-	return g.Handler.Handle(ctx, r)
 }

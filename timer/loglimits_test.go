@@ -16,6 +16,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // An outage is logged as one warning, however many timers it affects, and at most one a minute if
@@ -259,14 +260,14 @@ func (panickingList) List(context.Context, string, int) ([]dlock.LeaseInfo, erro
 // Fails when Update, Revoke or List is called outside of a recover.
 func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 	for _, store := range []dlock.DistributedLock{panickingControl{}, panickingList{}} {
-		c, by := timer.NewControl(store), dlock.Origin{By: "me"}
+		c, by := control.New(control.Config{Lock: store}), dlock.Origin{By: "me"}
 		_, inspectErr := c.Inspect(t.Context(), "a")
 		for what, err := range map[string]error{
 			"Pause":               c.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),
 			"Resume":              c.Resume(t.Context(), "a", by),
 			"SetMaxConcurrency":   c.SetMaxConcurrency(t.Context(), "a", 1, by),
 			"ResetMaxConcurrency": c.ResetMaxConcurrency(t.Context(), "a", by),
-			"Trigger":             c.Trigger(t.Context(), "a", timer.TriggerOptions{By: by}),
+			"Trigger":             c.Trigger(t.Context(), "a", control.TriggerOptions{By: by}),
 			"CancelRun":           c.CancelRun(t.Context(), "a", "0-1", by),
 			"CancelSlot":          c.CancelSlot(t.Context(), "a", 0, by),
 			"Inspect":             inspectErr,

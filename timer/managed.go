@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // A round of a Manager has two halves: ask calls the user's code, and apply changes the timers. A
@@ -258,7 +259,7 @@ func (t *managed[Row]) take(s *Scheduler, name string) {
 	var err error
 	if next.isNew {
 		err = g.add([]*settings{next.settings}, []plan{next.first}, map[string]bool{name: true})
-	} else if err = g.update(next.settings, t.settings.registration); err != nil && matches(err, ErrNoTimer) {
+	} else if err = g.update(next.settings, t.settings.registration); err != nil && fleet.Matches(err, ErrNoTimer) {
 		return
 	}
 	if t.fault = err; err == nil {

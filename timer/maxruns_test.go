@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // tenants are n timers that are all due at once, at the full minute.
@@ -209,7 +210,7 @@ func TestMaxRunsControlTrigger(t *testing.T) {
 		}
 		roomy := f.start(timer.Config{MaxRuns: 1}, timer.Timer{Name: "a", Run: f.handler(0)})
 		for i := range 5 {
-			if err := full.Control().Trigger(t.Context(), "a", timer.TriggerOptions{By: ann}); err != nil {
+			if err := full.Control().Trigger(t.Context(), "a", control.TriggerOptions{By: ann}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(30 * time.Second)

@@ -11,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // at is a time of the first days in a bubble.
@@ -242,15 +243,15 @@ func TestALimitOfZeroIsNotMissed(t *testing.T) {
 				f := newFleet(t)
 				job := timer.Timer{Name: "job", Schedule: schedule.Daily("02:00", ""), Run: f.handler(time.Second)}
 				f.start(rarely, job)
-				control := timer.NewControl(f.store)
+				ctl := control.New(control.Config{Lock: f.store})
 				sleepUntil(at(2, 1, 30))
-				if err := control.SetMaxConcurrency(t.Context(), "job", 0, ann); err != nil {
+				if err := ctl.SetMaxConcurrency(t.Context(), "job", 0, ann); err != nil {
 					t.Fatal(err)
 				}
 				sleepUntil(at(2, 2, 15))
-				err := control.ResetMaxConcurrency(t.Context(), "job", ann)
+				err := ctl.ResetMaxConcurrency(t.Context(), "job", ann)
 				if lift > 0 {
-					err = control.SetMaxConcurrency(t.Context(), "job", lift, ann)
+					err = ctl.SetMaxConcurrency(t.Context(), "job", lift, ann)
 				}
 				if err != nil {
 					t.Fatal(err)

@@ -3,7 +3,6 @@ package timer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -11,11 +10,12 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // Overrides are set through a Control and enforced by the store, which reports them with every
-// answer. A host learns of a change with its next tick or, because its slot of hostsLock is renewed
-// all the time, within a heartbeat; only then does its prober read what has changed.
+// answer. A host learns of a change with its next tick or, because its slot of fleet.HostsLock is
+// renewed all the time, within a heartbeat; only then does its prober read what has changed.
 
 // overrides are what this host knows of the overrides of its timers. Answers of the store and the
 // prober update them; the gate, the acquirer, Status and the metrics read them.
@@ -280,7 +280,7 @@ func (p *prober) readBatch(until <-chan struct{}, timers []*settings) error {
 	}
 	ctx, cancel := context.WithTimeout(w.base, w.timeout)
 	defer cancel()
-	list, err := inspect(ctx, w.caps.Controller, names)
+	list, err := fleet.Inspect(ctx, w.caps.Controller, names)
 	if err != nil && !(errors.Is(err, dlock.ErrFault) && len(names) == 1) {
 		return err
 	}
@@ -304,14 +304,4 @@ func (p *prober) readBatch(until <-chan struct{}, timers []*settings) error {
 		}
 	}
 	return failure
-}
-
-// inspect calls Controller.Inspect. It returns an error if the store panics, or answers for another
-// number of names.
-func inspect(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.ControlState, err error) {
-	err = guard(func() (err error) { list, err = ctl.Inspect(ctx, names...); return err })
-	if err == nil && len(list) != len(names) {
-		err = fmt.Errorf("%d answers for %d names", len(list), len(names))
-	}
-	return list, err
 }

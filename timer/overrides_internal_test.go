@@ -14,7 +14,8 @@ var ann = dlock.Origin{By: "ann"}
 // overridden returns overrides, a timer, and how often the prober was woken.
 func overridden() (o *overrides, s *settings, woken *int) {
 	woken = new(int)
-	o = &overrides{log: newLineLog(slog.DiscardHandler), registry: newRegistry(Config{}), wake: func() { *woken++ }}
+	o = &overrides{log: newLineLog(slog.New(slog.DiscardHandler)), registry: newRegistry(Config{}),
+		wake: func() { *woken++ }}
 	s = newSettings(Timer{Name: "a", Run: func(context.Context) error { return nil }}, true)
 	s.entry = newEntry(s.timer)
 	o.registry.add([]*settings{s}, nil)

@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 var ann = dlock.Origin{By: "ann", Note: "the database is being moved"}
@@ -25,8 +26,8 @@ const beat = dlock.DefaultTTL/3 + time.Second
 // A pause reaches every host with its next tick, and ends by itself or by Resume. Errors, Status
 // and Explain say who paused the timer and why.
 //
-// Fails when Control does not update hostsLock (Status of a timer that is not due), when update
-// forgets a pause, or when applyAnswer ignores a refusal.
+// Fails when Control does not update fleet.HostsLock (Status of a timer that is not due), when
+// update forgets a pause, or when applyAnswer ignores a refusal.
 func TestPauseReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -37,10 +38,10 @@ func TestPauseReachesTheFleet(t *testing.T) {
 			f.start(timer.Config{}, often, seldom)
 		}
 		time.Sleep(time.Minute)
-		control := f.Hosts[0].Control()
+		ctl := f.Hosts[0].Control()
 		end := time.Now().Add(10 * time.Minute)
 		for _, name := range []string{"often", "seldom"} {
-			if err := control.Pause(t.Context(), name, end, ann); err != nil {
+			if err := ctl.Pause(t.Context(), name, end, ann); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -65,7 +66,7 @@ func TestPauseReachesTheFleet(t *testing.T) {
 		if after, _ := f.watch.ticks("often"); after != ran {
 			t.Errorf("%d ticks ran during the pause", after-ran)
 		}
-		if err := control.Resume(t.Context(), "often", ann); err != nil {
+		if err := ctl.Resume(t.Context(), "often", ann); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(beat)
@@ -114,10 +115,10 @@ func TestLimitReachesTheFleet(t *testing.T) {
 		if n := running("open"); n != 1 {
 			t.Fatalf("%d runs: the code says 1", n)
 		}
-		control := timer.NewControl(f.store)
+		ctl := control.New(control.Config{Lock: f.store})
 		set := func(name string, n int) {
 			t.Helper()
-			if err := control.SetMaxConcurrency(t.Context(), name, n, ann); err != nil {
+			if err := ctl.SetMaxConcurrency(t.Context(), name, n, ann); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(beat)
@@ -152,7 +153,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 			!ts.Paused.Until.IsZero() {
 			t.Errorf("with 0 overridden: %+v", ts.Paused)
 		}
-		if err := control.ResetMaxConcurrency(t.Context(), "stated", ann); err != nil {
+		if err := ctl.ResetMaxConcurrency(t.Context(), "stated", ann); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(beat + 5*time.Second)
@@ -185,9 +186,9 @@ func TestTriggerInTheFleet(t *testing.T) {
 			}
 			return n
 		}
-		control := f.Hosts[3].Control()
+		ctl := f.Hosts[3].Control()
 		for i := range 3 {
-			if err := control.Trigger(t.Context(), "manual", timer.TriggerOptions{By: ann}); err != nil {
+			if err := ctl.Trigger(t.Context(), "manual", control.TriggerOptions{By: ann}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(beat)
@@ -231,9 +232,9 @@ func TestCancelRun(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		control := b.Control()
+		ctl := b.Control()
 		ts, _ := a.Status().Timer("long")
-		if err := control.CancelRun(t.Context(), "long", ts.Running[0].ID, ann); err != nil {
+		if err := ctl.CancelRun(t.Context(), "long", ts.Running[0].ID, ann); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Trigger(t.Context(), "long"); !refused(err, timer.ReasonFull) {
@@ -257,7 +258,7 @@ func TestCancelRun(t *testing.T) {
 		if err := b.Trigger(t.Context(), "long"); err != nil {
 			t.Errorf("the slot is not free after the handler has returned: %v", err)
 		}
-		if err := control.CancelSlot(t.Context(), "long", 7, ann); !errors.Is(err, timer.ErrNoRun) {
+		if err := ctl.CancelSlot(t.Context(), "long", 7, ann); !errors.Is(err, timer.ErrNoRun) {
 			t.Errorf("a slot that nobody has: %v", err)
 		}
 		ts, _ = a.Status().Timer("long")
@@ -273,7 +274,7 @@ func TestCancelRun(t *testing.T) {
 		var canceled []*host
 		for _, h := range []*host{a, b} {
 			for _, r := range must(h.Status().Timer("long")).Running {
-				if err := control.CancelSlot(t.Context(), "long", r.Slot, ann); err != nil {
+				if err := ctl.CancelSlot(t.Context(), "long", r.Slot, ann); err != nil {
 					t.Error(err)
 				}
 				canceled = append(canceled, h)
@@ -383,28 +384,28 @@ func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 // Invalid updates are refused with an error that says how to fix them; a store without overrides
 // returns ErrNoControl.
 func TestControlRefuses(t *testing.T) {
-	control := timer.NewControl(memlock.New())
+	ctl := control.New(control.Config{Lock: memlock.New()})
 	ctx := t.Context()
-	byNobody := control.Trigger(ctx, "x", timer.TriggerOptions{By: dlock.Origin{Note: "because"}})
+	byNobody := ctl.Trigger(ctx, "x", control.TriggerOptions{By: dlock.Origin{Note: "because"}})
 	for want, err := range map[string]error{
-		"is over":                      control.Pause(ctx, "x", time.Now().Add(-time.Second), ann),
-		"say who":                      control.Pause(ctx, "x", time.Now().Add(time.Hour), dlock.Origin{}),
-		"at most 87600h0m0s":           control.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
-		"use 0 to 10000":               control.SetMaxConcurrency(ctx, "x", -1, ann),
-		"10001":                        control.SetMaxConcurrency(ctx, "x", 10_001, ann),
+		"is over":                      ctl.Pause(ctx, "x", time.Now().Add(-time.Second), ann),
+		"say who":                      ctl.Pause(ctx, "x", time.Now().Add(time.Hour), dlock.Origin{}),
+		"at most 87600h0m0s":           ctl.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
+		"use 0 to 10000":               ctl.SetMaxConcurrency(ctx, "x", -1, ann),
+		"10001":                        ctl.SetMaxConcurrency(ctx, "x", 10_001, ann),
 		"an empty By":                  byNobody,
-		"control character":            control.Resume(ctx, "x", dlock.Origin{By: "a\nb"}),
-		"slot 0: timer: no such run":   control.CancelSlot(ctx, "x", 0, ann),
-		"by its slot or on its host":   control.CancelRun(ctx, "x", "h/1/x-1", ann),
-		"slot 3: timer: no such run":   control.CancelRun(ctx, "x", "3-17", ann),
-		`"slot:"`:                      control.Resume(ctx, "x:slot:1", ann),
-		"the store keeps no overrides": timer.NewControl(nil).Resume(ctx, "x", ann),
+		"control character":            ctl.Resume(ctx, "x", dlock.Origin{By: "a\nb"}),
+		"slot 0: timer: no such run":   ctl.CancelSlot(ctx, "x", 0, ann),
+		"by its slot or on its host":   ctl.CancelRun(ctx, "x", "h/1/x-1", ann),
+		"slot 3: timer: no such run":   ctl.CancelRun(ctx, "x", "3-17", ann),
+		`"slot:"`:                      ctl.Resume(ctx, "x:slot:1", ann),
+		"the store keeps no overrides": control.New(control.Config{Lock: nil}).Resume(ctx, "x", ann),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %q in it", err, want)
 		}
 	}
-	if o, err := control.Inspect(ctx, "x"); err != nil || o.Version != 0 || o.Name != "x" {
+	if o, err := ctl.Inspect(ctx, "x"); err != nil || o.Version != 0 || o.Name != "x" {
 		t.Errorf("updates were kept that were refused: %+v, %v", o, err)
 	}
 }
@@ -434,7 +435,7 @@ func TestOverridesBesideADamagedKey(t *testing.T) {
 			timer.Timer{Name: "z", Run: f.handler(time.Second)})
 		time.Sleep(time.Minute)
 		for _, name := range []string{"a", "z"} {
-			if err := h.Control().Trigger(t.Context(), name, timer.TriggerOptions{By: ann}); err != nil {
+			if err := h.Control().Trigger(t.Context(), name, control.TriggerOptions{By: ann}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -465,11 +466,11 @@ func TestOverridesOfATimerThatWasLocalOnly(t *testing.T) {
 				MaxPerTick: timer.NoLimit, LocalOnly: true, Run: f.handler(0)},
 			{Name: "triggered", LocalOnly: true, Run: f.handler(0)}}
 		h := f.start(timer.Config{}, list...)
-		control := timer.NewControl(f.store)
-		if err := control.Pause(t.Context(), "paused", time.Now().Add(3*time.Hour), ann); err != nil {
+		ctl := control.New(control.Config{Lock: f.store})
+		if err := ctl.Pause(t.Context(), "paused", time.Now().Add(3*time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}
-		if err := control.Trigger(t.Context(), "triggered", timer.TriggerOptions{By: ann}); err != nil {
+		if err := ctl.Trigger(t.Context(), "triggered", control.TriggerOptions{By: ann}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

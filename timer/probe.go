@@ -9,14 +9,11 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 const (
-	// hostsLock is a semaphore of which every running scheduler holds a slot. Its leases are the
-	// list of hosts: the common heartbeat renews them, and a host that dies leaves the list within
-	// a TTL.
-	hostsLock = "tickslot:hosts"
-	// probeLock is taken and released by the host that holds that slot of hostsLock. It shows
+	// probeLock is taken and released by the host that holds that slot of fleet.HostsLock. It shows
 	// whether the store still grants, which a renewal does not.
 	probeLock = "tickslot:probe:%d"
 	// More than manyHosts are counted every hostsEvery, because each count reads them all; fewer
@@ -34,7 +31,7 @@ const (
 type prober struct {
 	watch     *storeWatch
 	session   *dlock.Session
-	host      *dlock.Lease // our slot of hostsLock
+	host      *dlock.Lease // our slot of fleet.HostsLock
 	pause     *backoff.ExponentialBackOff
 	countedAt time.Time
 	counts    int // since the start, or since the store last failed
@@ -54,7 +51,8 @@ func newProber(w *storeWatch, session *dlock.Session) *prober {
 	return &prober{watch: w, session: session, pause: pause, first: make(chan error, 1)}
 }
 
-// start starts the prober. stop ends it, and returns leave, which releases its slot of hostsLock.
+// start starts the prober. stop ends it, and returns leave, which releases its slot of
+// fleet.HostsLock.
 func (p *prober) start() (stop func() (leave func())) {
 	until, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -172,17 +170,17 @@ func (p *prober) reportFirst(err error) {
 	}
 }
 
-// acquire acquires this host's slot of hostsLock or, once the host has that, acquires and releases
-// a lock of its own.
+// acquire acquires this host's slot of fleet.HostsLock or, once the host has that, acquires and
+// releases a lock of its own.
 func (p *prober) acquire() (name string, err error) {
 	if p.host == nil || !p.host.Valid() {
-		host, err := p.session.Semaphore(hostsLock, dlock.MaxSlots).TryAcquire(p.watch.base)
+		host, err := p.session.Semaphore(fleet.HostsLock, dlock.MaxSlots).TryAcquire(p.watch.base)
 		if err != nil {
-			return hostsLock, err
+			return fleet.HostsLock, err
 		}
 		p.host = host
 		p.watch.overrides.noteVersion(host.Info().Version)
-		return hostsLock, nil
+		return fleet.HostsLock, nil
 	}
 	name = fmt.Sprintf(probeLock, p.host.Slot())
 	lease, err := p.session.Mutex(name).TryAcquire(p.watch.base)
@@ -193,7 +191,7 @@ func (p *prober) acquire() (name string, err error) {
 	return name, nil
 }
 
-// count counts the hosts that hold a slot of hostsLock.
+// count counts the hosts that hold a slot of fleet.HostsLock.
 func (p *prober) count() {
 	w := p.watch
 	lister := w.caps.Lister
@@ -203,7 +201,7 @@ func (p *prober) count() {
 	ctx, cancel := context.WithTimeout(w.base, w.timeout)
 	defer cancel()
 	var held []dlock.LeaseInfo
-	err := guard(func() (err error) { held, err = lister.List(ctx, hostsLock, dlock.MaxSlots); return err })
+	err := fleet.Guard(func() (err error) { held, err = lister.List(ctx, fleet.HostsLock, dlock.MaxSlots); return err })
 	if err != nil {
 		return // nothing depends on it; the next acquire shows whether the store answers
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // Reason is why a tick did not start a run, or why a Trigger was refused.
@@ -55,9 +56,9 @@ func reasonOf(err error) Reason {
 		return Reason(no.Reason) // they have the same values
 	}
 	switch {
-	case matches(err, dlock.ErrSetup):
+	case fleet.Matches(err, dlock.ErrSetup):
 		return ReasonStoreSetup
-	case matches(err, dlock.ErrFault):
+	case fleet.Matches(err, dlock.ErrFault):
 		return ReasonStoreFault
 	default:
 		return ReasonStoreDown
@@ -70,15 +71,4 @@ func refusal(err error) (no *dlock.NotAcquiredError) {
 	defer func() { _ = recover() }()
 	no, _ = errors.AsType[*dlock.NotAcquiredError](err)
 	return no
-}
-
-// matches is errors.Is for an error of the store, whose methods may panic: such an error matches
-// nothing.
-func matches(err, target error) (yes bool) {
-	defer func() {
-		if recover() != nil {
-			yes = false
-		}
-	}()
-	return errors.Is(err, target)
 }

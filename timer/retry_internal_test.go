@@ -34,7 +34,8 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			n, s := &runner{registry: newRegistry(Config{}), ledger: new(ledger), log: newLineLog(slog.DiscardHandler),
+			n, s := &runner{registry: newRegistry(Config{}), ledger: new(ledger),
+				log:     newLineLog(slog.New(slog.DiscardHandler)),
 				runHost: runHost{base: ctx}},
 				inForce(&settings{timer: Timer{MaxRunTime: time.Hour}})
 			n.registry.setPhase(PhaseRunning)

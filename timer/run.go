@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // A Run is one call of a handler, as the handler sees it. The methods of a nil *Run, which
@@ -68,7 +69,7 @@ func (r *Run) name() runName { return runName{r.firstSlot, r.number, r.host.idPr
 
 func (n runName) String() string {
 	if n.slot >= 0 {
-		return runID(int(n.slot), dlock.Fence(n.number))
+		return fleet.RunID(int(n.slot), dlock.Fence(n.number))
 	}
 	return n.prefix + strconv.FormatInt(n.number, 10)
 }

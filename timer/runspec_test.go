@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // seen is what a handler was told.
@@ -98,7 +99,8 @@ func TestRunTells(t *testing.T) {
 		if !got.tick.IsZero() || !got.previous.IsZero() || got.caughtUp || got.by != (dlock.Origin{}) {
 			t.Errorf("triggered here: %+v", got)
 		}
-		if err := timer.NewControl(f.store).Trigger(t.Context(), "a", timer.TriggerOptions{By: ann}); err != nil {
+		ctl := control.New(control.Config{Lock: f.store})
+		if err := ctl.Trigger(t.Context(), "a", control.TriggerOptions{By: ann}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(beat)

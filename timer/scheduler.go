@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/admission"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // A Scheduler runs the timers of one host. Its methods may be called from any goroutine.
@@ -46,7 +47,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	err := config.check()
 	s := &Scheduler{
 		config:   config,
-		log:      newLineLog(config.Logger.Handler()),
+		log:      newLineLog(config.Logger),
 		registry: newRegistry(config),
 	}
 	s.events = newEvents(config, s.log)
@@ -113,4 +114,14 @@ func (s *Scheduler) build() {
 		s.announcer = &announcer{registry: s.registry, session: s.session, store: s.store,
 			base: func() context.Context { return s.runner.base }}
 	}
+}
+
+// Control returns a Control for the fleet that shares this scheduler's store. Its calls to the
+// store take at most Config.StoreTimeout each.
+func (s *Scheduler) Control() *control.Control {
+	return control.New(control.Config{Lock: s.config.Lock, Timeout: s.config.StoreTimeout, Logger: s.config.Logger,
+		Local: func(timer string) (registered, localOnly bool) {
+			set := s.registry.get(timer)
+			return set != nil, set != nil && set.timer.LocalOnly
+		}})
 }

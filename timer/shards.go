@@ -148,7 +148,7 @@ func (w *storeWatch) recordServer(r result) (back, ofAll bool) {
 	return back, false
 }
 
-// slot returns this host's slot of hostsLock, which makes the names of its probes unique.
+// slot returns this host's slot of fleet.HostsLock, which makes the names of its probes unique.
 func (p *prober) slot() int {
 	if p.host == nil {
 		return 0

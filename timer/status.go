@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // A Status is a snapshot of a Scheduler. It is read from memory, without a call to the store.
@@ -108,7 +109,7 @@ type TimerStatus struct {
 	LimitOverride     int          // the override of MaxConcurrency; 0: none, or it is 0 and the timer is paused
 	Paused            *PauseStatus // nil: it is not
 	// The triggers of a Control that wait in the store, oldest first, as this host last read them.
-	Triggers        []PendingTrigger
+	Triggers        []control.PendingTrigger
 	ExpiredTriggers int // how many triggers this host has found expired, and reported
 	// The fault that the store found at a key of this timer (dlock.ErrFault), because of which it
 	// does not run; "": none.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // The JSON of a Status is for programs in other languages, so it has no sentinel values: NoLimit is
@@ -111,40 +112,40 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		effective = (*jsonLimit)(&t.EffectiveLimit)
 	}
 	return json.Marshal(struct {
-		Name              string            `json:"name"`
-		Schedule          string            `json:"schedule,omitempty"`
-		Next              time.Time         `json:"next,omitzero"`
-		Ticks             uint64            `json:"ticks"`
-		Started           uint64            `json:"started"`
-		Skipped           map[Reason]uint64 `json:"skipped"`
-		Running           []RunStatus       `json:"running"`
-		Last              *EndedRun         `json:"last,omitempty"`
-		WaitingTick       time.Time         `json:"waiting_tick,omitzero"`
-		LastRunAt         time.Time         `json:"last_run_at,omitzero"`
-		LastSuccessAt     time.Time         `json:"last_success_at,omitzero"`
-		TicksSinceSuccess int               `json:"ticks_since_success"`
-		Fallback          bool              `json:"fallback"`
-		MaxConcurrency    jsonLimit         `json:"max_concurrency"`
-		MaxPerTick        jsonLimit         `json:"max_per_tick"`
-		MaxPerHost        jsonLimit         `json:"max_per_host"`
-		Limits            []string          `json:"limits,omitempty"`
-		EffectiveLimit    *jsonLimit        `json:"effective_limit,omitempty"`
-		LimitElsewhere    int               `json:"limit_elsewhere,omitempty"`
-		LimitOverride     int               `json:"limit_override,omitempty"`
-		MaxRunTime        jsonSeconds       `json:"max_run_time_seconds"`
-		CatchUp           catchUp           `json:"catch_up"`
-		RunOnStart        string            `json:"run_on_start"`
-		OnFull            string            `json:"on_full"`
-		OnStoreDown       string            `json:"on_store_down"`
-		LocalOnly         bool              `json:"local_only"`
-		MaxAttempts       int               `json:"max_attempts"`
-		AlarmAfter        jsonLimit         `json:"alarm_after"`
-		Paused            *PauseStatus      `json:"paused,omitempty"`
-		Triggers          []PendingTrigger  `json:"triggers,omitempty"`
-		ExpiredTriggers   int               `json:"expired_triggers,omitempty"`
-		StoreFault        string            `json:"store_fault,omitempty"`
-		Removed           bool              `json:"removed"`
-		ScheduleError     string            `json:"schedule_error,omitempty"`
+		Name              string                   `json:"name"`
+		Schedule          string                   `json:"schedule,omitempty"`
+		Next              time.Time                `json:"next,omitzero"`
+		Ticks             uint64                   `json:"ticks"`
+		Started           uint64                   `json:"started"`
+		Skipped           map[Reason]uint64        `json:"skipped"`
+		Running           []RunStatus              `json:"running"`
+		Last              *EndedRun                `json:"last,omitempty"`
+		WaitingTick       time.Time                `json:"waiting_tick,omitzero"`
+		LastRunAt         time.Time                `json:"last_run_at,omitzero"`
+		LastSuccessAt     time.Time                `json:"last_success_at,omitzero"`
+		TicksSinceSuccess int                      `json:"ticks_since_success"`
+		Fallback          bool                     `json:"fallback"`
+		MaxConcurrency    jsonLimit                `json:"max_concurrency"`
+		MaxPerTick        jsonLimit                `json:"max_per_tick"`
+		MaxPerHost        jsonLimit                `json:"max_per_host"`
+		Limits            []string                 `json:"limits,omitempty"`
+		EffectiveLimit    *jsonLimit               `json:"effective_limit,omitempty"`
+		LimitElsewhere    int                      `json:"limit_elsewhere,omitempty"`
+		LimitOverride     int                      `json:"limit_override,omitempty"`
+		MaxRunTime        jsonSeconds              `json:"max_run_time_seconds"`
+		CatchUp           catchUp                  `json:"catch_up"`
+		RunOnStart        string                   `json:"run_on_start"`
+		OnFull            string                   `json:"on_full"`
+		OnStoreDown       string                   `json:"on_store_down"`
+		LocalOnly         bool                     `json:"local_only"`
+		MaxAttempts       int                      `json:"max_attempts"`
+		AlarmAfter        jsonLimit                `json:"alarm_after"`
+		Paused            *PauseStatus             `json:"paused,omitempty"`
+		Triggers          []control.PendingTrigger `json:"triggers,omitempty"`
+		ExpiredTriggers   int                      `json:"expired_triggers,omitempty"`
+		StoreFault        string                   `json:"store_fault,omitempty"`
+		Removed           bool                     `json:"removed"`
+		ScheduleError     string                   `json:"schedule_error,omitempty"`
 	}{
 		Name: t.Name, Schedule: t.Schedule, Next: t.Next.UTC(), Ticks: t.Ticks, Started: t.Started, Skipped: skipped,
 		Running: some(t.Running), Last: t.Last, WaitingTick: t.WaitingTick.UTC(),
@@ -168,21 +169,6 @@ func (p PauseStatus) MarshalJSON() ([]byte, error) {
 		dlock.Origin
 		Until time.Time `json:"until,omitzero"`
 	}{p.Origin, p.Until.UTC()})
-}
-
-// MarshalJSON implements json.Marshaler, as Status does.
-func (t PendingTrigger) MarshalJSON() ([]byte, error) {
-	takenBy := ""
-	if t.TakenBy != (dlock.Holder{}) {
-		takenBy = t.TakenBy.String()
-	}
-	return json.Marshal(struct {
-		By         dlock.Origin `json:"by"`
-		PayloadLen int          `json:"payload_bytes"`
-		Age        jsonSeconds  `json:"age_seconds"`
-		ExpiresIn  jsonSeconds  `json:"expires_in_seconds"`
-		TakenBy    string       `json:"taken_by,omitempty"`
-	}{t.By, t.PayloadLen, jsonSeconds(t.Age), jsonSeconds(t.ExpiresIn), takenBy})
 }
 
 // MarshalJSON implements json.Marshaler, as Status does.

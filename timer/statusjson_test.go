@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // statusForJSON has every field of a Status set, in one of its timers, and as little as possible in
@@ -47,7 +48,7 @@ func statusForJSON() timer.Status {
 			RunOnStart: timer.RunOnStartOnce, OnFull: timer.FullWait, WaitingTick: at(4),
 			OnStoreDown: timer.StoreDownSkip, LocalOnly: true, MaxAttempts: 4, AlarmAfter: 5, EffectiveLimit: 9,
 			TicksSinceSuccess: 2, LimitElsewhere: 8, LimitOverride: 6,
-			Triggers: []timer.PendingTrigger{{By: ann, PayloadLen: 6, Age: time.Minute, ExpiresIn: 30 * time.Second,
+			Triggers: []control.PendingTrigger{{By: ann, PayloadLen: 6, Age: time.Minute, ExpiresIn: 30 * time.Second,
 				TakenBy: dlock.Holder{Host: "web-2", PID: 3, ID: "j1"}}}, ExpiredTriggers: 2,
 			Paused: &timer.PauseStatus{Origin: ann, Until: at(6)}, StoreFault: "a fault", Removed: true,
 			ScheduleError: "it panicked",

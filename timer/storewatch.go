@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // A storeWatch watches the store's health. It is not on the path of a tick: every part may call it,
@@ -39,7 +40,7 @@ type storeWatch struct {
 	mu               sync.Mutex
 	breakers         breakers
 	quarantinedUntil time.Time // until when the store grants nothing; zero: it grants
-	ownFault         error     // the fault that the store finds in hostsLock or a probe's lock; nil: none
+	ownFault         error     // the fault that the store finds in fleet.HostsLock or a probe's lock; nil: none
 	auditing         bool
 	warned           map[string]time.Time // when each warning of an audit was last logged
 	awaitingFirst    bool                 // Run is waiting for the store's first answer
@@ -96,7 +97,7 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 	if c.Canceled { // it says nothing about the store
 		return
 	}
-	if matches(failure, dlock.ErrFault) {
+	if fleet.Matches(failure, dlock.ErrFault) {
 		failure = nil
 	}
 	w.saw(w.resultOf(c.Name, failure, true))
@@ -109,10 +110,10 @@ func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 		if c.Err == nil {
 			outcome = c.Results[i].Outcome
 		}
-		if outcome == dlock.GrantOK && g.Name == hostsLock {
+		if outcome == dlock.GrantOK && g.Name == fleet.HostsLock {
 			w.overrides.noteVersion(c.Results[i].Info.Version)
 		}
-		if strings.HasPrefix(g.Name, "timer:") {
+		if fleet.IsTimer(g.Name) {
 			w.metrics.renewed(outcome)
 		}
 	}
@@ -349,7 +350,7 @@ func (w *storeWatch) audit() {
 		ctx, cancel := context.WithTimeout(w.base, w.timeout)
 		defer cancel()
 		var warnings []string
-		err := guard(func() (err error) { warnings, err = auditor.Audit(ctx); return err })
+		err := fleet.Guard(func() (err error) { warnings, err = auditor.Audit(ctx); return err })
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, text := range warnings {
@@ -389,16 +390,6 @@ func (w *storeWatch) newWarning(text string) bool {
 	return true
 }
 
-// guard turns a panic of a store into an error.
-func guard(call func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the store panicked: %v", p)
-		}
-	}()
-	return call()
-}
-
 // storeIsBack ends the fallback of all timers of the store, or of one of its servers.
 func (w *storeWatch) storeIsBack(shard string) {
 	list := w.registry.all()
@@ -408,7 +399,7 @@ func (w *storeWatch) storeIsBack(shard string) {
 	w.views.upAgain(list...)
 }
 
-// noteOwnFault records a fault that the store finds in hostsLock or a probe's lock. No timer
+// noteOwnFault records a fault that the store finds in fleet.HostsLock or a probe's lock. No timer
 // suffers, but the hosts are not counted, and other keys may be damaged, too. why is the reason of
 // the error. Called with mu held.
 func (w *storeWatch) noteOwnFault(why Reason, err error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // NoLimit turns a limit off: a number of runs, MaxRunTime, CatchUp.Window, or AlarmAfter.
@@ -254,4 +255,4 @@ func (t Timer) withDefaults() Timer {
 }
 
 // lockName returns the timer's name in the store; its slots are timer:<name>:slot:<i>.
-func (t Timer) lockName() string { return "timer:" + t.Name }
+func (t Timer) lockName() string { return fleet.TimerLock(t.Name) }

@@ -2,7 +2,10 @@ package timer
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // Trigger starts a run on this host now, or refuses it. It never keeps a trigger for later;
@@ -104,8 +107,9 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 // newTriggers returns what starts the runs that a Control has triggered.
 func (s *Scheduler) newTriggers() *triggers {
 	return &triggers{
-		log: s.log, registry: s.registry, queues: queueStore{s.store.caps.Controller, s.config.StoreTimeout},
-		base: func() context.Context { return s.runner.base }, holder: s.config.Holder, taker: newTriggerID(),
+		log: s.log, registry: s.registry,
+		queues: fleet.Queues{Store: s.store.caps.Controller, Timeout: s.config.StoreTimeout},
+		base:   func() context.Context { return s.runner.base }, holder: s.config.Holder, taker: rand.Text(),
 		waiting: make(map[string]*waitingTriggers), expired: make(map[string]int),
 		why: func(set *settings) Reason {
 			if s.store.overrides.paused(set) != nil {

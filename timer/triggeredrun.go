@@ -5,46 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // MaxPayloadLen is the longest payload of a triggered run, in bytes.
-const MaxPayloadLen = 64 << 10
+const MaxPayloadLen = fleet.MaxPayloadLen
 
 // ErrPayloadTooLong is matched by the error for a payload of more than MaxPayloadLen bytes.
-var ErrPayloadTooLong = errors.New("the payload is too long")
+var ErrPayloadTooLong = fleet.ErrPayloadTooLong
 
-// TriggerOptions are what Scheduler.Trigger and Control.Trigger give a run. The zero value gives it
-// nothing.
+// TriggerOptions are what Scheduler.Trigger gives a run. The zero value gives it nothing.
 type TriggerOptions struct {
 	// Payload is what Run.Payload returns: any bytes, up to MaxPayloadLen, which are copied. A
 	// longer one is refused with ErrPayloadTooLong. Nil and empty are the same: Run.Payload returns
 	// nil.
 	Payload []byte
 
-	// By is who triggers the run, for Run.TriggeredBy, Status, hooks and the log. Control.Trigger
-	// requires it; Scheduler.Trigger does not.
+	// By is who triggers the run, for Run.TriggeredBy, Status, hooks and the log.
 	By dlock.Origin
-
-	// ExpiresIn is how long Control.Trigger has the store keep the trigger until a host starts its
-	// run: 1 s to MaxTriggerExpiry. Scheduler.Trigger, which keeps nothing, ignores it. Default:
-	// DefaultTriggerExpiry (1 h).
-	ExpiresIn time.Duration
 }
 
 // check returns what is wrong with the options.
 func (o TriggerOptions) check() error {
-	var errs []error
-	if n := len(o.Payload); n > MaxPayloadLen {
-		errs = append(errs, fmt.Errorf("%w: it has %d bytes, and may have %d: keep the data elsewhere, and pass its "+
-			"key", ErrPayloadTooLong, n, MaxPayloadLen))
-	}
+	err := fleet.CheckPayload(o.Payload)
 	if o.By != (dlock.Origin{}) {
-		errs = append(errs, o.By.Validate())
+		err = errors.Join(err, o.By.Validate())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // A triggering is what only a triggered run has.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/control"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // triggerWorkers is how many queues of triggers a host works on at once.
@@ -30,7 +32,7 @@ const triggerWorkers = 8
 type triggers struct {
 	log      *lineLog
 	registry *registry
-	queues   queueStore
+	queues   fleet.Queues
 	base     func() context.Context
 	holder   dlock.Holder
 	taker    string // of this Scheduler alone
@@ -55,13 +57,13 @@ type waitingTriggers struct {
 	offered   bool      // once more, since the worker began
 	busy      bool      // a worker has it, and with it what follows; triggers.mu guards list and readAt, too
 	readAt    time.Time
-	list      []PendingTrigger
+	list      []fleet.Pending
 
 	read    bool            // the queue was read since the worker began
 	version int64           // that was read last; 0: there was no queue
 	mine    bool            // the queue that was read has one that this host took and did not start
 	started map[string]bool // by trigger ID: started here, and perhaps not removed yet
-	late    []queuedTrigger // had expired, and this host may have removed them
+	late    []fleet.Trigger // had expired, and this host may have removed them
 	told    map[string]bool // by trigger ID: why it waits was logged; true: it was tried here, too
 
 	retryAt time.Time // nothing is taken before, unless freed; as it was read
@@ -121,7 +123,7 @@ func (q *triggers) work(w *waitingTriggers) (started bool) {
 	for more := true; more; more = q.offeredAgain(w) {
 		s, begun := q.registry.get(w.timer), w.begun
 		if !q.canSkip(s, w) {
-			for range 4 * MaxPendingTriggers { // so that hosts which are always faster do not keep it forever
+			for range 4 * fleet.MaxPendingTriggers { // so that hosts which are always faster do not keep it forever
 				if !q.step(s, w) {
 					break
 				}
@@ -156,9 +158,9 @@ func (q *triggers) canSkip(s *settings, w *waitingTriggers) bool {
 			return false
 		}
 	}
-	ctx, cancel := context.WithTimeout(q.base(), q.queues.timeout)
+	ctx, cancel := context.WithTimeout(q.base(), q.queues.Timeout)
 	defer cancel()
-	state, err := inspect(ctx, q.queues.ctl, []string{queueLock + w.timer})
+	state, err := fleet.Inspect(ctx, q.queues.Store, []string{fleet.QueueLock + w.timer})
 	return err != nil || state[0].Err == nil && state[0].Version == w.version
 }
 
@@ -177,39 +179,39 @@ func (q *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
 // step makes one change to a queue, or starts one run. It returns false if there is nothing more to
 // do now. s is nil if the timer was removed.
 func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
-	queue, version, now, err := q.queues.read(q.base(), w.timer)
+	queue, version, now, err := q.queues.Read(q.base(), w.timer)
 	if err != nil {
-		if matches(err, dlock.ErrFault) && !w.faulty {
+		if fleet.Matches(err, dlock.ErrFault) && !w.faulty {
 			w.faulty = true
 			q.log.Warn("timer: the triggers of a timer cannot be read", "timer", w.timer, "err", err)
 		}
 		return false
 	}
 	// Another host may have removed and reported them: better twice than never.
-	w.late = slices.DeleteFunc(w.late, func(t queuedTrigger) bool { return queue.has(t.ID) })
+	w.late = slices.DeleteFunc(w.late, func(t fleet.Trigger) bool { return queue.Has(t.ID) })
 	q.report(w.timer, w.late)
 	w.late = nil
 	q.note(w, &queue, version, now)
-	var late []queuedTrigger
-	gone := queue.takeOut(func(t *queuedTrigger) bool {
-		if !w.started[t.ID] && t.expired(now) {
+	var late []fleet.Trigger
+	gone := queue.TakeOut(func(t *fleet.Trigger) bool {
+		if !w.started[t.ID] && t.Expired(now) {
 			late = append(late, *t)
 			return true
 		}
 		return w.started[t.ID]
 	})
 	if len(gone) > 0 {
-		err := q.queues.write(q.base(), w.timer, &queue, version)
+		err := q.queues.Write(q.base(), w.timer, &queue, version)
 		switch {
 		case err == nil:
 			q.report(w.timer, late)
-		case !matches(err, dlock.ErrChanged):
+		case !fleet.Matches(err, dlock.ErrChanged):
 			w.late = late // the next look shows whether they are gone
 			return false
 		}
 		return true
 	}
-	t := queue.next(q.taker)
+	t := queue.Next(q.taker)
 	if t == nil {
 		return false
 	}
@@ -230,8 +232,8 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	// Written also if this host has it already: this changes the version, so that an earlier write
 	// that got no answer, such as one that gives it back, cannot be made any more.
 	t.Taker, t.Host, queue.Ran, queue.Retry = q.taker, q.holder, true, 0
-	if err := q.queues.write(q.base(), w.timer, &queue, version); err != nil {
-		return matches(err, dlock.ErrChanged)
+	if err := q.queues.Write(q.base(), w.timer, &queue, version); err != nil {
+		return fleet.Matches(err, dlock.ErrChanged)
 	}
 	w.freed = false
 	why, started := q.startRun(s, w, t)
@@ -243,8 +245,8 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 
 // startRun starts the run of a trigger that this host has taken, or returns why not, as far as that
 // is known.
-func (q *triggers) startRun(s *settings, w *waitingTriggers, t *queuedTrigger) (why Reason, started bool) {
-	ctx, cancel := context.WithTimeout(q.base(), 2*q.queues.timeout)
+func (q *triggers) startRun(s *settings, w *waitingTriggers, t *fleet.Trigger) (why Reason, started bool) {
+	ctx, cancel := context.WithTimeout(q.base(), 2*q.queues.Timeout)
 	defer cancel()
 	err := q.start(ctx, s, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil), w.told[t.ID])
 	if err == nil {
@@ -267,7 +269,7 @@ func (q *triggers) startRun(s *settings, w *waitingTriggers, t *queuedTrigger) (
 // giveBack lets other hosts take what this host has taken and whose run did not start here. why is
 // the reason, if it is known.
 func (q *triggers) giveBack(w *waitingTriggers, why Reason) {
-	err := q.queues.change(q.base(), w.timer, func(queue *triggerQueue, now int64) (done bool, err error) {
+	err := q.queues.Change(q.base(), w.timer, func(queue *fleet.Queue, now int64) (done bool, err error) {
 		done = true
 		for i := range queue.Triggers {
 			t := &queue.Triggers[i]
@@ -276,7 +278,7 @@ func (q *triggers) giveBack(w *waitingTriggers, why Reason) {
 			}
 			t.Taker, t.Host, done = "", dlock.Holder{}, false
 			if why == ReasonFull || why == ReasonLimitFull {
-				queue.deferRetry(t, now)
+				queue.DeferRetry(t, now)
 			}
 		}
 		return done, nil
@@ -285,21 +287,21 @@ func (q *triggers) giveBack(w *waitingTriggers, why Reason) {
 }
 
 // note keeps what was read, for Status.
-func (q *triggers) note(w *waitingTriggers, queue *triggerQueue, version, now int64) {
+func (q *triggers) note(w *waitingTriggers, queue *fleet.Queue, version, now int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.read, w.version, w.readAt, w.list = true, version, time.Now(), queue.pending(now)
-	w.retryAt = w.readAt.Add(queue.retryIn(now))
-	w.mine = slices.ContainsFunc(queue.Triggers, func(t queuedTrigger) bool {
+	w.read, w.version, w.readAt, w.list = true, version, time.Now(), queue.Pending(now)
+	w.retryAt = w.readAt.Add(queue.RetryIn(now))
+	w.mine = slices.ContainsFunc(queue.Triggers, func(t fleet.Trigger) bool {
 		return t.Taker == q.taker && !w.started[t.ID]
 	})
 	for _, ids := range []map[string]bool{w.started, w.told} {
-		maps.DeleteFunc(ids, func(id string, _ bool) bool { return !queue.has(id) })
+		maps.DeleteFunc(ids, func(id string, _ bool) bool { return !queue.Has(id) })
 	}
 }
 
 // tell logs why a trigger waits, once on each host.
-func (q *triggers) tell(w *waitingTriggers, t *queuedTrigger, why Reason, err error) {
+func (q *triggers) tell(w *waitingTriggers, t *fleet.Trigger, why Reason, err error) {
 	if _, was := w.told[t.ID]; was {
 		return
 	}
@@ -312,7 +314,7 @@ func (q *triggers) tell(w *waitingTriggers, t *queuedTrigger, why Reason, err er
 }
 
 // report logs triggers that have expired, which this host has removed.
-func (q *triggers) report(timer string, late []queuedTrigger) {
+func (q *triggers) report(timer string, late []fleet.Trigger) {
 	if len(late) == 0 {
 		return
 	}
@@ -320,20 +322,7 @@ func (q *triggers) report(timer string, late []queuedTrigger) {
 	maps.DeleteFunc(q.expired, func(name string, _ int) bool { return q.registry.get(name) == nil }) // removed since
 	q.expired[timer] += len(late)
 	q.mu.Unlock()
-	reportExpired(q.log.Warn, timer, late)
-}
-
-func reportExpired(warn func(string, ...any), timer string, late []queuedTrigger) {
-	for _, t := range late {
-		args := []any{"timer", timer, "by", t.By.By, "note", t.By.Note, "payload_bytes", len(t.Payload),
-			"expiry", time.Duration(t.Until-t.At) * time.Microsecond}
-		if t.Taker == "" {
-			warn("timer: a trigger has expired: no host could start its run", args...)
-		} else {
-			warn("timer: a trigger has expired: a host took it and did not report that its run started, so it may or "+
-				"may not have run", append(args, "taken_by", t.Host.String())...)
-		}
-	}
+	fleet.LogExpired(q.log.Logger, timer, late)
 }
 
 // fill adds the triggers of a timer to its status.
@@ -345,10 +334,10 @@ func (q *triggers) fill(s *settings, t *TimerStatus) {
 	if w == nil {
 		return
 	}
-	t.Triggers = slices.Clone(w.list)
 	since := time.Since(w.readAt)
-	for i := range t.Triggers {
-		t.Triggers[i].Age += since
-		t.Triggers[i].ExpiresIn = max(0, t.Triggers[i].ExpiresIn-since)
+	for _, p := range w.list {
+		p.Age += since
+		p.ExpiresIn = max(0, p.ExpiresIn-since)
+		t.Triggers = append(t.Triggers, control.PendingTrigger(p))
 	}
 }

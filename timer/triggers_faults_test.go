@@ -16,6 +16,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // A valueStore has writes of values fail: before is called with the text of each one, after with
@@ -50,10 +51,9 @@ func hang(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func quietControl(store dlock.DistributedLock) *timer.Control {
-	control := timer.NewControl(store)
-	timer.LogTo(control, textLogger(&testkit.Log{}))
-	return control
+func quietControl(store dlock.DistributedLock) *control.Control {
+	ctl := control.New(control.Config{Lock: store, Logger: textLogger(&testkit.Log{})})
+	return ctl
 }
 
 // A Control that gets no answer adds no trigger twice: a host may have run it meanwhile. It returns
@@ -64,8 +64,8 @@ func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var ran payloads
-		control := quietControl(f.store)
-		order(t, control, "a", "left by a host that died", 0)
+		ctl := quietControl(f.store)
+		order(t, ctl, "a", "left by a host that died", 0)
 		timer.TakeTrigger(t, f.store, "a", dlock.Holder{Host: "web-7", PID: 1, ID: "x"})
 		f.start(timer.Config{}, ran.timer("a", 0)) // looks with each heartbeat, because of that one
 		time.Sleep(time.Minute)
@@ -82,7 +82,7 @@ func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
 		for i := range 40 {
 			payload := fmt.Sprint(i)
 			lose.Store(true)
-			err := lossy.Trigger(t.Context(), "a", timer.TriggerOptions{Payload: []byte(payload), By: ann})
+			err := lossy.Trigger(t.Context(), "a", control.TriggerOptions{Payload: []byte(payload), By: ann})
 			if err == nil {
 				accepted = append(accepted, payload)
 			} else if unknown = append(unknown, payload); errors.Is(err, dlock.ErrChanged) {
@@ -136,16 +136,16 @@ func TestControlTriggerEndsWhileWritesHang(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		store := &valueStore{Store: f.store}
-		control := quietControl(store)
-		order(t, control, "a", "x", 0)
+		ctl := quietControl(store)
+		order(t, ctl, "a", "x", 0)
 		store.before = func(ctx context.Context, _ string) error { return hang(ctx) }
 		store.writes.Store(0)
 		began := time.Now()
-		err := control.Trigger(t.Context(), "a", timer.TriggerOptions{By: ann})
+		err := ctl.Trigger(t.Context(), "a", control.TriggerOptions{By: ann})
 		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 15*time.Second {
 			t.Errorf("%v after %v and %d writes", err, took, store.writes.Load())
 		}
-		pending(t, control, "a", 1)
+		pending(t, ctl, "a", 1)
 	})
 }
 
@@ -196,7 +196,7 @@ func TestControlTriggerIsGivenBackLater(t *testing.T) {
 					}
 					return nil
 				}}, timer.Config{}, work)
-				control := quietControl(f.store)
+				ctl := quietControl(f.store)
 				var held []*dlock.Lease
 				for range 2 {
 					lease, err := otherSession(t, f.store).Semaphore("timer:a", 2).TryAcquire(t.Context())
@@ -206,9 +206,9 @@ func TestControlTriggerIsGivenBackLater(t *testing.T) {
 					held = append(held, lease)
 				}
 				cut.Store(true)
-				order(t, control, "a", "x", 0)
+				order(t, ctl, "a", "x", 0)
 				time.Sleep(20 * time.Second)
-				if list := pending(t, control, "a", 1); list[0].TakenBy == (dlock.Holder{}) {
+				if list := pending(t, ctl, "a", 1); list[0].TakenBy == (dlock.Holder{}) {
 					t.Fatal("nobody has it: the test shows nothing")
 				}
 				for _, lease := range held {
@@ -277,14 +277,14 @@ func TestControlTriggerExpiresAndTheAnswerIsLost(t *testing.T) {
 			}
 			return err
 		}}, timer.Config{Logger: textLogger(log)}, ran.timer("a", 0))
-		control := quietControl(f.store)
-		if err := control.Pause(t.Context(), "a", time.Now().Add(24*time.Hour), ann); err != nil {
+		ctl := quietControl(f.store)
+		if err := ctl.Pause(t.Context(), "a", time.Now().Add(24*time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}
-		order(t, control, "a", "1", time.Minute)
+		order(t, ctl, "a", "1", time.Minute)
 		lose.Store(true)
 		time.Sleep(2 * time.Minute)
-		pending(t, control, "a", 0)
+		pending(t, ctl, "a", 0)
 		status := must(h.Status().Timer("a"))
 		if n := strings.Count(log.String(), "a trigger has expired"); n != 1 || status.ExpiredTriggers != 1 {
 			t.Errorf("%d lines, Status counts %d", n, status.ExpiredTriggers)
@@ -318,9 +318,8 @@ func TestControlReportsExpiredTriggersAfterAnError(t *testing.T) {
 				f := newFleet(t)
 				store := &unreadable{valueStore: valueStore{Store: f.store}}
 				log := &testkit.Log{}
-				control := timer.NewControl(store)
-				timer.LogTo(control, textLogger(log))
-				order(t, control, "a", "1", time.Minute)
+				ctl := control.New(control.Config{Lock: store, Logger: textLogger(log)})
+				order(t, ctl, "a", "1", time.Minute)
 				time.Sleep(2 * time.Minute)
 				lost := errors.New("connection reset")
 				store.after = func(_ context.Context, err error) error {
@@ -336,11 +335,11 @@ func TestControlReportsExpiredTriggersAfterAnError(t *testing.T) {
 					}
 					return errors.Join(err, lost)
 				}
-				if err := control.Trigger(t.Context(), "a", timer.TriggerOptions{By: ann}); err == nil {
+				if err := ctl.Trigger(t.Context(), "a", control.TriggerOptions{By: ann}); err == nil {
 					t.Error("the answer was not lost: the test shows nothing")
 				}
 				store.down.Store(false)
-				left, err := control.Triggers(t.Context(), "a")
+				left, err := ctl.Triggers(t.Context(), "a")
 				if err != nil || len(left) > 1 || len(left) == 1 && left[0].ExpiresIn == 0 {
 					t.Errorf("it was not removed, so the test shows nothing: %+v, %v", left, err)
 				}
@@ -360,16 +359,15 @@ func TestControlReportsExpiredTriggersOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := &valueStore{Store: memlock.New()}
 		log := &testkit.Log{}
-		control := timer.NewControl(store)
-		timer.LogTo(control, textLogger(log))
-		order(t, control, "a", "1", time.Minute)
+		ctl := control.New(control.Config{Lock: store, Logger: textLogger(log)})
+		order(t, ctl, "a", "1", time.Minute)
 		time.Sleep(2 * time.Minute)
 		store.before = func(context.Context, string) error {
 			store.before = nil
 			return errors.New("connection reset")
 		}
-		order(t, control, "a", "2", time.Minute)
-		pending(t, control, "a", 1)
+		order(t, ctl, "a", "2", time.Minute)
+		pending(t, ctl, "a", 1)
 		if n := strings.Count(log.String(), "a trigger has expired"); n != 1 || store.before != nil {
 			t.Errorf("%d lines: %s", n, log)
 		}
@@ -436,7 +434,7 @@ func TestControlTriggerOfALocalOnlyTimer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", LocalOnly: true, Run: f.handler(0)})
-		err := h.Control().Trigger(t.Context(), "a", timer.TriggerOptions{By: ann})
+		err := h.Control().Trigger(t.Context(), "a", control.TriggerOptions{By: ann})
 		if text := fmt.Sprint(err); !strings.Contains(text, "not triggered") || !strings.Contains(text, "LocalOnly") {
 			t.Error(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // payloads collects what runs were given.
@@ -52,15 +53,15 @@ func (p *payloads) are(t *testing.T, when string, want ...string) {
 	}
 }
 
-func order(t *testing.T, c *timer.Control, name, payload string, expiry time.Duration) {
+func order(t *testing.T, c *control.Control, name, payload string, expiry time.Duration) {
 	t.Helper()
-	err := c.Trigger(t.Context(), name, timer.TriggerOptions{Payload: []byte(payload), By: ann, ExpiresIn: expiry})
+	err := c.Trigger(t.Context(), name, control.TriggerOptions{Payload: []byte(payload), By: ann, ExpiresIn: expiry})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func pending(t *testing.T, c *timer.Control, name string, want int) []timer.PendingTrigger {
+func pending(t *testing.T, c *control.Control, name string, want int) []control.PendingTrigger {
 	t.Helper()
 	list, err := c.Triggers(t.Context(), name)
 	if err != nil || len(list) != want {
@@ -81,20 +82,21 @@ func TestControlTriggersRunOnceEach(t *testing.T) {
 			f.start(timer.Config{}, ran.timer("a", time.Second))
 		}
 		time.Sleep(time.Minute + time.Second/2) // between heartbeats
-		control := timer.NewControl(f.store)
+		ctl := control.New(control.Config{Lock: f.store})
 		given := []string{"", "orders", "\xff\x00 not text", strings.Repeat("x", timer.MaxPayloadLen), "é \\ \" '"}
 		for _, payload := range given {
-			order(t, control, "a", payload, 0)
+			order(t, ctl, "a", payload, 0)
 		}
-		list := pending(t, control, "a", len(given))
+		list := pending(t, ctl, "a", len(given))
 		if first := list[3]; first.By != ann || first.PayloadLen != timer.MaxPayloadLen || first.Age > time.Second ||
-			first.ExpiresIn > timer.DefaultTriggerExpiry || first.ExpiresIn < timer.DefaultTriggerExpiry-time.Second ||
+			first.ExpiresIn > control.DefaultTriggerExpiry ||
+			first.ExpiresIn < control.DefaultTriggerExpiry-time.Second ||
 			first.TakenBy != (dlock.Holder{}) {
 			t.Errorf("%+v", first)
 		}
 		time.Sleep(time.Minute)
 		ran.are(t, "in their order, one after the other", given...)
-		pending(t, control, "a", 0)
+		pending(t, ctl, "a", 0)
 		f.start(timer.Config{}, ran.timer("a", time.Second)) // a host that comes later
 		time.Sleep(time.Hour)
 		ran.are(t, "later", given...)
@@ -113,14 +115,13 @@ func TestControlTriggerWaitsForRoom(t *testing.T) {
 		log := &testkit.Log{}
 		a := f.start(timer.Config{Logger: textLogger(log)}, ran.timer("a", 10*time.Minute))
 		b := f.start(timer.Config{}, ran.timer("a", 10*time.Minute))
-		control := timer.NewControl(f.store)
-		timer.LogTo(control, textLogger(&testkit.Log{}))
-		if err := control.Pause(t.Context(), "a", time.Now().Add(20*time.Minute), ann); err != nil {
+		ctl := control.New(control.Config{Lock: f.store, Logger: textLogger(&testkit.Log{})})
+		if err := ctl.Pause(t.Context(), "a", time.Now().Add(20*time.Minute), ann); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		order(t, control, "a", "1", 0)
-		order(t, control, "a", "2", 0)
+		order(t, ctl, "a", "1", 0)
+		order(t, ctl, "a", "2", 0)
 		time.Sleep(10 * time.Minute)
 		ran.are(t, "paused")
 		before := a.Link.Calls(dlocktest.OpControl)
@@ -139,12 +140,12 @@ func TestControlTriggerWaitsForRoom(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		ran.are(t, "the pause is over", "1")
-		if list := pending(t, control, "a", 1); list[0].TakenBy != (dlock.Holder{}) {
+		if list := pending(t, ctl, "a", 1); list[0].TakenBy != (dlock.Holder{}) {
 			t.Errorf("a host that finds no room keeps it: %+v", list)
 		}
 		time.Sleep(10 * time.Minute)
 		ran.are(t, "the slot is free again", "1", "2")
-		order(t, control, "new", "3", 0)
+		order(t, ctl, "new", "3", 0)
 		time.Sleep(time.Minute)
 		if err := b.Register(ran.timer("new", time.Second)); err != nil {
 			t.Fatal(err)
@@ -173,14 +174,14 @@ func TestControlTriggerExpires(t *testing.T) {
 		for range 3 {
 			hosts = append(hosts, f.start(timer.Config{Logger: textLogger(log)}, ran.timer("a", 0)))
 		}
-		control := timer.NewControl(f.store)
-		if err := control.Pause(t.Context(), "a", time.Now().Add(24*time.Hour), ann); err != nil {
+		ctl := control.New(control.Config{Lock: f.store})
+		if err := ctl.Pause(t.Context(), "a", time.Now().Add(24*time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}
-		order(t, control, "a", "1", time.Minute)
-		order(t, control, "a", "2", 0)
+		order(t, ctl, "a", "1", time.Minute)
+		order(t, ctl, "a", "2", 0)
 		time.Sleep(2 * time.Minute)
-		pending(t, control, "a", 1)
+		pending(t, ctl, "a", 1)
 		count := func() (n int) {
 			for _, h := range hosts {
 				n += must(h.Status().Timer("a")).ExpiredTriggers
@@ -195,7 +196,7 @@ func TestControlTriggerExpires(t *testing.T) {
 		if n := strings.Count(log.String(), "a trigger has expired"); n != 2 || count() != 2 {
 			t.Errorf("%d lines, Status counts %d", n, count())
 		}
-		if err := control.Resume(t.Context(), "a", ann); err != nil {
+		if err := ctl.Resume(t.Context(), "a", ann); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -213,20 +214,20 @@ func TestControlTriggerOfAHostThatDied(t *testing.T) {
 		f := newFleet(t)
 		var ran payloads
 		log := &testkit.Log{}
-		control := timer.NewControl(f.store)
-		order(t, control, "a", "1", 0)
-		order(t, control, "a", "2", 0)
+		ctl := control.New(control.Config{Lock: f.store})
+		order(t, ctl, "a", "1", 0)
+		order(t, ctl, "a", "2", 0)
 		dead := dlock.Holder{Host: "web-7", PID: 1, ID: "x"}
 		timer.TakeTrigger(t, f.store, "a", dead)
 		f.start(timer.Config{Logger: textLogger(log)}, ran.timer("a", 0))
 		time.Sleep(time.Minute)
 		ran.are(t, "one was taken by a host that died", "2")
-		if list := pending(t, control, "a", 1); list[0].TakenBy != dead {
+		if list := pending(t, ctl, "a", 1); list[0].TakenBy != dead {
 			t.Errorf("%+v", list)
 		}
 		time.Sleep(2 * time.Hour)
 		ran.are(t, "expired", "2")
-		pending(t, control, "a", 0)
+		pending(t, ctl, "a", 0)
 		if text := log.String(); strings.Count(text, "may or may not have run") != 1 ||
 			!strings.Contains(text, "taken_by=web-7/1/x") {
 			t.Error(text)
@@ -279,14 +280,14 @@ func TestControlTriggersUnderFaults(t *testing.T) {
 			work.MaxConcurrency, work.MaxPerHost = 2, 1
 			f.startOn(torn, timer.Config{Logger: textLogger(log)}, work)
 		}
-		control := timer.NewControl(f.store)
+		ctl := control.New(control.Config{Lock: f.store})
 		accepted := 0
 		for i := range 300 {
-			err := control.Trigger(t.Context(), "a", timer.TriggerOptions{Payload: fmt.Append(nil, i), By: ann})
+			err := ctl.Trigger(t.Context(), "a", control.TriggerOptions{Payload: fmt.Append(nil, i), By: ann})
 			switch {
 			case err == nil:
 				accepted++
-			case !errors.Is(err, timer.ErrTooManyTriggers):
+			case !errors.Is(err, control.ErrTooManyTriggers):
 				t.Error(err)
 			}
 			time.Sleep(time.Duration(i%7) * time.Second)
@@ -306,7 +307,7 @@ func TestControlTriggersUnderFaults(t *testing.T) {
 		if n := torn.writes.Load(); n < 300 {
 			t.Errorf("%d writes", n)
 		}
-		pending(t, control, "a", 0)
+		pending(t, ctl, "a", 0)
 		f.Stop()
 	})
 }
@@ -316,15 +317,15 @@ func TestControlTriggerChecksItsOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		link := dlocktest.NewFaulty(f.store)
-		control := timer.NewControl(link)
-		for name, o := range map[string]timer.TriggerOptions{
+		ctl := control.New(control.Config{Lock: link})
+		for name, o := range map[string]control.TriggerOptions{
 			"a byte too long": {By: ann, Payload: make([]byte, timer.MaxPayloadLen+1)},
 			"by nobody":       {Payload: []byte("x")},
 			"too short":       {By: ann, ExpiresIn: time.Second - 1},
 			"negative":        {By: ann, ExpiresIn: -1},
-			"too long":        {By: ann, ExpiresIn: timer.MaxTriggerExpiry + 1},
+			"too long":        {By: ann, ExpiresIn: control.MaxTriggerExpiry + 1},
 		} {
-			err := control.Trigger(t.Context(), "a", o)
+			err := ctl.Trigger(t.Context(), "a", o)
 			if err == nil || errors.Is(err, timer.ErrPayloadTooLong) != (name == "a byte too long") {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -332,25 +333,25 @@ func TestControlTriggerChecksItsOptions(t *testing.T) {
 		if n := link.Calls(dlocktest.OpControl); n != 0 {
 			t.Errorf("%d calls to the store", n)
 		}
-		for range timer.MaxPendingTriggers {
-			order(t, control, "a", strings.Repeat("\xff", timer.MaxPayloadLen), time.Minute)
+		for range control.MaxPendingTriggers {
+			order(t, ctl, "a", strings.Repeat("\xff", timer.MaxPayloadLen), time.Minute)
 		}
-		err := control.Trigger(t.Context(), "a", timer.TriggerOptions{By: ann})
-		if !errors.Is(err, timer.ErrTooManyTriggers) {
+		err := ctl.Trigger(t.Context(), "a", control.TriggerOptions{By: ann})
+		if !errors.Is(err, control.ErrTooManyTriggers) {
 			t.Errorf("one too many: %v", err)
 		}
-		pending(t, control, "a", timer.MaxPendingTriggers)
+		pending(t, ctl, "a", control.MaxPendingTriggers)
 		time.Sleep(2 * time.Minute) // nobody runs the timer, and nobody has reported them
-		for _, p := range pending(t, control, "a", timer.MaxPendingTriggers) {
+		for _, p := range pending(t, ctl, "a", control.MaxPendingTriggers) {
 			if p.ExpiresIn != 0 {
 				t.Errorf("%+v", p)
 			}
 		}
 		log := &testkit.Log{}
-		timer.LogTo(control, textLogger(log))
-		order(t, control, "a", "", 0)
-		pending(t, control, "a", 1)
-		if n := strings.Count(log.String(), "a trigger has expired"); n != timer.MaxPendingTriggers {
+		ctl = control.New(control.Config{Lock: link, Logger: textLogger(log)})
+		order(t, ctl, "a", "", 0)
+		pending(t, ctl, "a", 1)
+		if n := strings.Count(log.String(), "a trigger has expired"); n != control.MaxPendingTriggers {
 			t.Errorf("%d lines about what had expired", n)
 		}
 	})

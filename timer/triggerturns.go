@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // The place of a run that ends is offered to triggers first: of its timer, and of timers with which
@@ -17,7 +18,7 @@ import (
 
 // offerTime is how long ticks wait at most for a trigger that was offered a place. An offer costs
 // up to four calls, so half of that passes between two of one timer.
-func (q *triggers) offerTime() time.Duration { return q.queues.timeout }
+func (q *triggers) offerTime() time.Duration { return q.queues.Timeout }
 
 // noteRoom notes why a trigger does not start; "": it has.
 func (q *triggers) noteRoom(w *waitingTriggers, why Reason) {
@@ -28,7 +29,7 @@ func (q *triggers) noteRoom(w *waitingTriggers, why Reason) {
 
 // waitsFor reports whether triggers wait for what a run with settings s takes. Called with mu held.
 func (q *triggers) waitsFor(w *waitingTriggers, s *settings) bool {
-	untaken := func(t PendingTrigger) bool { return t.TakenBy == dlock.Holder{} }
+	untaken := func(t fleet.Pending) bool { return t.TakenBy == dlock.Holder{} }
 	if !w.wantsRoom || !slices.ContainsFunc(w.list, untaken) {
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // A limit of one run is kept busy by the ticks of another timer, or of the timer itself. A trigger
@@ -51,7 +52,7 @@ func TestTriggersBesideABusyLimit(t *testing.T) {
 						}
 					}
 					time.Sleep(time.Minute)
-					control := timer.NewControl(f.store)
+					ctl := control.New(control.Config{Lock: f.store})
 					var worst time.Duration
 					for i := range 8 {
 						list := []string{fmt.Sprint("a", i)}
@@ -60,7 +61,7 @@ func TestTriggersBesideABusyLimit(t *testing.T) {
 						}
 						asked, before := time.Now(), len(ran.got())
 						for _, payload := range list {
-							order(t, control, payload[:1], payload, time.Hour)
+							order(t, ctl, payload[:1], payload, time.Hour)
 						}
 						for len(ran.got()) < before+len(list) && time.Since(asked) < 30*time.Minute {
 							time.Sleep(50 * time.Millisecond)

@@ -52,6 +52,9 @@ func TestHooksRecordRuns(t *testing.T) {
 	texts := ""
 	for _, r := range snapshot.Runs {
 		texts += r.Err + "\n"
+		if r.Succeeded() || !(&cluster.HistoryRun{Outcome: string(timer.OutcomeOK)}).Succeeded() {
+			t.Errorf("run %s: succeeded %v", r.Outcome, r.Succeeded())
+		}
 		if r.Holder != registry.Holder() || r.Slot != 2 || r.Attempts != 3 || r.By != "ann" || r.Took != time.Second ||
 			r.Outcome != "error" || time.Since(r.EndedAt).Round(10*time.Second) != time.Minute {
 			t.Errorf("%+v", r)

@@ -23,6 +23,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // No goroutine is left after the tests.
@@ -116,7 +117,7 @@ func newFleetThatReads(t *testing.T, config page.Config, age time.Duration) *fle
 	})
 	config.Registry = f.registry
 	if config.Control == nil {
-		config.Control = timer.NewControl(f.locks)
+		config.Control = control.New(control.Config{Lock: f.locks})
 	}
 	config.Logger = slog.New(slog.NewTextHandler(&f.log, nil))
 	f.page, err = page.New(config)

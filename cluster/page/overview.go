@@ -223,7 +223,7 @@ func (r timerRow) differText() string {
 // and who has had a slot for longest.
 func (r timerRow) whyNot() string {
 	var why []string
-	if r.Last != nil && r.Last.Outcome != string(timer.OutcomeOK) {
+	if r.Last != nil && !r.Last.Succeeded() {
 		text := fmt.Sprintf("the latest ended %s on %s as %s", ago(r.Last.EndedAt), r.Last.Holder.Host, r.Last.Outcome)
 		if r.Last.Err != "" {
 			text += ": " + r.Last.Err

@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 const (
@@ -33,7 +34,7 @@ type Config struct {
 	Timers *timer.Scheduler
 	// Control pauses, limits and triggers timers, and cancels runs. Default that of Timers; without
 	// both, the page only shows.
-	Control *timer.Control
+	Control *control.Control
 	// Sections are more pages: durablepage.New and outboxpage.New return one each. Default: none.
 	Sections []Section
 

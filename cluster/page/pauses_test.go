@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/testkit"
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // Partial locks do not tell the overrides of report while one of their nodes is down, as a Redis
@@ -48,7 +48,8 @@ func TestPausesThatTheStoreDoesNotTell(t *testing.T) {
 	locks.nodesDown.Store(1)
 	ann := dlock.Origin{By: "ann", Note: "the database is moved"}
 	for _, name := range []string{"report", "other"} {
-		if err := timer.NewControl(f.locks).Pause(t.Context(), name, time.Now().Add(time.Hour), ann); err != nil {
+		ctl := control.New(control.Config{Lock: f.locks})
+		if err := ctl.Pause(t.Context(), name, time.Now().Add(time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,8 +60,9 @@ func TestPausesThatTheStoreDoesNotTell(t *testing.T) {
 		return scheduler.Status().Timers[0].Paused != nil
 	})
 	var err error
-	if f.page, err = page.New(page.Config{Registry: f.registry, Timers: scheduler, Control: timer.NewControl(locks),
-		Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if f.page, err = page.New(page.Config{Registry: f.registry, Timers: scheduler,
+		Control: control.New(control.Config{Lock: locks}),
+		Logger:  slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	f.has("timers?state=paused", "other", "report", "1 to 2 of 2", "A store does not answer",

@@ -8,7 +8,7 @@ import (
 	"net/url"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // ErrNotFound is what a View or an Action returns if there is nothing of that name.
@@ -100,7 +100,7 @@ func statusOf(err error) int {
 	if _, ok := errors.AsType[*BadRequestError](err); ok {
 		return http.StatusBadRequest
 	}
-	if errors.Is(err, timer.ErrNoRun) || errors.Is(err, timer.ErrTooManyTriggers) {
+	if errors.Is(err, control.ErrNoRun) || errors.Is(err, control.ErrTooManyTriggers) {
 		return http.StatusConflict
 	}
 	return http.StatusBadGateway // a store did not answer, or refused

@@ -25,7 +25,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/outbox"
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // Nobody but the machine itself reads a page without Authorize, neither directly nor through a
@@ -295,7 +295,8 @@ func FuzzParameters(f *testing.F) {
 			`"max_concurrency":2}]}`)}}); err != nil {
 		f.Fatal(err)
 	}
-	p, err := page.New(page.Config{Registry: registry, Control: timer.NewControl(locks), Authorize: allow(operator),
+	p, err := page.New(page.Config{Registry: registry, Authorize: allow(operator),
+		Control:  control.New(control.Config{Lock: locks}),
 		Sections: sections(f)})
 	if err != nil {
 		f.Fatal(err)

@@ -10,26 +10,26 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/mask"
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // A timerView is what there is to know of one timer.
 type timerView struct {
 	seen
 	timerRow
-	On            []hostTimer            `json:"on"` // hosts that have it
-	Last50        []cluster.HistoryRun   `json:"runs"`
-	Ticks         []time.Time            `json:"next_ticks,omitempty"`
-	Why           string                 `json:"ticks_here,omitempty"` // how they went on this host
-	Decided       []decisionView         `json:"decisions,omitempty"`  // of this host, the newest first
-	Override      *limitView             `json:"limit_override,omitempty"`
-	LastTick      time.Time              `json:"last_tick,omitzero"` // that any host claimed
-	Claimer       string                 `json:"claimed_by,omitempty"`
-	LastTickAhead bool                   `json:"last_tick_ahead,omitempty"` // it counts for nothing
-	Triggers      []timer.PendingTrigger `json:"triggers,omitempty"`
-	Events        []cluster.HistoryEvent `json:"events"`
-	Faults        []string               `json:"faults,omitempty"` // why some of it is not known
-	Control       bool                   `json:"-"`
+	On            []hostTimer              `json:"on"` // hosts that have it
+	Last50        []cluster.HistoryRun     `json:"runs"`
+	Ticks         []time.Time              `json:"next_ticks,omitempty"`
+	Why           string                   `json:"ticks_here,omitempty"` // how they went on this host
+	Decided       []decisionView           `json:"decisions,omitempty"`  // of this host, the newest first
+	Override      *limitView               `json:"limit_override,omitempty"`
+	LastTick      time.Time                `json:"last_tick,omitzero"` // that any host claimed
+	Claimer       string                   `json:"claimed_by,omitempty"`
+	LastTickAhead bool                     `json:"last_tick_ahead,omitempty"` // it counts for nothing
+	Triggers      []control.PendingTrigger `json:"triggers,omitempty"`
+	Events        []cluster.HistoryEvent   `json:"events"`
+	Faults        []string                 `json:"faults,omitempty"` // why some of it is not known
+	Control       bool                     `json:"-"`
 }
 
 type hostTimer struct {
@@ -99,7 +99,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 }
 
 func (v *timerView) fault(err error) {
-	if err != nil && !errors.Is(err, timer.ErrNoControl) {
+	if err != nil && !errors.Is(err, control.ErrNoControl) {
 		v.Faults = append(v.Faults, mask.Text(err.Error()))
 	}
 }
@@ -120,7 +120,7 @@ func (p *Page) addOverrides(ctx context.Context, v *timerView) {
 			v.Claimer = o.ClaimedBy.String()
 		}
 	}
-	triggers := p.timers.triggers.Get(ctx, v.Name, func(ctx context.Context) ([]timer.PendingTrigger, error) {
+	triggers := p.timers.triggers.Get(ctx, v.Name, func(ctx context.Context) ([]control.PendingTrigger, error) {
 		return p.config.Control.Triggers(ctx, v.Name)
 	})
 	v.fault(triggers.Err)

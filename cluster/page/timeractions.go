@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // What changes mean, on the pages that ask once more.
@@ -63,7 +63,7 @@ func (p *Page) timerActions() map[string]Action {
 }
 
 // timerChanges change timers in the whole fleet.
-type timerChanges struct{ control *timer.Control }
+type timerChanges struct{ control *control.Control }
 
 func (c timerChanges) pause(ctx context.Context, name string, v url.Values, by dlock.Origin) (string, error) {
 	d, err := Duration(v.Get("for"))
@@ -95,7 +95,7 @@ func (c timerChanges) trigger(ctx context.Context, name string, v url.Values, by
 	if err != nil {
 		return "", err
 	}
-	return "triggered", c.control.Trigger(ctx, name, timer.TriggerOptions{By: by, ExpiresIn: d,
+	return "triggered", c.control.Trigger(ctx, name, control.TriggerOptions{By: by, ExpiresIn: d,
 		Payload: []byte(v.Get("payload"))})
 }
 

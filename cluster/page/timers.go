@@ -16,6 +16,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 const (
@@ -30,7 +31,7 @@ type timers struct {
 	runs     readcache.Cache[[]cluster.HistoryRun]
 	states   readcache.Cache[dlock.ControlState]
 	pauses   readcache.Cache[pauses] // of all timers
-	triggers readcache.Cache[[]timer.PendingTrigger]
+	triggers readcache.Cache[[]control.PendingTrigger]
 
 	mu     sync.Mutex // held while latest is made
 	latest []timerRow // of readAt; it is shared, so it is never modified
@@ -156,7 +157,7 @@ func (t *timers) pausedRows(ctx context.Context, s *cluster.Snapshot) (rows []ti
 		}
 		return t.readPauses(ctx, names)
 	})
-	if err = cmp.Or(read.Err, read.Value.err); errors.Is(err, timer.ErrNoControl) { // it keeps none
+	if err = cmp.Or(read.Err, read.Value.err); errors.Is(err, control.ErrNoControl) { // it keeps none
 		return rows, nil
 	}
 	rows = slices.Clone(rows)
@@ -324,7 +325,7 @@ func (r *timerRow) setRuns(runs []cluster.HistoryRun) {
 		r.Last = &runs[0]
 	}
 	for _, run := range runs {
-		if run.Outcome == string(timer.OutcomeOK) {
+		if run.Succeeded() {
 			break
 		}
 		r.Failed++
@@ -374,7 +375,7 @@ func (r timerRow) Bars() []bar {
 			height += 19 * float64(runs[i].Took) / float64(longest)
 		}
 		bars = append(bars, bar{float64(4 * len(bars)), 20 - height, height,
-			runs[i].Outcome != string(timer.OutcomeOK)})
+			!runs[i].Succeeded()})
 	}
 	return bars
 }
@@ -387,7 +388,7 @@ func (r timerRow) BarsText() string {
 	n, shortest, longest, failed := min(len(r.Runs), maxBars), r.Runs[0].Took, r.Runs[0].Took, 0
 	for _, run := range r.Runs[:n] {
 		shortest, longest = min(shortest, run.Took), max(longest, run.Took)
-		if run.Outcome != string(timer.OutcomeOK) {
+		if !run.Succeeded() {
 			failed++
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 var ann = dlock.Origin{By: "ann", Note: "it's \"her\" night; 数据库"}
@@ -19,11 +20,11 @@ var ann = dlock.Origin{By: "ann", Note: "it's \"her\" night; 数据库"}
 // An operator changes timers with a client that belongs to no host.
 type operator struct {
 	f *realFleet
-	*timer.Control
+	*control.Control
 }
 
 func (f *realFleet) operator() operator {
-	return operator{f, timer.NewControl(f.taker)}
+	return operator{f, control.New(control.Config{Lock: f.taker})}
 }
 
 // does repeats a change until it is acknowledged: a call may time out on a busy machine.
@@ -43,7 +44,7 @@ func (o operator) triggers(name string) time.Time {
 	var before time.Time
 	testkit.Eventually(o.f.t, patience, "trigger "+name, func() error {
 		before = time.Now()
-		err := o.Trigger(o.f.t.Context(), name, timer.TriggerOptions{By: ann})
+		err := o.Trigger(o.f.t.Context(), name, control.TriggerOptions{By: ann})
 		if err == nil {
 			return nil
 		}
@@ -66,7 +67,7 @@ func (f *realFleet) hears() time.Duration { return f.suite.TTL/3 + 2*f.storeTime
 //
 // Fails when the store's acquire or extend ignores an override, or does not report it, and when
 // hosts do not read what is reported.
-func control(s *suite, t *testing.T) {
+func controls(s *suite, t *testing.T) {
 	testkit.SkipShort(t)
 	t.Run("pause", func(t *testing.T) { t.Parallel(); pauses(s, t) })
 	t.Run("limit", func(t *testing.T) { t.Parallel(); limitOverridden(s, t) })

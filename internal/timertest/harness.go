@@ -85,5 +85,5 @@ var invariants = []invariant{
 	{"I12 probes cost the store nothing", probes},
 	{"I13 a role passes from leader to leader", leaders},
 	{"I13 several leaders have slots of their own", shards},
-	{"overrides reach every host", control},
+	{"overrides reach every host", controls},
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/inert"
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // originFlags say who makes a change.
@@ -109,13 +109,13 @@ func (t *target) about(args []string) string {
 
 // do has the controller make a change of what is called name, and says so.
 func (t *target) do(name string, change func(c controller) (done string, err error)) (string, error) {
-	what, c := "timer "+name, controller(timer.NewControl(t.store.Locks))
+	what, c := "timer "+name, controller(control.New(control.Config{Lock: t.store.Locks}))
 	if t.durable {
-		control, err := t.durableControl()
+		ctl, err := t.durableControl()
 		if err != nil {
 			return "", err
 		}
-		what, c = "durable runs of "+name, control
+		what, c = "durable runs of "+name, ctl
 	}
 	done, err := change(c)
 	return what + ": " + done, err
@@ -191,17 +191,17 @@ func (a *app) trigger() *cobra.Command {
 			"--expires 10m\n  tickslot trigger invoice --durable --payload 4711",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 			return t.do(args[0], func(c controller) (string, error) {
-				if control, ok := c.(*durable.Control); ok {
-					id, err := control.Trigger(ctx, args[0], []byte(payload), durable.TriggerOptions{By: by})
+				if ctl, ok := c.(*durable.Control); ok {
+					id, err := ctl.Trigger(ctx, args[0], []byte(payload), durable.TriggerOptions{By: by})
 					return fmt.Sprintf("queued run %d", id), err
 				}
-				return "triggered", timer.NewControl(a.store.Locks).Trigger(ctx, args[0],
-					timer.TriggerOptions{Payload: []byte(payload), By: by, ExpiresIn: expires})
+				return "triggered", control.New(control.Config{Lock: a.store.Locks}).Trigger(ctx, args[0],
+					control.TriggerOptions{Payload: []byte(payload), By: by, ExpiresIn: expires})
 			})
 		}),
 	}
 	c.Flags().StringVar(&payload, "payload", "", "`text` that the handler gets")
-	c.Flags().DurationVar(&expires, "expires", timer.DefaultTriggerExpiry, "give up if no host has room until then")
+	c.Flags().DurationVar(&expires, "expires", control.DefaultTriggerExpiry, "give up if no host has room until then")
 	t.flag(c)
 	c.MarkFlagsMutuallyExclusive("durable", "expires")
 	return c
@@ -226,18 +226,18 @@ func (a *app) cancel() *cobra.Command {
 	c.RunE = a.control(about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
 		switch {
 		case durableID != 0 && len(args) == 0:
-			control, err := a.durableControl()
+			ctl, err := a.durableControl()
 			if err != nil {
 				return "", err
 			}
-			was, err := control.Cancel(ctx, durableID, by)
+			was, err := ctl.Cancel(ctx, durableID, by)
 			return fmt.Sprintf("durable run %d: canceled, it was %s", durableID, was), err
 		case len(args) == 1 && slot >= 0:
 			return fmt.Sprintf("timer %s: canceled the run in slot %d", args[0], slot),
-				timer.NewControl(a.store.Locks).CancelSlot(ctx, args[0], slot, by)
+				control.New(control.Config{Lock: a.store.Locks}).CancelSlot(ctx, args[0], slot, by)
 		case len(args) == 1 && id != "":
 			return fmt.Sprintf("timer %s: canceled run %s", args[0], id),
-				timer.NewControl(a.store.Locks).CancelRun(ctx, args[0], id, by)
+				control.New(control.Config{Lock: a.store.Locks}).CancelRun(ctx, args[0], id, by)
 		}
 		return "", errors.New("say which run: TIMER with --slot or --run, or --durable with an ID")
 	})

@@ -21,7 +21,7 @@ import (
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 func open(t *testing.T, file string) *sql.DB {
@@ -41,9 +41,9 @@ func TestTimersAreSteered(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
 	locks := sqllock.SQLite(open(t, file), sqllock.Options{})
-	control := timer.NewControl(locks)
+	ctl := control.New(control.Config{Lock: locks})
 	state := func() dlock.ControlState {
-		s, err := control.Inspect(t.Context(), "report")
+		s, err := ctl.Inspect(t.Context(), "report")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestTimersAreSteered(t *testing.T) {
 		t.Errorf("%+v", s.Limit)
 	}
 	has(t, url, "trigger report --payload x --expires 1m --by bob", "triggered")
-	waiting, err := control.Triggers(t.Context(), "report")
+	waiting, err := ctl.Triggers(t.Context(), "report")
 	if err != nil || len(waiting) != 1 || waiting[0].By.By != "bob" || waiting[0].PayloadLen != 1 {
 		t.Errorf("%+v, %v", waiting, err)
 	}

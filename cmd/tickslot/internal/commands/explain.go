@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/inert"
-	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 const explainedRuns = 5
@@ -23,12 +23,12 @@ const explainedRuns = 5
 // An explanation is what the store knows of a timer.
 type explanation struct {
 	*fleet.Timer
-	Because  []string               `json:"because"` // why it does not run, or what delays it; empty: nothing is known
-	LastTick time.Time              `json:"last_tick,omitzero"`
-	Claimed  string                 `json:"claimed_by,omitempty"`
-	Ahead    bool                   `json:"last_tick_ahead,omitempty"` // it counts for nothing
-	Waiting  []timer.PendingTrigger `json:"triggers"`
-	Runs     []cluster.HistoryRun   `json:"runs"` // newest first
+	Because  []string                 `json:"because"` // why it does not run, or what delays it; empty: nothing is known
+	LastTick time.Time                `json:"last_tick,omitzero"`
+	Claimed  string                   `json:"claimed_by,omitempty"`
+	Ahead    bool                     `json:"last_tick_ahead,omitempty"` // it counts for nothing
+	Waiting  []control.PendingTrigger `json:"triggers"`
+	Runs     []cluster.HistoryRun     `json:"runs"` // newest first
 }
 
 func (a *app) explain() *cobra.Command {
@@ -63,15 +63,15 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 	if err != nil {
 		return nil, err
 	}
-	x := &explanation{Because: []string{}, Waiting: []timer.PendingTrigger{}}
+	x := &explanation{Because: []string{}, Waiting: []control.PendingTrigger{}}
 	for _, r := range list {
 		if r.Name == name {
 			x.Timer = r
 		}
 	}
-	control := timer.NewControl(a.store.Locks)
+	ctl := control.New(control.Config{Lock: a.store.Locks})
 	if x.Timer == nil {
-		known, err := control.Known(ctx, name)
+		known, err := ctl.Known(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -81,12 +81,12 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 			return nil, fmt.Errorf("no timer %q is known: check how it is spelt, and --prefix", name)
 		}
 	}
-	state, err := control.Inspect(ctx, name)
+	state, err := ctl.Inspect(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	x.LastTick, x.Claimed, x.Ahead = state.LastTick, holderText(state.ClaimedBy), state.LastTickAhead
-	waiting, err := control.Triggers(ctx, name)
+	waiting, err := ctl.Triggers(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/timer"
 )
 
 // TimerPrefix is that of the lock of a timer.
@@ -96,7 +95,7 @@ func Timers(s *cluster.Snapshot) []*Timer {
 		if r.Last == nil {
 			r.Last = run
 		}
-		r.passed = r.passed || run.Outcome == string(timer.OutcomeOK)
+		r.passed = r.passed || run.Succeeded()
 		if !r.passed {
 			r.Failed++
 		}

@@ -1,0 +1,65 @@
+package control_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/timer/control"
+)
+
+// The zero Config works: it has no store, so every call says that there is none, and none panics.
+// One with a store has a bound for its calls.
+//
+// Fails when New needs a field.
+func TestZeroConfig(t *testing.T) {
+	t.Parallel()
+	by := dlock.Origin{By: "ann"}
+	c := control.New(control.Config{})
+	for what, err := range map[string]error{
+		"Pause":   c.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),
+		"Trigger": c.Trigger(t.Context(), "a", control.TriggerOptions{By: by}),
+		"Cancel":  c.CancelSlot(t.Context(), "a", 0, by),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "the store keeps no overrides") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := control.New(control.Config{Lock: memlock.New()}).Resume(t.Context(), "a", by); err != nil {
+		t.Error(err)
+	}
+}
+
+// What this process knows of a timer spares a question, and a mistake: a timer that it runs is
+// known, and one that is LocalOnly gets no trigger that nobody would look for.
+//
+// Fails when Local is not asked.
+func TestLocal(t *testing.T) {
+	t.Parallel()
+	log := &testkit.Log{}
+	by := dlock.Origin{By: "ann"}
+	c := control.New(control.Config{Lock: memlock.New(), Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Local: func(timer string) (registered, localOnly bool) { return timer != "elsewhere", timer == "local" }})
+	if known, err := c.Known(t.Context(), "mine"); err != nil || !known {
+		t.Error(known, err)
+	}
+	if known, err := c.Known(t.Context(), "elsewhere"); err != nil || known {
+		t.Error(known, err)
+	}
+	err := c.Trigger(t.Context(), "local", control.TriggerOptions{By: by})
+	if err == nil || !strings.Contains(err.Error(), "LocalOnly") {
+		t.Error(err)
+	}
+	for _, name := range []string{"mine", "elsewhere"} {
+		if err := c.Trigger(t.Context(), name, control.TriggerOptions{By: by}); err != nil {
+			t.Error(err)
+		}
+	}
+	if text := log.String(); strings.Contains(text, "mine") || strings.Count(text, "no host has") != 1 {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,32 @@
+package control_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/timer/control"
+)
+
+// A program that runs no timers, such as a script of the people on call, pauses one in the whole
+// fleet. It needs the store of the fleet only.
+func Example() {
+	ctx, store := context.Background(), memlock.New() // usually redislock or sqllock
+	c := control.New(control.Config{Lock: store})
+	ann := dlock.Origin{By: "ann", Note: "the database is being moved"}
+
+	if err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), ann); err != nil {
+		fmt.Println(err)
+		return
+	}
+	state, err := c.Inspect(ctx, "nightly-report")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("paused by %s: %s\n", state.Pause.By, state.Pause.Note)
+	// Output:
+	// paused by ann: the database is being moved
+}

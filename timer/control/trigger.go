@@ -1,0 +1,171 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
+)
+
+const (
+	// DefaultTriggerExpiry and MaxTriggerExpiry are the default and the longest
+	// TriggerOptions.ExpiresIn.
+	DefaultTriggerExpiry = time.Hour
+	MaxTriggerExpiry     = 24 * time.Hour
+
+	// MaxPendingTriggers is how many triggers of one timer the store keeps.
+	MaxPendingTriggers = fleet.MaxPendingTriggers
+
+	// MaxPayloadLen is the longest payload of a triggered run, in bytes.
+	MaxPayloadLen = fleet.MaxPayloadLen
+
+	minTriggerExpiry = time.Second
+)
+
+var (
+	// ErrTooManyTriggers is returned by Control.Trigger if MaxPendingTriggers triggers of the timer
+	// wait for a host.
+	ErrTooManyTriggers = fleet.ErrTooManyTriggers
+
+	// ErrPayloadTooLong is matched by the error for a payload of more than MaxPayloadLen bytes.
+	ErrPayloadTooLong = fleet.ErrPayloadTooLong
+)
+
+// TriggerOptions are what Control.Trigger gives a run.
+type TriggerOptions struct {
+	// Payload is what timer.Run.Payload returns: any bytes, up to MaxPayloadLen. A longer one is
+	// refused with ErrPayloadTooLong. Nil and empty are the same: Run.Payload returns nil.
+	Payload []byte
+
+	// By is who triggers the run, for Run.TriggeredBy, Status, hooks and the log. Required.
+	By dlock.Origin
+
+	// ExpiresIn is how long the store keeps the trigger until a host starts its run: 1 s to
+	// MaxTriggerExpiry. Default: DefaultTriggerExpiry (1 h).
+	ExpiresIn time.Duration
+}
+
+// check returns what is wrong with the options.
+func (o TriggerOptions) check() error {
+	err := errors.Join(fleet.CheckPayload(o.Payload), o.By.Validate())
+	if d := o.ExpiresIn; d != 0 && (d < minTriggerExpiry || d > MaxTriggerExpiry) {
+		err = errors.Join(err, fmt.Errorf("ExpiresIn %v: use 0 for the default (%v), or %v to %v", d,
+			DefaultTriggerExpiry, minTriggerExpiry, MaxTriggerExpiry))
+	}
+	return err
+}
+
+// A PendingTrigger is a trigger of a Control that is still kept in the store: no host is known to
+// have started its run.
+type PendingTrigger struct {
+	By         dlock.Origin
+	PayloadLen int           // bytes
+	Age        time.Duration // since Control.Trigger, by the store's clock
+	ExpiresIn  time.Duration // 0: it has expired, and the next host that looks reports it
+	// TakenBy is the host that is about to start the run. If it stays, that host has died or lost
+	// the store, and the run may or may not have started. Zero: nobody has taken it.
+	TakenBy dlock.Holder
+}
+
+// MarshalJSON implements json.Marshaler: durations are in seconds, and what is not there is left
+// out.
+func (t PendingTrigger) MarshalJSON() ([]byte, error) {
+	takenBy := ""
+	if t.TakenBy != (dlock.Holder{}) {
+		takenBy = t.TakenBy.String()
+	}
+	return json.Marshal(struct {
+		By         dlock.Origin `json:"by"`
+		PayloadLen int          `json:"payload_bytes"`
+		Age        float64      `json:"age_seconds"`
+		ExpiresIn  float64      `json:"expires_in_seconds"`
+		TakenBy    string       `json:"taken_by,omitempty"`
+	}{t.By, t.PayloadLen, t.Age.Seconds(), t.ExpiresIn.Seconds(), takenBy})
+}
+
+// Trigger makes one host run the timer, at most once, as soon as there is room: usually within a
+// heartbeat. If there is no room (because of MaxConcurrency, MaxPerHost, MaxRuns, Limits or a
+// pause), Scheduler.Trigger refuses; this trigger waits. The store keeps it, with its payload,
+// until a host has started the run, or TriggerOptions.ExpiresIn has passed. Up to
+// MaxPendingTriggers of a timer wait, and are run in their order; a further one is refused with
+// ErrTooManyTriggers. One that expires is logged as a warning by one of the hosts that run the
+// timer, and counted in its TimerStatus.ExpiredTriggers. If a later Trigger of the timer finds it
+// first, the Control logs it, and nothing counts it.
+//
+// When a run ends, its place is offered to triggers of that timer, and of timers with which it
+// shares a limit, before any tick of that host gets it, the oldest first. Ticks of such timers on
+// other hosts wait a moment meanwhile: at most half a StoreTimeout, and a quarter of the time to
+// their next tick. So a trigger starts within a TTL, in which all hosts learn of it, and the time
+// of the longest run that is in its way, or as many of these as triggers wait before it: also if
+// ticks keep the timer or the limit busy all the time. That is so if the hosts whose runs are in
+// the way have registered the timer, and nothing but such runs is. A host that asks in the same few
+// milliseconds may be faster: then it is the end of the next run. For places that become free
+// elsewhere one host asks after half the time that the trigger has waited, at least 5 s and at most
+// a minute.
+//
+// A host takes a trigger before it starts the run. If it dies in between, nobody else runs it, and
+// its expiry is reported. At most once holds as long as the store keeps its data: a failover of
+// Redis that loses the latest writes may lose a trigger, or repeat it.
+//
+// Trigger refuses a timer that is LocalOnly on this host: no host would look for its triggers.
+// After an error that matches ErrTooManyTriggers or ErrPayloadTooLong, or says that the timer is
+// not triggered, the store keeps nothing. After any other error the timer may or may not run.
+func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOptions) error {
+	err := options.check()
+	if err == nil {
+		err = dlock.CheckName(fleet.TimerLock(timer))
+	}
+	if _, localOnly := c.local(timer); err == nil && localOnly {
+		err = errors.New("it is LocalOnly, so no host looks for what the store keeps: use Scheduler.Trigger")
+	}
+	if err != nil {
+		return fmt.Errorf("timer %q: not triggered: %w", timer, err)
+	}
+	queues, err := c.queues()
+	if err != nil {
+		return err
+	}
+	order := fleet.Trigger{ID: rand.Text(), By: options.By, Payload: options.Payload}
+	expired, err := queues.Push(ctx, timer, order, cmp.Or(options.ExpiresIn, DefaultTriggerExpiry))
+	fleet.LogExpired(c.log, timer, expired)
+	if err != nil {
+		return fmt.Errorf("timer %q: %w", timer, err)
+	}
+	err = c.update(ctx, timer, dlock.Update{Trigger: &options.By})
+	if err == nil {
+		return nil
+	}
+	if gone, failed := queues.Withdraw(context.WithoutCancel(ctx), timer, order.ID); gone && failed == nil {
+		return fmt.Errorf("timer %q: not triggered, because hosts could not be told: %w", timer, err)
+	}
+	return err
+}
+
+// Triggers returns the triggers of a timer that the store keeps, oldest first. They do not show in
+// Inspect.
+func (c *Control) Triggers(ctx context.Context, timer string) ([]PendingTrigger, error) {
+	queues, err := c.queues()
+	if err != nil {
+		return nil, err
+	}
+	q, _, now, err := queues.Read(ctx, timer)
+	if err != nil {
+		return nil, fmt.Errorf("timer %q: %w", timer, err)
+	}
+	var list []PendingTrigger
+	for _, t := range q.Pending(now) {
+		list = append(list, PendingTrigger(t))
+	}
+	return list, nil
+}
+
+func (c *Control) queues() (fleet.Queues, error) {
+	ctl, err := c.controller()
+	return fleet.Queues{Store: ctl, Timeout: c.timeout}, err
+}

@@ -1,0 +1,72 @@
+// Package fleet has what the hosts of a fleet and the programs that control it agree on: the names
+// under which the store keeps what belongs to a timer, the IDs of runs, and the queue of triggers.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+// HostsLock is a semaphore of which every running scheduler holds a slot. Its leases are the list
+// of hosts: the common heartbeat renews them, and a host that dies leaves the list within a TTL.
+// Their answers tell the host that overrides or triggers have changed.
+const HostsLock = "tickslot:hosts"
+
+// TimerLock returns the name of the lock whose slots the runs of a timer hold.
+func TimerLock(timer string) string { return "timer:" + timer }
+
+// IsTimer reports whether a lock is that of a timer.
+func IsTimer(lock string) bool { return strings.HasPrefix(lock, "timer:") }
+
+// RunID returns the ID of a run that began with a slot in the store.
+func RunID(slot int, fence dlock.Fence) string {
+	return strconv.Itoa(slot) + "-" + strconv.FormatInt(int64(fence), 10)
+}
+
+// ParseRunID returns the slot and the fence that a run began with. ok is false if it began without
+// a slot in the store.
+func ParseRunID(id string) (slot int, fence dlock.Fence, ok bool) {
+	first, second, _ := strings.Cut(id, "-")
+	slot, err := strconv.Atoi(first)
+	if err != nil {
+		return 0, 0, false
+	}
+	n, err := strconv.ParseInt(second, 10, 64)
+	return slot, dlock.Fence(n), err == nil && n > 0
+}
+
+// Inspect calls Controller.Inspect. It returns an error if the store panics, or answers for another
+// number of names.
+func Inspect(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.ControlState, err error) {
+	err = Guard(func() (err error) { list, err = ctl.Inspect(ctx, names...); return err })
+	if err == nil && len(list) != len(names) {
+		err = fmt.Errorf("%d answers for %d names", len(list), len(names))
+	}
+	return list, err
+}
+
+// Guard turns a panic of a store into an error.
+func Guard(call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the store panicked: %v", p)
+		}
+	}()
+	return call()
+}
+
+// Matches is errors.Is for an error of the store, whose methods may panic: such an error matches
+// nothing.
+func Matches(err, target error) (yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = false
+		}
+	}()
+	return errors.Is(err, target)
+}

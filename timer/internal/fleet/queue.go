@@ -1,0 +1,290 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf16"
+
+	"github.com/tickslot/tickslot/dlock"
+)
+
+const (
+	// MaxPayloadLen is the longest payload of a triggered run, in bytes.
+	MaxPayloadLen = 64 << 10
+
+	// MaxPendingTriggers is how many triggers of one timer the store keeps.
+	MaxPendingTriggers = 8
+
+	// A trigger for which the store had no slot is tried again after half the time that it has
+	// waited, within these bounds, unless it is offered a place before. Each try costs four calls,
+	// and each waiting host one to read it.
+	minTriggerRetry = 5 * time.Second
+	maxTriggerRetry = time.Minute
+)
+
+// ErrTooManyTriggers is returned by Push if MaxPendingTriggers triggers of the timer wait.
+var ErrTooManyTriggers = errors.New("timer: too many triggers are pending")
+
+// ErrPayloadTooLong is matched by the error for a payload of more than MaxPayloadLen bytes.
+var ErrPayloadTooLong = errors.New("the payload is too long")
+
+// CheckPayload returns an error if a payload is too long.
+func CheckPayload(payload []byte) error {
+	if n := len(payload); n > MaxPayloadLen {
+		return fmt.Errorf("%w: it has %d bytes, and may have %d: keep the data elsewhere, and pass its key",
+			ErrPayloadTooLong, n, MaxPayloadLen)
+	}
+	return nil
+}
+
+// QueueLock is the name under which the store keeps the triggers of a timer, as the JSON of a
+// Queue. It is changed by compare-and-set only, so no trigger is lost or taken twice.
+const QueueLock = "tickslot:trigger:"
+
+// A Queue has the triggers of one timer, oldest first.
+type Queue struct {
+	Triggers []Trigger `json:"triggers,omitempty"`
+	Ran      bool      `json:"ran,omitempty"` // a host has started one once, so the timer is known
+	// No host takes a trigger before Retry (µs, by the store's clock), because all slots were taken
+	// or a limit was full at the last try.
+	Retry int64 `json:"retry,omitempty"`
+}
+
+// A Trigger is a run that a Control wants, and that no host is known to have started.
+type Trigger struct {
+	ID      string       `json:"id"`
+	By      dlock.Origin `json:"by"`
+	Payload []byte       `json:"payload,omitempty"`
+	At      int64        `json:"at"`    // µs, by the store's clock
+	Until   int64        `json:"until"` // likewise
+	Taker   string       `json:"taker,omitempty"`
+	Host    dlock.Holder `json:"host,omitzero"` // of the taker, for people
+}
+
+// Expired reports whether nobody may take the trigger any more.
+func (t *Trigger) Expired(now int64) bool { return now >= t.Until }
+
+// Pending is what people see of a Trigger: control.PendingTrigger.
+type Pending struct {
+	By         dlock.Origin
+	PayloadLen int
+	Age        time.Duration
+	ExpiresIn  time.Duration
+	TakenBy    dlock.Holder
+}
+
+// Pending returns what people see of the triggers at an instant of the store's clock.
+func (q *Queue) Pending(now int64) (list []Pending) {
+	for i := range q.Triggers {
+		t := &q.Triggers[i]
+		list = append(list, Pending{By: t.By, PayloadLen: len(t.Payload), TakenBy: t.Host,
+			Age:       max(0, time.Duration(now-t.At)*time.Microsecond),
+			ExpiresIn: max(0, time.Duration(t.Until-now)*time.Microsecond)})
+	}
+	return list
+}
+
+// Has reports whether the trigger with that ID is in the queue.
+func (q *Queue) Has(id string) bool {
+	return slices.ContainsFunc(q.Triggers, func(t Trigger) bool { return t.ID == id })
+}
+
+// TakeOut removes the triggers for which gone is true, and returns them.
+func (q *Queue) TakeOut(gone func(*Trigger) bool) (out []Trigger) {
+	q.Triggers = slices.DeleteFunc(q.Triggers, func(t Trigger) bool {
+		if gone(&t) {
+			out = append(out, t)
+			return true
+		}
+		return false
+	})
+	if len(q.Triggers) == 0 {
+		q.Retry = 0
+	}
+	return out
+}
+
+// RetryIn returns for how long no host is to take a trigger. A time that is further ahead than
+// maxTriggerRetry was written before the store's clock was set back, and does not count.
+func (q *Queue) RetryIn(now int64) time.Duration {
+	if left := time.Duration(q.Retry-now) * time.Microsecond; left <= maxTriggerRetry {
+		return left
+	}
+	return 0
+}
+
+// DeferRetry has all hosts wait before they try a trigger again.
+func (q *Queue) DeferRetry(t *Trigger, now int64) {
+	waited := time.Duration(now-t.At) * time.Microsecond
+	q.Retry = now + min(max(waited/2, minTriggerRetry), maxTriggerRetry).Microseconds()
+}
+
+// Next returns the oldest trigger that this taker may start: nobody has taken it, or this taker has
+// and its answer was lost. Nil: there is none.
+func (q *Queue) Next(taker string) *Trigger {
+	for i := range q.Triggers {
+		if t := &q.Triggers[i]; t.Taker == "" || t.Taker == taker {
+			return t
+		}
+	}
+	return nil
+}
+
+// text returns the queue as the store keeps it: JSON in ASCII.
+func (q *Queue) text() string {
+	if len(q.Triggers) == 0 && !q.Ran {
+		return ""
+	}
+	text, _ := json.Marshal(q) // text, numbers and bytes always marshal
+	var b strings.Builder
+	for _, r := range string(text) {
+		if r >= ' ' && r <= '~' {
+			b.WriteRune(r)
+			continue
+		}
+		for _, u := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&b, `\u%04x`, u)
+		}
+	}
+	return b.String()
+}
+
+// Queues reads and writes the queues of triggers.
+type Queues struct {
+	Store   dlock.Controller
+	Timeout time.Duration // of a call
+}
+
+// Read returns the queue of a timer and the version that a write needs. now is the store's clock in
+// µs; 0: it keeps nothing.
+func (s Queues) Read(ctx context.Context, timer string) (q Queue, version, now int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	var v dlock.ValueState
+	err = Guard(func() (err error) { v, err = s.Store.Value(ctx, QueueLock+timer); return err })
+	if err != nil || v.Text == "" {
+		return q, v.Version, clockOf(v), err
+	}
+	if err := json.Unmarshal([]byte(v.Text), &q); err != nil {
+		return q, 0, 0, fmt.Errorf("%w: what the store keeps under %s%s is no queue of triggers: remove it there, and "+
+			"trigger again: %w", dlock.ErrFault, QueueLock, timer, err)
+	}
+	return q, v.Version, clockOf(v), nil
+}
+
+func clockOf(v dlock.ValueState) int64 {
+	if v.Version == 0 {
+		return 0
+	}
+	return v.At.UnixMicro()
+}
+
+// Write replaces a queue that was read with that version. After an error other than
+// dlock.ErrChanged it may have been replaced, or be replaced yet, unless another write is faster.
+func (s Queues) Write(ctx context.Context, timer string, q *Queue, version int64) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	change := dlock.Update{Value: &dlock.Value{Text: q.text(), Version: version}}
+	return Guard(func() error { return s.Store.Update(ctx, QueueLock+timer, change) })
+}
+
+// Change reads a queue, calls change with it, and writes the result, until a write succeeds or
+// Change returns an error. change is called again if another writer was faster, or the answer to a
+// Write was lost; it returns done if there is nothing (more) to do. wrote, unless it is nil, is
+// called after each write that was made, or may have been.
+//
+// If the answer to a write was lost, and the queue was changed after that, the write may have been
+// made, and what it wrote may be gone already. Then nothing is written again.
+func (s Queues) Change(ctx context.Context, timer string,
+	change func(q *Queue, now int64) (done bool, err error), wrote func()) error {
+	var unknown error  // of a write that may have been made
+	var replaces int64 // the version that it replaces
+	for range 50 {
+		q, version, now, err := s.Read(ctx, timer)
+		if err != nil {
+			return errors.Join(unknown, err)
+		}
+		if now != 0 { // the first trigger of the timer has to know the store's clock
+			done, err := change(&q, now)
+			switch {
+			case done:
+				return nil
+			case unknown != nil && replaces != version && replaces != 0:
+				return unknown
+			case err != nil:
+				return err
+			}
+		}
+		err = s.Write(ctx, timer, &q, version)
+		if wrote != nil && !Matches(err, dlock.ErrChanged) {
+			wrote()
+		}
+		switch {
+		case err == nil && now != 0:
+			return nil
+		case err == nil || Matches(err, dlock.ErrChanged):
+		case ctx.Err() != nil || unknown != nil:
+			return err
+		default:
+			unknown, replaces = err, version // look once whether it was written
+		}
+	}
+	return fmt.Errorf("its triggers change all the time: %w", dlock.ErrChanged)
+}
+
+// Push adds a trigger, and returns the expired ones that it has removed. After an error they may or
+// may not be removed: they are to be reported all the same, because nobody else may find them.
+func (s Queues) Push(ctx context.Context, timer string, t Trigger, expiry time.Duration) (expired []Trigger,
+	err error) {
+	var late []Trigger
+	err = s.Change(ctx, timer, func(q *Queue, now int64) (bool, error) {
+		if q.Has(t.ID) {
+			return true, nil
+		}
+		late = q.TakeOut(func(t *Trigger) bool { return t.Expired(now) })
+		if len(q.Triggers) >= MaxPendingTriggers {
+			oldest := q.Pending(now)[0]
+			return false, fmt.Errorf("%w: %d, the oldest for %v: try again when a host has started one (see "+
+				"Control.Triggers)", ErrTooManyTriggers, MaxPendingTriggers, oldest.Age.Round(time.Second))
+		}
+		t.At, t.Until = now, now+expiry.Microseconds()
+		q.Triggers = append(q.Triggers, t)
+		return false, nil
+	}, func() {
+		for _, t := range late {
+			if !slices.ContainsFunc(expired, func(e Trigger) bool { return e.ID == t.ID }) {
+				expired = append(expired, t)
+			}
+		}
+	})
+	return expired, err
+}
+
+// Withdraw removes a trigger that nobody has taken.
+func (s Queues) Withdraw(ctx context.Context, timer, id string) (gone bool, err error) {
+	err = s.Change(ctx, timer, func(q *Queue, _ int64) (bool, error) {
+		gone = len(q.TakeOut(func(t *Trigger) bool { return t.ID == id && t.Taker == "" })) > 0
+		return !gone, nil
+	}, nil)
+	return gone, err
+}
+
+// LogExpired logs triggers of a timer that have expired.
+func LogExpired(log *slog.Logger, timer string, late []Trigger) {
+	for _, t := range late {
+		args := []any{"timer", timer, "by", t.By.By, "note", t.By.Note, "payload_bytes", len(t.Payload),
+			"expiry", time.Duration(t.Until-t.At) * time.Microsecond}
+		if t.Taker == "" {
+			log.Warn("timer: a trigger has expired: no host could start its run", args...)
+		} else {
+			log.Warn("timer: a trigger has expired: a host took it and did not report that its run started, so it may "+
+				"or may not have run", append(args, "taken_by", t.Host.String())...)
+		}
+	}
+}
