@@ -121,39 +121,21 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// acquire returns a connection that the server has not closed.
+// acquire returns a connection of the pool.
 func (d *driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	for {
-		conn, err := d.pool.Acquire(ctx)
-		switch {
-		case err == nil && isAlive(conn.Conn()):
-			return conn, nil
-		case err == nil: // it leaves the pool, so the loop ends
-			d.giveBack(conn)
-			continue
-		// If the pool had no connection in time, the existing ones are not to blame. Closing all
-		// would also end connects in progress: where a connect takes longer than a call may, no
-		// call would ever succeed.
-		case ctx.Err() == nil:
-			d.judge(err)
-		}
-		return nil, err
+	conn, err := d.pool.Acquire(ctx)
+	// If the pool had no connection in time, the existing ones are not to blame. Closing all would
+	// also end connects in progress: where a connect takes longer than a call may, no call would ever
+	// succeed.
+	if err != nil && ctx.Err() == nil {
+		d.judge(err)
 	}
+	return conn, err
 }
 
 // maxClosing bounds the failed connections that are closing beside those of the pool: the server
 // may still count them.
 const maxClosing = 8
-
-// used is the key of the time when a connection was last used.
-const used = "tickslot: used"
-
-// isAlive reports whether the server has not closed the connection while it was idle. The check
-// costs no round trip; a connection used within the last second is not checked.
-func isAlive(conn *pgx.Conn) bool {
-	last, ok := conn.PgConn().CustomData()[used].(time.Time)
-	return !ok || time.Since(last) < time.Second || pgxkit.IsAlive(conn.PgConn())
-}
 
 // giveBack returns a connection to the pool, or removes one that failed. The pool itself would keep
 // the place until the server has closed the connection, up to 15 s if the network is silent: with
@@ -161,7 +143,6 @@ func isAlive(conn *pgx.Conn) bool {
 func (d *driver) giveBack(conn *pgxpool.Conn) {
 	// the server may be one that accepts connections, and hangs
 	if !conn.Conn().IsClosed() || d.closing.Load() >= maxClosing {
-		conn.Conn().PgConn().CustomData()[used] = time.Now()
 		conn.Release()
 		return
 	}

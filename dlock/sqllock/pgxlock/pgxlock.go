@@ -51,8 +51,7 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	// also instead of BeforeAcquire
 	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil }
 	config.AfterRelease = nil
-	// it would be a second round trip
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	config.ShouldPing = pgxkit.ShouldPing
 	pgxkit.BoundConnecting(config.ConnConfig)
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
