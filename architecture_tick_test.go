@@ -227,3 +227,40 @@ func filesOf(t *testing.T, folder string) map[string]*ast.File {
 	}
 	return files
 }
+
+// Who takes two mutexes has to know their order, so there are few that have one, and each is in the
+// table: a reader need not look for the others.
+//
+// Fails when a type of timer gets a mutex that the table does not name, or the table a sixth row.
+func TestMutexesHaveAnOrder(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(read(t, "docs/architecture.md"), "\n| mutex | guards |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	if rows := strings.Count(table, "\n") + 1; rows > 5 {
+		t.Errorf("the order of mutexes has %d rows, at most 5: let a type take no other mutex while its own is held", rows)
+	}
+	for path, file := range filesOf(t, "timer") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			fields, ok := spec.Type.(*ast.StructType)
+			if !ok {
+				return true
+			}
+			for _, field := range fields.Fields.List {
+				sel, ok := field.Type.(*ast.SelectorExpr)
+				if !ok || sel.Sel.Name != "Mutex" && sel.Sel.Name != "RWMutex" {
+					continue
+				}
+				for _, name := range field.Names {
+					if mutex := "`" + spec.Name.Name + "." + name.Name + "`"; !strings.Contains(table, mutex) {
+						t.Errorf("%s: the table of mutexes in docs/architecture.md does not have %s", path, mutex)
+					}
+				}
+			}
+			return true
+		})
+	}
+}

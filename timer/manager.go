@@ -289,15 +289,16 @@ func (e *roundError) Unwrap() error { return e.err }
 func (m *Manager[Row]) note(err error) {
 	broken, failed := err.(*roundError)
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	before := m.failed
+	m.err, m.failed = err, failed
+	m.mu.Unlock()
 	switch log := m.Scheduler.log; {
-	case failed && !m.failed:
+	case failed && !before:
 		log.later(slog.LevelWarn, "timer: the rows of a Manager were not read; its timers stay as they are",
 			"err", broken.text)
-	case !failed && m.failed:
+	case !failed && before:
 		log.later(slog.LevelInfo, "timer: the rows of a Manager were read again")
 	}
-	m.err, m.failed = err, failed
 }
 
 // faults returns the faults of rows, sorted by name.

@@ -220,6 +220,7 @@ func (p *prober) count() {
 // must not come back together.
 func (p *prober) wait() time.Duration {
 	w := p.watch
+	often := w.views.degradedRuns() > 0 || p.triggers.any()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch b := &w.breakers.whole; {
@@ -227,7 +228,7 @@ func (p *prober) wait() time.Duration {
 		return p.pause.NextBackOff()
 	case b.open: // it answers: a few more answers close the breaker
 		return p.pause.InitialInterval/2 + rand.N(p.pause.InitialInterval)
-	case w.views.degradedRuns() > 0 || len(w.breakers.failing()) > 0 || p.triggers.any():
+	case often || len(w.breakers.failing()) > 0:
 		// These runs found no slot, one of several servers failed, or triggers wait: probe as often
 		// as a heartbeat.
 		return w.ttl/3 - rand.N(w.ttl/12)

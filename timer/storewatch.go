@@ -147,23 +147,40 @@ func (w *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degrad
 // server that was called; nil: nothing is known.
 func (w *storeWatch) saw(r result) (setupErr error) {
 	w.mu.Lock()
-	back := w.record(r)
+	server, store := w.record(r)
 	setupErr = w.breakers.at(r.shard).setupErr
 	w.mu.Unlock()
-	if back {
+	if store.opened {
+		local, skip := w.policies()
+		w.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says",
+			"store", w.label, "timers_run_local", local, "timers_skip", skip, "err", r.failure)
+	}
+	if store.back {
+		w.audit()
+		if w.views.degradedRuns() > 0 {
+			w.wakeProber()
+		}
+	}
+	if server.back || store.back && r.shard == "" {
 		w.storeIsBack(r.shard)
 	}
 	return setupErr
 }
 
-// record reports whether the server that was called is back. Called with mu held.
-func (w *storeWatch) record(r result) (back bool) {
-	ofAll := true
+// A turn is what a call has changed.
+type turn struct {
+	back   bool // it answers, and its breaker is closed
+	opened bool // its breaker has opened, and that is to be logged
+}
+
+// record records a call to the store, or to one of its servers. It returns what has changed for
+// that server, and for the whole store. Called with mu held.
+func (w *storeWatch) record(r result) (server, store turn) {
 	if r.shard != "" {
-		back, ofAll = w.recordServer(r)
-	}
-	if !ofAll {
-		return back
+		ofAll := true
+		if server.back, ofAll = w.recordServer(r); !ofAll {
+			return server, store
+		}
 	}
 	b := &w.breakers.whole
 	c := b.saw(r.failure, r.notSetUp, r.renewal)
@@ -180,10 +197,7 @@ func (w *storeWatch) record(r result) (back bool) {
 				"whatever their OnStoreDown",
 			"store", w.label, "err", r.failure)
 	case c.opened:
-		local, skip := w.policies()
-		w.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says",
-			"store", w.label,
-			"timers_run_local", local, "timers_skip", skip, "err", r.failure)
+		store.opened = true
 	case c.closed:
 		w.log.later(slog.LevelInfo, "timer: the store answers again",
 			"store", w.label, "down_for", c.lasted.Round(time.Millisecond), "runs_without_it", w.ranWithout)
@@ -193,13 +207,9 @@ func (w *storeWatch) record(r result) (back bool) {
 	}
 	if c.answered && !b.open || c.closed {
 		w.ranWithout = 0
-		back = back || r.shard == ""
-		w.audit()
-		if w.views.degradedRuns() > 0 {
-			w.wakeProber()
-		}
+		store.back = true
 	}
-	return back
+	return server, store
 }
 
 // recordAcquire records what the result of an acquire says about the store itself. It returns the
@@ -244,12 +254,21 @@ func (w *storeWatch) policies() (local, skip int) {
 func (w *storeWatch) bypass(s *settings) (open bool, why error, degraded bool) {
 	shard := w.names.of(s.entry.lockName)
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	b := w.breakers.at(shard)
-	if !b.open {
+	open = b.open
+	var reason Reason
+	if open {
+		why, reason = b.why(), b.reason()
+	}
+	w.mu.Unlock()
+	if !open {
 		return false, nil, false
 	}
-	return true, b.why(), w.views.recordDown(s, b.reason(), b.why())
+	degraded = w.views.recordDown(s, reason, why)
+	if !w.isOpen(s) { // storeIsBack may have come before recordDown
+		w.views.upAgain(s)
+	}
+	return true, why, degraded
 }
 
 // isOpen reports whether the breaker is open for a timer.
@@ -337,13 +356,20 @@ func (w *storeWatch) endQuarantine() {
 }
 
 // audit makes the store check the settings of its server, when it first answers and whenever it
-// answers again: it may be another server then. Called with mu held.
+// answers again: it may be another server then.
 func (w *storeWatch) audit() {
 	auditor := w.caps.Auditor
-	if auditor == nil || w.auditing || !w.registry.join() {
+	if auditor == nil || !w.registry.join() {
 		return
 	}
+	w.mu.Lock()
+	busy := w.auditing
 	w.auditing = true
+	w.mu.Unlock()
+	if busy {
+		w.registry.done()
+		return
+	}
 	go func() {
 		defer w.registry.done()
 		defer w.log.flush()

@@ -110,7 +110,7 @@ func (s *Scheduler) newTriggers() *triggers {
 		log: s.log, registry: s.registry,
 		queues: fleet.Queues{Store: s.store.caps.Controller, Timeout: s.config.StoreTimeout},
 		base:   func() context.Context { return s.runner.base }, holder: s.config.Holder, taker: rand.Text(),
-		waiting: make(map[string]*waitingTriggers), expired: make(map[string]int),
+		waiting: make(map[string]*waitingTriggers), expired: make(map[*entry]int),
 		why: func(set *settings) Reason {
 			if s.store.overrides.paused(set) != nil {
 				return ReasonPaused

@@ -44,13 +44,14 @@ type triggers struct {
 	n       atomic.Int32 // len(waiting); written with mu held
 	mu      sync.Mutex
 	waiting map[string]*waitingTriggers // by timer: those whose queue may not be empty
-	expired map[string]int              // by timer: how many this host has reported
+	expired map[*entry]int              // how many triggers of it this host has reported
 }
 
 // waitingTriggers are the triggers of one timer, as this host last read them.
 type waitingTriggers struct {
 	timer string
-	again bool // somebody has triggered the timer since a worker last began
+	entry *entry // of that name when somebody last triggered the timer
+	again bool   // somebody has triggered the timer since a worker last began
 	// These say whether ticks let it go first: see triggerturns.go.
 	wantsRoom bool      // at the last look only room was missing
 	offeredAt time.Time // when it was last offered the place of a run that ended here
@@ -83,15 +84,11 @@ func (q *triggers) look(s *settings) {
 		q.waiting[s.timer.Name] = w
 		q.n.Add(1)
 	}
-	w.again = true
+	w.entry, w.again = s.entry, true
 }
 
 // any reports whether a queue may not be empty.
-func (q *triggers) any() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.waiting) > 0
-}
+func (q *triggers) any() bool { return q.n.Load() > 0 }
 
 // carryOut works on all queues in the background. Run waits for it.
 func (q *triggers) carryOut() {
@@ -318,9 +315,12 @@ func (q *triggers) report(timer string, late []fleet.Trigger) {
 	if len(late) == 0 {
 		return
 	}
+	s := q.registry.get(timer)
 	q.mu.Lock()
-	maps.DeleteFunc(q.expired, func(name string, _ int) bool { return q.registry.get(name) == nil }) // removed since
-	q.expired[timer] += len(late)
+	maps.DeleteFunc(q.expired, func(e *entry, _ int) bool { return e.settings.Load().removed() })
+	if s != nil {
+		q.expired[s.entry] += len(late)
+	}
 	q.mu.Unlock()
 	fleet.LogExpired(q.log.Logger, timer, late)
 }
@@ -329,7 +329,7 @@ func (q *triggers) report(timer string, late []fleet.Trigger) {
 func (q *triggers) fill(s *settings, t *TimerStatus) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t.ExpiredTriggers = q.expired[s.timer.Name]
+	t.ExpiredTriggers = q.expired[s.entry]
 	w := q.waiting[s.timer.Name]
 	if w == nil {
 		return

@@ -33,8 +33,8 @@ func (q *triggers) waitsFor(w *waitingTriggers, s *settings) bool {
 	if !w.wantsRoom || !slices.ContainsFunc(w.list, untaken) {
 		return false
 	}
-	other := q.registry.get(w.timer)
-	return other != nil && (other.entry == s.entry || sharesLimit(other, s))
+	other := w.entry.settings.Load()
+	return !other.removed() && (w.entry == s.entry || sharesLimit(other, s))
 }
 
 func sharesLimit(a, b *settings) bool {
@@ -98,6 +98,7 @@ func (q *triggers) goFirst(s *settings, yielded bool) (wait time.Duration) {
 	if q == nil || q.n.Load() == 0 {
 		return 0
 	}
+	interval := s.entry.ticks.interval()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, w := range q.waiting {
@@ -106,7 +107,7 @@ func (q *triggers) goFirst(s *settings, yielded bool) (wait time.Duration) {
 		case left > 0 && w.busy:
 			return max(min(left, q.offerTime()/16), time.Millisecond)
 		case !yielded: // but no later tick is to overtake it
-			wait = min(q.offerTime()/2, s.entry.ticks.interval()/4)
+			wait = min(q.offerTime()/2, interval/4)
 			wait -= rand.N(wait/2 + 1)
 		}
 	}
