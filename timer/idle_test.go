@@ -45,7 +45,11 @@ func idleTimersAreSmall(t *testing.T, registerer prometheus.Registerer) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	testkit.Eventually(t, 10*time.Second, "it starts", s.Ready)
+	testkit.Eventually(t, 10*time.Second, "it has started, and sorted what it will announce", func() bool {
+		s.announcer.mu.Lock()
+		defer s.announcer.mu.Unlock()
+		return s.Ready() == nil && s.announcer.next != nil
+	})
 	each := (heapInUse() - before) / n
 	t.Logf("%d bytes per idle timer", each)
 	if each > limit {
