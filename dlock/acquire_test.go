@@ -362,6 +362,36 @@ func TestAcquireWaits(t *testing.T) {
 	})
 }
 
+// Acquire gets the slot of a host that died within half a second of the end of its lease, also if
+// it has waited so long that it asks once a second.
+//
+// Fails when a waiter does not heed when the lease ends.
+func TestAcquireWaitsForTheEndOfALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		h := newHost(t, store, dlock.SessionOptions{})
+		for i := range 100 {
+			name, lasts := fmt.Sprint("job-", i), 4*time.Second
+			_, err := store.TryAcquire(bg, dlock.Request{Name: name, Token: "of-the-dead", TTL: lasts,
+				Holder: dlock.Holder{Host: "dead"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			lease, err := h.Mutex(name).Acquire(bg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); took < lasts || took > lasts+500*time.Millisecond {
+				t.Errorf("got it %v after the holder died, want %v to half a second more", took, lasts)
+			}
+			if err := lease.Release(bg); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // Acquire waits out a store that fails.
 //
 // Fails when wait returns a StoreError.

@@ -57,9 +57,10 @@ func (m Semaphore) try(ctx context.Context, began time.Time) (*Lease, error) {
 	return m.session.acquire(ctx, began, m, nil)
 }
 
-// Acquire waits for a free slot until ctx ends. It retries after pauses that grow from 10 ms to 1
-// s, also while the store fails. There is no queue: a process that came first may get a slot last.
-// When ctx ends, the error matches its cause and includes the last answer of the store.
+// Acquire waits for a free slot until ctx ends. It retries after pauses that grow from 10 ms to 1 s
+// and differ by up to a half, also while the store fails; when a lease is about to end, as that of
+// a dead host, within half a second of that. There is no queue: a process that came first may get a
+// slot last. When ctx ends, the error matches its cause and includes the last answer of the store.
 func (m Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 	return wait(ctx, m.name, m.try)
 }
@@ -102,7 +103,7 @@ func wait(ctx context.Context, name string, try func(context.Context, time.Time)
 		} else if ctx.Err() == nil {
 			return nil, err
 		}
-		timer.Reset(pause/2 + rand.N(pause)) // waiters who started together drift apart
+		timer.Reset(retryIn(pause, err))
 		pause = min(2*pause, maxPause)
 		select {
 		case <-timer.C:
@@ -114,4 +115,14 @@ func wait(ctx context.Context, name string, try func(context.Context, time.Time)
 		}
 		return nil, fmt.Errorf("%s: acquire: %w; last answer: %w", name, context.Cause(ctx), last)
 	}
+}
+
+// retryIn returns after how long a waiter tries again. The jitter is because waiters who started
+// together should drift apart.
+func retryIn(pause time.Duration, err error) time.Duration {
+	in := pause/2 + rand.N(pause)
+	if no, refused := errors.AsType[*NotAcquiredError](err); refused && no.ExpiresIn > 0 {
+		in = min(in, no.ExpiresIn+rand.N(pause/2)) // nobody may extend it
+	}
+	return in
 }
