@@ -1,4 +1,4 @@
-//go:build unix
+//go:build unix && !aix
 
 package pgxkit
 
@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// hasInput reports whether data, its end or an error has arrived at a socket, and leaves it there.
-// It does not wait. If that cannot be told, known is false.
+// hasInput is HasInput of a connection that is wrapped around no other.
 func hasInput(conn net.Conn) (yes, known bool) {
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
@@ -19,11 +18,11 @@ func hasInput(conn net.Conn) (yes, known bool) {
 	if err != nil {
 		return false, false
 	}
-	err = raw.Read(func(fd uintptr) bool {
+	// Read instead of Control would wait for a goroutine that reads: pgx may have left one.
+	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		yes = !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR)
-		return true
 	})
 	return yes, err == nil
 }

@@ -51,7 +51,8 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	// also instead of BeforeAcquire
 	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil }
 	config.AfterRelease = nil
-	config.ShouldPing = pgxkit.ShouldPing
+	// it would be a second round trip
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	pgxkit.BoundConnecting(config.ConnConfig)
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
