@@ -11,8 +11,8 @@ import (
 // the handler returns. The slot is free when the handler has returned, never before. A handler that
 // ignores its context goes on. A run whose context has ended already is left alone.
 //
-// It returns ErrNoTimer, or ErrNoRun if that run does not go on here. Control.CancelRun cancels
-// runs on other hosts.
+// It returns ErrNoTimer, or ErrNoRun if that run does not go on here. control.Control.CancelRun
+// cancels runs on other hosts.
 func (s *Scheduler) CancelRun(timer, id string, by dlock.Origin) error {
 	if err := by.Validate(); err != nil {
 		return fmt.Errorf("timer %q: run %q: %w", timer, id, err)

@@ -65,10 +65,10 @@
 //
 // # Control and overrides
 //
-// A Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and cancels
-// runs, at run time and through the store. The store enforces pauses and limits, so they also bind
-// a host that was stopped meanwhile. A trigger waits in the store until a host has room for its
-// run. Scheduler.Trigger starts a run on its own host, and waits for its result.
+// A control.Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and
+// cancels runs, at run time and through the store. The store enforces pauses and limits, so they
+// also bind a host that was stopped meanwhile. A trigger waits in the store until a host has room
+// for its run. Scheduler.Trigger starts a run on its own host, and waits for its result.
 //
 // # Middleware and hooks
 //

@@ -48,7 +48,7 @@ func (w *waiting) pause(s *settings, why Reason, waited time.Duration) time.Dura
 		return 0 // a run has ended since it was refused
 	}
 	pause := min(max(waited/2, w.minPause), w.maxPause)
-	return min(pause-rand.N(pause/2+1), w.maxWait-waited)
+	return pause - rand.N(pause/2+1)
 }
 
 // runEnded has the tick tried that has waited longest for a run like this one to end: only one

@@ -10,7 +10,7 @@ type waitsFor uint8
 
 const (
 	forNothing waitsFor = iota // it does not wait
-	forTime                    // an instant, such as the end of the store's quarantine; it may be now
+	forTime                    // an instant: the end of the store's quarantine, or now
 	forRun                     // a run to end (FullWait)
 	forPlace                   // one of MaxRuns places (MaxRunsWait)
 	forCall                    // one of maxInFlight calls to the store; it has a place
@@ -22,12 +22,12 @@ type pending struct {
 	on    waitsFor
 	why   Reason // it did not start; if a later tick comes due, it is skipped for this reason
 	err   error  // likewise
-	until int64  // µs, when it is tried again at the latest; 0: when its turn to call has come
+	until int64  // µs, when it is tried again at the latest; 0: not before its turn, or its blackouts' answer
 	queue *queue // in which it waits for its turn; nil: none
 	turn  bool   // its turn has come: a place is reserved for it
 
-	asked    bool  // its blackouts were asked since it came up
-	blackout error // that it falls into, or nil
+	blackoutsAsked bool  // since it came up
+	blackout       error // that it falls into, or nil
 }
 
 // abandoned returns why a waiting tick is skipped when the host drains, or the timer is removed or
@@ -46,34 +46,36 @@ func (p *pending) waitedTooLong(most time.Duration) bool {
 
 // A refused is a tick that may not start now, and what decides whether it waits.
 type refused struct {
-	why     Reason
-	latest  bool       // no later one has come due, and its timer still has the schedule that it is of
-	present bool       // its timer still has the settings with which it was tried
-	onFull  FullPolicy // of these settings
-	fixed   bool       // they have a fixed delay
-	again   int64      // when the store's quarantine is over, µs
-	next    int64      // when the timer's next tick is due, µs; 0: there is none
-	inLine  bool       // of MaxRunsWait: it may wait for a place
-	waited  time.Duration
-	maxWait time.Duration
+	why        Reason
+	latest     bool          // no later one has come due, and its timer still has the schedule that it is of
+	present    bool          // its timer still has the settings with which it was tried
+	onFull     FullPolicy    // of these settings
+	fixed      bool          // they have a fixed delay
+	next       time.Duration // until the timer's next tick is due
+	quarantine time.Duration // until the store's is over
+	queues     bool          // MaxRunsWait: it may wait for a place
+	pause      time.Duration // until it is tried again while it waits for a run
+	waited     time.Duration // for a run or a place, so far
+	maxWait    time.Duration
 }
 
-// decide returns what a tick waits for that may not start now.
-func decide(r refused) waitsFor {
+// decide returns what a tick waits for that may not start now, and after what time it is tried
+// again at the latest.
+func decide(r refused) (on waitsFor, in time.Duration) {
 	full := waitsForRun(r.onFull, r.fixed, r.why)
 	switch {
 	case !r.latest:
-		return forNothing
+		return forNothing, 0
 	case !r.present && (full || r.why == ReasonDraining || r.why == ReasonMaxRuns):
-		return forTime // it is tried at once, with the present settings
-	case r.why == ReasonQuarantine && (r.next == 0 || r.again < r.next):
-		return forTime // a daily timer must not lose its day to a restart of the store
+		return forTime, 0 // with the present settings it may start, or wait
+	case r.why == ReasonQuarantine && r.quarantine < r.next:
+		return forTime, r.quarantine // a daily timer must not lose its day to a restart of the store
 	case full && r.present && r.waited < r.maxWait:
-		return forRun
-	case r.why == ReasonMaxRuns && r.inLine && r.waited < r.maxWait:
-		return forPlace
+		return forRun, min(r.pause, r.maxWait-r.waited)
+	case r.why == ReasonMaxRuns && r.queues && r.waited < r.maxWait:
+		return forPlace, r.maxWait - r.waited
 	}
-	return forNothing
+	return forNothing, 0
 }
 
 // waitsForRun reports whether a tick that is refused for a reason waits until a run ends. With a

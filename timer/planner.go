@@ -239,7 +239,7 @@ func (p *planner) putBack(list []arrival) {
 func (p *planner) askAside(w *pending) bool {
 	t := w.tick
 	t.s = t.s.entry.settings.Load()
-	if w.asked || w.yielded || !p.timetable.hasBlackouts(t.s) || !p.registry.starting() {
+	if w.blackoutsAsked || w.yielded || !p.timetable.hasBlackouts(t.s) || !p.registry.starting() {
 		return false
 	}
 	p.waiting.ask(w)
@@ -261,7 +261,7 @@ func (p *planner) askAside(w *pending) bool {
 func (p *planner) ask(a *arrival, now time.Time) {
 	c := &a.came
 	switch {
-	case a.asked:
+	case a.blackoutsAsked:
 		c.blackout = a.blackout
 	case a.on != forNothing:
 		t := a.tick

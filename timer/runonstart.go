@@ -26,9 +26,9 @@ const (
 	// restart, a rolling deploy, or a crash during the run does not run it again before its next
 	// tick. It does not run if the Schedule has no tick yet, such as an At of instants to come.
 	//
-	// To run a timer once in the fleet after each deploy, use Control.Trigger. A store may forget
-	// the claim of a tick after 40 days (redislock, sqllock), and a start after that runs it again;
-	// redlock refuses ticks that are older than half an hour. While the store is down,
+	// To run a timer once in the fleet after each deploy, use control.Control.Trigger. A store may
+	// forget the claim of a tick after 40 days (redislock, sqllock), and a start after that runs it
+	// again; redlock refuses ticks that are older than half an hour. While the store is down,
 	// StoreDownRunLocal runs it on every host that starts.
 	//
 	// It requires a Schedule and a MaxPerTick other than NoLimit. Without a store, or with

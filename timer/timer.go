@@ -102,9 +102,9 @@ type Timer struct {
 	// (ReasonLimitFull). A run that loses any of these slots has lost its lease. While the timer
 	// runs without the store (StoreDownRunLocal), a limit holds on each host separately. Ticks take
 	// free places as they come due, so timers that keep a limit busy may cost others theirs
-	// (FullWait has them wait); triggers of a Control have their turn: see Control.Trigger. The
-	// store must be able to take several locks in one step, as redislock, sqllock and memlock are.
-	// At most 10, and none for a LocalOnly timer. Default none.
+	// (FullWait has them wait); triggers of a Control have their turn: see control.Control.Trigger.
+	// The store must be able to take several locks in one step, as redislock, sqllock and memlock
+	// are. At most 10, and none for a LocalOnly timer. Default none.
 	Limits []string
 
 	// MaxRunTime is how long a run may take. Then its context ends (cause ErrMaxRunTime) and its

@@ -9,9 +9,9 @@ import (
 )
 
 // Trigger starts a run on this host now, or refuses it. It never keeps a trigger for later;
-// Control.Trigger does that, for the fleet. It returns once the run has started and Status shows
-// it; TriggeredRun.Wait returns the result of the run. Otherwise it returns a *RefusedError with
-// the reason, ErrNoTimer, ErrPayloadTooLong, or the cause of ctx.
+// control.Control.Trigger does that, for the fleet. It returns once the run has started and Status
+// shows it; TriggeredRun.Wait returns the result of the run. Otherwise it returns a *RefusedError
+// with the reason, ErrNoTimer, ErrPayloadTooLong, or the cause of ctx.
 //
 // Any registered timer may be triggered at any time between Running and the drain: its schedule,
 // blackouts and MaxPerTick do not matter. MaxConcurrency, MaxPerHost, Limits, MaxRuns and pauses

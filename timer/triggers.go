@@ -157,7 +157,7 @@ func (q *triggers) canSkip(s *settings, w *waitingTriggers) bool {
 	}
 	ctx, cancel := context.WithTimeout(q.base(), q.queues.Timeout)
 	defer cancel()
-	state, err := fleet.Inspect(ctx, q.queues.Store, []string{fleet.QueueLock + w.timer})
+	state, err := fleet.Inspect(ctx, q.queues.Store, []string{fleet.QueueLock(w.timer)})
 	return err != nil || state[0].Err == nil && state[0].Version == w.version
 }
 

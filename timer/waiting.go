@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -67,29 +68,27 @@ func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool
 		since = time.Now()
 	}
 	r := refused{why: why, latest: w.mayWait(t), present: t.s.current(), onFull: t.s.timer.OnFull,
-		inLine: w.onMaxRuns == MaxRunsWait, waited: time.Since(since), maxWait: w.maxWait}
+		queues: w.onMaxRuns == MaxRunsWait, waited: time.Since(since), maxWait: w.maxWait, next: math.MaxInt64}
 	_, r.fixed = t.s.delay()
-	r.next, _ = t.s.entry.ticks.read()
-	if why == ReasonQuarantine && no != nil {
-		now = now.Add(max(no.ExpiresIn, unknownQuarantine)).Add(time.Millisecond)
-		r.again = now.UnixMicro()
+	if next, _ := t.s.entry.ticks.read(); next != 0 {
+		r.next = time.UnixMicro(next).Sub(now)
 	}
-	on := decide(r)
+	if why == ReasonQuarantine && no != nil {
+		r.quarantine = min(max(no.ExpiresIn, unknownQuarantine), math.MaxInt64/2) + time.Millisecond
+	}
+	r.pause = w.pause(t.s, why, r.waited)
+	on, in := decide(r)
 	if on == forNothing {
 		return false
 	}
 	p := &pending{tick: t.anew(), on: on, why: why, err: err}
-	switch {
-	case on == forRun:
+	if on == forRun || on == forPlace {
 		p.waitsSince = since
-		now = now.Add(w.pause(t.s, why, r.waited))
-	case on == forPlace:
-		p.waitsSince = since
-		now = now.Add(w.maxWait - r.waited)
-	case why != ReasonQuarantine:
-		p.why, p.err = ReasonMissed, nil
 	}
-	w.put(p, now)
+	if on == forTime && why != ReasonQuarantine {
+		p.why, p.err = ReasonMissed, nil // the settings that forbade it are gone
+	}
+	w.put(p, now.Add(in))
 	if on == forPlace {
 		w.serveLine() // a place may have become free since
 	}
@@ -208,7 +207,7 @@ func (w *waiting) asked(p *pending, blackout error) {
 		return
 	}
 	delete(w.asking, p.s.entry)
-	p.asked, p.blackout = true, blackout
+	p.blackoutsAsked, p.blackout = true, blackout
 	w.at(p, w.clock.now())
 }
 

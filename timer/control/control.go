@@ -3,7 +3,7 @@
 // fleet registry's page and the command line use it as well.
 //
 //	c := control.New(control.Config{Lock: store})
-//	err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), dlock.Origin{By: "ann", Note: "INC-7"})
+//	err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), dlock.Origin{By: "ann"})
 //
 // In a program that runs timers, timer.Scheduler.Control returns a Control of its fleet.
 package control
@@ -48,7 +48,8 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Local says what this process knows of a timer: that it runs it, and that it is LocalOnly, so
-	// that no trigger kept in the store reaches it. timer.Scheduler.Control sets it. Nil: nothing.
+	// that no trigger kept in the store reaches it. timer.Scheduler.Control sets it; leave it nil
+	// yourself.
 	Local func(timer string) (registered, localOnly bool)
 }
 
@@ -86,9 +87,9 @@ func New(config Config) *Control {
 }
 
 // Pause keeps a timer from starting on any host until the given time, at most ten years ahead. Runs
-// in progress continue. Ticks that come due during the pause are skipped (ReasonPaused) and do not
-// count as missed. A second pause replaces the first. The duration of the pause is computed with
-// this host's clock and measured by the store's.
+// in progress continue. Ticks that come due during the pause are skipped (timer.ReasonPaused) and
+// do not count as missed. A second pause replaces the first. The duration of the pause is computed
+// with this host's clock and measured by the store's.
 func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by dlock.Origin) error {
 	left := time.Until(until)
 	if left <= 0 {
@@ -102,7 +103,7 @@ func (c *Control) Resume(ctx context.Context, timer string, by dlock.Origin) err
 	return c.update(ctx, timer, dlock.Update{Resume: &by})
 }
 
-// SetMaxConcurrency overrides the timer's MaxConcurrency with n on all hosts, from their next tick
+// SetMaxConcurrency overrides timer.Timer.MaxConcurrency with n on all hosts, from their next tick
 // (within a heartbeat on a host that is at its old limit). n is 1 to 10,000, or 0: nothing starts.
 // A MaxPerHost that is not set follows n; one that is set does not change. MaxPerTick never
 // changes: more runs may overlap, but no tick runs more often. If n is lower, runs in progress
@@ -115,23 +116,23 @@ func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by
 	return c.update(ctx, timer, dlock.Update{Limit: &dlock.LimitOverride{Origin: by, Slots: n}})
 }
 
-// ResetMaxConcurrency removes the override: Timer.MaxConcurrency applies again.
+// ResetMaxConcurrency removes the override: timer.Timer.MaxConcurrency applies again.
 func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dlock.Origin) error {
 	return c.update(ctx, timer, dlock.Update{ResetLimit: &by})
 }
 
-// CancelRun cancels a run on any host, at most once; see Scheduler.CancelRun, which cancels one on
-// its own host at once. id is its Run.ID. The host of the run learns of it with its next heartbeat,
-// within Config.TTL/3, and logs who canceled the run. The run is not Valid from then on; the cause
-// of its context is a *CanceledError, and matches dlock.ErrLost, too. The slot becomes free when
-// the handler has returned or when the lease ends, never before: a host that is dead or stopped
-// keeps it no longer than without this call.
+// CancelRun cancels a run on any host, at most once; see timer.Scheduler.CancelRun, which cancels
+// one on its own host at once. id is its timer.Run.ID. The host of the run learns of it with its
+// next heartbeat, within a third of its timer.Config.TTL, and logs who canceled the run. The run is
+// not Valid from then on; the cause of its context is a *timer.CanceledError, and matches
+// dlock.ErrLost, too. The slot becomes free when the handler has returned or when the lease ends,
+// never before: a host that is dead or stopped keeps it no longer than without this call.
 //
 // A host that cannot reach the store does not hear of it. It ends the run when it no longer trusts
-// the lease, within the TTL, or goes on without the store if StoreDownRunLocal says so.
+// the lease, within the TTL, or goes on without the store if timer.StoreDownRunLocal says so.
 //
 // CancelRun returns ErrNoRun if the run has ended, and also for one that began without a slot in
-// the store, or lost it in an outage: CancelSlot or Scheduler.CancelRun may find it.
+// the store, or lost it in an outage: CancelSlot or timer.Scheduler.CancelRun may find it.
 func (c *Control) CancelRun(ctx context.Context, timer, id string, by dlock.Origin) error {
 	slot, fence, ok := fleet.ParseRunID(id)
 	if !ok {

@@ -43,7 +43,7 @@ type TriggerOptions struct {
 	// refused with ErrPayloadTooLong. Nil and empty are the same: Run.Payload returns nil.
 	Payload []byte
 
-	// By is who triggers the run, for Run.TriggeredBy, Status, hooks and the log. Required.
+	// By is who triggers the run, for timer.Run.TriggeredBy, Status, hooks and the log. Required.
 	By dlock.Origin
 
 	// ExpiresIn is how long the store keeps the trigger until a host starts its run: 1 s to
@@ -91,12 +91,12 @@ func (t PendingTrigger) MarshalJSON() ([]byte, error) {
 
 // Trigger makes one host run the timer, at most once, as soon as there is room: usually within a
 // heartbeat. If there is no room (because of MaxConcurrency, MaxPerHost, MaxRuns, Limits or a
-// pause), Scheduler.Trigger refuses; this trigger waits. The store keeps it, with its payload,
-// until a host has started the run, or TriggerOptions.ExpiresIn has passed. Up to
+// pause), timer.Scheduler.Trigger refuses; this trigger waits. The store keeps it, with its
+// payload, until a host has started the run, or TriggerOptions.ExpiresIn has passed. Up to
 // MaxPendingTriggers of a timer wait, and are run in their order; a further one is refused with
 // ErrTooManyTriggers. One that expires is logged as a warning by one of the hosts that run the
-// timer, and counted in its TimerStatus.ExpiredTriggers. If a later Trigger of the timer finds it
-// first, the Control logs it, and nothing counts it.
+// timer, and counted in its timer.TimerStatus.ExpiredTriggers. If a later Trigger of the timer
+// finds it first, the Control logs it, and nothing counts it.
 //
 // When a run ends, its place is offered to triggers of that timer, and of timers with which it
 // shares a limit, before any tick of that host gets it, the oldest first. Ticks of such timers on

@@ -43,9 +43,9 @@ func CheckPayload(payload []byte) error {
 	return nil
 }
 
-// QueueLock is the name under which the store keeps the triggers of a timer, as the JSON of a
+// QueueLock returns the name under which the store keeps the triggers of a timer, as the JSON of a
 // Queue. It is changed by compare-and-set only, so no trigger is lost or taken twice.
-const QueueLock = "tickslot:trigger:"
+func QueueLock(timer string) string { return "tickslot:trigger:" + timer }
 
 // A Queue has the triggers of one timer, oldest first.
 type Queue struct {
@@ -70,7 +70,8 @@ type Trigger struct {
 // Expired reports whether nobody may take the trigger any more.
 func (t *Trigger) Expired(now int64) bool { return now >= t.Until }
 
-// Pending is what people see of a Trigger: control.PendingTrigger.
+// Pending is what people see of a Trigger: a control.PendingTrigger, which has the same fields, so
+// that the one can be converted to the other.
 type Pending struct {
 	By         dlock.Origin
 	PayloadLen int
@@ -167,13 +168,13 @@ func (s Queues) Read(ctx context.Context, timer string) (q Queue, version, now i
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	var v dlock.ValueState
-	err = Guard(func() (err error) { v, err = s.Store.Value(ctx, QueueLock+timer); return err })
+	err = Guard(func() (err error) { v, err = s.Store.Value(ctx, QueueLock(timer)); return err })
 	if err != nil || v.Text == "" {
 		return q, v.Version, clockOf(v), err
 	}
 	if err := json.Unmarshal([]byte(v.Text), &q); err != nil {
-		return q, 0, 0, fmt.Errorf("%w: what the store keeps under %s%s is no queue of triggers: remove it there, and "+
-			"trigger again: %w", dlock.ErrFault, QueueLock, timer, err)
+		return q, 0, 0, fmt.Errorf("%w: what the store keeps under %s is no queue of triggers: remove it there, and "+
+			"trigger again: %w", dlock.ErrFault, QueueLock(timer), err)
 	}
 	return q, v.Version, clockOf(v), nil
 }
@@ -191,12 +192,12 @@ func (s Queues) Write(ctx context.Context, timer string, q *Queue, version int64
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	change := dlock.Update{Value: &dlock.Value{Text: q.text(), Version: version}}
-	return Guard(func() error { return s.Store.Update(ctx, QueueLock+timer, change) })
+	return Guard(func() error { return s.Store.Update(ctx, QueueLock(timer), change) })
 }
 
 // Change reads a queue, calls change with it, and writes the result, until a write succeeds or
-// Change returns an error. change is called again if another writer was faster, or the answer to a
-// Write was lost; it returns done if there is nothing (more) to do. wrote, unless it is nil, is
+// change returns an error. change is called again if another writer was faster, or the answer to a
+// write was lost; it returns done if there is nothing (more) to do. wrote, unless it is nil, is
 // called after each write that was made, or may have been.
 //
 // If the answer to a write was lost, and the queue was changed after that, the write may have been
