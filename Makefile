@@ -6,11 +6,11 @@
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
-test: ## run every test but the long proofs, the core under -race; what was skipped is listed last
+test: ## run every test but the long proofs, many under -race; what was skipped is listed last
 	@sh scripts/servers.sh
 	@sh scripts/test-all.sh
 
-test-long: ## run the long proofs, which make test leaves out, and the suites of all stores under -race: forty minutes
+test-long: ## run the long proofs, which make test leaves out, and timer and the suites of all stores under -race: 45 minutes
 	@sh scripts/servers.sh browser
 	@sh scripts/test-long.sh
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: scripts/test-all.sh
 #
-# Runs every test but the long proofs: the core under the race detector, beside it what does one
+# Runs every test but the long proofs: most under the race detector, beside them what does one
 # thing at a time, because much of both is waiting; then the stores, one after the other and without
 # the race detector. Their servers keep both cores busy: side by side, leases of a second were lost
 # on a slow machine.
@@ -16,8 +16,8 @@ raced=$(sh scripts/unraced.sh raced $all)
 
 beside() {
 	code=0
-	echo 'allocations and bytes, without the race detector, which makes some of its own:'
-	sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./timer || code=1
+	echo 'allocations, without the race detector, which makes some of its own:'
+	sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock || code=1
 	echo 'what does one thing at a time:'
 	# shellcheck disable=SC2086
 	sh scripts/test.sh -count=1 -p 1 -timeout 20m $others || code=1
@@ -38,9 +38,9 @@ trap 'trap "" TERM; kill 0; exit 130' INT
 trap 'trap "" TERM; kill 0; exit 143' TERM
 beside >"$printed" 2>&1 &
 
-echo 'the core under the race detector, the longest first:'
+echo 'the core under the race detector:'
 # shellcheck disable=SC2086
-sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./timer $raced
+sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./outbox ./durable $raced
 code=$?
 wait $! || code=1
 cat "$printed"

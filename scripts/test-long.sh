@@ -56,6 +56,8 @@ run others -race -p 2
 suites=$(sh scripts/unraced.sh stores $(grep -l '^func TestConformance' $(git ls-files '*_test.go') | sed 's/^/.\//; s/\/[^/]*$//' | sort -u) | grep -v /sqllock)
 # shellcheck disable=SC2086
 TICKSLOT_LONG='' sh scripts/test.sh -race -count=1 -p 1 -timeout 20m -run '^TestConformance' $suites || code=1
+# make test runs these without it.
+TICKSLOT_LONG='' sh scripts/test.sh -race -count=1 -timeout 20m ./timer || code=1
 # A module of its own, all of whose tests are long.
 (cd cluster/page/browsertest && sh ../../../scripts/test.sh -race -count=1 -timeout 20m ./...) || code=1
 exit $code
