@@ -28,7 +28,9 @@ func TestFixedDelayRemovedDuringAnUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.registry.mu.Lock()
 		old, interval, err := s.planner.update(set, nil)
+		s.registry.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}

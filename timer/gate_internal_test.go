@@ -151,7 +151,9 @@ func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.registry.mu.Lock()
 	old, _, err := s.planner.update(set, nil)
+	s.registry.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,9 @@ func overridden() (o *overrides, s *settings, woken *int) {
 		wake: func() { *woken++ }}
 	s = newSettings(Timer{Name: "a", Run: func(context.Context) error { return nil }}, true)
 	s.entry = newEntry(s.timer)
+	o.registry.mu.Lock()
 	o.registry.add([]*settings{s}, nil)
+	o.registry.mu.Unlock()
 	o.registry.setPhase(PhaseRunning)
 	return o, s, woken
 }
@@ -99,7 +101,9 @@ func TestTriggerIsLookedForOnce(t *testing.T) {
 	is("new", time.Second, true)
 	is("the same", time.Second, false)
 	is("a later one", 4*time.Second, true)
+	o.registry.mu.Lock()
 	o.registry.remove("a", nil)
+	o.registry.mu.Unlock()
 	is("the timer was removed", 5*time.Second, false)
 }
 

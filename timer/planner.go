@@ -320,11 +320,9 @@ func (p *planner) arriveAgain(a *arrival) {
 	}
 }
 
-// setStarted makes add plan timers at once.
+// setStarted makes add plan timers at once. Called with the registry's mutex held.
 func (p *planner) setStarted() {
 	p.wakesAt.set(0)
-	p.registry.mu.Lock()
-	defer p.registry.mu.Unlock()
 	p.started = true
 }
 
@@ -344,9 +342,9 @@ func (p *planner) begin(list []*settings) {
 	p.log.flush()
 }
 
-// add plans the first ticks of timers that are being registered.
+// add plans the first ticks of timers that are being registered. Called with the registry's mutex
+// held.
 func (p *planner) add(list []*settings, firsts []plan) {
-	p.registry.mu.Lock()
 	p.heap = slices.Grow(p.heap, len(list))
 	for i, s := range list {
 		s.entry.ticks.clear() // of a timer that had the name before
@@ -354,7 +352,6 @@ func (p *planner) add(list []*settings, firsts []plan) {
 		s.entry.blackoutFailed.Store(false)
 		p.setNext(s, 0, firsts[i], nil)
 	}
-	p.registry.mu.Unlock()
 	p.bell.ring()
 }
 
@@ -436,10 +433,8 @@ func (p *planner) scheduleFailed(s *settings, err error) {
 	p.plan(e, p.now().Add(pause).UnixMicro())
 }
 
-// drop removes a removed timer's next tick.
+// drop removes a removed timer's next tick. Called with the registry's mutex held.
 func (p *planner) drop(e *entry) {
-	p.registry.mu.Lock()
-	defer p.registry.mu.Unlock()
 	delete(p.fixed, e)
 	e.ticks.set(0, time.Time{})
 	p.dropNext(e)

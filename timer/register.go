@@ -41,7 +41,9 @@ func (s *Scheduler) register(timers []Timer) (list []*settings, err error) {
 		list, firsts = append(list, set), append(firsts, first)
 	}
 	if len(errs) > 0 {
+		s.registry.mu.Lock()
 		_, more := s.registry.add(nil, names)
+		s.registry.mu.Unlock()
 		return nil, errors.Join(append(errs, more...)...)
 	}
 	return list, g.add(list, firsts, names)
@@ -133,19 +135,21 @@ func (g *registrar) prepare(t Timer, now time.Time) (s *settings, first plan, er
 
 // add adds timers that were prepared, and calls no user code.
 func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool) error {
-	g.host.registering.Lock()
-	defer g.host.registering.Unlock()
+	g.host.registry.mu.Lock()
 	continuing, errs := g.host.registry.add(list, names)
+	if len(errs) == 0 {
+		for _, s := range continuing {
+			g.host.ledger.resetDeadman(&s.entry.record)
+			if g.host.store != nil {
+				g.host.store.views.reset(s)
+			}
+		}
+		g.host.planner.add(list, firsts)
+	}
+	g.host.registry.mu.Unlock()
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	for _, s := range continuing {
-		g.host.ledger.resetDeadman(&s.entry.record)
-		if g.host.store != nil {
-			g.host.store.views.reset(s)
-		}
-	}
-	g.host.planner.add(list, firsts)
 	if g.host.store != nil {
 		g.host.store.overrides.readAgain()
 	}
@@ -156,12 +160,12 @@ func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool) 
 // update gives a timer settings that were prepared, and plans it. If mine is not nil, the timer has
 // to be of that registration.
 func (g *registrar) update(s *settings, mine *registration) error {
-	g.host.registering.Lock()
+	g.host.registry.mu.Lock()
 	old, interval, err := g.host.planner.update(s, mine)
 	if err == nil {
 		g.withdraw(s.entry)
 	}
-	g.host.registering.Unlock()
+	g.host.registry.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -179,13 +183,13 @@ func (g *registrar) update(s *settings, mine *registration) error {
 
 // remove removes a timer. If mine is not nil, the timer has to be of that registration.
 func (g *registrar) remove(name string, mine *registration) (*settings, error) {
-	g.host.registering.Lock()
+	g.host.registry.mu.Lock()
 	s := g.host.registry.remove(name, mine)
 	if s != nil {
 		g.host.planner.drop(s.entry)
 		g.withdraw(s.entry)
 	}
-	g.host.registering.Unlock()
+	g.host.registry.mu.Unlock()
 	if s == nil {
 		return nil, fmt.Errorf("%w: %q", ErrNoTimer, name)
 	}
@@ -195,10 +199,10 @@ func (g *registrar) remove(name string, mine *registration) (*settings, error) {
 }
 
 // withdraw ends the waits of a timer that was removed or updated. An updated one goes on with its
-// tick, unless that is of another schedule.
+// tick, unless that is of another schedule. Called with the registry's mutex held.
 func (g *registrar) withdraw(e *entry) {
 	if p := g.host.waiting.withdraw(e); p != nil {
 		g.host.ledger.skip(p.s, p.at, p.abandoned(), nil)
-		g.host.waiting.leave(p)
+		g.host.waiting.release(p)
 	}
 }

@@ -63,7 +63,7 @@ func (g *registry) setPhase(p Phase) {
 }
 
 // begin enters PhaseRunning. It returns an error if Run was called before. prepare is called before
-// anything may start.
+// anything may start, with mu held.
 func (g *registry) begin(prepare func()) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,10 +78,8 @@ func (g *registry) begin(prepare func()) error {
 }
 
 // add adds timers: all or, if a name is taken, none. A timer that takes the name of a removed one
-// whose runs go on shares its entry, and is one of continuing.
+// whose runs go on shares its entry, and is one of continuing. Called with mu held.
 func (g *registry) add(list []*settings, names map[string]bool) (continuing []*settings, errs []error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
 		errs = append(errs, errShuttingDown)
 	}
@@ -169,10 +167,8 @@ func (g *registry) list() []*settings {
 }
 
 // remove removes a timer, of which nothing starts any more; nil: there is none of that name. If
-// mine is not nil, the timer has to be of that registration.
+// mine is not nil, the timer has to be of that registration. Called with mu held.
 func (g *registry) remove(name string, mine *registration) *settings {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	s := g.entries.find(name)
 	if s == nil || mine != nil && mine != s.registration {
 		return nil

@@ -39,10 +39,8 @@ const planning = -1
 
 // update swaps the settings of a timer, and returns the old ones. If both have the same schedule,
 // the timer goes on with its next tick. interval is the time between the latest tick and the
-// next of before. See registry.update for mine.
+// next of before. See registry.update for mine. Called with the registry's mutex held.
 func (p *planner) update(s *settings, mine *registration) (old *settings, interval time.Duration, err error) {
-	p.registry.mu.Lock()
-	defer p.registry.mu.Unlock()
 	if old, err = p.registry.update(s, mine); err != nil {
 		return nil, 0, err
 	}

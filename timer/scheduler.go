@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/admission"
@@ -33,9 +32,6 @@ type Scheduler struct {
 	store     *storeWatch // not on the path; nil: no store
 	triggers  *triggers   // not on the path; nil: no store
 	announcer *announcer  // likewise
-
-	// Held while timers are added, updated or removed, and while Run begins: one after the other.
-	registering sync.Mutex
 }
 
 // New checks the configuration and the timers, and returns all faults at once, each with the timer,

@@ -3,6 +3,7 @@ package timer
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/admission"
@@ -101,18 +102,15 @@ func (s *Scheduler) run(ctx context.Context) error {
 }
 
 func (s *Scheduler) start(base context.Context) error {
-	s.registering.Lock() // timers that are registered later are planned at once
+	var list []*settings
 	err := s.registry.begin(func() {
 		s.runner.base = base
 		if s.store != nil {
 			s.store.begin(base)
 		}
+		list = slices.DeleteFunc(s.registry.list(), (*settings).removed)
+		s.planner.setStarted() // timers that are registered later are planned at once
 	})
-	list := s.registry.registered()
-	if err == nil {
-		s.planner.setStarted()
-	}
-	s.registering.Unlock()
 	if err == nil {
 		s.planner.begin(list)
 		s.announcer.add(list)

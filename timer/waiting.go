@@ -237,10 +237,9 @@ func (w *waiting) tryAll() {
 
 // withdraw ends the waits of a timer that was removed or updated. A tick of an updated one that has
 // the same schedule goes on: it is tried with the present settings. Otherwise it is returned, and
-// the caller skips it; nil: none. Triggers that came since are left alone.
+// the caller skips it; nil: none. Triggers that came since are left alone. Called with the
+// registry's mutex held.
 func (w *waiting) withdraw(e *entry) *pending {
-	w.registry.mu.Lock()
-	defer w.registry.mu.Unlock()
 	for _, q := range [...]*queue{&w.line, &w.calls} {
 		q.dismiss(func(s *settings) bool { return s.entry == e && !s.current() })
 	}

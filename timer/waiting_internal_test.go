@@ -84,12 +84,16 @@ func TestNoTickOfARemovedTimerWaits(t *testing.T) {
 			s.registry.mu.Lock()
 			set.registration.removed.Store(true)
 			s.registry.mu.Unlock()
+			s.registry.mu.Lock()
 			s.waiting.withdraw(set.entry)
+			s.registry.mu.Unlock()
 		})
 		both.Wait()
 		if set.entry.pending != nil {
 			left++
+			s.registry.mu.Lock()
 			s.waiting.withdraw(set.entry)
+			s.registry.mu.Unlock()
 		}
 	}
 	if left > 0 {
@@ -210,7 +214,9 @@ func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 	if a := waited(2 * time.Minute); a.over || a.skip != ReasonMissed {
 		t.Errorf("after the window: over %v, skip %q", a.over, a.skip)
 	}
+	s.registry.mu.Lock()
 	s.registry.remove("a", nil)
+	s.registry.mu.Unlock()
 	if a := waited(30 * time.Second); !a.over || a.why != ReasonDraining {
 		t.Errorf("removed: over %v, why %q", a.over, a.why)
 	}
@@ -338,7 +344,9 @@ func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, old := s.planner, s.registry.get("a")
+		s.registry.mu.Lock()
 		p.setStarted()
+		s.registry.mu.Unlock()
 		p.begin(s.registry.registered())
 		next := func() int64 { at, _ := old.entry.ticks.read(); return at }
 		s.registry.enter(old, 1) // a run goes on
