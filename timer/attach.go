@@ -76,7 +76,7 @@ func (n *runner) handOver(s *settings, lease *dlock.Lease) bool {
 func (n *runner) attach(s *settings, r *Run, lease *dlock.Lease) {
 	n.hold(s, r, lease)
 	r.degraded.Store(false) // after the lease is stored: Valid checks this first
-	n.store.views.upAgain(s)
+	s.entry.view.down = false
 	n.store.views.endDegraded(s)
 	n.log.laterLimited(&n.reacquisitions, slog.LevelInfo,
 		"timer: a run that went on without the store has a slot again",

@@ -155,11 +155,13 @@ func (s *Scheduler) TimersSucceed() error {
 		if s.store != nil {
 			holder = s.store.views.lastHolder(set)
 		}
-		s.ledger.read(&set.entry.record, func(r *record) {
-			if err := r.deadman.check(set.timer, Outcome(verdicts[r.last.verdict]), holder); err != nil {
-				errs = append(errs, err)
-			}
-		})
+		set.entry.mu.Lock()
+		r := &set.entry.record
+		err := r.deadman.check(set.timer, Outcome(verdicts[r.last.verdict]), holder)
+		set.entry.mu.Unlock()
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return sorted(errs)
 }

@@ -16,7 +16,7 @@ func (t TimerStatus) Decisions() []Explanation {
 	}
 	s := t.settings
 	w := wording{timer: s.timer, window: s.catchUpWindow(), perHost: s.hostLimit(), maxRuns: t.host.config.MaxRuns}
-	found, errs, slots := remembered(t.host.ledger, s)
+	found, errs, slots := remembered(s)
 	list := make([]Explanation, 0, len(found))
 	for i, d := range found {
 		x := Explanation{Timer: t.Name, Tick: time.UnixMicro(d.tick).UTC(), Host: t.host.config.Holder, Known: true,
@@ -51,16 +51,15 @@ func (x *Explanation) brief(w wording) string {
 
 // remembered returns what this host remembers of a timer, the newest first, with the errors, and
 // the slots of runs.
-func remembered(l *ledger, s *settings) (found []decision, errs []error, slots []int) {
+func remembered(s *settings) (found []decision, errs []error, slots []int) {
 	e := s.entry
 	e.mu.Lock() // no run of it begins or ends meanwhile
 	defer e.mu.Unlock()
-	l.read(&e.record, func(r *record) {
-		for n := len(r.history.decisions) - 1; n >= 0; n-- {
-			c, err := r.history.get(r.history.at(n))
-			found, errs, slots = append(found, *c), append(errs, err), append(slots, int(c.slot))
-		}
-	})
+	r := &e.record
+	for n := len(r.history.decisions) - 1; n >= 0; n-- {
+		c, err := r.history.get(r.history.at(n))
+		found, errs, slots = append(found, *c), append(errs, err), append(slots, int(c.slot))
+	}
 	for i := range found {
 		for _, r := range e.runs {
 			if r != nil && found[i].isOf(r) {

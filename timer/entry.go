@@ -14,14 +14,15 @@ type entry struct {
 	lockName string
 	settings atomic.Pointer[settings] // the present ones, or the last. The registry's
 	ticks    tickTimes
-	record   record   // the ledger's
-	view     view     // of views. The record's mutex guards it
-	override override // of overrides. Likewise
 
-	// mu guards runs, and the fields of a Run that say so. docs/architecture.md has the order of
-	// mutexes.
-	mu   sync.Mutex
-	runs []*Run // by their place on this host; nil: the place is free
+	// mu guards runs, with the fields of a Run that say so, and what this host knows and remembers.
+	// Each timer has its own: with one for all, the runs of a busy host would queue for it.
+	// docs/architecture.md has the order of mutexes.
+	mu       sync.Mutex
+	runs     []*Run   // by their place on this host; nil: the place is free
+	record   record   // the ledger's
+	view     view     // of views
+	override override // of overrides
 
 	// endedAt is when a handler last returned here, ns since programStart; 0: none has. The delay
 	// of schedule.After counts from it.

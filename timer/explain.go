@@ -203,7 +203,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	var found *decision
 	var why error
 	if !x.Tick.IsZero() {
-		found, x.Slot, why = decided(s.ledger, set, x.Tick.UnixMicro())
+		found, x.Slot, why = decided(set, x.Tick.UnixMicro())
 	}
 	w := wording{next: next, said: decidedAt(found), due: due, window: set.catchUpWindow(), shared: set.shared(),
 		timer: set.timer, perHost: set.hostLimit(), maxRuns: s.config.MaxRuns}
@@ -237,16 +237,14 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 
 // decided returns what this host decided about a tick, and in which slot its run is or was; nil: it
 // knows of no decision.
-func decided(l *ledger, s *settings, tick int64) (found *decision, slot int, why error) {
+func decided(s *settings, tick int64) (found *decision, slot int, why error) {
 	e := s.entry
 	e.mu.Lock() // no run of it begins or ends meanwhile
 	defer e.mu.Unlock()
-	l.read(&e.record, func(r *record) {
-		if c, err := r.history.get(r.history.find(tick)); c != nil {
-			copied := *c
-			found, why = &copied, err
-		}
-	})
+	if c, err := e.record.history.get(e.record.history.find(tick)); c != nil {
+		copied := *c
+		found, why = &copied, err
+	}
 	if found == nil || !found.ran() {
 		return found, -1, why
 	}

@@ -16,8 +16,10 @@ func Poke(s *Scheduler) { s.planner.bell.ring() }
 
 // Remembered is how many ticks of a timer the ring has.
 func Remembered(s *Scheduler, name string) (n int) {
-	s.ledger.read(&s.registry.get(name).entry.record, func(r *record) { n = len(r.history.decisions) })
-	return n
+	e := s.registry.get(name).entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.record.history.decisions)
 }
 
 // TakeTrigger has a host take the oldest trigger of a timer, and do nothing more.

@@ -88,8 +88,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 		}
 		w := s.store
 		f.mutexes = map[string]*sync.Mutex{"storeWatch.mu": &w.mu, "entry.mu": &set.entry.mu,
-			"registry.mu": &s.registry.mu,
-			"record.mu":   &set.entry.record.mu, "lineLog.mu": &w.log.mu, "tickTimes.mu": &set.entry.ticks.mu}
+			"registry.mu": &s.registry.mu, "lineLog.mu": &w.log.mu, "tickTimes.mu": &set.entry.ticks.mu}
 		lease, err := s.session.Mutex("timer:a").TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ type fullAnswer struct {
 
 // remember remembers a "full" if a slot has been held for longer than an interval: such a run has
 // probably not ended by the next tick. If it has, that tick is skipped although a slot is free; the
-// cache never starts one too many. Called with the record's mutex held.
+// cache never starts one too many. Called with entry.mu held.
 func (v *views) remember(s *settings, no *dlock.NotAcquiredError) {
 	if interval := s.entry.ticks.interval(); no.Reason == dlock.ReasonFull && interval < shortInterval &&
 		no.HeldFor >= interval {
@@ -33,8 +33,8 @@ func (v *views) remember(s *settings, no *dlock.NotAcquiredError) {
 
 // stillFull returns the remembered "full" of a timer; nil: there is none.
 func (v *views) stillFull(s *settings) *dlock.NotAcquiredError {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	full := &s.entry.view.full
 	if full.no == nil || full.limit != s.limit() || time.Since(programStart) >= full.until {
 		return nil
@@ -42,9 +42,7 @@ func (v *views) stillFull(s *settings) *dlock.NotAcquiredError {
 	return full.no
 }
 
-// slotFree drops the remembered "full" of a timer.
+// slotFree drops the remembered "full" of a timer. Called with entry.mu held.
 func (v *views) slotFree(s *settings) {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
 	s.entry.view.full = fullAnswer{}
 }

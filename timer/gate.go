@@ -88,12 +88,12 @@ func (g *gate) arriveOne(a *arrival) {
 			g.skip(&a.pending, ReasonPaused, paused)
 			return
 		}
-		g.ledger.triedAgain(&s.entry.record)
+		g.ledger.triedAgain(s.entry)
 	case a.on != forNothing:
 	case a.noAlarm:
-		g.ledger.cameDueNoAlarm(&s.entry.record)
+		g.ledger.cameDueNoAlarm(s.entry)
 	default:
-		g.ledger.cameDue(&s.entry.record)
+		g.ledger.cameDue(s.entry)
 	}
 	if a.on == forNothing || a.came.blackout != nil {
 		g.blackedOut(s, a.came.blackout)
@@ -164,13 +164,13 @@ func (g *gate) turnAway(t tick, why Reason, err error, placed bool) {
 	switch why {
 	case ReasonHostFull:
 		if runs, overdue := g.runner.counts(s); runs > 0 && overdue == 0 {
-			g.ledger.discount(&s.entry.record)
+			g.ledger.discount(s.entry)
 		}
 	case ReasonFull:
 		if no, ok := err.(*dlock.NotAcquiredError); ok && s.mayEndInTime(no) {
-			g.ledger.discount(&s.entry.record)
+			g.ledger.discount(s.entry)
 		} else {
-			g.ledger.putOff(&s.entry.record)
+			g.ledger.putOff(s.entry)
 		}
 	}
 	if g.waiting.refuse(t, why, err, placed) {
@@ -187,7 +187,7 @@ func (g *gate) turnAway(t tick, why Reason, err error, placed bool) {
 func (g *gate) blackedOut(s *settings, blackout error) {
 	_, failed := blackout.(*brokenBlackout)
 	if blackout != nil && !failed {
-		g.ledger.discount(&s.entry.record)
+		g.ledger.discount(s.entry)
 	}
 	if failed && !s.entry.blackoutFailed.Load() {
 		g.log.later(slog.LevelError,

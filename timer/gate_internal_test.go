@@ -78,11 +78,9 @@ func TestDrainingHostKeepsNoTick(t *testing.T) {
 		t.Error("a Trigger got its turn")
 	}
 	g.acquirer.submit(tick{s: s, at: 3})
-	g.ledger.read(&s.entry.record, func(r *record) {
-		if r.skipped[ReasonStoreBusy] != 1 || r.skipped[ReasonDraining] != 2 {
-			t.Errorf("skipped: %v", r.skipped)
-		}
-	})
+	if skipped := s.entry.record.skipped; skipped[ReasonStoreBusy] != 1 || skipped[ReasonDraining] != 2 {
+		t.Errorf("skipped: %v", skipped)
+	}
 	if g.registry.busy() || s.entry.pending != nil {
 		t.Errorf("%d places are taken, %+v waits", s.placesTaken(), s.entry.pending)
 	}

@@ -100,8 +100,10 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 		limit int64
 	}{{1, 1050}, {historyLen, 1600}} {
 		started := func() (n uint64) {
-			s.ledger.read(&s.registry.get("timer-1").entry.record, func(r *record) { n = r.started })
-			return n
+			e := s.registry.get("timer-1").entry
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.record.started
 		}
 		for started() < uint64(c.runs) {
 			now := time.Now().UnixMicro()

@@ -3,7 +3,6 @@ package timer
 import (
 	"maps"
 	"math"
-	"sync"
 	"time"
 )
 
@@ -16,13 +15,8 @@ type ledger struct {
 	classic bool    // with histograms that have fixed bounds
 }
 
-// A record is the ledger's data of one timer.
+// A record is the ledger's data of one timer. Guarded by entry.mu.
 type record struct {
-	// mu guards the rest, and the entry's view and override. Each timer has its own: with one for
-	// all, the runs of a busy host would queue for it. docs/architecture.md has the order of
-	// mutexes.
-	mu sync.Mutex
-
 	ticks   uint64
 	started uint64
 	skipped map[Reason]uint64
@@ -38,28 +32,17 @@ type record struct {
 }
 
 // lastSuccess returns when a run of the timer last succeeded on any host, as far as this one knows.
-func (r *record) lastSuccess() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.deadman.success
+func (e *entry) lastSuccess() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.record.deadman.success
 }
 
-// read calls look with mu held. look must not take another mutex.
-func (l *ledger) read(r *record, look func(*record)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	look(r)
-}
-
-// count adds to a tally, if there are metrics.
-func (l *ledger) count(r *record, add func(*tally)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l.tally(r).count(add)
-}
+// count adds to a tally, if there are metrics. Called with entry.mu held.
+func (l *ledger) count(r *record, add func(*tally)) { l.tally(r).count(add) }
 
 // tally returns a record's tally, which it makes if necessary; nil: there are no metrics. Called
-// with the record's mutex held.
+// with entry.mu held.
 func (l *ledger) tally(r *record) *tally {
 	if r.tally == nil && l.metered {
 		r.tally = &tally{classic: l.classic, createdAt: time.Now()}
@@ -69,18 +52,19 @@ func (l *ledger) tally(r *record) *tally {
 
 // missed counts n ticks that this host was too late for, from first to just before end.
 func (l *ledger) missed(s *settings, n uint64, first, end time.Time) {
-	r, tick := &s.entry.record, first.UnixMicro()
-	r.mu.Lock()
-	r.ticks += n
-	l.skipMany(r, decision{tick: tick, extent: end.Sub(first) - time.Microsecond}, ReasonMissed, nil, n)
-	r.mu.Unlock()
+	tick := first.UnixMicro()
+	s.entry.mu.Lock()
+	s.entry.record.ticks += n
+	l.skipMany(&s.entry.record, decision{tick: tick, extent: end.Sub(first) - time.Microsecond}, ReasonMissed, nil, n)
+	s.entry.mu.Unlock()
 	l.events.ticksSkipped(s, tick, n, ReasonMissed, nil)
 }
 
 // cameDue counts a tick.
-func (l *ledger) cameDue(r *record) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (l *ledger) cameDue(e *entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := &e.record
 	r.ticks++
 	r.deadman.counted, r.deadman.reason = false, ""
 	r.deadman.due()
@@ -88,30 +72,31 @@ func (l *ledger) cameDue(r *record) {
 
 // triedAgain lets the outcome of another try decide whether a tick that has waited counts towards
 // AlarmAfter.
-func (l *ledger) triedAgain(r *record) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (l *ledger) triedAgain(e *entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := &e.record
 	r.deadman.due()
 }
 
 // cameDueNoAlarm counts a tick that does not count towards AlarmAfter: it came due before this host
 // started, or only asks again about a timer with a fixed delay.
-func (l *ledger) cameDueNoAlarm(r *record) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (l *ledger) cameDueNoAlarm(e *entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := &e.record
 	r.ticks++
 }
 
 // skip counts a tick that started no run, and keeps the reason for Explain.
 func (l *ledger) skip(s *settings, tick int64, reason Reason, why error) {
-	r := &s.entry.record
-	r.mu.Lock()
-	l.skipMany(r, decision{tick: tick}, reason, why, 1)
-	r.mu.Unlock()
+	s.entry.mu.Lock()
+	l.skipMany(&s.entry.record, decision{tick: tick}, reason, why, 1)
+	s.entry.mu.Unlock()
 	l.events.ticksSkipped(s, tick, 1, reason, why)
 }
 
-// skipMany is called with mu held.
+// skipMany is called with entry.mu held.
 func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uint64) {
 	if r.skipped == nil {
 		r.skipped = make(map[Reason]uint64)
@@ -127,39 +112,36 @@ func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uin
 
 // discount keeps the current tick from counting towards AlarmAfter: a run may still succeed, here
 // or elsewhere, or the tick was not meant to run.
-func (l *ledger) discount(r *record) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (l *ledger) discount(e *entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := &e.record
 	r.deadman.discount()
 }
 
 // putOff lets the store's next answer decide whether the current tick counts towards AlarmAfter.
-func (l *ledger) putOff(r *record) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (l *ledger) putOff(e *entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := &e.record
 	r.deadman.putOff()
 }
 
-// countOverdue counts the tick of a run that has reached its MaxRunTime towards AlarmAfter.
-func (l *ledger) countOverdue(r *record) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.deadman.count()
-}
+// countOverdue counts the tick of a run that has reached its MaxRunTime towards AlarmAfter. Called
+// with entry.mu held.
+func (l *ledger) countOverdue(r *record) { r.deadman.count() }
 
 // sinceRun returns how many ticks have come due since this host last ran one. ok is false if it
 // never did.
-func (l *ledger) sinceRun(r *record) (ticks uint64, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ticks - r.ranLast, r.ranLast != 0
+func (l *ledger) sinceRun(e *entry) (ticks uint64, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.record.ticks - e.record.ranLast, e.record.ranLast != 0
 }
 
-// began counts a run that has begun.
+// began counts a run that has begun. Called with entry.mu held.
 func (l *ledger) began(r *record, run *Run) {
-	defer l.events.runStarted(run) // after mu is unlocked
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer l.events.runStarted(run)
 	r.ranAt = run.startedAt.UnixNano()
 	if run.tick != 0 {
 		r.started++
@@ -170,11 +152,9 @@ func (l *ledger) began(r *record, run *Run) {
 	l.tally(r).began(run)
 }
 
-// ended counts a run that has ended. overdue: that was counted before.
+// ended counts a run that has ended. overdue: that was counted before. Called with entry.mu held.
 func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration, overdue bool, err error) {
-	defer l.events.runEnded(run, outcome, took, err) // after mu is unlocked
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer l.events.runEnded(run, outcome, took, err)
 	switch {
 	case outcome == OutcomeOK:
 		r.deadman.succeeded(time.Now())
@@ -205,20 +185,21 @@ func (l *ledger) triggered(s *settings, err error) {
 	case ok:
 		result = "refused_" + resultOf(refused.Reason)
 	}
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	l.count(&s.entry.record, func(t *tally) { t.triggers.add(result, 1) })
 }
 
 // resetDeadman resets the dead-man's check, for a timer that continues the record of a removed one.
-func (l *ledger) resetDeadman(r *record) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (l *ledger) resetDeadman(e *entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := &e.record
 	r.deadman = deadman{success: r.deadman.success}
 }
 
-// fill adds a record to a timer's status.
-func (l *ledger) fill(r *record, t *TimerStatus) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// fill adds a record to a timer's status. Called with entry.mu held.
+func (r *record) fill(t *TimerStatus) {
 	t.Ticks, t.Started, t.Skipped = r.ticks, r.started, maps.Clone(r.skipped)
 	t.Last, t.TicksSinceSuccess = r.last.endedRun(r.lastErr), int(r.deadman.ticks)
 	t.LastSuccessAt = r.deadman.success

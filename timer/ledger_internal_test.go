@@ -14,27 +14,36 @@ import (
 func TestLedgerAccountsForEveryTick(t *testing.T) {
 	l, s := &ledger{metered: true, events: newEvents(Config{}, newLineLog(slog.New(slog.DiscardHandler)))},
 		inForce(&settings{})
-	r := &s.entry.record
+	e := s.entry
+	began := func(run *Run) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		l.began(&e.record, run)
+	}
 	const ticks = 1000
 	var all sync.WaitGroup
 	all.Go(func() {
 		for i := range int64(ticks) {
 			at := time.UnixMicro(1 + 10*i)
 			l.missed(s, 9, at, at.Add(9*time.Microsecond))
-			l.cameDue(r)
+			l.cameDue(e)
 			run := &Run{tick: at.Add(9 * time.Microsecond).UnixMicro(), startedAt: at}
 			if i%2 == 0 {
 				l.skip(s, run.tick, ReasonFull, nil)
 				continue
 			}
-			l.began(r, run)
-			l.began(r, &Run{startedAt: at})
-			l.ended(r, run, OutcomeFailed, time.Second, false, errors.New("failed"))
+			began(run)
+			began(&Run{startedAt: at})
+			e.mu.Lock()
+			l.ended(&e.record, run, OutcomeFailed, time.Second, false, errors.New("failed"))
+			e.mu.Unlock()
 		}
 	})
 	for done := false; !done; {
 		var st TimerStatus
-		l.fill(r, &st)
+		e.mu.Lock()
+		e.record.fill(&st)
+		e.mu.Unlock()
 		var skipped uint64
 		for _, n := range st.Skipped {
 			skipped += n
@@ -45,14 +54,13 @@ func TestLedgerAccountsForEveryTick(t *testing.T) {
 		done = st.Ticks == 10*ticks
 	}
 	all.Wait()
-	l.read(r, func(r *record) {
-		if r.started != ticks/2 || r.skipped[ReasonMissed] != 9*ticks || r.skipped[ReasonFull] != ticks/2 ||
-			len(r.history.decisions) != historyLen {
-			t.Errorf("started %d, skipped %v, %d remembered", r.started, r.skipped, len(r.history.decisions))
-		}
-		if c := r.tally; c.started != ticks/2 || c.runs.of(string(OutcomeFailed)) != ticks/2 ||
-			c.took.count() != ticks/2 || c.skipped.of(string(ReasonMissed)) != 9*ticks || r.lastErr == nil {
-			t.Errorf("tally %+v, last error %v", r.tally, r.lastErr)
-		}
-	})
+	r := &e.record
+	if r.started != ticks/2 || r.skipped[ReasonMissed] != 9*ticks || r.skipped[ReasonFull] != ticks/2 ||
+		len(r.history.decisions) != historyLen {
+		t.Errorf("started %d, skipped %v, %d remembered", r.started, r.skipped, len(r.history.decisions))
+	}
+	if c := r.tally; c.started != ticks/2 || c.runs.of(string(OutcomeFailed)) != ticks/2 ||
+		c.took.count() != ticks/2 || c.skipped.of(string(ReasonMissed)) != 9*ticks || r.lastErr == nil {
+		t.Errorf("tally %+v, last error %v", r.tally, r.lastErr)
+	}
 }

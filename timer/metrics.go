@@ -257,13 +257,10 @@ func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
 	l.fallback += intIf(st.Fallback)
 	l.scheduleFailed += intIf(e.ticks.scheduleFault() != "")
 	l.paused += intIf(st.Paused != nil)
-	s.ledger.read(&e.record, func(r *record) {
-		t = r.tally
-		if at := r.deadman.success; !at.IsZero() && (l.success.IsZero() || at.Before(l.success)) {
-			l.success = at
-		}
-	})
-	return t, true
+	if at := e.record.deadman.success; !at.IsZero() && (l.success.IsZero() || at.Before(l.success)) {
+		l.success = at
+	}
+	return e.record.tally, true
 }
 
 // writeLevels adds the gauges of a tally. Those that are 0 while all is well exist only while they

@@ -30,7 +30,7 @@ type overrides struct {
 	pauses       atomic.Bool  // a timer may be paused
 }
 
-// An override is what the store last reported for one timer. Guarded by record.mu.
+// An override is what the store last reported for one timer. Guarded by entry.mu.
 type override struct {
 	limit atomic.Int32 // of MaxConcurrency; 0: there is none. Read without the mutex, too
 
@@ -71,8 +71,8 @@ func (o *override) advanceTo(version int64) bool {
 // It is needed while the store does not answer: a timer that was paused because its database is
 // being moved must not run when the database is gone.
 func (o *overrides) paused(s *settings) error {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	if x := &s.entry.override; x.inForce() {
 		return x.refusal(s)
 	}
@@ -82,8 +82,8 @@ func (o *overrides) paused(s *settings) error {
 // applyAnswer updates a timer's override from an answer of the store. no is nil if a slot was
 // granted.
 func (o *overrides) applyAnswer(s *settings, info dlock.Info, no *dlock.NotAcquiredError) {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	if !s.entry.override.advanceTo(info.Version) {
 		return
 	}
@@ -96,7 +96,7 @@ func (o *overrides) applyAnswer(s *settings, info dlock.Info, no *dlock.NotAcqui
 }
 
 // setPause records who paused a timer and how much of the pause is left (0: until somebody ends
-// it); by is nil if nobody did. Called with the record's mutex held.
+// it); by is nil if nobody did. Called with entry.mu held.
 func (o *overrides) setPause(s *settings, by *dlock.Origin, left time.Duration) {
 	x := &s.entry.override
 	was := x.paused
@@ -135,8 +135,8 @@ func (o *overrides) endPauses() {
 }
 
 func (o *overrides) endPause(s *settings) {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	switch x := &s.entry.override; {
 	case !x.paused:
 	case x.inForce():
@@ -146,7 +146,7 @@ func (o *overrides) endPause(s *settings) {
 	}
 }
 
-// setLimit is called with the record's mutex held.
+// setLimit is called with entry.mu held.
 func (o *overrides) setLimit(s *settings, limit int) {
 	x := &s.entry.override
 	if int(x.limit.Load()) == limit {
@@ -190,8 +190,8 @@ func (o *overrides) readAgain() { o.readAll.Store(true) }
 // update updates a timer's override from what the prober has read. It reports whether somebody has
 // triggered the timer since.
 func (o *overrides) update(s *settings, now dlock.ControlState) (triggered bool) {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	x := &s.entry.override
 	if s.removed() || !x.advanceTo(now.Version) {
 		return false
@@ -217,13 +217,11 @@ func (o *overrides) update(s *settings, now dlock.ControlState) (triggered bool)
 	return true
 }
 
-// fill adds a timer's override to its status.
+// fill adds a timer's override to its status. Called with entry.mu held.
 func (o *overrides) fill(s *settings, t *TimerStatus) {
 	if s.local { // Update has made it LocalOnly
 		return
 	}
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
 	x := &s.entry.override
 	t.LimitOverride = int(x.limit.Load())
 	if x.inForce() {

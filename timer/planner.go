@@ -374,7 +374,7 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	}
 	e.ticks.set(due, next.tick)
 	if atOnce.at != 0 {
-		p.ledger.cameDueNoAlarm(&e.record)
+		p.ledger.cameDueNoAlarm(e)
 		if !p.waiting.delay(atOnce, 0) {
 			p.ledger.skip(s, atOnce.at, ReasonDraining, nil)
 		}

@@ -139,7 +139,7 @@ func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool) 
 	continuing, errs := g.host.registry.add(list, names)
 	if len(errs) == 0 {
 		for _, s := range continuing {
-			g.host.ledger.resetDeadman(&s.entry.record)
+			g.host.ledger.resetDeadman(s.entry)
 			if g.host.store != nil {
 				g.host.store.views.reset(s)
 			}

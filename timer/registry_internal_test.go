@@ -103,8 +103,8 @@ func TestRegistryLeavesCountsAlone(t *testing.T) {
 	own := r.tally
 	var counts sync.WaitGroup
 	counts.Go(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		s.entry.mu.Lock()
+		defer s.entry.mu.Unlock()
 		r.tally = own // as the first count does
 	})
 	if g.remove("a", nil) != s {

@@ -174,12 +174,12 @@ func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
 		n.store.views.slotFree(s)
 	}
 	n.countReleased(r)
+	e.mu.Unlock()
 	n.limits.leave(s)
 	n.registry.leave(s)
 	if !n.triggers.runEnded(s) {
 		n.waiting.runEnded(s)
 	}
-	e.mu.Unlock()
 	n.log.flush()
 }
 

@@ -44,7 +44,7 @@ func (r *Run) LastSuccessAt() time.Time {
 	case r.given != nil:
 		return r.given.LastSuccessAt
 	}
-	return r.settings.entry.record.lastSuccess()
+	return r.settings.entry.lastSuccess()
 }
 
 // CaughtUp reports whether the run makes up for a tick that was missed: see CatchUp. False: it is

@@ -201,6 +201,7 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 		text = schedule.Describe(set.timer.Schedule)
 	}
 	e := set.entry
+	waiting := s.waiting.ofRun(e)
 	e.mu.Lock() // no run of it begins or ends meanwhile
 	defer e.mu.Unlock()
 	if set.isOver() {
@@ -216,12 +217,12 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 		OnFull:      set.timer.OnFull,
 		MaxAttempts: set.timer.Retry.MaxAttempts, AlarmAfter: shown(set.timer.AlarmAfter),
 	}
-	t.WaitingTick = s.waiting.ofRun(e)
+	t.WaitingTick = waiting
 	_, fixed := set.delay()
 	if next, _ := e.ticks.read(); next != 0 && !(fixed && set.placesTaken() > 0) {
 		t.Next = time.UnixMicro(next)
 	}
-	s.ledger.fill(&e.record, &t)
+	e.record.fill(&t)
 	t.EffectiveLimit = shown(set.bound(s.store))
 	t.ScheduleError = e.ticks.scheduleFault()
 	if s.store != nil {
@@ -246,11 +247,12 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 }
 
 // bound returns how many runs may be in progress at once in the fleet in the worst case; 0: not
-// known. Without the store, MaxPerHost is the only limit. w is nil if there is none.
+// known. Without the store, MaxPerHost is the only limit. w is nil if there is none. Called with
+// entry.mu held.
 func (s *settings) bound(w *storeWatch) int {
 	limit := s.hostLimit()
 	switch {
-	case w == nil || !w.views.fallback(s) && !s.timer.LocalOnly:
+	case w == nil || !s.entry.view.fallback(s) && !s.timer.LocalOnly:
 		return s.limit()
 	case limit == unlimited:
 		return unlimited

@@ -21,7 +21,7 @@ type views struct {
 	degraded atomic.Int32 // runs that go on without the store
 }
 
-// A view is what this host knows about one timer from the store's answers. Guarded by record.mu.
+// A view is what this host knows about one timer from the store's answers. Guarded by entry.mu.
 type view struct {
 	declared int           // slots that other hosts declare; 0: as many as this one
 	heardOf  time.Duration // when the store last reported that number, since programStart
@@ -36,15 +36,15 @@ type view struct {
 // reset drops what may be wrong for a timer that was updated, or has taken the name of a removed
 // one.
 func (v *views) reset(s *settings) {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	s.entry.view.full, s.entry.view.declared = fullAnswer{}, 0
 }
 
 // granted updates a view from the answer that granted a slot.
 func (v *views) granted(s *settings, info dlock.Info) {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	w := &s.entry.view
 	w.down, w.fault, w.full = false, "", fullAnswer{}
 	v.compareSlots(s, info.DeclaredSlots)
@@ -54,8 +54,8 @@ func (v *views) granted(s *settings, info dlock.Info) {
 // refused updates a view from a refusal.
 func (v *views) refused(t tick, no *dlock.NotAcquiredError) {
 	s := t.s
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	w := &s.entry.view
 	w.down, w.fault = false, ""
 	v.compareSlots(s, no.Info.DeclaredSlots)
@@ -78,8 +78,8 @@ func (v *views) recordDown(s *settings, why Reason, err error) (degraded bool) {
 	if why == ReasonStoreFault {
 		fault = mask.Text(fmt.Sprint(err)) // before the mutex is locked: Error is the store's code
 	}
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	w := &s.entry.view
 	switch why {
 	case ReasonStoreSetup:
@@ -107,26 +107,24 @@ func (v *views) recordDown(s *settings, why Reason, err error) (degraded bool) {
 // upAgain records that the store answers for timers again.
 func (v *views) upAgain(list ...*settings) {
 	for _, s := range list {
-		s.entry.record.mu.Lock()
+		s.entry.mu.Lock()
 		s.entry.view.down = false
-		s.entry.record.mu.Unlock()
+		s.entry.mu.Unlock()
 	}
 }
 
 // wentDown records that a run of a timer has outlived its lease because the store did not answer.
+// Called with entry.mu held.
 func (v *views) wentDown(s *settings) {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
 	s.entry.view.down = true
 }
 
-// beginDegraded counts one more run that goes on without the store, endDegraded one less.
+// beginDegraded counts one more run that goes on without the store, endDegraded one less. Called
+// with entry.mu held.
 func (v *views) beginDegraded(s *settings) { v.countDegraded(s, 1) }
 func (v *views) endDegraded(s *settings)   { v.countDegraded(s, -1) }
 
 func (v *views) countDegraded(s *settings, n int32) {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
 	s.entry.view.degraded += n
 	for _, l := range s.limits() {
 		l.degraded.Add(n)
@@ -139,47 +137,45 @@ func (v *views) degradedRuns() int { return int(v.degraded.Load()) }
 
 // fallback reports whether a timer runs, or would run, without the store.
 func (v *views) fallback(s *settings) bool {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	return s.entry.view.fallback(s)
 }
 
-// fallback is called with the record's mutex held.
+// fallback is called with entry.mu held.
 func (w *view) fallback(s *settings) bool {
 	return s.timer.OnStoreDown == StoreDownRunLocal && (w.down && !s.local || w.degraded > 0)
 }
 
-// fill adds a timer's view to its status.
+// fill adds a timer's view to its status. Called with entry.mu held.
 func (v *views) fill(s *settings, t *TimerStatus) {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
 	w := &s.entry.view
 	t.Fallback, t.LimitElsewhere, t.StoreFault = w.fallback(s), w.declared, w.fault
 }
 
 // faultOf returns what the store last found wrong with a timer; "": nothing.
 func (v *views) faultOf(s *settings) string {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	return s.entry.view.fault
 }
 
 // lastHolder returns the holder of a timer's slot that the store last reported.
 func (v *views) lastHolder(s *settings) dlock.Holder {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	return s.entry.view.holder
 }
 
 // elsewhere returns how many slots other hosts declare; 0: as many as this one, as far as it knows.
 func (v *views) elsewhere(s *settings) int {
-	s.entry.record.mu.Lock()
-	defer s.entry.record.mu.Unlock()
+	s.entry.mu.Lock()
+	defer s.entry.mu.Unlock()
 	return s.entry.view.declared
 }
 
 // warnHeldLong logs, once per holder, that a slot is held for longer than a run may take. Called
-// with the record's mutex held.
+// with entry.mu held.
 func (v *views) warnHeldLong(s *settings, no *dlock.NotAcquiredError) {
 	w := &s.entry.view
 	if no.Reason != dlock.ReasonFull || no.HeldFor-no.HeldFor/3 <= s.timer.MaxRunTime || w.overlong == no.Holder {
@@ -197,8 +193,8 @@ func (v *views) warnHeldLong(s *settings, no *dlock.NotAcquiredError) {
 // an answer has the number of the latest grant, which may be our own.
 const disagreementWindow = time.Minute
 
-// compareSlots compares the number of slots that an answer reports with ours. Called with the
-// record's mutex held.
+// compareSlots compares the number of slots that an answer reports with ours. Called with
+// entry.mu held.
 func (v *views) compareSlots(s *settings, slots int) {
 	w, now := &s.entry.view, time.Since(programStart)
 	switch agrees := slots == 0 || slots == s.timer.slots(); {

@@ -15,7 +15,7 @@ func (g *gate) yield(t tick) bool {
 	if !s.timer.LeastRecentFirst || t.yielded || !s.shared() || g.store.isOpen(s) {
 		return false
 	}
-	since, ran := g.ledger.sinceRun(&s.entry.record)
+	since, ran := g.ledger.sinceRun(s.entry)
 	if !ran {
 		return false
 	}
