@@ -8,8 +8,8 @@ import (
 )
 
 // An entry is what this host knows of the timer of one name. There is one entry for a name, until
-// the timer was removed and its last run has ended. Each field belongs to one part, whose mutex
-// guards it.
+// the timer was removed and its last run has ended. Each field belongs to one part. mu guards it,
+// or, if it is about what is to come, registry.mu.
 type entry struct {
 	lockName string
 	settings atomic.Pointer[settings] // the present ones, or the last. The registry's
