@@ -17,7 +17,7 @@ raced=$(sh scripts/unraced.sh raced $all)
 beside() {
 	code=0
 	echo 'allocations, without the race detector, which makes some of its own:'
-	sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock || code=1
+	sh scripts/test.sh -count=1 -run 'Alloc' ./dlock || code=1
 	echo 'what does one thing at a time:'
 	# shellcheck disable=SC2086
 	sh scripts/test.sh -count=1 -p 1 -timeout 20m $others || code=1
@@ -40,7 +40,7 @@ beside >"$printed" 2>&1 &
 
 echo 'the core under the race detector:'
 # shellcheck disable=SC2086
-sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./outbox ./durable $raced
+sh scripts/test.sh -race -count=1 -p 2 -timeout 20m $raced
 code=$?
 wait $! || code=1
 cat "$printed"
