@@ -146,6 +146,7 @@ func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool) 
 		}
 		g.host.planner.add(list, firsts)
 	}
+	begun := g.host.registry.starting() // otherwise Run announces them
 	g.host.registry.mu.Unlock()
 	if len(errs) > 0 {
 		return errors.Join(errs...)
@@ -153,7 +154,9 @@ func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool) 
 	if g.host.store != nil {
 		g.host.store.overrides.readAgain()
 	}
-	g.host.announcer.add(list)
+	if begun {
+		g.host.announcer.add(list)
+	}
 	return nil
 }
 

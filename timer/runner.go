@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // A runner carries out runs: it calls the handler with its context, retries it, enforces
@@ -167,6 +168,8 @@ func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
 	if logged {
 		n.events.logEnd(r, outcome, took, err)
 	}
+	// Both at once: nobody sees the run ended while its place is still taken.
+	n.registry.mu.Lock()
 	e.mu.Lock()
 	e.runs[r.place] = nil
 	n.ledger.ended(&e.record, r, outcome, took, r.late, err)
@@ -174,9 +177,10 @@ func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
 		n.store.views.slotFree(s)
 	}
 	n.countReleased(r)
-	e.mu.Unlock()
 	n.limits.leave(s)
-	n.registry.leave(s)
+	n.registry.giveBack(s)
+	e.mu.Unlock()
+	n.registry.mu.Unlock()
 	if !n.triggers.runEnded(s) {
 		n.waiting.runEnded(s)
 	}
@@ -227,16 +231,17 @@ func (n *runner) lost(s *settings, r *Run, lease *dlock.Lease) {
 // outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.
 func (n *runner) outOfTime(s *settings, r *Run) {
 	defer n.log.flush()
+	cause := r.ctx.cause()
+	lost := cause != nil && !fleet.Matches(cause, ErrMaxRunTime) // without a mutex: it may be the store's error
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
-	if r.over {
+	switch {
+	case r.over:
 		return
-	}
-	if r.late {
+	case r.late:
 		n.overlong(s, r)
 		return
-	}
-	if cause := r.ctx.cause(); cause != nil && !errors.Is(cause, ErrMaxRunTime) {
+	case lost:
 		return // it ended earlier, which was logged
 	}
 	if l := r.lease.Load(); l != nil {

@@ -173,13 +173,8 @@ func (l *limits) enter(set *settings, granted bool) error {
 	return nil
 }
 
-// leave ends what enter began.
+// leave ends what enter began. Called with the registry's mutex held.
 func (l *limits) leave(set *settings) {
-	if len(set.limits()) == 0 {
-		return
-	}
-	l.registry.mu.Lock()
-	defer l.registry.mu.Unlock()
 	for _, s := range set.limits() {
 		s.runs--
 	}

@@ -201,8 +201,10 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 		text = schedule.Describe(set.timer.Schedule)
 	}
 	e := set.entry
-	waiting := s.waiting.ofRun(e)
+	s.registry.mu.Lock()
+	waiting := e.waitsForRun()
 	e.mu.Lock() // no run of it begins or ends meanwhile
+	s.registry.mu.Unlock()
 	defer e.mu.Unlock()
 	if set.isOver() {
 		return t, false

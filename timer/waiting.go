@@ -299,10 +299,9 @@ func (w *waiting) release(p *pending) {
 	}
 }
 
-// ofRun returns the tick of a timer that waits for a run to end; the zero time: none does.
-func (w *waiting) ofRun(e *entry) time.Time {
-	w.registry.mu.Lock()
-	defer w.registry.mu.Unlock()
+// waitsForRun returns the tick of a timer that waits for a run to end; the zero time: none does.
+// Called with the registry's mutex held.
+func (e *entry) waitsForRun() time.Time {
 	if p := e.pending; p != nil && p.on == forRun {
 		return time.UnixMicro(p.at).UTC()
 	}
