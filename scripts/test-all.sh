@@ -16,8 +16,8 @@ raced=$(sh scripts/unraced.sh raced $all)
 
 beside() {
 	code=0
-	echo 'allocations, without the race detector, which makes some of its own:'
-	sh scripts/test.sh -count=1 -run 'Alloc' ./dlock || code=1
+	echo 'allocations and bytes, without the race detector, which makes some of its own:'
+	sh scripts/test.sh -count=1 -run 'Alloc|CostsNothing|AreSmall' ./dlock ./timer || code=1
 	echo 'what does one thing at a time:'
 	# shellcheck disable=SC2086
 	sh scripts/test.sh -count=1 -p 1 -timeout 20m $others || code=1
