@@ -167,15 +167,15 @@ func (w *storeWatch) saw(r result) (setupErr error) {
 	return setupErr
 }
 
-// A turn is what a call has changed.
-type turn struct {
+// An effect is what a call has changed.
+type effect struct {
 	back   bool // it answers, and its breaker is closed
 	opened bool // its breaker has opened, and that is to be logged
 }
 
 // record records a call to the store, or to one of its servers. It returns what has changed for
 // that server, and for the whole store. Called with mu held.
-func (w *storeWatch) record(r result) (server, store turn) {
+func (w *storeWatch) record(r result) (server, store effect) {
 	if r.shard != "" {
 		ofAll := true
 		if server.back, ofAll = w.recordServer(r); !ofAll {
