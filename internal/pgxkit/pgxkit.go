@@ -4,6 +4,7 @@ package pgxkit
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,10 +23,17 @@ const connectTime, maxConnectTime = 2 * time.Second, 10 * time.Second
 
 // BoundConnecting bounds the time to connect. An attempt that gets no answer occupies a place in a
 // pool until it times out. With the usual two minutes, an outage of the network for some seconds
-// would be one of the database for minutes.
+// would be one of the database for minutes. A connection that failed keeps its place, too, while
+// pgx connects to its server to have the statement canceled: for 15 s if that server is gone.
 func BoundConnecting(c *pgx.ConnConfig) {
 	if t := c.ConnectTimeout; t <= 0 || t > maxConnectTime {
 		c.ConnectTimeout = connectTime
+	}
+	dial, most := c.DialFunc, c.ConnectTimeout
+	c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, most)
+		defer cancel()
+		return dial(ctx, network, addr)
 	}
 }
 
