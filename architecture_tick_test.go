@@ -228,8 +228,8 @@ func filesOf(t *testing.T, folder string) map[string]*ast.File {
 	return files
 }
 
-// Who takes two mutexes has to know their order, so there are few that have one, and each is in the
-// table: a reader need not look for the others.
+// Code that takes two mutexes has to keep to their order. So few have one, and the table names
+// each: a reader need not look for others.
 //
 // Fails when a type of timer gets a mutex that the table does not name, or the table a sixth row.
 func TestMutexesHaveAnOrder(t *testing.T) {

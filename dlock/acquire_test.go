@@ -362,8 +362,8 @@ func TestAcquireWaits(t *testing.T) {
 	})
 }
 
-// Acquire gets the slot of a host that died within half a second of the end of its lease, also if
-// it has waited so long that it asks once a second.
+// A waiter that already asks only once a second still gets the slot of a dead host within half a
+// second of the end of its lease.
 //
 // Fails when a waiter does not heed when the lease ends.
 func TestAcquireWaitsForTheEndOfALease(t *testing.T) {

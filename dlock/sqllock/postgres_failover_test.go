@@ -19,8 +19,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A failover is a server whose name leads to another address after fail: the connections of the
-// first address are ended, and it then answers nobody.
+// A failover is a server whose name leads to another address after fail. The first address then
+// closes its connections, and no longer answers.
 type failover struct {
 	dial   pgconn.DialFunc
 	first  net.Listener
@@ -85,9 +85,9 @@ func (f *failover) fail() {
 	}
 }
 
-// Connections that the server has ended leave their places at once, although the address to which
-// pgx then sends requests to cancel them answers nobody any more: after a failover the first call
-// reaches the new server.
+// After a failover the first call reaches the new server: a connection that the old one has closed
+// leaves its place in the pool at once, although pgx still waits for the old address, which it asks
+// to cancel the statement.
 //
 // Fails when a dead connection keeps its place in the pool until it is closed (15 s).
 func TestDeadConnectionsKeepNoPlacePostgres(t *testing.T) {

@@ -198,8 +198,8 @@ func errIf(ctx context.Context, pool *pgxpool.Pool, query, why string) error {
 	return err
 }
 
-// A connection that the server closed while nobody used it costs no call, also if that was a moment
-// ago, or if no call has used the connection yet.
+// If the server has closed idle connections, the next call succeeds nevertheless, also a moment
+// later, and also if no call has used these connections yet.
 //
 // Fails when the first call fails because of it.
 func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {

@@ -40,7 +40,7 @@ type Config struct {
 	// return ErrNoControl.
 	Lock dlock.DistributedLock
 
-	// Timeout bounds a call to the store, of which a method may make several. Default: 5 s.
+	// Timeout bounds each call to the store; a method may make several calls. Default: 5 s.
 	Timeout time.Duration
 
 	// Logger gets what an operator should see, such as that a timer was changed which no host has.
