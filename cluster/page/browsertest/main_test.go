@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/internal/redistest"
@@ -72,6 +73,7 @@ func start(t *testing.T, f *fleet, s hostSettings) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Seldom = time.Now().Add(30 * time.Minute)
 	for i := range 3 {
 		h, err := servertest.Start(servertest.Program{
 			Name: fmt.Sprint("host-", i+1),
