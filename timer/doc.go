@@ -60,8 +60,8 @@
 //
 // # Timers that come, change and go
 //
-// Register, Update and Remove do that one by one while the scheduler runs. A [Manager] does it for
-// a set that is read again and again, such as a table with a row for each tenant.
+// Register, Update and Remove do that one by one while the scheduler runs. A manager.Manager does
+// it for a set that is read again and again, such as a table with a row for each tenant.
 //
 // # Control and overrides
 //

@@ -29,7 +29,7 @@ func TestFixedDelayRemovedDuringAnUpdate(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.registry.mu.Lock()
-		old, interval, err := s.planner.update(set, nil)
+		old, interval, err := s.planner.update(set)
 		s.registry.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)

@@ -103,7 +103,7 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	s.waiting.inFlight = maxInFlight
 	old := s.registry.get("a")
 	s.registry.enter(old, 3) // a run goes on, so the entry stays
-	if _, err := newRegistrar(s).remove("a", nil); err != nil {
+	if _, err := newRegistrar(s).remove("a"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Register(job); err != nil {
@@ -150,7 +150,7 @@ func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.registry.mu.Lock()
-	old, _, err := s.planner.update(set, nil)
+	old, _, err := s.planner.update(set)
 	s.registry.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)

@@ -302,13 +302,6 @@ func TestI10HooksHarmNobody(t *testing.T) {
 			c.Inspect(ctx, "triggered")
 			c.Resume(ctx, "triggered", ann)
 		}},
-		"reconciles": {only: "AttemptFailed", hook: func(h *host) {
-			m := timer.Manager[string]{Scheduler: h.Scheduler,
-				Rows:  func(context.Context) ([]string, error) { return []string{"row"}, nil },
-				Name:  func(row string) string { return row },
-				Timer: func(string) (timer.Timer, error) { return timer.Timer{Run: nop}, nil }}
-			m.Sync(ctx)
-		}},
 		"waits": {hook: func(h *host) { <-h.Done() }, stuck: true, dropped: true, within: timer.HookGrace,
 			logged: "hooks are slower"},
 	} {

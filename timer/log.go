@@ -50,13 +50,17 @@ func (l *lineLog) later(level slog.Level, text string, args ...any) {
 
 // laterLimited is later, but at Debug if the limit of lines of the kind is exceeded.
 func (l *lineLog) laterLimited(f *rateLimit, level slog.Level, text string, args ...any) {
+	l.later(l.limited(f, level), text, args...)
+}
+
+// limited counts a line, and returns the level that it has: Debug, if there were too many.
+func (l *lineLog) limited(f *rateLimit, level slog.Level) slog.Level {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if f.exceeded() {
-		level = slog.LevelDebug
+		return slog.LevelDebug
 	}
-	l.lines = append(l.lines, logLine{level, text, args})
-	l.waiting.Store(true)
+	return level
 }
 
 // flush logs the deferred lines. Called without a mutex held.

@@ -102,7 +102,7 @@ func TestTriggerIsLookedForOnce(t *testing.T) {
 	is("the same", time.Second, false)
 	is("a later one", 4*time.Second, true)
 	o.registry.mu.Lock()
-	o.registry.remove("a", nil)
+	o.registry.remove("a")
 	o.registry.mu.Unlock()
 	is("the timer was removed", 5*time.Second, false)
 }

@@ -11,21 +11,34 @@ import (
 // Register adds timers, also while the scheduler runs. It adds all or, if one has a fault, none;
 // the error has all faults of all timers. A timer that takes the name of a removed one whose runs
 // go on continues it: these runs count towards its limits, and its counters go on. Register logs
-// the limits as New does.
+// the limits as New does; of more than ten calls of Register and Update in a minute, the others log
+// at Debug.
 func (s *Scheduler) Register(timers ...Timer) error {
 	list, err := s.register(timers)
 	if err == nil {
-		logRegistered(s.log, list, s.session != nil)
+		logRegistered(s.log, s.log.limited(&s.changes, slog.LevelInfo), list, s.session != nil)
 	}
 	return err
 }
 
 func (s *Scheduler) register(timers []Timer) (list []*settings, err error) {
+	for {
+		began := s.planner.now()
+		if list, err = s.tryRegister(timers, began); !errors.Is(err, errSetBack) {
+			return list, err
+		}
+	}
+}
+
+// errSetBack: the clock was set back while schedules were asked for their first ticks.
+var errSetBack = errors.New("the clock was set back")
+
+func (s *Scheduler) tryRegister(timers []Timer, now time.Time) (list []*settings, err error) {
 	var errs []error
 	list = make([]*settings, 0, len(timers))
 	firsts := make([]plan, 0, len(timers))
 	names := make(map[string]bool, len(timers))
-	now, g := s.planner.now(), newRegistrar(s)
+	g := newRegistrar(s)
 	for _, t := range timers {
 		if names[t.Name] && t.Name != "" {
 			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
@@ -46,7 +59,7 @@ func (s *Scheduler) register(timers []Timer) (list []*settings, err error) {
 		s.registry.mu.Unlock()
 		return nil, errors.Join(append(errs, more...)...)
 	}
-	return list, g.add(list, firsts, names)
+	return list, g.add(list, firsts, names, now)
 }
 
 // Update gives the timer of that name other settings, without waiting for its runs. It returns
@@ -59,17 +72,17 @@ func (s *Scheduler) register(timers []Timer) (list []*settings, err error) {
 // limits, as in a rolling deploy, together never exceed the largest.
 func (s *Scheduler) Update(timer Timer) error {
 	g := newRegistrar(s)
-	set, _, err := g.prepare(timer, g.now())
+	set, _, err := g.prepare(timer, s.planner.now())
 	switch {
 	case err == nil:
-		err = g.update(set, nil)
+		err = g.update(set)
 	case s.registry.get(timer.Name) == nil && timer.Name != "":
 		err = errors.Join(fmt.Errorf("%w: %q", ErrNoTimer, timer.Name), err)
 	}
 	if err != nil {
 		return err
 	}
-	logSettings(s.log, slog.LevelInfo, "timer: updated", set, s.session != nil)
+	logSettings(s.log, s.log.limited(&s.changes, slog.LevelInfo), "timer: updated", set, s.session != nil)
 	return nil
 }
 
@@ -84,7 +97,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
 	}
-	set, err := newRegistrar(s).remove(name, nil)
+	set, err := newRegistrar(s).remove(name)
 	if err != nil {
 		return err
 	}
@@ -106,9 +119,6 @@ type registrar struct {
 }
 
 func newRegistrar(s *Scheduler) *registrar { return &registrar{s, s.config.Middleware} }
-
-// now is by the clock that ticks are planned by.
-func (g *registrar) now() time.Time { return g.host.planner.now() }
 
 // prepare returns the settings of a timer, with its first tick, or every fault of the timer.
 func (g *registrar) prepare(t Timer, now time.Time) (s *settings, first plan, err error) {
@@ -133,9 +143,14 @@ func (g *registrar) prepare(t Timer, now time.Time) (s *settings, first plan, er
 	return s, first, nil
 }
 
-// add adds timers that were prepared, and calls no user code.
-func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool) error {
+// add adds timers that were prepared, and calls no user code. It returns errSetBack if the clock is
+// behind the time by which they were.
+func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool, at time.Time) error {
 	g.host.registry.mu.Lock()
+	if g.host.planner.now().Before(at) {
+		g.host.registry.mu.Unlock()
+		return errSetBack // from here on, replan would see it, too
+	}
 	continuing, errs := g.host.registry.add(list, names)
 	if len(errs) == 0 {
 		for _, s := range continuing {
@@ -160,11 +175,10 @@ func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool) 
 	return nil
 }
 
-// update gives a timer settings that were prepared, and plans it. If mine is not nil, the timer has
-// to be of that registration.
-func (g *registrar) update(s *settings, mine *registration) error {
+// update gives a timer settings that were prepared, and plans it.
+func (g *registrar) update(s *settings) error {
 	g.host.registry.mu.Lock()
-	old, interval, err := g.host.planner.update(s, mine)
+	old, interval, err := g.host.planner.update(s)
 	if err == nil {
 		g.withdraw(s.entry)
 	}
@@ -184,10 +198,9 @@ func (g *registrar) update(s *settings, mine *registration) error {
 	return nil
 }
 
-// remove removes a timer. If mine is not nil, the timer has to be of that registration.
-func (g *registrar) remove(name string, mine *registration) (*settings, error) {
+func (g *registrar) remove(name string) (*settings, error) {
 	g.host.registry.mu.Lock()
-	s := g.host.registry.remove(name, mine)
+	s := g.host.registry.remove(name)
 	if s != nil {
 		g.host.planner.drop(s.entry)
 		g.withdraw(s.entry)

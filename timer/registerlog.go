@@ -18,14 +18,13 @@ import (
 const maxLines = 20
 
 // logRegistered logs the limits of new timers, defaults filled in. Called without a mutex held.
-func logRegistered(log *lineLog, list []*settings, hasStore bool) {
+func logRegistered(log *lineLog, level slog.Level, list []*settings, hasStore bool) {
 	list = slices.SortedFunc(slices.Values(list), func(a, b *settings) int {
 		return strings.Compare(a.timer.Name,
 			b.timer.Name)
 	})
-	level := slog.LevelInfo
 	if len(list) > maxLines {
-		logTogether(log, list, hasStore)
+		logTogether(log, level, list, hasStore)
 		level = slog.LevelDebug
 	}
 	if !log.Enabled(context.Background(), level) {
@@ -47,7 +46,7 @@ func logSettings(log *lineLog, level slog.Level, text string, s *settings, hasSt
 }
 
 // logTogether logs how many timers have the same limits, the most frequent first.
-func logTogether(log *lineLog, list []*settings, hasStore bool) {
+func logTogether(log *lineLog, level slog.Level, list []*settings, hasStore bool) {
 	type together struct {
 		resolved
 		first string
@@ -67,11 +66,11 @@ func logTogether(log *lineLog, list []*settings, hasStore bool) {
 	}
 	slices.SortStableFunc(groups, func(a, b together) int { return cmp.Compare(b.n, a.n) })
 	for _, g := range groups[:min(len(groups), maxLines)] {
-		log.Log(context.Background(), slog.LevelInfo, "timer: registered",
+		log.Log(context.Background(), level, "timer: registered",
 			append([]any{"timers", g.n, "first", g.first}, g.args()...)...)
 	}
 	if left := len(groups) - maxLines; left > 0 {
-		log.Log(context.Background(), slog.LevelInfo, "timer: registered more, which Status shows",
+		log.Log(context.Background(), level, "timer: registered more, which Status shows",
 			"different_limits", left)
 	}
 }

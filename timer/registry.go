@@ -108,14 +108,14 @@ func (g *registry) add(list []*settings, names map[string]bool) (continuing []*s
 	return continuing, nil
 }
 
-// update swaps the settings of the timer of that name, and returns the old ones. If mine is not
-// nil, the timer has to be of that registration. Called with mu held.
-func (g *registry) update(s *settings, mine *registration) (old *settings, err error) {
+// update swaps the settings of the timer of that name, and returns the old ones. Called with mu
+// held.
+func (g *registry) update(s *settings) (old *settings, err error) {
 	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
 		return nil, errShuttingDown
 	}
 	old = g.entries.find(s.timer.Name)
-	if old == nil || mine != nil && mine != old.registration {
+	if old == nil {
 		return nil, fmt.Errorf("%w: %q", ErrNoTimer, s.timer.Name)
 	}
 	s.entry, s.registration, s.nth = old.entry, old.registration, old.nth
@@ -166,11 +166,11 @@ func (g *registry) list() []*settings {
 	return list
 }
 
-// remove removes a timer, of which nothing starts any more; nil: there is none of that name. If
-// mine is not nil, the timer has to be of that registration. Called with mu held.
-func (g *registry) remove(name string, mine *registration) *settings {
+// remove removes a timer, of which nothing starts any more; nil: there is none of that name. Called
+// with mu held.
+func (g *registry) remove(name string) *settings {
 	s := g.entries.find(name)
-	if s == nil || mine != nil && mine != s.registration {
+	if s == nil {
 		return nil
 	}
 	s.registration.removed.Store(true)

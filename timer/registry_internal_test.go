@@ -51,7 +51,7 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	if why := g.enter(s, 1); why != "" {
 		t.Fatal(why)
 	}
-	if g.remove("a", nil) != s || g.get("a") != nil || g.named("a") != s {
+	if g.remove("a") != s || g.get("a") != nil || g.named("a") != s {
 		t.Error("a timer that was removed is not found as long as a place of it is taken")
 	}
 	over, cancel := context.WithCancel(t.Context())
@@ -107,7 +107,7 @@ func TestRegistryLeavesCountsAlone(t *testing.T) {
 		defer s.entry.mu.Unlock()
 		r.tally = own // as the first count does
 	})
-	if g.remove("a", nil) != s {
+	if g.remove("a") != s {
 		t.Error("not removed")
 	}
 	counts.Wait()

@@ -39,9 +39,9 @@ const planning = -1
 
 // update swaps the settings of a timer, and returns the old ones. If both have the same schedule,
 // the timer goes on with its next tick. interval is the time between the latest tick and the
-// next of before. See registry.update for mine. Called with the registry's mutex held.
-func (p *planner) update(s *settings, mine *registration) (old *settings, interval time.Duration, err error) {
-	if old, err = p.registry.update(s, mine); err != nil {
+// next of before. Called with the registry's mutex held.
+func (p *planner) update(s *settings) (old *settings, interval time.Duration, err error) {
+	if old, err = p.registry.update(s); err != nil {
 		return nil, 0, err
 	}
 	e := s.entry

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/admission"
@@ -14,6 +15,7 @@ import (
 type Scheduler struct {
 	config   Config
 	log      *lineLog
+	changes  rateLimit // of the calls of Register and Update that log at Info
 	events   *events
 	session  *dlock.Session // nil: no store
 	metrics  *metrics       // nil: none
@@ -85,7 +87,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 					err)
 		}
 	}
-	logRegistered(s.log, list, s.session != nil)
+	logRegistered(s.log, slog.LevelInfo, list, s.session != nil)
 	return s, nil
 }
 

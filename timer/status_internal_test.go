@@ -29,7 +29,7 @@ func TestTimerThatEndsWhileTheyAreListed(t *testing.T) {
 	s.registry.enter(set, 1)
 	r := s.runner.startRun(tick{s: set}, nil, nil, false)
 	s.registry.mu.Lock()
-	s.registry.remove("a", nil)
+	s.registry.remove("a")
 	s.registry.mu.Unlock()
 	if inStatus, inScrape := shown(); !inStatus || !inScrape {
 		t.Errorf("its run goes on: in Status %t, in a scrape %t", inStatus, inScrape)

@@ -171,7 +171,7 @@ func TestNoTickTakesThePlaceOfARemovedTimer(t *testing.T) {
 	if now, why := w.call(tick{s: removed, at: 1}); now || why != "" {
 		t.Fatal(now, why)
 	}
-	g.remove("a", nil)
+	g.remove("a")
 	anew := newSettings(removed.timer, true)
 	anew.entry = newEntry(removed.timer)
 	if _, errs := g.add([]*settings{anew}, map[string]bool{"a": true}); len(errs) > 0 {
@@ -215,7 +215,7 @@ func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 		t.Errorf("after the window: over %v, skip %q", a.over, a.skip)
 	}
 	s.registry.mu.Lock()
-	s.registry.remove("a", nil)
+	s.registry.remove("a")
 	s.registry.mu.Unlock()
 	if a := waited(30 * time.Second); !a.over || a.why != ReasonDraining {
 		t.Errorf("removed: over %v, why %q", a.over, a.why)
@@ -311,7 +311,7 @@ func TestTurnOfAWithdrawnTickIsGivenUp(t *testing.T) {
 			t.Fatalf("turn %v, places %d", p.turn, g.places)
 		}
 		if remove {
-			g.remove("a", nil)
+			g.remove("a")
 		} else {
 			updated := *a
 			a.entry.settings.Store(&updated)

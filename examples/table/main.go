@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/manager"
 	_ "modernc.org/sqlite" // any other driver works
 )
 
@@ -40,7 +41,7 @@ func run(ctx context.Context, dsn string) error {
 	if err := errors.Join(err, errTable, store.Migrate(ctx)); err != nil {
 		return err
 	}
-	manager := &timer.Manager[row]{
+	go (&manager.Manager[row]{
 		Scheduler: timers, SyncInterval: time.Second,
 		Rows: func(ctx context.Context) (list []row, err error) {
 			found, err := db.QueryContext(ctx, "SELECT name, cron, zone, url FROM timers")
@@ -60,7 +61,6 @@ func run(ctx context.Context, dsn string) error {
 			call := func(context.Context) error { log.Println("calling", r.url); return nil }
 			return timer.Timer{Schedule: schedule.Cron(r.cron, r.zone), Run: call}, nil
 		},
-	}
-	go manager.Run(ctx)
+	}).Run(ctx)
 	return timers.Run(ctx)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/manager"
 )
 
 type tenant struct{ id, cron, zone string } // a row of your table of tenants
@@ -39,15 +40,14 @@ func run(ctx context.Context, store dlock.DistributedLock, rows []tenant, report
 	if err != nil {
 		return err
 	}
-	go (&timer.Manager[tenant]{
+	go (&manager.Manager[tenant]{
 		Scheduler: timers,
 		Rows:      func(context.Context) ([]tenant, error) { return rows, nil },
 		Name:      func(t tenant) string { return "report:" + t.id },
 		Timer: func(t tenant) (timer.Timer, error) {
-			work := func(context.Context) error { report(t); return nil }
 			return timer.Timer{Schedule: schedule.Cron(t.cron, t.zone), Limits: []string{"reports"},
-				OnFull: timer.FullWait, Run: work}, nil // what is above a limit waits for its turn
-		},
+				OnFull: timer.FullWait, Run: func(context.Context) error { report(t); return nil }}, nil
+		}, // what is above a limit waits for its turn
 	}).Run(ctx)
 	return timers.Run(ctx)
 }

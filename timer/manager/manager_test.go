@@ -1,4 +1,4 @@
-package timer_test
+package manager_test
 
 import (
 	"context"
@@ -12,10 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/manager"
 )
 
 // A tenantRow is a row of the table that the tests play.
@@ -29,7 +30,7 @@ type table struct {
 	rows []tenantRow
 	fail func(context.Context) error // what Rows does before it answers; nil: nothing
 	made map[string]int              // calls of Timer, by name
-	ran  versions
+	ran  ran
 }
 
 func (tb *table) set(rows ...tenantRow) {
@@ -44,10 +45,10 @@ func (tb *table) failing(fail func(context.Context) error) {
 	tb.fail = fail
 }
 
-func (tb *table) manager(f *virtualFleet, h *host) *timer.Manager[tenantRow] {
+func (tb *table) manager(h *host) *manager.Manager[tenantRow] {
 	tb.made = map[string]int{}
-	return &timer.Manager[tenantRow]{
-		Scheduler: h.Scheduler,
+	return &manager.Manager[tenantRow]{
+		Scheduler: h.Scheduler, Logger: quiet,
 		Rows: func(ctx context.Context) ([]tenantRow, error) {
 			tb.mu.Lock()
 			rows, fail := tb.rows, tb.fail
@@ -74,16 +75,15 @@ func (tb *table) manager(f *virtualFleet, h *host) *timer.Manager[tenantRow] {
 				return timer.Timer{}, errors.New("no such host")
 			}
 			return timer.Timer{Schedule: schedule.Cron(r.cron, ""),
-				Run: tb.ran.handler(f, r.id+" "+r.url, 90*time.Second)}, nil
+				Run: tb.ran.handler(r.id+" "+r.url, 90*time.Second)}, nil
 		},
 	}
 }
 
 // sync carries out a round, and reports whether its error has the text; "": there is none.
-func (tb *table) sync(t *testing.T, m *timer.Manager[tenantRow], want ...string) {
+func (tb *table) sync(t *testing.T, m *manager.Manager[tenantRow], want ...string) {
 	t.Helper()
 	err := m.Sync(t.Context())
-	synctest.Wait() // what it logs is written by another goroutine
 	if (err == nil) != (len(want) == 0) {
 		t.Errorf("Sync returned %v, want %q", err, want)
 	}
@@ -97,15 +97,6 @@ func (tb *table) sync(t *testing.T, m *timer.Manager[tenantRow], want ...string)
 	}
 }
 
-func timersOf(h *host) (names []string) {
-	for _, st := range h.Status().Timers {
-		if !st.Removed {
-			names = append(names, st.Name)
-		}
-	}
-	return names
-}
-
 const everyMinute = "* * * * *"
 
 // Rows come, change and go while their runs go on: no round waits for a run, and what a row had
@@ -113,12 +104,12 @@ const everyMinute = "* * * * *"
 //
 // Fails when a row's timer is removed and registered instead of updated (its counts are lost), or
 // a round removes what is not its own.
-func TestManagerFollowsTheRows(t *testing.T) {
+func TestTimersFollowTheRows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "sync:code", Schedule: schedule.Every(time.Minute), Run: nop})
 		tb := &table{}
-		m := tb.manager(f, h)
+		m := tb.manager(h)
 		tb.set(tenantRow{"a", everyMinute, "one"}, tenantRow{"b", everyMinute, "one"})
 		tb.sync(t, m)
 		time.Sleep(100 * time.Second) // each has a run that goes on
@@ -161,13 +152,14 @@ func TestManagerFollowsTheRows(t *testing.T) {
 // other. The timer that a row had goes on. Each fault is logged once, and told again by each round.
 //
 // Fails when one fault ends a round, or removes a timer.
-func TestManagerFaultsSpoilNoOtherRow(t *testing.T) {
+func TestFaultsSpoilNoOtherRow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var log testkit.Log
-		h := f.start(timer.Config{Logger: textLogger(&log)})
+		h := f.start(timer.Config{})
 		tb := &table{}
-		m := tb.manager(f, h)
+		m := tb.manager(h)
+		m.Logger = logTo(&log)
 		tb.set(tenantRow{"a", everyMinute, "one"}, tenantRow{"b", everyMinute, "one"},
 			tenantRow{"c", everyMinute, "one"})
 		tb.sync(t, m)
@@ -179,7 +171,7 @@ func TestManagerFaultsSpoilNoOtherRow(t *testing.T) {
 			tenantRow{"twice", everyMinute, "two"})
 		for range 3 {
 			tb.sync(t, m, `timer "sync:a": Manager.Timer panicked: no such protocol`, `timer "sync:b": no such host`,
-				`timer "sync:c": Schedule`, `timer "sync:new": Schedule`, "row 4 of a Manager: its Name",
+				`timer "sync:c": Schedule`, `timer "sync:new": Schedule`, "row 4: its Name",
 				`timer "sync:twice": several rows have this name`)
 		}
 		want := "[sync: sync:a sync:b sync:c sync:good sync:twice]"
@@ -196,7 +188,7 @@ func TestManagerFaultsSpoilNoOtherRow(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		if tb.ran.of("twice one") == 0 || tb.ran.of("twice two") != 0 {
-			t.Errorf("ran %v", tb.ran.runs)
+			t.Errorf("ran %v", tb.ran.n)
 		}
 		tb.set(tenantRow{"twice", everyMinute, "two"})
 		tb.sync(t, m)
@@ -214,13 +206,14 @@ func TestManagerFaultsSpoilNoOtherRow(t *testing.T) {
 // and rounds do not pile up behind one that hangs. An empty set is a set.
 //
 // Fails when an answer that came too late is applied, or a round begins beside one that hangs.
-func TestManagerKeepsWhatItCannotRead(t *testing.T) {
+func TestRowsThatCannotBeRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var log testkit.Log
-		h := f.start(timer.Config{Logger: textLogger(&log)})
+		h := f.start(timer.Config{})
 		tb := &table{}
-		m := tb.manager(f, h)
+		m := tb.manager(h)
+		m.Logger = logTo(&log)
 		m.SyncTimeout = time.Second
 		tb.set(tenantRow{"a", everyMinute, "one"})
 		tb.sync(t, m)
@@ -234,7 +227,7 @@ func TestManagerKeepsWhatItCannotRead(t *testing.T) {
 			"row": func(ctx context.Context) error { return m.Sync(ctx) },
 		} {
 			tb.failing(fail)
-			tb.sync(t, m, text, "so its timers stay as they are")
+			tb.sync(t, m, text, "do not follow the rows")
 		}
 		hangs := make(chan struct{})
 		var calls atomic.Int64
@@ -252,11 +245,11 @@ func TestManagerKeepsWhatItCannotRead(t *testing.T) {
 		if len(timersOf(h)) != 1 {
 			t.Error("an answer that came too late was applied")
 		}
-		if n := strings.Count(log.String(), "were not read;"); n != 1 {
+		if n := strings.Count(log.String(), "do not follow the rows"); n != 1 {
 			t.Errorf("it was logged %d times that the rows were not read:\n%s", n, log.String())
 		}
 		tb.sync(t, m)
-		if n := strings.Count(log.String(), "were read again"); n != 1 || len(timersOf(h)) != 0 {
+		if n := strings.Count(log.String(), "follow the rows again"); n != 1 || len(timersOf(h)) != 0 {
 			t.Errorf("logged %d times; %v", n, timersOf(h))
 		}
 		f.Stop()
@@ -267,17 +260,18 @@ func TestManagerKeepsWhatItCannotRead(t *testing.T) {
 // its context or the Scheduler. It names a call that does not return.
 //
 // Fails when Run outlives the Scheduler, or a round comes late.
-func TestManagerRun(t *testing.T) {
+func TestRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{})
+		h := f.NewHost(memlock.New(), timer.Config{})
 		tb := &table{}
-		m := tb.manager(f, h)
+		m := tb.manager(h)
 		minutely := m.Timer
 		var at atomic.Int64
 		m.Timer = func(r tenantRow) (timer.Timer, error) {
 			if r.id == "once" {
-				return timer.Timer{Schedule: schedule.At(time.UnixMicro(at.Load())), Run: f.handler(0)}, nil
+				once := schedule.At(time.UnixMicro(at.Load()))
+				return timer.Timer{Schedule: once, Run: tb.ran.handler("once", 0)}, nil
 			}
 			return minutely(r)
 		}
@@ -311,8 +305,8 @@ func TestManagerRun(t *testing.T) {
 			t.Error(names)
 		}
 		time.Sleep(time.Hour)
-		if ran, most := f.watch.ticks("sync:once"); ran != 1 || most != 1 || len(timersOf(h)) != 0 {
-			t.Errorf("it ran %d times; there are %v", ran, timersOf(h))
+		if n := tb.ran.of("once"); n != 1 || len(timersOf(h)) != 0 {
+			t.Errorf("it ran %d times; there are %v", n, timersOf(h))
 		}
 		f.Stop()
 		time.Sleep(time.Minute)
@@ -325,13 +319,14 @@ func TestManagerRun(t *testing.T) {
 // Changes of a hundred rows, by rounds beside each other, while timers run and the code calls the
 // Scheduler for the same names.
 //
-// Fails when a round and another call leave a timer half replaced.
-func TestManagerInAHurry(t *testing.T) {
+// Fails when a round and another call leave a timer half replaced, so that two runs of it go on.
+func TestChangesInAHurry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{MaxRuns: 50})
 		var version atomic.Int64
-		m := &timer.Manager[string]{Scheduler: h.Scheduler,
+		one := oneAtOnce{t: t}
+		m := &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet,
 			Rows: func(context.Context) (rows []string, err error) {
 				v := version.Add(1)
 				for i := range int64(100) {
@@ -343,7 +338,7 @@ func TestManagerInAHurry(t *testing.T) {
 			},
 			Name: func(row string) string { name, _, _ := strings.Cut(row, " "); return name },
 			Timer: func(row string) (timer.Timer, error) {
-				return timer.Timer{Schedule: schedule.Every(time.Second), Run: f.handler(2 * time.Second)}, nil
+				return timer.Timer{Schedule: schedule.Every(time.Second), Run: one.handler(row)}, nil
 			}}
 		var all sync.WaitGroup
 		for range 3 {
@@ -382,7 +377,6 @@ func TestManagerInAHurry(t *testing.T) {
 			t.Errorf("%d timers", n)
 		}
 		f.Stop()
-		f.watch.check(t)
 		if len(h.Status().Timers) > 90 {
 			t.Errorf("%d timers are left", len(h.Status().Timers))
 		}
@@ -390,16 +384,35 @@ func TestManagerInAHurry(t *testing.T) {
 	})
 }
 
+// oneAtOnce is for timers that take two seconds, and of which one run may go on.
+type oneAtOnce struct {
+	t  *testing.T
+	by sync.Map // of *atomic.Int64, by name
+}
+
+func (o *oneAtOnce) handler(row string) timer.Handler {
+	name, _, _ := strings.Cut(row, " ")
+	of, _ := o.by.LoadOrStore(name, new(atomic.Int64))
+	n := of.(*atomic.Int64)
+	return func(ctx context.Context) error {
+		if n.Add(1) > 1 {
+			o.t.Errorf("two runs of timer %s", name)
+		}
+		defer n.Add(-1)
+		return takes(2 * time.Second)(ctx)
+	}
+}
+
 // A call that does not return when Run's context has ended is an error of Run, which does not wait
 // for it.
 //
 // Fails when Run waits for it, or is silent about it.
-func TestManagerNamesACallThatHangs(t *testing.T) {
+func TestRunDoesNotWaitForACallThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{})
 		tb := &table{}
-		m := tb.manager(f, h)
+		m := tb.manager(h)
 		release := make(chan struct{})
 		tb.failing(func(context.Context) error { <-release; return nil })
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
@@ -416,9 +429,9 @@ func TestManagerNamesACallThatHangs(t *testing.T) {
 // Every fault of a Manager's settings comes at once.
 //
 // Fails when a field is not checked.
-func TestManagerChecksItsSettings(t *testing.T) {
+func TestSettingsAreChecked(t *testing.T) {
 	t.Parallel()
-	bad := &timer.Manager[int]{SyncInterval: -1, SyncTimeout: -1}
+	bad := &manager.Manager[int]{SyncInterval: -1, SyncTimeout: -1}
 	for _, err := range []error{bad.Run(t.Context()), bad.Sync(t.Context())} {
 		for _, field := range []string{"Scheduler", "Rows", "Name", "Timer", "SyncInterval", "SyncTimeout"} {
 			if err == nil || !strings.Contains(err.Error(), "Manager."+field+": ") {

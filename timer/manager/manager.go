@@ -1,4 +1,4 @@
-package timer
+package manager
 
 import (
 	"context"
@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/timer"
 )
 
 const (
@@ -18,37 +19,34 @@ const (
 	DefaultSyncInterval = time.Minute
 	// DefaultSyncTimeout is the default of Manager.SyncTimeout.
 	DefaultSyncTimeout = 10 * time.Second
-
-	// manyFaults is how many faults Err names.
-	maxNamedFaults = 20
 )
 
-// A Manager keeps the timers of a Scheduler in step with a set that changes at run time, such as a
-// table with a row for each tenant. In each round it reads the set. It registers the timers of new
-// rows, updates those whose row has changed, as Update does, removes those whose row is gone,
-// without waiting for their runs, and leaves all others alone. It touches no timer but its own: a
-// name that the code has registered is a fault of the row.
+// A Manager keeps the timers of a Scheduler in step with rows. In each round it reads the rows. It
+// registers the timers of new rows, updates those whose row has changed, as Scheduler.Update does,
+// removes those whose row is gone, without waiting for their runs, and leaves all others alone. It
+// touches no timer but its own: a name that other code has registered is a fault of the row.
 //
 // A row with a fault harms no other: if the Timer of a row fails, panics, or does not pass the
 // checks of Register, the timer goes on as it was, or is not registered if it is new, and the row
 // is tried again in every round. If several rows have one name, one of them is used, and that there
 // are several is a fault. Sync and Err return the faults; each is logged once, until it changes.
-// Only a call that hangs, or ends with runtime.Goexit, stops all changes: see SyncTimeout. The
-// error names the row whose timer was being made.
+// Only a call that hangs, or ends with runtime.Goexit, ends a round: see SyncTimeout. The error
+// names the row whose timer was being made.
 //
 // If other code removes a timer of the Manager, the next round registers it again, unless its
-// schedule is an At of which no instant is left.
+// schedule is an At of which no instant is left. The name stays the Manager's until its row is
+// gone, also if other code registers a timer by it meanwhile.
 //
 // A row that went and comes back is a timer that comes back: its latest tick runs at once if it
 // came due meanwhile and CatchUp says so, as after a restart of the fleet. Let the Timer of a
 // tenant that may be suspended have CatchUpSkip, or keep the row and pause the timer with a
-// Control.
+// control.Control.
 //
 // It does not promise that all hosts see a change at once: for up to a SyncInterval they differ, as
 // in a rolling deploy.
 type Manager[Row comparable] struct {
 	// Scheduler runs the timers. Required.
-	Scheduler *Scheduler
+	Scheduler *timer.Scheduler
 
 	// Rows returns the whole set. An error, a panic or a call that takes longer than SyncTimeout
 	// changes nothing; an empty set without an error removes all timers of the Manager. Required.
@@ -62,63 +60,65 @@ type Manager[Row comparable] struct {
 	// that are read anew, may seem to have changed in every round, and one for which == panics, as
 	// with a []byte in a field of type any, has a fault. So let a Row hold numbers and text.
 	// Required.
-	Timer func(Row) (Timer, error)
+	Timer func(Row) (timer.Timer, error)
 
 	// SyncInterval is the time between two rounds of Run. It is shortened at random by up to a
-	// tenth, so that not all hosts ask at once. After a round in which Rows failed the next one
-	// comes ten times as soon. Default 1 min.
+	// tenth, so that not all hosts ask at once. After a round that could not be carried out, the
+	// next one comes ten times as soon. Default 1 min.
 	SyncInterval time.Duration
 
-	// SyncTimeout bounds a round's calls of Rows, Name and Timer together, and those that make a
-	// timer of a row: of its Schedule, Config.Middleware and Config.TimerLabel. A round does not
-	// begin before those of the one before have returned. Default 10 s.
+	// SyncTimeout bounds a round: its calls of Rows, Name and Timer together, before which nothing
+	// changes, and those that register or update a timer: of its Schedule, Config.Middleware and
+	// Config.TimerLabel. If one of these takes longer, the timers after it stay as they are, and
+	// its own timer changes when the call returns. A round does not begin before the calls of the
+	// one before have returned. Default 10 s.
 	SyncTimeout time.Duration
+
+	// Logger gets a line when timers have changed, when rows cannot be read and when they can be
+	// again, and for each fault of a row. Default slog.Default().
+	Logger *slog.Logger
 
 	mu     sync.Mutex    // guards the next three
 	busy   chan struct{} // closed when the round under way has ended; nil: none is
 	err    error         // of the latest round
-	failed bool          // it was logged that the rows cannot be read
+	failed bool          // it was logged that the rows cannot be followed
 
 	// The rest belongs to the round under way.
-	timers     map[string]*managed[Row] // by name
-	round      uint64
-	nameless   string // how many rows were left out, and why the first was
-	faultLines rateLimit
-	making     atomic.Pointer[string] // the name of the timer that is being made of a row; nil: none is
+	timers   map[string]*managed[Row] // by name
+	round    uint64
+	nameless string                 // how many rows were left out, and why the first was
+	making   atomic.Pointer[string] // the name of the timer that is being made of a row; nil: none is
 }
 
 // Run begins a round at once, and then one every SyncInterval, until ctx ends or the Scheduler
 // drains. The timers stay registered. It returns every fault of the Manager's settings, or an error
-// if a call that SyncTimeout bounds did not return within CancelGrace of the end of ctx, so that a
-// goroutine is left; otherwise nil. It may run before, beside or without Scheduler.Run.
+// if a call that SyncTimeout bounds did not return within timer.CancelGrace of the end of ctx, so
+// that a goroutine is left; otherwise nil. It may run before, beside or without Scheduler.Run.
 func (m *Manager[Row]) Run(ctx context.Context) error {
-	if ctx == nil {
-		return errNilContext
-	}
-	if err := m.check(); err != nil {
+	if err := m.check(ctx); err != nil {
 		return err
 	}
 	wait := time.NewTimer(0)
 	defer wait.Stop()
-	var broken *roundError // what the round before ended with; nil: the rows were read
+	var broken *roundError // how the round before ended; nil: it was carried out
 	for {
 		select {
 		case <-ctx.Done():
-			if broken != nil && broken.goesOn(CancelGrace) {
+			if broken != nil && broken.goesOn(timer.CancelGrace) {
 				return broken
 			}
 			return nil
 		case <-wait.C:
 		}
-		failed, grace := false, CancelGrace
+		failed, grace := false, timer.CancelGrace
 		broken, failed = m.Sync(ctx).(*roundError)
 		if failed && broken.stuck {
 			grace = 0 // it has had its grace
 		}
-		switch phase := m.Scheduler.registry.current(); {
+		switch {
 		case ctx.Err() != nil && failed && broken.goesOn(grace):
 			return broken
-		case ctx.Err() != nil || phase == PhaseDraining || phase == PhaseStopped:
+		case ctx.Err() != nil || m.isOver():
 			return nil
 		}
 		pause := orDefault(m.SyncInterval, DefaultSyncInterval)
@@ -130,13 +130,10 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 }
 
 // Sync carries out one round now, after the one that is under way if there is one: for tests, and
-// for a program that has changed the set itself. It returns every fault, at most 20 of rows; or why
-// Rows failed, in which case nothing has changed.
+// for a program that has changed the rows itself. It returns every fault, at most 20 of rows; or
+// why the round could not be carried out.
 func (m *Manager[Row]) Sync(ctx context.Context) error {
-	if ctx == nil {
-		return errNilContext
-	}
-	if err := m.check(); err != nil {
+	if err := m.check(ctx); err != nil {
 		return err
 	}
 	timeout := orDefault(m.SyncTimeout, DefaultSyncTimeout)
@@ -146,11 +143,11 @@ func (m *Manager[Row]) Sync(ctx context.Context) error {
 	if ctx.Err() == nil {
 		m.note(err)
 	}
-	m.Scheduler.log.flush()
 	return err
 }
 
-// sync carries out a round.
+// sync carries out a round in a goroutine of its own, because the user's code may hang or call
+// runtime.Goexit.
 func (m *Manager[Row]) sync(ctx context.Context) error {
 	if err := m.begin(ctx); err != nil {
 		return err
@@ -178,14 +175,17 @@ func (m *Manager[Row]) Err() error {
 	return m.err
 }
 
-func (m *Manager[Row]) check() error {
+func (m *Manager[Row]) check(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New("manager: the context is nil: use context.Background()")
+	}
 	var errs []error
 	for _, required := range []struct {
 		field string
 		isNil bool
 	}{{"Scheduler", m.Scheduler == nil}, {"Rows", m.Rows == nil}, {"Name", m.Name == nil}, {"Timer", m.Timer == nil}} {
 		if required.isNil {
-			errs = append(errs, fmt.Errorf("timer: Manager.%s: it is nil: set it", required.field))
+			errs = append(errs, fmt.Errorf("manager: Manager.%s: it is nil: set it", required.field))
 		}
 	}
 	for _, d := range []struct {
@@ -193,11 +193,20 @@ func (m *Manager[Row]) check() error {
 		value time.Duration
 	}{{"SyncInterval", m.SyncInterval}, {"SyncTimeout", m.SyncTimeout}} {
 		if d.value < 0 {
-			errs = append(errs, fmt.Errorf("timer: Manager.%s: %v is negative: use a positive duration, or 0 for the "+
-				"default", d.field, d.value))
+			errs = append(errs, fmt.Errorf("manager: Manager.%s: %v is negative: use a positive duration, or 0 for "+
+				"the default", d.field, d.value))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isOver reports whether the Scheduler takes no timers any more.
+func (m *Manager[Row]) isOver() (over bool) {
+	m.Scheduler.Runners(func(kind, _, state string, _ time.Time, _ error) {
+		phase := timer.Phase(state)
+		over = over || kind == "scheduler" && (phase == timer.PhaseDraining || phase == timer.PhaseStopped)
+	})
+	return over
 }
 
 // begin begins a round when no other is under way.
@@ -237,7 +246,7 @@ func (m *Manager[Row]) await(ctx context.Context, done <-chan error) (err error,
 		return err, true
 	case <-ctx.Done():
 	}
-	grace := time.NewTimer(CancelGrace)
+	grace := time.NewTimer(timer.CancelGrace)
 	defer grace.Stop()
 	select {
 	case err = <-done:
@@ -255,7 +264,7 @@ func (m *Manager[Row]) locate(err error) error {
 	return err
 }
 
-// A roundError is why a round changed nothing.
+// A roundError is why a round was not carried out.
 type roundError struct {
 	err      error
 	text     string
@@ -279,47 +288,27 @@ func (e *roundError) goesOn(grace time.Duration) bool {
 // newRoundError makes the text at once: the methods of the error may be the user's.
 func newRoundError(err error) *roundError { return &roundError{err: err, text: fmt.Sprintf("%v", err)} }
 
-func (e *roundError) Error() string {
-	return "timer: the rows of a Manager were not read, so its timers stay as they are: " + e.text
-}
+func (e *roundError) Error() string { return "manager: the timers do not follow the rows: " + e.text }
 
 func (e *roundError) Unwrap() error { return e.err }
 
-// note keeps what a round returned, and logs that the rows cannot be read, or can be again.
+// note keeps what a round returned, and logs that the rows cannot be followed, or can be again.
 func (m *Manager[Row]) note(err error) {
 	broken, failed := err.(*roundError)
 	m.mu.Lock()
 	before := m.failed
 	m.err, m.failed = err, failed
 	m.mu.Unlock()
-	switch log := m.Scheduler.log; {
+	switch {
 	case failed && !before:
-		log.later(slog.LevelWarn, "timer: the rows of a Manager were not read; its timers stay as they are",
-			"err", broken.text)
+		m.log().Warn("manager: the timers do not follow the rows", "err", broken.text)
 	case !failed && before:
-		log.later(slog.LevelInfo, "timer: the rows of a Manager were read again")
+		m.log().Info("manager: the timers follow the rows again")
 	}
 }
 
-// faults returns the faults of rows, sorted by name.
-func (m *Manager[Row]) faults(nameless []namelessRow) error {
-	var errs []error
-	for _, row := range nameless {
-		errs = append(errs, row)
-	}
-	for name, t := range m.timers {
-		if fault := t.faultOf(name); fault != nil {
-			errs = append(errs, fault)
-		}
-	}
-	if len(errs) > maxNamedFaults {
-		slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		left := len(errs) - maxNamedFaults
-		errs = append(errs[:maxNamedFaults:maxNamedFaults], fmt.Errorf("timer: %d more rows have a fault", left))
-		return errors.Join(errs...)
-	}
-	return sorted(errs)
-}
+// log is asked for anew, as slog.Default may change.
+func (m *Manager[Row]) log() *slog.Logger { return mask.Logger(m.Logger) }
 
 func orDefault(d, byDefault time.Duration) time.Duration {
 	if d == 0 {

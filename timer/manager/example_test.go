@@ -1,4 +1,4 @@
-package timer_test
+package manager_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/manager"
 )
 
 // A Manager makes a timer of each row of a table, and follows the table: here, one tenant comes,
@@ -23,7 +24,7 @@ func ExampleManager() {
 		every time.Duration
 	}
 	table := []tenant{{"acme", time.Hour}, {"globex", time.Hour}}
-	manager := &timer.Manager[tenant]{
+	follower := &manager.Manager[tenant]{
 		Scheduler: timers,
 		Rows:      func(context.Context) ([]tenant, error) { return table, nil }, // a query, in your service
 		Name:      func(t tenant) string { return "sync:" + t.id },
@@ -35,7 +36,7 @@ func ExampleManager() {
 		},
 	}
 	show := func() {
-		fmt.Println("synced:", manager.Sync(context.Background())) // manager.Run does so every minute
+		fmt.Println("synced:", follower.Sync(context.Background())) // follower.Run does so every minute
 		for _, t := range timers.Status().Timers {
 			fmt.Println(t.Name, t.Schedule)
 		}

@@ -1,4 +1,4 @@
-package timer_test
+package manager_test
 
 import (
 	"context"
@@ -11,9 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/manager"
 )
 
 // What makes a timer of a row (its Schedule, Config.Middleware, Config.TimerLabel) may hang, or end
@@ -21,7 +24,7 @@ import (
 // goes on, and returns when its context ends. The rows are followed again when the calls return.
 //
 // Fails when a round calls any of them in the goroutine of Run.
-func TestManagerOutlivesWhatARowCalls(t *testing.T) {
+func TestRoundsOutliveWhatARowCalls(t *testing.T) {
 	for name, bad := range map[string]struct {
 		call func(release chan struct{})
 		text string
@@ -37,16 +40,16 @@ func TestManagerOutlivesWhatARowCalls(t *testing.T) {
 	} {
 		for _, who := range []string{"Name", "Timer", "Schedule", "Middleware", "TimerLabel"} {
 			t.Run(who+" "+name, func(t *testing.T) {
-				bubble(t, func(t *testing.T) { managerOutlives(t, who, bad.text, bad.call) })
+				bubble(t, func(t *testing.T) { outlives(t, who, bad.text, bad.call) })
 			})
 		}
 	}
 }
 
-func managerOutlives(t *testing.T, who, text string, bad func(release chan struct{})) {
+func outlives(t *testing.T, who, text string, bad func(release chan struct{})) {
 	f := newFleet(t)
 	release := make(chan struct{})
-	config := timer.Config{Registerer: newRegistry(), TimerLabel: func(name string) string {
+	config := timer.Config{Registerer: prometheus.NewPedanticRegistry(), TimerLabel: func(name string) string {
 		if who == "TimerLabel" && name == "bad" {
 			bad(release)
 		}
@@ -62,7 +65,7 @@ func managerOutlives(t *testing.T, who, text string, bad func(release chan struc
 	}}
 	h := f.start(config)
 	rows := []string{"a"}
-	m := &timer.Manager[string]{Scheduler: h.Scheduler,
+	m := &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet,
 		Rows: func(context.Context) ([]string, error) { return rows, nil },
 		Name: func(row string) string {
 			if who == "Name" && row == "bad" {
@@ -74,7 +77,7 @@ func managerOutlives(t *testing.T, who, text string, bad func(release chan struc
 			if who == "Timer" && row == "bad" {
 				bad(release)
 			}
-			run := f.handler(0)
+			run := takes(0)
 			tm := timer.Timer{Schedule: schedule.Every(time.Minute), Run: func(ctx context.Context) error {
 				switch {
 				case ctx != nil:
@@ -133,7 +136,7 @@ func managerOutlives(t *testing.T, who, text string, bad func(release chan struc
 // CancelGrace, and of none that has.
 //
 // Fails when Run, between two rounds, forgets that a call of an earlier one hangs.
-func TestManagerTellsOfACallThatHangs(t *testing.T) {
+func TestRunTellsOfACallThatHangs(t *testing.T) {
 	for during, at := range map[string]time.Duration{
 		"the call":                     5 * time.Second,
 		"its grace":                    12 * time.Second,
@@ -149,7 +152,7 @@ func TestManagerTellsOfACallThatHangs(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				returns := at < 0
 				release := make(chan struct{})
-				m := &timer.Manager[string]{Scheduler: newFleet(t).start(timer.Config{}).Scheduler,
+				m := &manager.Manager[string]{Scheduler: newFleet(t).start(timer.Config{}).Scheduler,
 					Rows:  func(context.Context) ([]string, error) { <-release; return nil, nil },
 					Name:  func(row string) string { return row },
 					Timer: func(string) (timer.Timer, error) { return timer.Timer{}, nil },
@@ -178,7 +181,7 @@ func TestManagerTellsOfACallThatHangs(t *testing.T) {
 // others run what their row says, once a minute, and a row that has a fault keeps what it had.
 //
 // Fails when a fault in one row spoils others, or keeps its timer from coming due.
-func TestManagerOfAThousandRows(t *testing.T) {
+func TestAThousandRowsWithFaults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const rows, versions, minutes = 1000, 5, 3 // of each version
 		f := newFleet(t)
@@ -186,7 +189,7 @@ func TestManagerOfAThousandRows(t *testing.T) {
 		version := 0
 		var mu sync.Mutex
 		ran := map[string]int{} // by row and version
-		m := &timer.Manager[string]{Scheduler: h.Scheduler, SyncInterval: time.Minute,
+		m := &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet, SyncInterval: time.Minute,
 			Rows: func(context.Context) (list []string, err error) {
 				for i := range rows {
 					list = append(list, fmt.Sprint(i, " ", version))
@@ -237,7 +240,7 @@ func TestManagerOfAThousandRows(t *testing.T) {
 // The functions of a Manager may call its Scheduler, also for the timer that they are asked about.
 //
 // Fails when a round asks them with a mutex of the Scheduler held.
-func TestManagerWhoseFunctionsCallTheScheduler(t *testing.T) {
+func TestFunctionsMayCallTheScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "other", Run: nop})
@@ -256,13 +259,13 @@ func TestManagerWhoseFunctionsCallTheScheduler(t *testing.T) {
 			time.Sleep(time.Second) // until the triggered run has ended
 		}
 		version := "one"
-		m := &timer.Manager[string]{Scheduler: h.Scheduler,
+		m := &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet,
 			Rows: func(context.Context) ([]string, error) { call(); return []string{"a " + version}, nil },
 			Name: func(string) string { call(); return "a" },
 			Timer: func(string) (timer.Timer, error) {
 				call()
 				_ = h.Remove(t.Context(), "a") // its own: the row makes it anew
-				return timer.Timer{Schedule: schedule.Every(time.Minute), Run: f.handler(0)}, nil
+				return timer.Timer{Schedule: schedule.Every(time.Minute), Run: takes(0)}, nil
 			}}
 		for _, version = range []string{"one", "two"} {
 			for range 2 { // the second puts right what Timer has removed in the first
@@ -289,16 +292,16 @@ type looseRow struct {
 // this row, whose timer stays as it is.
 //
 // Fails when its timer is removed in one round, and registered anew in the next.
-func TestManagerRowsThatCannotBeCompared(t *testing.T) {
+func TestRowsThatCannotBeCompared(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{})
 		rows := []looseRow{{"a", []byte("x")}, {"b", 1}}
-		m := &timer.Manager[looseRow]{Scheduler: h.Scheduler,
+		m := &manager.Manager[looseRow]{Scheduler: h.Scheduler, Logger: quiet,
 			Rows: func(context.Context) ([]looseRow, error) { return rows, nil },
 			Name: func(row looseRow) string { return row.name },
 			Timer: func(looseRow) (timer.Timer, error) {
-				return timer.Timer{Schedule: schedule.Every(time.Minute), Run: f.handler(0)}, nil
+				return timer.Timer{Schedule: schedule.Every(time.Minute), Run: takes(0)}, nil
 			}}
 		for i := range 5 {
 			err := m.Sync(t.Context())
@@ -322,19 +325,19 @@ func TestManagerRowsThatCannotBeCompared(t *testing.T) {
 // that round hangs.
 //
 // Fails when it does not wait for a round that is about to end.
-func TestManagerRunEndsBehindAnotherRound(t *testing.T) {
+func TestRunEndsBehindAnotherRound(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hangs %v", hangs), func(t *testing.T) {
-			bubble(t, func(t *testing.T) { managerRunBehind(t, hangs) })
+			bubble(t, func(t *testing.T) { runBehind(t, hangs) })
 		})
 	}
 }
 
-func managerRunBehind(t *testing.T, hangs bool) {
+func runBehind(t *testing.T, hangs bool) {
 	f := newFleet(t)
 	h := f.start(timer.Config{})
 	tb := &table{}
-	m := tb.manager(f, h)
+	m := tb.manager(h)
 	release := make(chan struct{})
 	tb.failing(func(context.Context) error { <-release; return nil })
 	synced, ended := make(chan error, 1), make(chan error, 1)
@@ -366,13 +369,14 @@ func managerRunBehind(t *testing.T, hangs bool) {
 //
 // Fails when the fault of a row that does not count is kept, or only the number of rows without a
 // name is remembered.
-func TestManagerTellsTheFaultOfToday(t *testing.T) {
+func TestTellsTheFaultOfToday(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var log testkit.Log
-		h := f.start(timer.Config{Logger: textLogger(&log)})
+		h := f.start(timer.Config{})
 		tb := &table{}
-		m := tb.manager(f, h)
+		m := tb.manager(h)
+		m.Logger = logTo(&log)
 		good, bad := tenantRow{"a", everyMinute, "one"}, tenantRow{"a", everyMinute, "fails"}
 		tb.set(good)
 		tb.sync(t, m)
@@ -391,11 +395,11 @@ func TestManagerTellsTheFaultOfToday(t *testing.T) {
 			return keep(r)
 		}
 		tb.set(good, tenantRow{"nameless", "", ""})
-		tb.sync(t, m, "row 1 of a Manager: its Name panicked: no name today")
+		tb.sync(t, m, "row 1: its Name panicked: no name today")
 		tb.set(tenantRow{"nameless", "", ""}, good)
-		tb.sync(t, m, "row 0 of a Manager")
+		tb.sync(t, m, "row 0")
 		why = "another reason"
-		tb.sync(t, m, "row 0 of a Manager: its Name panicked: another reason")
+		tb.sync(t, m, "row 0: its Name panicked: another reason")
 		if n := strings.Count(log.String(), "without a name"); n != 2 {
 			t.Errorf("logged %d times, want 2:\n%s", n, log.String())
 		}
@@ -403,34 +407,75 @@ func TestManagerTellsTheFaultOfToday(t *testing.T) {
 	})
 }
 
-// The clock is set back while a round makes timers of its rows: what it has planned by the old time
-// is not used.
+// A round over a thousand rows that have not changed calls nothing but Rows and Name, and allocates
+// what a round needs, nothing for a row.
 //
-// Fails when a new timer waits until the clock has caught up.
-func TestManagerWhileTheClockIsSetBack(t *testing.T) {
+// Fails when a timer is made of a row that has not changed.
+func TestRoundAllocates(t *testing.T) {
+	s, err := timer.New(timer.Config{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, names, made := make([]int, 1000), make([]string, 1000), 0
+	for i := range rows {
+		rows[i], names[i] = i, fmt.Sprint("tenant-", i)
+	}
+	m := &manager.Manager[int]{Scheduler: s, Logger: quiet,
+		Rows: func(context.Context) ([]int, error) { return rows, nil },
+		Name: func(row int) string { return names[row] },
+		Timer: func(int) (timer.Timer, error) {
+			made++
+			return timer.Timer{Schedule: schedule.Every(time.Hour), Run: nop}, nil
+		}}
+	round := func() {
+		if err := m.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round()
+	if allocs := testing.AllocsPerRun(20, round); allocs > 20 && !testkit.RaceDetector || made != 1000 {
+		t.Errorf("%v allocations in a round, and %d timers made of 1,000 rows", allocs, made)
+	}
+}
+
+// Other code takes a timer's name: before the Manager, which is the fault of a row and stays so, or
+// after it, when the name is the Manager's: the timer changes, and goes, with its row.
+//
+// Fails when a round updates or removes a timer that the code has registered first.
+func TestNamesBelongToWhoCameFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(timer.Config{})
-		timer.SetSkew(h.Scheduler, 24*time.Hour)
-		timer.Poke(h.Scheduler)
+		code := timer.Timer{Name: "sync:code", Schedule: schedule.Every(time.Hour), Run: nop}
+		h := f.start(timer.Config{}, code)
 		tb := &table{}
-		m := tb.manager(f, h)
-		keep := m.Timer
-		m.Timer = func(row tenantRow) (timer.Timer, error) {
-			tm, err := keep(row)
-			made := tm.Schedule
-			tm.Schedule = scheduleFunc(func(after time.Time) time.Time {
-				timer.SetSkew(h.Scheduler, 0)
-				return made.Next(after)
-			})
-			return tm, err
+		m := tb.manager(h)
+		for _, url := range []string{"one", "two"} {
+			tb.set(tenantRow{"code", everyMinute, url}, tenantRow{"a", everyMinute, url})
+			tb.sync(t, m, `timer "sync:code": Name: it is registered already`)
 		}
-		tb.set(tenantRow{"a", everyMinute, "one"})
-		tb.sync(t, m, "the clock was set back")
+		own := timer.Timer{Name: "sync:a", Run: nop}
+		if err := errors.Join(h.Remove(t.Context(), own.Name), h.Register(own)); err != nil {
+			t.Fatal(err)
+		}
+		scheduleOf := func(name string) string {
+			st, _ := h.Status().Timer(name)
+			return st.Schedule
+		}
+		tb.set(tenantRow{"a", everyMinute, "two"})
 		tb.sync(t, m)
-		time.Sleep(10 * time.Minute)
-		if st, _ := h.Status().Timer("sync:a"); st.Ticks < 9 {
-			t.Errorf("%d ticks in 10 minutes", st.Ticks)
+		if got := scheduleOf("sync:a"); got != "" {
+			t.Errorf("a row that has not changed made the code's timer %q", got)
+		}
+		tb.set(tenantRow{"a", everyMinute, "three"})
+		tb.sync(t, m)
+		if got := scheduleOf("sync:a"); !strings.Contains(got, everyMinute) {
+			t.Errorf("a row that has changed left the timer as it was: %q", got)
+		}
+		tb.set()
+		tb.sync(t, m)
+		names, got := fmt.Sprint(timersOf(h)), scheduleOf("sync:code")
+		if names != "[sync:code]" || got != "every 1h0m0s" {
+			t.Errorf("%s are left, that of the code is %q", names, got)
 		}
 		f.Stop()
 	})

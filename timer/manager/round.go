@@ -1,0 +1,321 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/internal/fleet"
+)
+
+// maxFaults is how many faults Err names, and how many a round logs at Warn.
+const maxFaults = 20
+
+// A managed is what a Manager knows of one name: its row, its timer, and what is wrong with them.
+type managed[Row comparable] struct {
+	row        Row
+	schedule   schedule.Schedule // of its timer
+	registered bool              // the Manager has registered its timer
+	fault      error             // why the row did not become a timer
+	twice      bool              // other rows have its name
+	logged     string            // the fault that was logged
+	next       *made[Row]
+
+	// The latest rounds in which its row was there, and a timer was registered by its name.
+	rowIn, timerIn uint64
+}
+
+// A made is the timer of a row that is new, has changed, or had a fault.
+type made[Row comparable] struct {
+	row   Row
+	timer timer.Timer
+	err   error
+}
+
+// A namelessRow is a row without a usable name, and why it was left out.
+type namelessRow struct {
+	row int
+	err error
+}
+
+func (e namelessRow) Error() string {
+	return fmt.Sprintf("manager: row %d: %v", e.row, e.err)
+}
+
+// errOver is what a round returns when the Scheduler takes no timers any more.
+var errOver = errors.New("manager: the Scheduler is shutting down: its timers stay as they are")
+
+// carryOut carries out a round: it asks for the rows and their timers, and then changes those of
+// the Scheduler. Nothing else uses the Manager's fields meanwhile.
+func (m *Manager[Row]) carryOut(ctx context.Context, ended chan<- error) {
+	var err error
+	finished := false
+	defer func() {
+		if p := recover(); p != nil {
+			err = newRoundError(m.locate(fmt.Errorf("its Rows panicked: %v", p)))
+		} else if !finished {
+			err = newRoundError(m.locate(errors.New("what it called ended with runtime.Goexit")))
+		}
+		m.making.Store(nil)
+		ended <- err
+	}()
+	changed, nameless, err := m.ask(ctx)
+	if err == nil {
+		err = m.apply(ctx, changed, nameless)
+	}
+	finished = true
+}
+
+// ask reads the rows, and makes timers of those that need it, whose names it returns.
+func (m *Manager[Row]) ask(ctx context.Context) (changed []string, nameless []namelessRow, err error) {
+	rows, err := m.Rows(ctx)
+	if err != nil {
+		return nil, nil, newRoundError(err)
+	}
+	m.round++
+	if m.timers == nil {
+		m.timers = make(map[string]*managed[Row], len(rows))
+	}
+	m.Scheduler.RegisteredTimers(func(name string, _ int) {
+		if t := m.timers[name]; t != nil {
+			t.timerIn = m.round
+		}
+	})
+	for i, row := range rows {
+		name, isNext, err := m.look(row)
+		switch {
+		case err != nil:
+			nameless = append(nameless, namelessRow{i, err})
+		case isNext:
+			changed = append(changed, name)
+		}
+	}
+	for _, name := range changed {
+		if next := m.timers[name].next; next != nil && next.err == nil {
+			m.making.Store(&name)
+			if next.timer, next.err = m.timerOf(next.row); next.err != nil {
+				next.err = fmt.Errorf("timer %.60q: %w", name, next.err)
+			}
+			next.timer.Name = name
+			m.making.Store(nil)
+		}
+	}
+	if ctx.Err() != nil { // it is too late
+		return nil, nil, newRoundError(context.Cause(ctx))
+	}
+	return changed, nameless, nil
+}
+
+// look compares a row with the one that its timer was made of. isNext says that a timer is to be
+// made of it.
+func (m *Manager[Row]) look(row Row) (name string, isNext bool, err error) {
+	name, err = m.nameOf(row)
+	if err != nil {
+		return "", false, err
+	}
+	t := m.timers[name]
+	if t == nil {
+		t = &managed[Row]{}
+		m.timers[name] = t
+	}
+	same, err := equal(t.row, row)
+	if t.rowIn == m.round {
+		t.twice = true
+		if same && t.registered { // this is the one that it has had
+			t.next, t.fault = nil, nil
+		}
+		return name, false, nil
+	}
+	t.rowIn, t.twice, t.next = m.round, false, nil
+	if same && !t.needsTimer() {
+		return name, false, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("timer %.60q: %w", name, err)
+	}
+	t.next = &made[Row]{row: row, err: err}
+	return name, true, nil
+}
+
+// nameOf calls Name.
+func (m *Manager[Row]) nameOf(row Row) (name string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("its Name panicked: %v", p)
+		}
+	}()
+	return m.Name(row), nil
+}
+
+// equal compares two rows. That panics if both have, say, a []byte in a field of type any.
+func equal[Row comparable](a, b Row) (same bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("its row cannot be compared: %v: let a Row hold numbers and text", p)
+		}
+	}()
+	return a == b, nil
+}
+
+// needsTimer reports whether a row that has not changed has to be made into a timer: it had a
+// fault, or its timer was removed before the last of its instants had come.
+func (t *managed[Row]) needsTimer() bool {
+	if !t.registered || t.fault != nil {
+		return true
+	}
+	if t.timerIn == t.rowIn {
+		return false
+	}
+	if t.schedule == nil || !schedule.Ends(t.schedule) {
+		return true
+	}
+	next, err := schedule.Next(t.schedule, time.Now())
+	return err != nil || !next.IsZero()
+}
+
+// timerOf calls Timer.
+func (m *Manager[Row]) timerOf(row Row) (t timer.Timer, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("Manager.Timer panicked: %v", p)
+		}
+	}()
+	return m.Timer(row)
+}
+
+// apply changes the timers of the Scheduler, and returns the faults.
+func (m *Manager[Row]) apply(ctx context.Context, changed []string, nameless []namelessRow) error {
+	if m.isOver() {
+		return errOver
+	}
+	added, updated, removed := 0, 0, m.removeGone()
+	for _, name := range changed {
+		t := m.timers[name]
+		if t.next == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return newRoundError(context.Cause(ctx))
+		}
+		m.making.Store(&name)
+		switch isNew := t.take(m.Scheduler); {
+		case t.fault != nil:
+		case isNew:
+			added++
+		default:
+			updated++
+		}
+		m.making.Store(nil)
+	}
+	if added+updated+removed > 0 {
+		m.log().Info("manager: timers have changed", "added", added, "updated", updated, "removed", removed)
+	}
+	if m.isOver() { // it would be the fault of every row
+		return errOver
+	}
+	m.logFaults(nameless)
+	return m.faults(nameless)
+}
+
+// removeGone removes the timers whose rows are gone, without waiting for their runs.
+func (m *Manager[Row]) removeGone() (removed int) {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	for name, t := range m.timers {
+		if t.rowIn == m.round {
+			continue
+		}
+		delete(m.timers, name)
+		if t.registered && !fleet.Matches(m.Scheduler.Remove(ended, name), timer.ErrNoTimer) {
+			removed++
+		}
+	}
+	return removed
+}
+
+// take updates the timer of a row to the one that was made of it, or registers that if there is
+// none.
+func (t *managed[Row]) take(s *timer.Scheduler) (isNew bool) {
+	next := t.next
+	t.next, t.fault = nil, next.err
+	if t.fault != nil {
+		return false
+	}
+	err := timer.ErrNoTimer
+	if t.registered {
+		err = s.Update(next.timer)
+	}
+	if isNew = fleet.Matches(err, timer.ErrNoTimer); isNew {
+		err = s.Register(next.timer)
+	}
+	if t.fault = err; err == nil {
+		t.registered, t.row, t.schedule = true, next.row, next.timer.Schedule
+	}
+	return isNew
+}
+
+// logFaults logs the faults that are new, and the ends of others.
+func (m *Manager[Row]) logFaults(nameless []namelessRow) {
+	log, lines := m.log(), 0
+	left := ""
+	if len(nameless) > 0 { // where the rows are does not count
+		left = fmt.Sprint(len(nameless), nameless[0].err)
+	}
+	if left != m.nameless && left != "" {
+		log.Warn("manager: rows without a name are left out", "rows", len(nameless), "first", nameless[0])
+	}
+	m.nameless = left
+	for name, t := range m.timers {
+		now := ""
+		if fault := t.faultOf(name); fault != nil {
+			now = fault.Error()
+		}
+		if now == t.logged {
+			continue
+		}
+		level := slog.LevelWarn
+		if lines++; lines > maxFaults {
+			level = slog.LevelDebug
+		}
+		if now == "" {
+			log.Log(context.Background(), min(level, slog.LevelInfo),
+				"manager: the row of a timer has no fault any more", "timer", name)
+		} else {
+			log.Log(context.Background(), level, "manager: the row of a timer has a fault; the timer stays as it is",
+				"timer", name, "err", now)
+		}
+		t.logged = now
+	}
+}
+
+// faults returns the faults of rows, sorted by name.
+func (m *Manager[Row]) faults(nameless []namelessRow) error {
+	var errs []error
+	for _, row := range nameless {
+		errs = append(errs, row)
+	}
+	for name, t := range m.timers {
+		if fault := t.faultOf(name); fault != nil {
+			errs = append(errs, fault)
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	if left := len(errs) - maxFaults; left > 0 {
+		errs = append(errs[:maxFaults:maxFaults], fmt.Errorf("manager: %d more rows have a fault", left))
+	}
+	return errors.Join(errs...)
+}
+
+// faultOf returns the fault of a row, or that there are several.
+func (t *managed[Row]) faultOf(name string) error {
+	if t.fault == nil && t.twice {
+		return fmt.Errorf("timer %.60q: several rows have this name: one of them counts", name)
+	}
+	return t.fault
+}
