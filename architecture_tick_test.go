@@ -14,9 +14,8 @@ var tickParts = []string{"planner", "gate", "acquirer", "runner", "ledger"}
 // Which files of timer are a part's. A part's methods stand in no other.
 var tickFiles = map[string]string{
 	"planner.go": "planner", "fixeddelay.go": "planner", "replan.go": "planner",
-	"gate.go": "gate", "yield.go": "gate",
-	"acquire.go": "acquirer", "settle.go": "acquirer", "reacquire.go": "acquirer",
-	"runner.go": "runner", "retry.go": "runner", "cancel.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
+	"gate.go": "gate", "acquire.go": "acquirer",
+	"runner.go": "runner", "retry.go": "runner", "attach.go": "runner", "ledger.go": "ledger",
 }
 
 // These types are what users see of timer: they connect the parts, and may call any of them.

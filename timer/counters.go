@@ -1,8 +1,18 @@
 package timer
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sort"
 	"sync"
 	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // A tally has the counts that only the metrics need: of one timer, or of all that have the same
@@ -98,4 +108,170 @@ func (t *tally) ended(outcome Outcome, took time.Duration) {
 
 func (t *tally) skip(reason Reason, n uint64) {
 	t.count(func(t *tally) { t.skipped.add(resultOf(reason), n) })
+}
+
+// OtherLabel is the value of the label timer for which Config.TimerLabel returned nothing usable.
+const OtherLabel = "other"
+
+// A labeler gives timers their values of the label timer, as Config.TimerLabel says.
+type labeler struct {
+	log    *lineLog
+	of     func(timer string) string
+	faults rateLimit
+}
+
+// label calls user code.
+func (l *labeler) label(timer string) string {
+	label, err := callLabel(l.of, timer)
+	if err != nil {
+		l.log.laterLimited(&l.faults, slog.LevelWarn,
+			"timer: Config.TimerLabel failed: the timer has the label "+OtherLabel, "timer", timer, "err", err)
+		l.log.flush()
+		return OtherLabel
+	}
+	return label
+}
+
+func callLabel(of func(string) string, timer string) (label string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it panicked: %v", p) // fmt survives a value that panics
+		}
+	}()
+	switch label = of(timer); {
+	case label == "":
+		return "", errors.New("it returned an empty text")
+	case len(label) > MaxNameLen:
+		return "", fmt.Errorf("it returned %d bytes: use at most %d", len(label), MaxNameLen)
+	case !utf8.ValidString(label):
+		return "", fmt.Errorf("it returned %q, which is not valid UTF-8", label)
+	}
+	return label, nil
+}
+
+// labels are the tallies of the timers of a registry, by their label. Guarded by registry.mu. Nil
+// without a TimerLabel: each timer has a tally of its own then, which the ledger makes when it
+// first counts, under another mutex.
+type labels map[string]*tally
+
+// join lets a new timer count with those that have its label. Its record has a tally of its own
+// until then.
+func (l labels) join(r *record) {
+	if l == nil {
+		return
+	}
+	own := r.tally
+	if l[own.label] == nil {
+		own.createdAt = time.Now()
+		l[own.label] = own
+	}
+	r.tally = l[own.label]
+	r.tally.timers++
+}
+
+// part is called when a timer is over: the counts of a label go with its last timer.
+func (l labels) part(r *record) {
+	if l == nil {
+		return
+	}
+	if r.tally.timers--; r.tally.timers == 0 {
+		delete(l, r.tally.label)
+	}
+}
+
+// A histogram counts durations in buckets. It keeps only buckets that are not empty, in their
+// order: those of most timers are few, and a classic histogram of Prometheus' own is a kilobyte.
+type histogram struct {
+	sum     float64 // s
+	buckets []bucket
+}
+
+// A bucket has a number that depends on the kind of the histogram: see bucketOf.
+type bucket struct {
+	number int32
+	n      uint64
+}
+
+func (b bucket) compare(number int32) int { return cmp.Compare(b.number, number) }
+
+// The buckets of our native histograms: each reaches 2^(1/4) times as far as the one before it, and
+// the first, number nativeZero, to a microsecond. So a quantile is off by at most a tenth, and the
+// durations of a timer need a dozen buckets.
+const (
+	nativeSchema        = 2   // of Prometheus: four buckets from one power of two to the next
+	nativeFactor        = 1.2 // with it client_golang chooses that schema
+	nativeZeroThreshold = 0x1p-20
+	nativeMaxBuckets    = 160 // for client_golang; from a microsecond to three days it takes 152
+	nativeZero          = math.MinInt32
+)
+
+// nativeBounds are the bounds of the buckets between one half and 1.
+var nativeBounds = []float64{0.5, 0.5946035575013605, 0.7071067811865475, 0.8408964152537144}
+
+// bucketOf returns the number of a bucket. In a classic histogram that is the first of bounds that
+// is not exceeded; nil bounds: the histogram is native.
+func bucketOf(bounds []float64, seconds float64) int32 {
+	switch {
+	case bounds != nil:
+		return int32(sort.SearchFloat64s(bounds, seconds))
+	case seconds <= nativeZeroThreshold:
+		return nativeZero
+	}
+	fraction, exponent := math.Frexp(seconds)
+	return int32(sort.SearchFloat64s(nativeBounds, fraction) + (exponent-1)*len(nativeBounds))
+}
+
+// observe counts a duration. The bounds of one histogram are always the same.
+func (h *histogram) observe(bounds []float64, seconds float64) {
+	number := bucketOf(bounds, seconds)
+	i, found := slices.BinarySearchFunc(h.buckets, number, bucket.compare)
+	if !found {
+		more := make([]bucket, 0, len(h.buckets)+1) // rarely, so it need not have room for others
+		more = append(append(more, h.buckets[:i]...), bucket{number: number})
+		h.buckets = append(more, h.buckets[i:]...)
+	}
+	h.buckets[i].n++
+	h.sum += seconds
+}
+
+func (h *histogram) count() (n uint64) {
+	for _, b := range h.buckets {
+		n += b.n
+	}
+	return n
+}
+
+// classic returns how many durations were at most each bound.
+func (h *histogram) classic(bounds []float64) map[float64]uint64 {
+	upTo, n, rest := make(map[float64]uint64, len(bounds)), uint64(0), h.buckets
+	for i, bound := range bounds {
+		for len(rest) > 0 && int(rest[0].number) <= i {
+			n, rest = n+rest[0].n, rest[1:]
+		}
+		upTo[bound] = n
+	}
+	return upTo
+}
+
+// native returns how many durations each bucket has.
+func (h *histogram) native() (buckets map[int]int64, zero uint64) {
+	buckets = make(map[int]int64, len(h.buckets))
+	for _, b := range h.buckets {
+		if b.number == nativeZero {
+			zero = b.n
+			continue
+		}
+		buckets[int(b.number)] = int64(b.n)
+	}
+	return buckets, zero
+}
+
+// histogramOpts returns the options of a histogram of client_golang; nil bounds: it is native.
+func histogramOpts(name, help string, bounds []float64) prometheus.HistogramOpts {
+	o := prometheus.HistogramOpts{Namespace: "tickslot", Name: name, Help: help, Buckets: bounds}
+	if bounds == nil {
+		o.NativeHistogramBucketFactor, o.NativeHistogramZeroThreshold = nativeFactor, nativeZeroThreshold
+		o.NativeHistogramMaxBucketNumber = nativeMaxBuckets
+	}
+	return o
 }

@@ -5,6 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // An entry is what this host knows of the timer of one name. There is one entry for a name, until
@@ -183,4 +186,65 @@ func (c *tickTimes) setFault(fault string) {
 	if fault != "" {
 		c.fault = &fault
 	}
+}
+
+// scheduleID identifies a schedule: two schedules that a timer has at different times, or on
+// different hosts, have different ids. Every claim sends it to the store, because a tick that was
+// claimed under one schedule says nothing about what another one missed. Delay is not part of it:
+// it does not change the ticks.
+func scheduleID(s schedule.Schedule) int64 {
+	if s == nil {
+		return 0
+	}
+	return int64(hashed("schedule", schedule.Identity(s)))
+}
+
+// The limits of a timer are its settings, unless MaxConcurrency is overridden in the fleet. A
+// MaxPerHost that is not set follows the override. MaxPerTick never does: an operator who lets more
+// runs overlap on a slow day does not want each mail sent twice.
+
+// limit returns the MaxConcurrency in force.
+func (s *settings) limit() int {
+	if limit := s.entry.override.limit.Load(); limit > 0 && !s.local {
+		return int(limit)
+	}
+	return s.timer.MaxConcurrency
+}
+
+// claim returns the claim of a tick for the store. ok is false if the tick need not be claimed.
+func (t tick) claim() (claim dlock.Tick, ok bool) {
+	s := t.s
+	if t.at == 0 || s.timer.MaxPerTick == unlimited || t.ownStart {
+		return claim, false
+	}
+	claim = dlock.Tick{At: time.UnixMicro(t.at), Max: s.timer.MaxPerTick, Schedule: s.id}
+	claim.Delay, _ = s.delay()
+	if t.onStart {
+		claim.Max = 1
+	}
+	if t.missedAt != 0 {
+		claim.MissedAt = time.UnixMicro(t.missedAt)
+	}
+	return claim, true
+}
+
+// hostLimit returns how many runs may go on here. Without a store this host is the whole fleet.
+func (s *settings) hostLimit() int {
+	if s.open {
+		return s.limit()
+	}
+	return min(s.timer.MaxPerHost, s.limit())
+}
+
+// shared reports whether a timer's limits are kept in the store.
+func (s *settings) shared() bool {
+	return !s.local && !(s.timer.limitsNothing() && s.limit() == unlimited && len(s.limits()) == 0)
+}
+
+// slots returns how many slots the timer has in the store.
+func (t Timer) slots() int { return min(t.MaxConcurrency, dlock.MaxSlots) }
+
+// limitsNothing reports whether the timer has no limit that the store would enforce.
+func (t Timer) limitsNothing() bool {
+	return t.MaxConcurrency == unlimited && t.MaxPerTick == unlimited
 }

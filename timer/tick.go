@@ -1,7 +1,10 @@
 package timer
 
 import (
+	"fmt"
+	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -191,4 +194,85 @@ func (tt *timetable) usesUserCode(s *settings) bool {
 
 func (tt *timetable) hasBlackouts(s *settings) bool {
 	return len(s.timer.Blackouts) > 0 || len(tt.blackouts) > 0
+}
+
+// blackout returns an error if nothing may start at t.
+func (tt *timetable) blackout(s *settings, t time.Time) error {
+	for _, list := range [...][]schedule.Blackout{s.timer.Blackouts, tt.blackouts} {
+		until, by, err := schedule.BlackedOut(list, t)
+		if err != nil {
+			return &brokenBlackout{err} // it may have been meant to prevent this start
+		}
+		if !until.IsZero() {
+			return fmt.Errorf("%s, until %s at the earliest", schedule.Describe(by),
+				until.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return nil
+}
+
+// blackoutAgain returns an error if a tick that is tried again may not start.
+func (tt *timetable) blackoutAgain(t tick, now time.Time) error {
+	if t.yielded {
+		return nil // it came due moments ago, and the blackouts were asked then
+	}
+	if t.missedAt != 0 {
+		if err := tt.blackout(t.s, time.UnixMicro(t.missedAt)); err != nil {
+			return err
+		}
+	}
+	return tt.blackout(t.s, now)
+}
+
+// A brokenBlackout panicked, or returned an end that is not later.
+type brokenBlackout struct{ err error }
+
+func (b *brokenBlackout) Error() string {
+	return fmt.Sprintf("nothing starts, because it does not say until when it lasts: %v", b.err)
+}
+
+const (
+	// maxDelay bounds Delay.ByTimer and Delay.ByHost.
+	maxDelay = 24 * time.Hour
+	// maxJitter bounds Delay.Jitter, so that ticks keep their order.
+	maxJitter = 0.5
+)
+
+// spread returns the fixed part of a timer's delay on this host.
+func (s *settings) spread(host dlock.Holder) (d time.Duration) {
+	if s.timer.Delay.ByTimer > 0 {
+		d = time.Duration(hashed(s.timer.Name, "") % uint64(s.timer.Delay.ByTimer))
+	}
+	if s.timer.Delay.ByHost > 0 {
+		d += time.Duration(hashed(s.timer.Name, host.Host) % uint64(s.timer.Delay.ByHost))
+	}
+	return d.Truncate(time.Microsecond)
+}
+
+// jitter returns the part of the delay that differs from tick to tick; it is the same on every
+// host. It asks the schedule, so it is called without a mutex.
+func (s *settings) jitter(tick time.Time) time.Duration {
+	if s.timer.Delay.Jitter == 0 {
+		return 0
+	}
+	next, err := schedule.Next(s.timer.Schedule, tick)
+	if err != nil || next.IsZero() {
+		return 0
+	}
+	chance := rand.New(rand.NewPCG(hashed(s.timer.Name, ""), uint64(tick.UnixMicro()))).Float64()
+	return time.Duration(chance * s.timer.Delay.Jitter * float64(next.Sub(tick))).Truncate(time.Microsecond)
+}
+
+// hashed returns a hash that is the same in every process. With FNV alone, names that differ only
+// in their last letter would get hashes close to each other (2^40 apart, which is 18 minutes of a
+// day), so the bits are mixed as in the last step of MurmurHash3.
+func hashed(a, b string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(a))
+	h.Write([]byte{0})
+	h.Write([]byte(b))
+	x := h.Sum64()
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
 }

@@ -78,7 +78,7 @@ var ofClocks = []mutant{
 	},
 	{
 		name: "plan of a clock that was ahead kept",
-		edits: []edit{{"timer/waketime.go",
+		edits: []edit{{"timer/clock.go",
 			"!before.at.IsZero() && steppedBack(",
 			"false && steppedBack("}},
 		layer: timers("^TestClocksThatStepTogether$"),

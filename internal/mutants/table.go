@@ -108,7 +108,7 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name: "N+1",
-		edits: []edit{{"timer/limits.go",
+		edits: []edit{{"timer/entry.go",
 			"func (t Timer) slots() int { return min(t.MaxConcurrency, dlock.MaxSlots) }",
 			"func (t Timer) slots() int { return min(t.MaxConcurrency+1, dlock.MaxSlots) }"}},
 		layer: timers("^TestI1ValidRunsNeverExceedMaxConcurrency$"),
@@ -249,7 +249,7 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name: "draining host gives up a tick that it was granted",
-		edits: []edit{{"timer/settle.go",
+		edits: []edit{{"timer/acquire.go",
 			"return claimed && lease != nil && a.runner.base.Err() == nil",
 			"return claimed && lease != nil && a.registry.starting()"}},
 		layer: timers("^TestGracefulRestartsLoseNoTick$"),
@@ -312,7 +312,7 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name:  "ticks do not wait for a trigger that is being started",
-		edits: []edit{{"timer/yield.go", "return wait > 0 && g.waiting", "return wait < 0 && g.waiting"}},
+		edits: []edit{{"timer/gate.go", "return wait > 0 && g.waiting", "return wait < 0 && g.waiting"}},
 		layer: timers("^TestTriggersBesideABusyLimit$"),
 		says:  "triggers ran after",
 	},
