@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 var (
@@ -24,7 +24,7 @@ var (
 	ErrPayloadTooLong = errors.New("the payload is too long")
 
 	errNilContext = errors.New("the context is nil: use context.Background()")
-	errGoexit     = errors.New("the handler called runtime.Goexit")
+	errGoexit     = guard.Goexit("handler")
 )
 
 // named prefixes an error of a store with the name of this package. nil stays nil.
@@ -53,13 +53,9 @@ func (e *CanceledError) Error() string { return fmt.Sprintf("durable: the run wa
 // Is makes errors.Is(err, ErrCanceled) true.
 func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
-// A PanicError is the error of a handler that panicked.
-type PanicError struct {
-	Value any    // what the handler passed to panic
-	Stack []byte // of the goroutine that panicked
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }
+// A PanicError is the error of a handler that panicked. Its Value is what the handler called panic
+// with, and Stack that of its goroutine, as debug.Stack returns it.
+type PanicError = guard.PanicError
 
 // A StuckError is returned by Run when something did not return although it was told to, and its
 // goroutine is still there. The leases of the handlers are left to expire, and other workers run
@@ -120,13 +116,8 @@ func (e *markedError) Unwrap() error { return e.err }
 
 // markOf returns the mark of an error; nil: it has none. It calls methods of the user's error,
 // which may panic.
-func markOf(err error) (mark *markedError) {
-	defer func() {
-		if recover() != nil {
-			mark = nil
-		}
-	}()
-	mark, _ = errors.AsType[*markedError](err)
+func markOf(err error) *markedError {
+	mark, _ := guard.As[*markedError](err)
 	return mark
 }
 
@@ -138,17 +129,7 @@ func unmarked(err error) error {
 	return err
 }
 
+// maxErrorLen is how many bytes of an error the database keeps.
 const maxErrorLen = 4096
 
-// textOf returns the text of an error as it is kept in the database: UTF-8 without NUL, which some
-// databases refuse, and not too long. fmt survives an Error method that panics.
-func textOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	text := strings.ReplaceAll(strings.ToValidUTF8(mask.Text(fmt.Sprintf("%v", err)), "\uFFFD"), "\x00", "\uFFFD")
-	if len(text) > maxErrorLen {
-		text = strings.ToValidUTF8(text[:maxErrorLen], "") + "…"
-	}
-	return text
-}
+func textOf(err error) string { return guard.Text(err, maxErrorLen) }

@@ -3,13 +3,12 @@ package durable
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
-	"math/rand/v2"
-	"runtime/debug"
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/loop"
 )
 
 // A handler is what Handle was given.
@@ -26,56 +25,14 @@ func (h *handler) stored() store.Handler {
 		MaxAttempts: h.options.Retry.MaxAttempts}
 }
 
-// wrap puts middleware around a handler, the first outermost. It calls user code.
-func wrap(call Handler, middleware []Middleware) (Handler, error) {
-	for i := len(middleware) - 1; i >= 0; i-- {
-		if middleware[i] == nil {
-			continue // a fault of Config, which is reported once
-		}
-		outer, err := wrapOnce(call, middleware[i])
-		if err != nil {
-			return nil, fmt.Errorf("Config.Middleware[%d]: %w", i, err)
-		}
-		call = outer
-	}
-	return call, nil
-}
-
-func wrapOnce(call Handler, m Middleware) (outer Handler, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("it panicked: %v", p) // fmt survives a value that panics
-		}
-	}()
-	if outer = m(call); outer == nil {
-		return nil, errors.New("it returned nil: return a Handler that calls next, or next itself")
-	}
-	return outer, nil
-}
-
 // try calls the handler, and returns a panic as an error.
-func (h *handler) try(ctx context.Context, run *Run) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &PanicError{Value: p, Stack: debug.Stack()}
-		}
-	}()
-	return h.call(ctx, run)
+func (h *handler) try(ctx context.Context, run *Run) error {
+	return guard.Call("handler", func() error { return h.call(ctx, run) })
 }
 
 // wait returns how long to wait after a number of attempts that count: FirstWait, doubled for each
 // attempt after the first, at most MaxWait, and shortened at random by up to half.
-func (p Retry) wait(attempt int) time.Duration {
-	wait := p.FirstWait
-	for range attempt - 1 {
-		if wait >= p.MaxWait/2 {
-			wait = p.MaxWait
-			break
-		}
-		wait *= 2
-	}
-	return wait - rand.N(wait/2+1)
-}
+func (p Retry) wait(attempt int) time.Duration { return loop.Backoff(p.FirstWait, p.MaxWait, attempt) }
 
 // result returns what becomes of a run, from the cause of the context of its attempt and what the
 // handler has returned.

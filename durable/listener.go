@@ -2,11 +2,11 @@ package durable
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
@@ -47,11 +47,6 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-func (l *listener) listen(ctx context.Context) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = errors.New("it panicked")
-		}
-	}()
-	return l.store.Listen(ctx, l.woken)
+func (l *listener) listen(ctx context.Context) error {
+	return guard.Call("listener", func() error { return l.store.Listen(ctx, l.woken) })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/admission"
 	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/retention"
 	"github.com/tickslot/tickslot/schedule"
@@ -140,7 +141,7 @@ func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 	h.options.check(fault)
 	if handle == nil {
 		fault("function", "it is nil: give the function that does the work")
-	} else if call, err := wrap(handle, w.config.Middleware); err != nil {
+	} else if call, err := guard.Wrap(handle, w.config.Middleware); err != nil {
 		fault("middleware", "%w", err)
 	} else {
 		h.call = call

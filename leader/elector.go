@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/admission"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
@@ -160,7 +161,7 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
 	e.elected(term)
-	ended := call(work, e.role.Run, term)
+	ended := guard.Go("function", func() error { return e.role.Run(work, term) }) // it may never return
 	select {
 	case err = <-ended:
 	case <-work.Done():

@@ -1,12 +1,10 @@
 package leader
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // A Term is the time for which this host leads. Its methods may be called from any goroutine.
@@ -49,13 +47,9 @@ const (
 
 var outcomes = [...]Outcome{OutcomeReturned, OutcomeFailed, OutcomeLeaseLost, OutcomeStopped}
 
-// A PanicError is the error of a function that panicked.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("the function panicked: %v", e.Value) }
+// A PanicError is the error of a function that panicked. Its Value is what the function called
+// panic with, and Stack that of its goroutine, as debug.Stack returns it.
+type PanicError = guard.PanicError
 
 // A StuckError is returned by Elector.Run if the function did not return within StopTimeout. Its
 // goroutine is still there, and the role is left to expire.
@@ -64,23 +58,4 @@ type StuckError struct{ Role string }
 func (e *StuckError) Error() string {
 	return fmt.Sprintf("leader: role %q: the function ignores that its context has ended; the role is left to expire",
 		e.Role)
-}
-
-var errGoexit = errors.New("the function called runtime.Goexit")
-
-// call calls the function on a goroutine of its own, because it may never return. It sends what the
-// function returned, or that it panicked or called runtime.Goexit.
-func call(ctx context.Context, f Func, term *Term) <-chan error {
-	ended := make(chan error, 1)
-	go func() {
-		err := errGoexit
-		defer func() {
-			if p := recover(); p != nil {
-				err = &PanicError{Value: p, Stack: debug.Stack()}
-			}
-			ended <- err
-		}()
-		err = f(ctx, term)
-	}()
-	return ended
 }

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"math/rand/v2"
-	"runtime/debug"
-	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -35,12 +33,7 @@ func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt
 	ctx, cancel := context.WithTimeoutCause(base, r.config.DeliverTimeout, errTimeout)
 	defer cancel()
 	began := time.Now()
-	result := make(chan error, 1)
-	go func() {
-		err := errGoexit // unless the sink returns
-		defer func() { result <- err }()
-		err = r.try(ctx, m)
-	}()
+	result := guard.Go("sink", func() error { return r.try(ctx, m) })
 	var err error
 	select {
 	case err = <-result:
@@ -72,13 +65,8 @@ func (r *Relay) countStuck(topic string, n int) {
 	}
 }
 
-// try calls the sink, and returns a panic as an error.
-func (r *Relay) try(ctx context.Context, m store.Pending) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &PanicError{Value: p, Stack: debug.Stack()}
-		}
-	}()
+// try calls the sink.
+func (r *Relay) try(ctx context.Context, m store.Pending) error {
 	if m.Fault != "" {
 		return unreadableError(m.Fault)
 	}
@@ -138,14 +126,12 @@ func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, s
 	return a
 }
 
-// marksOf returns what Permanent and RetryAfter have added to an error, whose methods may panic.
+// marksOf returns what Permanent and RetryAfter have added to an error.
 func marksOf(err error) (permanent bool, wait time.Duration, waits bool) {
-	defer func() { _ = recover() }()
-	permanent = errors.Is(err, ErrPermanent)
-	if after, ok := errors.AsType[*RetryAfterError](err); ok {
+	if after, ok := guard.As[*RetryAfterError](err); ok {
 		wait, waits = min(max(after.Wait, 0), maxWait), true // it may be handmade
 	}
-	return permanent, wait, waits
+	return guard.Is(err, ErrPermanent), wait, waits
 }
 
 // timeLeft returns how soon the last attempt may begin of a message whose attempt has failed.
@@ -171,32 +157,9 @@ func (p Retry) mostLate() time.Duration {
 	return min(day, p.MaxElapsedTime/10)
 }
 
-// wait returns how long to wait after an attempt: between half and all of what doubles with each.
-func (p Retry) wait(attempt int) time.Duration {
-	wait := p.FirstWait
-	for range attempt - 1 {
-		if wait >= p.MaxWait/2 {
-			wait = p.MaxWait
-			break
-		}
-		wait *= 2
-	}
-	return wait - rand.N(wait/2+1)
-}
+func (p Retry) wait(attempt int) time.Duration { return loop.Backoff(p.FirstWait, p.MaxWait, attempt) }
 
-// textOf returns the text of an error, as every database can keep it.
-func textOf(err error) (text string) {
-	defer func() {
-		if recover() != nil {
-			text = fmt.Sprintf("%T, whose Error method panics", err)
-		}
-	}()
-	text = mask.Text(err.Error())
-	if len(text) > maxErrorLen {
-		text = text[:maxErrorLen]
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\ufffd"), "\x00", "\ufffd")
-}
+func textOf(err error) string { return guard.Text(err, maxErrorLen) }
 
 // told says what came of an attempt, once the database has it.
 func (r *Relay) told(a attempt, counts bool) {

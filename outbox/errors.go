@@ -2,9 +2,10 @@ package outbox
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 var (
@@ -27,7 +28,6 @@ var (
 	errNilContext = errors.New("outbox: the context is nil: use context.Background()")
 	errNoTx       = errors.New("outbox: there is no transaction: a message is appended in the one that changes the " +
 		"state it belongs to; see outbox.PgxTx and outbox.SQLTx")
-	errGoexit = errors.New("the sink called runtime.Goexit")
 )
 
 // Permanent marks an error that another attempt would not fix: the message is dead at once. It
@@ -65,13 +65,9 @@ type RetryAfterError struct {
 func (e *RetryAfterError) Error() string { return e.Err.Error() }
 func (e *RetryAfterError) Unwrap() error { return e.Err }
 
-// A PanicError is the error of a sink that panicked.
-type PanicError struct {
-	Value any    // what the sink passed to panic
-	Stack []byte // of the goroutine that panicked
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("the sink panicked: %v", e.Value) }
+// A PanicError is the error of a sink that panicked. Its Value is what the sink called panic with,
+// and Stack that of its goroutine, as debug.Stack returns it.
+type PanicError = guard.PanicError
 
 // A StuckError is returned by Run when sinks have not returned although their contexts have ended,
 // and their goroutines are still there. Another relay delivers their messages again.

@@ -2,11 +2,11 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
@@ -52,14 +52,9 @@ func (l *listener) run(ctx context.Context) {
 // listen listens on one connection. Behind a PgBouncer in transaction mode that seems to work, but
 // nothing is ever heard. So it notifies itself, and believes in the connection when it has heard
 // that.
-func (l *listener) listen(ctx context.Context) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = errors.New("it panicked")
-		}
-	}()
+func (l *listener) listen(ctx context.Context) error {
 	var connected atomic.Bool // the function below may be called concurrently
-	return l.relay.store.Listen(ctx, func() {
+	woken := func() {
 		l.relay.wake()
 		if connected.Swap(true) {
 			l.heard.Store(true)
@@ -70,5 +65,6 @@ func (l *listener) listen(ctx context.Context) (err error) {
 			defer cancel()
 			_ = l.relay.store.Notify(ctx)
 		}()
-	})
+	}
+	return guard.Call("listener", func() error { return l.relay.store.Listen(ctx, woken) })
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/mask"
-	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 const (
@@ -57,7 +57,7 @@ type result struct {
 
 func (w *storeWatch) resultOf(name string, failure error, renewal bool) result {
 	r := result{shard: w.names.of(name), failure: failure, renewal: renewal,
-		notSetUp: fleet.Matches(failure, dlock.ErrSetup)}
+		notSetUp: guard.Is(failure, dlock.ErrSetup)}
 	r.alone = failure != nil && r.shard != "" && w.names.elsewhere(r.shard, 0) == ""
 	return r
 }

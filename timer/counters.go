@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // A tally has the counts that only the metrics need: of one timer, or of all that have the same
@@ -133,12 +135,10 @@ func (l *labeler) label(timer string) string {
 }
 
 func callLabel(of func(string) string, timer string) (label string, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("it panicked: %v", p) // fmt survives a value that panics
-		}
-	}()
-	switch label = of(timer); {
+	err = guard.Call("function", func() error { label = of(timer); return nil })
+	switch {
+	case err != nil:
+		return "", err
 	case label == "":
 		return "", errors.New("it returned an empty text")
 	case len(label) > MaxNameLen:

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/timer/control"
 )
 
@@ -27,7 +28,7 @@ var (
 
 	errNilContext = errors.New("timer: the context is nil: use context.Background()")
 	errRunAgain   = errors.New("timer: Run was called before: make another Scheduler")
-	errGoexit     = errors.New("the handler called runtime.Goexit")
+	errGoexit     = guard.Goexit("handler")
 )
 
 // A RefusedError says why Trigger started nothing.
@@ -62,13 +63,9 @@ func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
 func (e *CanceledError) Unwrap() error { return e.Err }
 
-// A PanicError is the error of a handler that panicked.
-type PanicError struct {
-	Value any    // what the handler called panic with
-	Stack []byte // of the handler's goroutine, as debug.Stack returns it
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.Value) }
+// A PanicError is the error of a handler that panicked. Its Value is what the handler called panic
+// with, and Stack that of its goroutine, as debug.Stack returns it.
+type PanicError = guard.PanicError
 
 // A StuckError is returned by Run when handlers did not return although their contexts had ended,
 // or a hook did not. Their goroutines are still there. The slots of the handlers are left to

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/schedule"
-	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // A timer with schedule.After is due a delay after its last run in the fleet has ended. The store
@@ -216,7 +216,7 @@ func (t Timer) checkDelay(store dlock.DistributedLock) (errs []error) {
 	if delayer == nil {
 		fault("Schedule", "the store (%s) does not know when a run ended, which After needs: use redislock, sqllock "+
 			"or memlock, or set LocalOnly", storeLabel(store))
-	} else if err := fleet.Guard(func() error { return delayer.CheckDelay(after.Delay()) }); err != nil {
+	} else if err := guard.Call("store", func() error { return delayer.CheckDelay(after.Delay()) }); err != nil {
 		fault("Schedule", "%w; or set LocalOnly", err)
 	}
 	return errs

@@ -219,7 +219,7 @@ func TestTimerLabelThatIsFaulty(t *testing.T) {
 			}
 		}
 		f.Stop()
-		for _, want := range []string{"it panicked: no tenant", "it returned an empty text",
+		for _, want := range []string{"the function panicked: no tenant", "it returned an empty text",
 			"it returned 201 bytes: use at most 200", "is not valid UTF-8"} {
 			if n := strings.Count(log.String(), want); n != 1 {
 				t.Errorf("%q is in the log %d times:\n%s", want, n, log.String())

@@ -86,7 +86,7 @@ func TestI11FaultyMiddleware(t *testing.T) {
 	}{
 		"nil": {nil, "timer: Config.Middleware[1]: it is nil", 0},
 		"panics": {func(timer.Handler) timer.Handler { calls++; panic("oh") },
-			"Config.Middleware[1]: it panicked: oh", 1},
+			"Config.Middleware[1]: the middleware panicked: oh", 1},
 		"returns nil": {func(timer.Handler) timer.Handler { calls++; return nil },
 			"Config.Middleware[1]: it returned nil", 1},
 	} {

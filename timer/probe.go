@@ -9,6 +9,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
@@ -201,7 +202,10 @@ func (p *prober) count() {
 	ctx, cancel := context.WithTimeout(w.base, w.timeout)
 	defer cancel()
 	var held []dlock.LeaseInfo
-	err := fleet.Guard(func() (err error) { held, err = lister.List(ctx, fleet.HostsLock, dlock.MaxSlots); return err })
+	err := guard.Call("store", func() (err error) {
+		held, err = lister.List(ctx, fleet.HostsLock, dlock.MaxSlots)
+		return err
+	})
 	if err != nil {
 		return // nothing depends on it; the next acquire shows whether the store answers
 	}

@@ -1,10 +1,8 @@
 package timer
 
 import (
-	"errors"
-
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/timer/internal/fleet"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // Reason is why a tick did not start a run, or why a Trigger was refused.
@@ -56,9 +54,9 @@ func reasonOf(err error) Reason {
 		return Reason(no.Reason) // they have the same values
 	}
 	switch {
-	case fleet.Matches(err, dlock.ErrSetup):
+	case guard.Is(err, dlock.ErrSetup):
 		return ReasonStoreSetup
-	case fleet.Matches(err, dlock.ErrFault):
+	case guard.Is(err, dlock.ErrFault):
 		return ReasonStoreFault
 	default:
 		return ReasonStoreDown
@@ -68,7 +66,6 @@ func reasonOf(err error) Reason {
 // refusal returns the store's refusal; nil: the error is another, or there is none. The methods of
 // an error of the store may panic: such an error is no refusal.
 func refusal(err error) (no *dlock.NotAcquiredError) {
-	defer func() { _ = recover() }()
-	no, _ = errors.AsType[*dlock.NotAcquiredError](err)
+	no, _ = guard.As[*dlock.NotAcquiredError](err)
 	return no
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -134,7 +135,7 @@ func (g *registrar) prepare(t Timer, now time.Time) (s *settings, first plan, er
 		errors.Join(t.checkDelay(g.host.config.Lock)...)); err != nil {
 		return nil, first, err
 	}
-	run, err := wrap(t.Run, g.middleware)
+	run, err := guard.Wrap(t.Run, g.middleware)
 	if err != nil {
 		g.middleware = nil // it would say the same of every timer
 		return nil, first, fmt.Errorf("timer %.60q: %w", t.Name, err)

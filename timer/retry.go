@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 const (
@@ -128,21 +130,21 @@ func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, 
 }
 
 // wants reports whether an error is to be retried. It calls methods of the user's error and
-// Retry.If, and both may panic.
-func (p Retry) wants(err error) (yes bool, panicked any) {
-	defer func() {
-		if v := recover(); v != nil {
-			yes, panicked = false, v
+// Retry.If, and returns their panic.
+func (p Retry) wants(err error) (yes bool, panicked error) {
+	panicked = guard.Call("policy", func() error {
+		if _, final := errors.AsType[*backoff.PermanentError](err); final {
+			return nil
 		}
-	}()
-	if _, final := errors.AsType[*backoff.PermanentError](err); final {
-		return false, nil
-	}
-	if p.If != nil {
-		return p.If(err), nil
-	}
-	_, isPanic := err.(*PanicError)
-	return !isPanic, nil
+		if p.If != nil {
+			yes = p.If(err)
+			return nil
+		}
+		_, isPanic := err.(*PanicError)
+		yes = !isPanic
+		return nil
+	})
+	return yes, panicked
 }
 
 // backOff returns the waits of one run, each between half and all of its nominal length.
@@ -178,7 +180,7 @@ func (n *runner) again(s *settings, r *Run, err error) bool {
 	yes, panicked := policy.wants(err)
 	if panicked != nil {
 		n.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry",
-			"timer", s.timer.Name, "panic", panicked)
+			"timer", s.timer.Name, "err", panicked)
 	}
 	if !yes {
 		return false

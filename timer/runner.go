@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/timer/internal/fleet"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // A runner carries out runs: it calls the handler with its context, retries it, enforces
@@ -77,10 +76,10 @@ func (n *runner) newRun(t tick, local bool) *Run {
 func (n *runner) carryOut(r *Run) {
 	s := r.settings
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
-	err, panicked := errGoexit, false
+	err := errGoexit
 	defer func() {
 		cause := r.ctx.cause()
-		outcome := outcomeOf(cause, err, panicked)
+		outcome := outcomeOf(cause, err)
 		r.ctx.end()
 		n.finish(s, r, outcome, unmarked(err))
 		if r.trigger != nil {
@@ -88,19 +87,9 @@ func (n *runner) carryOut(r *Run) {
 		}
 	}()
 	for retry := true; retry; retry = n.again(s, r, err) {
-		err, panicked = errGoexit, false
-		err, panicked = call(&r.ctx, s.timer.Run)
+		err = errGoexit
+		err = guard.Call("handler", func() error { return s.timer.Run(&r.ctx) })
 	}
-}
-
-// call calls the handler, and returns a panic as an error.
-func call(ctx context.Context, handler func(context.Context) error) (err error, panicked bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			err, panicked = &PanicError{Value: p, Stack: debug.Stack()}, true
-		}
-	}()
-	return handler(ctx), false
 }
 
 // begin records that a run has started.
@@ -233,7 +222,7 @@ func (n *runner) lost(s *settings, r *Run, lease *dlock.Lease) {
 func (n *runner) outOfTime(s *settings, r *Run) {
 	defer n.log.flush()
 	cause := r.ctx.cause()
-	lost := cause != nil && !fleet.Matches(cause, ErrMaxRunTime) // without a mutex: it may be the store's error
+	lost := cause != nil && !guard.Is(cause, ErrMaxRunTime) // without a mutex: it may be the store's error
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	switch {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/timer/internal/fleet"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // A Limit bounds how many runs of several timers may be in progress at once in the fleet: of all
@@ -118,7 +118,7 @@ func (l *limits) canTake(name string, also []string) error {
 		return fmt.Errorf("the store (%s) takes one lock at a time: use redislock, sqllock or memlock, or take the "+
 			"limits out", l.store)
 	}
-	return fleet.Guard(func() error { return l.multi.CheckAlso(name, also...) })
+	return guard.Call("store", func() error { return l.multi.CheckAlso(name, also...) })
 }
 
 // shares are the limits of a timer.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
@@ -97,7 +98,7 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 	if c.Canceled { // it says nothing about the store
 		return
 	}
-	if fleet.Matches(failure, dlock.ErrFault) {
+	if guard.Is(failure, dlock.ErrFault) {
 		failure = nil
 	}
 	w.saw(w.resultOf(c.Name, failure, true))
@@ -376,7 +377,7 @@ func (w *storeWatch) audit() {
 		ctx, cancel := context.WithTimeout(w.base, w.timeout)
 		defer cancel()
 		var warnings []string
-		err := fleet.Guard(func() (err error) { warnings, err = auditor.Audit(ctx); return err })
+		err := guard.Call("store", func() (err error) { warnings, err = auditor.Audit(ctx); return err })
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, text := range warnings {

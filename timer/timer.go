@@ -2,8 +2,6 @@ package timer
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -285,30 +283,3 @@ type Handler func(ctx context.Context) error
 //
 // To observe runs without taking part in them, use Hooks.
 type Middleware func(next Handler) Handler
-
-// wrap puts middleware around a handler, the first outermost. It calls user code.
-func wrap(run Handler, middleware []Middleware) (Handler, error) {
-	for i := len(middleware) - 1; i >= 0; i-- {
-		if middleware[i] == nil {
-			continue // a fault of Config, which is reported once
-		}
-		outer, err := wrapOnce(run, middleware[i])
-		if err != nil {
-			return nil, fmt.Errorf("Config.Middleware[%d]: %w", i, err)
-		}
-		run = outer
-	}
-	return run, nil
-}
-
-func wrapOnce(run Handler, m Middleware) (outer Handler, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("it panicked: %v", p) // fmt survives a value that panics
-		}
-	}()
-	if outer = m(run); outer == nil {
-		return nil, errors.New("it returned nil: return a Handler that calls next, or next itself")
-	}
-	return outer, nil
-}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/timer/control"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
@@ -178,7 +179,7 @@ func (q *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
 func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	queue, version, now, err := q.queues.Read(q.base(), w.timer)
 	if err != nil {
-		if fleet.Matches(err, dlock.ErrFault) && !w.faulty {
+		if guard.Is(err, dlock.ErrFault) && !w.faulty {
 			w.faulty = true
 			q.log.Warn("timer: the triggers of a timer cannot be read", "timer", w.timer, "err", err)
 		}
@@ -202,7 +203,7 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 		switch {
 		case err == nil:
 			q.report(w.timer, late)
-		case !fleet.Matches(err, dlock.ErrChanged):
+		case !guard.Is(err, dlock.ErrChanged):
 			w.late = late // the next look shows whether they are gone
 			return false
 		}
@@ -230,7 +231,7 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	// that got no answer, such as one that gives it back, cannot be made any more.
 	t.Taker, t.Host, queue.Ran, queue.Retry = q.taker, q.holder, true, 0
 	if err := q.queues.Write(q.base(), w.timer, &queue, version); err != nil {
-		return fleet.Matches(err, dlock.ErrChanged)
+		return guard.Is(err, dlock.ErrChanged)
 	}
 	w.freed = false
 	why, started := q.startRun(s, w, t)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // DefaultTableName is the table of a store whose Options name none.
@@ -149,7 +150,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	if err != nil {
 		return dlock.Grant{}, err
 	}
-	holder := dlock.Holder{Host: storable(req.Holder.Host), PID: req.Holder.PID, ID: storable(req.Holder.ID)}
+	holder := dlock.Holder{Host: guard.Storable(req.Holder.Host), PID: req.Holder.PID,
+		ID: guard.Storable(req.Holder.ID)}
 	c := dialect.AcquireParams{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL),
 		Holder: holder, Wait: dialect.LockWait(ctx), Also: also}
 	switch {
@@ -336,10 +338,4 @@ const maxMicros = 1 << 53
 
 func duration(micros int64) time.Duration {
 	return time.Duration(min(max(0, micros), maxMicros)) * time.Microsecond
-}
-
-// storable returns text that every database can store. A holder is for people to read, so it need
-// not be exact.
-func storable(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

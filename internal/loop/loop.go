@@ -71,6 +71,20 @@ func Jittered(d time.Duration, share float64) time.Duration {
 	return d - spread + rand.N(2*spread+1)
 }
 
+// Backoff returns how long to wait after a number of failed attempts: first, doubled for each
+// attempt after the first one, at most that long, and shortened at random by up to half.
+func Backoff(first, most time.Duration, attempts int) time.Duration {
+	wait := first
+	for range attempts - 1 {
+		if wait >= most/2 {
+			wait = most
+			break
+		}
+		wait *= 2
+	}
+	return wait - rand.N(wait/2+1)
+}
+
 // StepTook returns for how long the step under way has been going on; 0: none is.
 func (l *Loop) StepTook() time.Duration {
 	at := l.stepAt.Load()

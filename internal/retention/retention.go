@@ -7,11 +7,12 @@ package retention
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // A Sweeper deletes the old rows of one place. Set its exported fields before use. Rows may be
@@ -52,12 +53,8 @@ func (s *Sweeper) Longest(hosts int) time.Duration {
 // Once deletes one batch. A Delete that panics has failed.
 func (s *Sweeper) Once(ctx context.Context) (err error) {
 	s.more = false
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("retention: Delete panicked: %v", p)
-		}
-	}()
-	n, err := s.Delete(ctx, s.Batch)
+	n := 0
+	err = guard.Call("Delete", func() (err error) { n, err = s.Delete(ctx, s.Batch); return err })
 	if n > 0 {
 		s.rows.Add(uint64(n))
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // InTime makes a call that returns when ctx ends, even if the disk hangs; its outcome is unknown
@@ -69,18 +70,15 @@ func Patiently(ctx context.Context, try func() error) error {
 // TurnOffBusyTimeout. A panic of the driver is an error, because the caller of InTime is on another
 // goroutine and cannot recover it.
 func WithoutBusyTimeout(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {
-	return With(ctx, db, func(conn *sql.Conn) (err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("the driver panicked: %v", p)
+	return With(ctx, db, func(conn *sql.Conn) error {
+		return guard.Call("driver", func() error {
+			restore, err := TurnOffBusyTimeout(conn)
+			if err != nil {
+				return err
 			}
-		}()
-		restore, err := TurnOffBusyTimeout(conn)
-		if err != nil {
-			return err
-		}
-		defer restore()
-		return do(conn)
+			defer restore()
+			return do(conn)
+		})
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pressly/goose/v3"
 
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -221,15 +222,7 @@ func (s Schema) Missing(latest int64, err error) error {
 
 // bounded returns when ctx ends, also if a driver does not.
 func bounded(ctx context.Context, call func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil { // the caller cannot recover it here
-				done <- fmt.Errorf("the driver panicked: %v", p)
-			}
-		}()
-		done <- call()
-	}()
+	done := guard.Go("driver", call)
 	select {
 	case err := <-done:
 		return err

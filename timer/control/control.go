@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
@@ -171,8 +172,8 @@ func (c *Control) revoke(ctx context.Context, timer string, slot int, fence dloc
 	if err != nil {
 		return err
 	}
-	err = fleet.Guard(func() error { return ctl.Revoke(ctx, fleet.TimerLock(timer), slot, fence, by) })
-	if fleet.Matches(err, dlock.ErrNotHeld) {
+	err = guard.Call("store", func() error { return ctl.Revoke(ctx, fleet.TimerLock(timer), slot, fence, by) })
+	if guard.Is(err, dlock.ErrNotHeld) {
 		err = ErrNoRun
 	}
 	if err != nil {
@@ -272,7 +273,7 @@ func (c *Control) held(ctx context.Context, timer string) (list []dlock.LeaseInf
 	if lister == nil {
 		return nil, ErrNoControl
 	}
-	err = fleet.Guard(func() (err error) {
+	err = guard.Call("store", func() (err error) {
 		list, err = lister.List(ctx, fleet.TimerLock(timer), dlock.MaxSlots)
 		return err
 	})
@@ -298,10 +299,11 @@ func (c *Control) update(ctx context.Context, timer string, change dlock.Update)
 	defer cancel()
 	// The timer's update comes first: a host that sees the new version of fleet.HostsLock must find
 	// it.
-	if err := fleet.Guard(func() error { return ctl.Update(ctx, fleet.TimerLock(timer), change) }); err != nil {
+	if err := guard.Call("store", func() error { return ctl.Update(ctx, fleet.TimerLock(timer), change) }); err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
-	if err := fleet.Guard(func() error { return ctl.Update(ctx, fleet.HostsLock, dlock.Update{}) }); err != nil {
+	err = guard.Call("store", func() error { return ctl.Update(ctx, fleet.HostsLock, dlock.Update{}) })
+	if err != nil {
 		return fmt.Errorf("timer %q: the store keeps the change, but hosts were not told: limits and pauses count "+
 			"from the next tick on: %w",
 			timer, err)

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
-	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
 // maxFaults is how many faults Err names, and how many a round logs at Warn.
@@ -232,7 +232,7 @@ func (m *Manager[Row]) removeGone() (removed int) {
 			continue
 		}
 		delete(m.timers, name)
-		if t.registered && !fleet.Matches(m.Scheduler.Remove(ended, name), timer.ErrNoTimer) {
+		if t.registered && !guard.Is(m.Scheduler.Remove(ended, name), timer.ErrNoTimer) {
 			removed++
 		}
 	}
@@ -251,7 +251,7 @@ func (t *managed[Row]) take(s *timer.Scheduler) (isNew bool) {
 	if t.registered {
 		err = s.Update(next.timer)
 	}
-	if isNew = fleet.Matches(err, timer.ErrNoTimer); isNew {
+	if isNew = guard.Is(err, timer.ErrNoTimer); isNew {
 		err = s.Register(next.timer)
 	}
 	if t.fault = err; err == nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -74,8 +75,8 @@ func (s *Store) claimLimited(ctx context.Context, r store.ClaimRequest, slack in
 func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64, lock string, wait time.Duration) (
 	claimed store.Claimed, isShort bool, err error) {
 	handlers := handlersJSON(r.Handlers)
-	args := []any{handlers, r.MaxActive, max(0, r.Limit), storable(r.Worker), r.TTL.Microseconds(), store.NewClaim(),
-		slack, store.MaxClaimedBytes}
+	args := []any{handlers, r.MaxActive, max(0, r.Limit), guard.Storable(r.Worker), r.TTL.Microseconds(),
+		store.NewClaim(), slack, store.MaxClaimedBytes}
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
 	}

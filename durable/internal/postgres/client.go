@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -20,7 +21,7 @@ const insertTries = 5
 func (s *Store) Insert(ctx context.Context, tx store.Tx, r store.NewRun) (id int64, fresh bool, err error) {
 	text := s.texts["insert"]
 	args := []any{r.Handler, r.Schedule, instant(r.DueAt), r.Backfill, instant(r.RunAt), r.RunIn.Microseconds(),
-		int64(r.Priority), int64(r.MaxAttempts), r.Key, r.Payload, storable(r.By.By), storable(r.By.Note),
+		int64(r.Priority), int64(r.MaxAttempts), r.Key, r.Payload, guard.Storable(r.By.By), guard.Storable(r.By.Note),
 		r.TraceParent}
 	for range insertTries {
 		if tx != nil {
@@ -40,7 +41,7 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, r store.NewRun) (id int
 // Cancel implements store.Client.
 func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (state store.State, err error) {
 	err = s.call(ctx, s.shared, func() []statement {
-		return []statement{{s.texts["cancel"], []any{id, storable(by.By), storable(by.Note)},
+		return []statement{{s.texts["cancel"], []any{id, guard.Storable(by.By), guard.Storable(by.Note)},
 			func(rows pgx.Rows) error { return rows.Scan(into(&state)) }}}
 	})
 	return state, err
@@ -49,7 +50,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (state st
 // Requeue implements store.Client.
 func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, beforeID int64,
 	err error) {
-	args := []any{storable(by.By), storable(by.Note), max(0, limit)}
+	args := []any{guard.Storable(by.By), guard.Storable(by.Note), max(0, limit)}
 	text := strings.Replace(s.texts["requeue"], whichRuns, conditions(which, &args), 1)
 	err = s.call(ctx, s.shared, func() []statement {
 		return []statement{{text, args, func(rows pgx.Rows) error { return rows.Scan(into(&n), into(&beforeID)) }}}
@@ -104,8 +105,8 @@ func pauseFor(change store.Override) *int64 {
 func (s *Store) SetHandler(ctx context.Context, name string, change store.Override) error {
 	return s.call(ctx, s.shared, func() []statement {
 		return []statement{
-			{text: s.texts["set_handler"], args: []any{name, change.MaxConcurrency, storable(change.By.By),
-				storable(change.By.Note), pauseFor(change)}},
+			{text: s.texts["set_handler"], args: []any{name, change.MaxConcurrency, guard.Storable(change.By.By),
+				guard.Storable(change.By.Note), pauseFor(change)}},
 			// Claims under way have not seen it. The lock is taken last: claims do not wait for
 			// those who wait for the row.
 			{text: "SELECT pg_advisory_xact_lock($1::bigint)", args: []any{s.claimLock}},
@@ -117,7 +118,7 @@ func (s *Store) SetHandler(ctx context.Context, name string, change store.Overri
 func (s *Store) SetSchedule(ctx context.Context, name string, change store.Override) error {
 	return s.call(ctx, s.shared, func() []statement {
 		return []statement{{text: s.texts["set_schedule"], args: []any{name, pauseFor(change),
-			storable(change.By.By), storable(change.By.Note)}}}
+			guard.Storable(change.By.By), guard.Storable(change.By.Note)}}}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -32,7 +33,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, t
 		var unsure []store.RunKey
 		err := s.call(ctx, s.owned, func() []statement {
 			sure, unsure = nil, nil
-			args := []any{inJSON(keys), storable(worker), ttl.Microseconds()}
+			args := []any{inJSON(keys), guard.Storable(worker), ttl.Microseconds()}
 			return []statement{{text, args, func(rows pgx.Rows) error {
 				var r store.Renewed
 				var isSure bool
@@ -77,12 +78,12 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 	}
 	list := make([]resultJSON, len(results))
 	for i, r := range results {
-		list[i] = resultJSON{keyJSON(r.RunKey), r.Outcome, r.State, storable(r.Error),
+		list[i] = resultJSON{keyJSON(r.RunKey), r.Outcome, r.State, guard.Storable(r.Error),
 			max(0, r.RetryIn.Microseconds()), r.Took.Microseconds()}
 	}
 	err = s.call(ctx, s.owned, func() []statement {
 		done = store.Finished{}
-		return []statement{{s.texts["finish"], []any{inJSON(list), storable(worker)}, func(rows pgx.Rows) error {
+		return []statement{{s.texts["finish"], []any{inJSON(list), guard.Storable(worker)}, func(rows pgx.Rows) error {
 			var key store.RunKey
 			var isSure bool
 			err := rows.Scan(into(&key.ID), into(&key.Attempt), into(&key.Claim), into(&isSure))

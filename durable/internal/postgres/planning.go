@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // handlerJSON is a store.Handler as the statements read it.
@@ -111,7 +112,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) (done []sto
 		for j, r := range p.Runs {
 			list[i].Runs[j] = runJSON{DueAt: orNull(instant(r.DueAt)), Backfill: r.Backfill, Priority: r.Priority,
 				RunAt: orNull(instant(r.RunAt)), RunIn: r.RunIn.Microseconds(), Attempts: r.MaxAttempts,
-				Key: orNull(r.Key), Payload: r.Payload, By: storable(r.By.By), Note: storable(r.By.Note)}
+				Key: orNull(r.Key), Payload: r.Payload, By: guard.Storable(r.By.By), Note: guard.Storable(r.By.Note)}
 		}
 	}
 	err = s.call(ctx, s.owned, func() []statement {

@@ -160,12 +160,6 @@ func (s *Store) fill() {
 	s.texts["claim_lock_and_wait"] = fill("claim_lock.sql", values)
 }
 
-// storable replaces what Postgres cannot store (NUL and invalid UTF-8) in text that is only for
-// people to read.
-func storable(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-}
-
 // instant is a time as Postgres reads it: "" if there is none.
 func instant(t time.Time) string {
 	if t.IsZero() {

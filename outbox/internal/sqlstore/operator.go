@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -78,7 +79,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, r store.Requeue
 	if r.Force {
 		r.OlderThan = 0
 	}
-	where, p := s.conditions(which, dialect.Params{"older": inMicros(r.OlderThan), "note": storable(r.Note),
+	where, p := s.conditions(which, dialect.Params{"older": inMicros(r.OlderThan), "note": guard.Storable(r.Note),
 		"limit": int64(r.Limit), "from": r.After})
 	type row struct {
 		n, tooOld int

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -326,7 +327,7 @@ func (s *Store) Mark(ctx context.Context, relay string, results []store.Result) 
 	rows := make([]resultJSON, len(results))
 	for i, r := range results {
 		rows[i] = resultJSON{fmt.Sprintf("%X", r.ID[:]), r.Seq, r.Attempts, r.Outcome, inMicros(r.RetryIn),
-			inMicros(r.Took), storable(relay), storable(r.Error), inMicros(r.MostLate)}
+			inMicros(r.Took), guard.Storable(relay), guard.Storable(r.Error), inMicros(r.MostLate)}
 	}
 	type row struct {
 		id     store.ID
@@ -464,9 +465,4 @@ func oldestBehind(ctx context.Context, s *Store, p dialect.Params) (time.Duratio
 		p["after"] = dialect.Name(list[0].last)
 	}
 	return 0, nil
-}
-
-// storable is text of which a person is told, without what some databases cannot store.
-func storable(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

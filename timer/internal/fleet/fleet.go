@@ -4,12 +4,12 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // HostsLock is a semaphore of which every running scheduler holds a slot. Its leases are the list
@@ -43,30 +43,9 @@ func ParseRunID(id string) (slot int, fence dlock.Fence, ok bool) {
 // Inspect calls Controller.Inspect. It returns an error if the store panics, or answers for another
 // number of names.
 func Inspect(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.ControlState, err error) {
-	err = Guard(func() (err error) { list, err = ctl.Inspect(ctx, names...); return err })
+	err = guard.Call("store", func() (err error) { list, err = ctl.Inspect(ctx, names...); return err })
 	if err == nil && len(list) != len(names) {
 		err = fmt.Errorf("%d answers for %d names", len(list), len(names))
 	}
 	return list, err
-}
-
-// Guard turns a panic of a store into an error.
-func Guard(call func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the store panicked: %v", p)
-		}
-	}()
-	return call()
-}
-
-// Matches is errors.Is for an error of the store, whose methods may panic: such an error matches
-// nothing.
-func Matches(err, target error) (yes bool) {
-	defer func() {
-		if recover() != nil {
-			yes = false
-		}
-	}()
-	return errors.Is(err, target)
 }

@@ -12,6 +12,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 const (
@@ -168,7 +169,7 @@ func (s Queues) Read(ctx context.Context, timer string) (q Queue, version, now i
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	var v dlock.ValueState
-	err = Guard(func() (err error) { v, err = s.Store.Value(ctx, QueueLock(timer)); return err })
+	err = guard.Call("store", func() (err error) { v, err = s.Store.Value(ctx, QueueLock(timer)); return err })
 	if err != nil || v.Text == "" {
 		return q, v.Version, clockOf(v), err
 	}
@@ -192,7 +193,7 @@ func (s Queues) Write(ctx context.Context, timer string, q *Queue, version int64
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	change := dlock.Update{Value: &dlock.Value{Text: q.text(), Version: version}}
-	return Guard(func() error { return s.Store.Update(ctx, QueueLock(timer), change) })
+	return guard.Call("store", func() error { return s.Store.Update(ctx, QueueLock(timer), change) })
 }
 
 // Change reads a queue, calls change with it, and writes the result, until a write succeeds or
@@ -223,13 +224,13 @@ func (s Queues) Change(ctx context.Context, timer string,
 			}
 		}
 		err = s.Write(ctx, timer, &q, version)
-		if wrote != nil && !Matches(err, dlock.ErrChanged) {
+		if wrote != nil && !guard.Is(err, dlock.ErrChanged) {
 			wrote()
 		}
 		switch {
 		case err == nil && now != 0:
 			return nil
-		case err == nil || Matches(err, dlock.ErrChanged):
+		case err == nil || guard.Is(err, dlock.ErrChanged):
 		case ctx.Err() != nil || unknown != nil:
 			return err
 		default:

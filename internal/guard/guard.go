@@ -1,0 +1,125 @@
+// Package guard calls code of users, such as handlers, hooks, stores and schedules, and asks errors
+// that come from it. Such code may panic, and so may the methods of its errors. It may also end its
+// goroutine with runtime.Goexit: who has to survive that calls it on a goroutine of its own, and
+// has an error of Goexit ready for the case that nothing is returned.
+//
+// It does not help against code that hangs.
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+	"strings"
+
+	"github.com/tickslot/tickslot/internal/mask"
+)
+
+// A PanicError is the error of code that panicked.
+type PanicError struct {
+	Value any    // what the code called panic with
+	Stack []byte // of the goroutine that panicked, as debug.Stack returns it
+
+	code string // such as "handler"
+}
+
+func (e *PanicError) Error() string {
+	if e.code == "" {
+		return fmt.Sprintf("panic: %v", e.Value)
+	}
+	return fmt.Sprintf("the %s panicked: %v", e.code, e.Value) // fmt survives a value that panics
+}
+
+// Call calls f, and returns its panic as a *PanicError. code says whose it is, such as "handler".
+func Call(code string, f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p, Stack: debug.Stack(), code: code}
+		}
+	}()
+	return f()
+}
+
+// Go calls f on a goroutine of its own, and sends its error: also if it panics, or ends its
+// goroutine.
+func Go(code string, f func() error) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		err := Goexit(code) // unless f returns
+		defer func() { ended <- err }()
+		err = Call(code, f)
+	}()
+	return ended
+}
+
+// Goexit returns the error of code that has ended its goroutine.
+func Goexit(code string) error { return fmt.Errorf("the %s called runtime.Goexit", code) }
+
+// Is is errors.Is. An error whose methods panic matches nothing.
+func Is(err, target error) (yes bool) {
+	defer func() {
+		if recover() != nil {
+			yes = false
+		}
+	}()
+	return errors.Is(err, target)
+}
+
+// As is errors.AsType. In an error whose methods panic nothing is found.
+func As[E error](err error) (found E, ok bool) {
+	defer func() {
+		if recover() != nil {
+			var none E
+			found, ok = none, false
+		}
+	}()
+	return errors.AsType[E](err)
+}
+
+// Text returns the text of an error for rows: without secrets, as every database can store it, and
+// cut to that many bytes. It is "" for nil.
+func Text(err error, most int) string {
+	if err == nil {
+		return ""
+	}
+	text := ""
+	if p := Call("Error method", func() error { text = err.Error(); return nil }); p != nil {
+		text = fmt.Sprintf("%T: %v", err, p)
+	}
+	text = Storable(mask.Text(text))
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most-len(dots)], "") + dots
+	}
+	return text
+}
+
+const dots = "…"
+
+// Storable returns text as every database can store it: in UTF-8, without NUL. It is for text that
+// people read.
+func Storable(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// Wrap puts middleware around a handler, the first outermost, and leaves out what is nil. The error
+// of one that panics, or returns nil, names it as Config.Middleware[i].
+func Wrap[H any, M ~func(H) H](handler H, middleware []M) (H, error) {
+	for i := len(middleware) - 1; i >= 0; i-- {
+		if middleware[i] == nil {
+			continue // a fault of Config, which is reported once
+		}
+		err := Call("middleware", func() error {
+			outer := middleware[i](handler)
+			if reflect.ValueOf(outer).IsNil() {
+				return errors.New("it returned nil: return a Handler that calls next, or next itself")
+			}
+			handler = outer
+			return nil
+		})
+		if err != nil {
+			return handler, fmt.Errorf("Config.Middleware[%d]: %w", i, err)
+		}
+	}
+	return handler, nil
+}

@@ -1,0 +1,52 @@
+package pgxkit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// pingTimeout is how long a server that is asked whether it is there has for its answer.
+const pingTimeout = 5 * time.Second
+
+// pingEvery is how often a connection that has heard nothing asks whether the server is there: a
+// link that is dead says nothing either.
+var pingEvery = 30 * time.Second // tests have less patience
+
+// Listen listens on a channel with a connection of its own, which it closes, and calls woken when
+// it has begun to listen and for each notification. It returns when ctx ends, or the connection
+// does. Behind a PgBouncer in transaction mode it may hear nothing, and does not know.
+func Listen(ctx context.Context, conn *pgx.Conn, channel string, woken func()) error {
+	defer HangUp(conn)
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		return err
+	}
+	for woken(); ; {
+		heard, err := wait(ctx, conn)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return err
+		case heard:
+			woken()
+		}
+	}
+}
+
+// wait waits for a notification, and after some time looks whether the server is there.
+func wait(ctx context.Context, conn *pgx.Conn) (heard bool, err error) {
+	quiet, cancel := context.WithTimeout(ctx, pingEvery)
+	defer cancel()
+	if _, err := conn.WaitForNotification(quiet); err == nil || quiet.Err() == nil || conn.IsClosed() {
+		return err == nil, err
+	}
+	ctx, cancel = context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if err := conn.Ping(ctx); err != nil {
+		return false, fmt.Errorf("the server no longer answers: %w", err)
+	}
+	return false, nil
+}
