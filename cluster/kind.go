@@ -18,8 +18,11 @@ const (
 	KindTrigger = "trigger" // triggers of a timer that wait
 )
 
+// timerPrefix is that of the lock of a timer.
+const timerPrefix = "timer:"
+
 var kindPrefixes = []struct{ prefix, kind string }{
-	{"timer:", KindTimer}, {"limit:", KindLimit}, {"leader:", KindLeader}, {"outbox:", KindOutbox},
+	{timerPrefix, KindTimer}, {"limit:", KindLimit}, {"leader:", KindLeader}, {"outbox:", KindOutbox},
 	{"durable:", KindDurable}, {"tickslot:hosts", KindHost}, {"tickslot:probe:", KindProbe},
 	{"tickslot:trigger:", KindTrigger},
 }

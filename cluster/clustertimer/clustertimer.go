@@ -16,10 +16,10 @@
 package clustertimer
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -41,17 +41,10 @@ func RunOf(i timer.RunEndInfo) cluster.Run {
 		EndedAgo: max(0, time.Since(i.StartedAt.Add(i.Took))), Took: i.Took, Outcome: string(i.Outcome),
 		Attempts: i.Attempt, By: i.TriggeredBy.By}
 	if i.Err != nil {
-		r.Err = textOf(i.Err)
+		r.Err = guard.Text(i.Err, maxErrorLen)
 	}
 	return r
 }
 
-// textOf is the text of a handler's error, whose method may panic.
-func textOf(err error) (text string) {
-	defer func() {
-		if p := recover(); p != nil {
-			text = fmt.Sprintf("%T, whose text cannot be had: %v", err, p)
-		}
-	}()
-	return err.Error()
-}
+// maxErrorLen is how much of an error is passed on: the registry keeps less.
+const maxErrorLen = 4096

@@ -177,7 +177,7 @@ func timerNotices(rows []timerRow) (list []Notice) {
 	for _, r := range rows {
 		link, local := URL("timer", "name", r.Name), r.Local
 		switch {
-		case r.State == timerPaused:
+		case r.State == cluster.TimerPaused:
 			text := "until its limit, which is 0, is changed"
 			if until := r.Pause.Until; !until.IsZero() {
 				text = "for another " + left(until)
@@ -186,7 +186,7 @@ func timerNotices(rows []timerRow) (list []Notice) {
 		case late(local):
 			list = append(list, urgent(link, "%s has not succeeded for %s: %s.", r.Name,
 				pagekit.Count(local.TicksSinceSuccess, "tick"), r.whyNot()))
-		case r.Failed >= failedAlarm:
+		case r.Failed >= cluster.FailingRuns:
 			list = append(list, urgent(link, "The last %d runs of %s did not succeed: %s.", r.Failed, r.Name,
 				r.whyNot()))
 		}

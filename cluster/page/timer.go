@@ -90,7 +90,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	if v.Last50 = runs.Value; v.Last50 == nil {
 		v.Last50 = []cluster.HistoryRun{}
 	} else {
-		v.setRuns(runs.Value)
+		v.take(v.fleet.WithRuns(runs.Value))
 	}
 	p.addOverrides(ctx, &v)
 	p.addLocal(&v)

@@ -39,25 +39,14 @@ type timers struct {
 	madeAt time.Time
 }
 
-// A timerState is the state of a timer in the fleet.
-type timerState string
-
-const (
-	timerRunning timerState = "running"
-	timerIdle    timerState = "idle"
-	timerPaused  timerState = "paused"
-	timerFailing timerState = "failing" // its latest runs failed, or it has not succeeded for long
-	timerNoHost  timerState = "no host" // no host that is alive has it registered
-)
-
-var timerStates = []string{string(timerRunning), string(timerIdle), string(timerPaused), string(timerFailing),
-	string(timerNoHost)}
+var timerStates = []string{string(cluster.TimerRunning), string(cluster.TimerIdle), string(cluster.TimerPaused),
+	string(cluster.TimerFailing), string(cluster.TimerNoHost)}
 
 // A timerRow is a timer of the fleet.
 type timerRow struct {
-	Name  string     `json:"name"`
-	State timerState `json:"state"`
-	Limit *int       `json:"max_concurrency"` // nil: none, or not known
+	Name  string             `json:"name"`
+	State cluster.TimerState `json:"state"`
+	Limit *int               `json:"max_concurrency"` // nil: none, or not known
 	// Limits that hosts differ in, with how many have each; empty: they agree.
 	Differ []differingLimit     `json:"differing,omitempty"`
 	Hosts  int                  `json:"hosts"` // that are alive or suspect, and have it registered
@@ -70,6 +59,8 @@ type timerRow struct {
 	Pause  *pauseView           `json:"paused,omitempty"`
 	// As this process knows it; nil: it does not run it.
 	Local *timer.TimerStatus `json:"local,omitempty"`
+
+	fleet *cluster.FleetTimer
 }
 
 type differingLimit struct {
@@ -209,80 +200,54 @@ func pauseOf(o dlock.ControlState, at time.Time) *pauseView {
 }
 
 func (t *timers) make(s *cluster.Snapshot) []timerRow {
-	type gathered struct {
-		limits map[int]int // hosts by limit
-		held   []*cluster.Lease
-		runs   []cluster.HistoryRun
-		local  *timer.TimerStatus
-	}
-	all := map[string]*gathered{}
-	of := func(name string) *gathered {
-		g := all[name]
-		if g == nil {
-			g = &gathered{limits: map[int]int{}}
-			all[name] = g
+	local := map[string]*timer.TimerStatus{}
+	all := s.Timers()
+	if t.config.Timers != nil {
+		known := map[string]bool{}
+		for _, f := range all {
+			known[f.Name] = true
 		}
-		return g
-	}
-	for i := range s.Hosts {
-		if h := &s.Hosts[i]; h.State.Live() {
-			for _, d := range h.Timers {
-				of(d.Name).limits[d.MaxConcurrency]++
+		for _, l := range t.config.Timers.Status().Timers {
+			local[l.Name] = &l
+			if !known[l.Name] {
+				all = append(all, &cluster.FleetTimer{Name: l.Name})
 			}
 		}
-	}
-	for i := range s.Leases {
-		if l := &s.Leases[i]; l.State == cluster.LeaseHeld && strings.HasPrefix(l.Name, timerPrefix) {
-			g := of(l.Name[len(timerPrefix):])
-			g.held = append(g.held, l)
-		}
-	}
-	for _, r := range s.Runs {
-		g := of(r.Timer)
-		g.runs = append(g.runs, r)
-	}
-	if t.config.Timers != nil {
-		for _, local := range t.config.Timers.Status().Timers {
-			of(local.Name).local = &local
-		}
+		slices.SortFunc(all, func(a, b *cluster.FleetTimer) int { return strings.Compare(a.Name, b.Name) })
 	}
 	list := make([]timerRow, 0, len(all))
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		g := all[name]
-		row := timerRow{Name: name, Local: g.local, Held: len(g.held)}
-		row.setLimit(g.limits)
-		if local := g.local; local != nil && row.Hosts == 0 && local.MaxConcurrency >= 0 { // its row is not there yet
-			row.Limit = &local.MaxConcurrency
-		}
-		row.setSlots(g.held)
-		row.setRuns(g.runs)
-		if local := g.local; local != nil && local.Paused != nil {
-			row.Pause = &pauseView{local.Paused.Origin, local.Paused.Until}
-		}
-		row.State = row.state()
-		list = append(list, row)
+	for _, f := range all {
+		list = append(list, newTimerRow(f, local[f.Name]))
 	}
 	return list
 }
 
-// setLimit takes the limit that most hosts have.
-func (r *timerRow) setLimit(limits map[int]int) {
-	maxHosts := 0
-	for _, limit := range slices.Sorted(maps.Keys(limits)) {
-		n := limits[limit]
-		r.Hosts += n
-		r.Differ = append(r.Differ, differingLimit{limit, n})
-		if n > maxHosts {
-			maxHosts = n
-			r.Limit = nil
-			if limit >= 0 {
-				r.Limit = &limit
-			}
+func newTimerRow(f *cluster.FleetTimer, local *timer.TimerStatus) timerRow {
+	r := timerRow{Name: f.Name, Hosts: f.Hosts, Held: len(f.Held), Local: local}
+	r.take(f)
+	limit := f.MaxConcurrency()
+	if local != nil && f.Hosts == 0 { // its row is not there yet
+		limit = local.MaxConcurrency
+	}
+	if limit >= 0 {
+		r.Limit = &limit
+	}
+	if f.HostsDiffer() {
+		for _, limit := range slices.Sorted(maps.Keys(f.Limits)) {
+			r.Differ = append(r.Differ, differingLimit{limit, f.Limits[limit]})
 		}
 	}
-	if len(r.Differ) == 1 {
-		r.Differ = nil
+	r.setSlots(f.Held)
+	if local != nil && local.Paused != nil {
+		r.Pause = &pauseView{local.Paused.Origin, local.Paused.Until}
 	}
+	r.State = r.state()
+	return r
+}
+
+// take takes the runs of a timer, and what follows from them.
+func (r *timerRow) take(f *cluster.FleetTimer) {
+	r.fleet, r.Runs, r.Last, r.Failed = f, f.Runs, f.Last(), f.Failed
 }
 
 // setSlots makes boxes: as many as there may be held, and those that are beyond.
@@ -319,40 +284,17 @@ func (r *timerRow) setSlots(held []*cluster.Lease) {
 	}
 }
 
-func (r *timerRow) setRuns(runs []cluster.HistoryRun) {
-	r.Runs, r.Failed = runs, 0
-	if len(runs) > 0 {
-		r.Last = &runs[0]
-	}
-	for _, run := range runs {
-		if run.Succeeded() {
-			break
-		}
-		r.Failed++
-	}
-}
-
-// failedAlarm is how many runs in a row have to fail until a timer is failing.
-const failedAlarm = 3
-
 // late reports whether a timer has not succeeded for longer than its AlarmAfter.
 func late(t *timer.TimerStatus) bool {
 	return t != nil && t.AlarmAfter > 0 && t.TicksSinceSuccess >= t.AlarmAfter
 }
 
-func (r *timerRow) state() timerState {
-	switch local := r.Local; {
-	case r.Pause != nil:
-		return timerPaused
-	case r.Failed >= failedAlarm, late(local):
-		return timerFailing
-	case r.Held > 0:
-		return timerRunning
-	case r.Hosts == 0 && local == nil:
-		return timerNoHost
-	default:
-		return timerIdle
+func (r *timerRow) state() cluster.TimerState {
+	state := r.fleet.State(r.Pause != nil, late(r.Local))
+	if state == cluster.TimerNoHost && r.Local != nil { // its row is not there yet
+		return cluster.TimerIdle
 	}
+	return state
 }
 
 // A bar is a run in a sparkline.

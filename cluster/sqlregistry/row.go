@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/dialect"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 type row = dialect.Row
@@ -101,7 +102,7 @@ func rowOfHost(h cluster.Heartbeat) row {
 		r.Released = new(int64)
 	}
 	if h.Detail != nil {
-		detail := storable(string(h.Detail))
+		detail := guard.Storable(string(h.Detail))
 		r.Detail = &detail
 	}
 	setData(&r, hostData{Environment: cut(h.Environment, maxWords), AppVersion: cut(h.AppVersion, maxWords),
@@ -238,7 +239,7 @@ func duration(us *int64) time.Duration {
 
 // key returns an ID for a text: the text itself or, if it is long, its beginning and its hash.
 func key(text string) string {
-	if text := storable(text); len(text) <= maxID {
+	if text := guard.Storable(text); len(text) <= maxID {
 		return text
 	}
 	hash := sha256.Sum256([]byte(text))
@@ -247,7 +248,7 @@ func key(text string) string {
 
 // cut returns storable text of at most maxLen bytes. It ends with … if it was longer.
 func cut(text string, maxLen int) string {
-	text = storable(text)
+	text = guard.Storable(text)
 	if len(text) <= maxLen {
 		return text
 	}
@@ -257,11 +258,6 @@ func cut(text string, maxLen int) string {
 		end--
 	}
 	return text[:end] + dots
-}
-
-// storable returns text that every database can store.
-func storable(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // sortRows puts the newest events and runs first, and hosts and leases in the order of their ids.

@@ -4,10 +4,10 @@ package readcache
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/mask"
 )
 
@@ -104,12 +104,8 @@ func (c *Cache[T]) read(e *entry[T], done chan struct{}, load func(context.Conte
 
 // guarded calls load, and returns its panic as an error.
 func guarded[T any](ctx context.Context, load func(context.Context) (T, error)) (value T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the read panicked: %v", p)
-		}
-	}()
-	return load(ctx)
+	err = guard.Call("read", func() (err error) { value, err = load(ctx); return err })
+	return value, err
 }
 
 func (e *entry[T]) stale() bool { return time.Since(e.triedAt) >= TTL }

@@ -75,7 +75,7 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 		if err != nil {
 			return nil, err
 		}
-		x.Timer = &fleet.Timer{Name: name, Held: []cluster.Lease{}}
+		x.Timer = fleet.Unregistered(name)
 		fleet.Inspect(ctx, a.store.Locks, []*fleet.Timer{x.Timer}, a.text)
 		if !known && x.Pause == nil && x.Set == nil {
 			return nil, fmt.Errorf("no timer %q is known: check how it is spelt, and --prefix", name)

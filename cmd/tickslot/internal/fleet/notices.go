@@ -115,7 +115,7 @@ func (n *notices) timer(t *Timer) {
 		n.notable("%s is paused %s, for another %s", t.Name, t.Pause.Origin, show.Span(t.Pause.Left))
 	case t.Set != nil && *t.Set.Limit == 0:
 		n.notable("%s is paused %s, until its limit, which is 0, is changed", t.Name, t.Set.Origin)
-	case t.Failed >= failedAlarm && t.Last != nil:
+	case t.Failed >= cluster.FailingRuns && t.Last != nil:
 		n.urgent("%s: its last %d runs did not succeed; the latest: %s", t.Name, t.Failed,
 			strings.TrimRight(t.Last.Outcome+": "+t.Last.Err, ": "))
 	}

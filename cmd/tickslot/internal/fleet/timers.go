@@ -5,9 +5,7 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
@@ -18,14 +16,13 @@ import (
 const TimerPrefix = "timer:"
 
 const (
-	failedAlarm  = 3   // a timer is failing if this many runs in a row failed
 	inspectBatch = 500 // timers whose overrides are read in one call
 )
 
 // A Timer is a timer as the store knows it.
 type Timer struct {
 	Name  string `json:"name"`
-	State string `json:"state"` // running, idle, paused, failing, no host, unknown; see SetState
+	State string `json:"state"` // a cluster.TimerState, or unknown
 	Hosts int    `json:"hosts"` // that are alive or suspect, and have it registered
 	// As most hosts have it; nil: no limit, or no host has it.
 	Limit *int `json:"max_concurrency,omitempty"`
@@ -39,8 +36,7 @@ type Timer struct {
 	Failed  int                 `json:"failed_in_a_row"`
 	Unknown string              `json:"overrides_err,omitempty"` // why pause and override are not known
 
-	limits map[int]int
-	passed bool // one of its latest runs has succeeded
+	fleet *cluster.FleetTimer
 }
 
 // An Override is what an operator has set.
@@ -56,73 +52,45 @@ func (r *Timer) LimitText() string {
 	switch {
 	case r.Set != nil:
 		return fmt.Sprintf("%d (set)", *r.Set.Limit)
-	case len(r.Differ) > 0:
-		return fmt.Sprintf("%d (hosts differ)", *r.Limit)
-	case r.Limit != nil:
-		return fmt.Sprint(*r.Limit)
-	case r.Hosts > 0:
-		return "none"
+	case r.Hosts == 0:
+		return ""
 	}
-	return ""
+	text := "none"
+	if r.Limit != nil {
+		text = fmt.Sprint(*r.Limit)
+	}
+	if len(r.Differ) > 0 {
+		text += " (hosts differ)"
+	}
+	return text
 }
 
 // Timers returns all timers that a host has, that hold a slot, or that ran, by name.
 func Timers(s *cluster.Snapshot) []*Timer {
-	all := map[string]*Timer{}
-	of := func(name string) *Timer {
-		if all[name] == nil {
-			all[name] = &Timer{Name: name, Held: []cluster.Lease{}, limits: map[int]int{}}
-		}
-		return all[name]
-	}
-	for _, h := range s.Hosts {
-		if !h.State.Live() {
-			continue
-		}
-		for _, d := range h.Timers {
-			r := of(d.Name)
-			r.Hosts++
-			r.limits[d.MaxConcurrency]++
-		}
-	}
-	for _, l := range s.HeldLeases(cluster.KindTimer) {
-		r := of(strings.TrimPrefix(l.Name, TimerPrefix))
-		r.Held = append(r.Held, l)
-	}
-	for i := range s.Runs {
-		run := &s.Runs[i]
-		r := of(run.Timer)
-		if r.Last == nil {
-			r.Last = run
-		}
-		r.passed = r.passed || run.Succeeded()
-		if !r.passed {
-			r.Failed++
-		}
-	}
-	list := make([]*Timer, 0, len(all))
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		r := all[name]
-		maxHosts := 0
-		for _, limit := range slices.Sorted(maps.Keys(r.limits)) {
-			if n := r.limits[limit]; n > maxHosts {
-				maxHosts = n
-				r.Limit = nil
-				if limit >= 0 {
-					r.Limit = &limit
-				}
-			}
-		}
-		if len(r.limits) > 1 {
-			r.Differ = r.limits
-			if r.Limit == nil { // most have none: the highest is worth a look
-				highest := slices.Max(slices.Collect(maps.Keys(r.limits)))
-				r.Limit = &highest
-			}
-		}
-		list = append(list, r)
+	all := s.Timers()
+	list := make([]*Timer, len(all))
+	for i, f := range all {
+		list[i] = newTimer(f)
 	}
 	return list
+}
+
+// Unregistered returns a timer that no registry has.
+func Unregistered(name string) *Timer { return newTimer(&cluster.FleetTimer{Name: name}) }
+
+func newTimer(f *cluster.FleetTimer) *Timer {
+	r := &Timer{Name: f.Name, Hosts: f.Hosts, Held: make([]cluster.Lease, len(f.Held)), Last: f.Last(),
+		Failed: f.Failed, fleet: f}
+	for i, l := range f.Held {
+		r.Held[i] = *l
+	}
+	if limit := f.MaxConcurrency(); limit >= 0 {
+		r.Limit = &limit
+	}
+	if f.HostsDiffer() {
+		r.Differ = f.Limits
+	}
+	return r
 }
 
 // Inspect reads the overrides of timers, and sets their states. text returns the text of an error
@@ -179,23 +147,13 @@ func Keep(before, list []*Timer) {
 	}
 }
 
-// SetState sets the state, as the operator's page and package timer name it: a limit of 0 is a
-// pause without an end. A timer that is paused is not failing, because an operator looks after it.
+// SetState sets the state, from what is known of the timer and its overrides.
 func (r *Timer) SetState() {
-	switch {
-	case r.Unknown != "":
+	if r.Unknown != "" {
 		r.State = "unknown"
-	case r.Pause != nil, r.Set != nil && *r.Set.Limit == 0:
-		r.State = "paused"
-	case r.Failed >= failedAlarm:
-		r.State = "failing"
-	case len(r.Held) > 0:
-		r.State = "running"
-	case r.Hosts == 0:
-		r.State = "no host"
-	default:
-		r.State = "idle"
+		return
 	}
+	r.State = string(r.fleet.State(r.Pause != nil || r.Set != nil && *r.Set.Limit == 0, false))
 }
 
 // Slots is how many slots there are; -1: without a limit, or it is not known.

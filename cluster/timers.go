@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// FailingRuns is how many runs in a row have to fail until a timer is failing.
+const FailingRuns = 3
+
+// A TimerState is the state of a timer in the fleet.
+type TimerState string
+
+// These are in the order in which they count: a timer that is paused is not failing, because an
+// operator looks after it.
+const (
+	TimerPaused  TimerState = "paused"  // an operator has paused it; a limit of 0 is a pause without an end
+	TimerFailing TimerState = "failing" // FailingRuns runs in a row failed, or it has not succeeded for long
+	TimerRunning TimerState = "running" // a slot is held
+	TimerNoHost  TimerState = "no host" // no host that is live has it registered
+	TimerIdle    TimerState = "idle"
+)
+
+// A FleetTimer is what a Snapshot has of a timer. What operators have set is not part of it: the
+// store of the locks keeps that.
+type FleetTimer struct {
+	Name  string
+	Hosts int // that are live, and have it registered
+	// Limits has how many of these hosts have which MaxConcurrency (-1: none). In a rolling deploy
+	// there may be several.
+	Limits map[int]int
+	Held   []*Lease     // of its slots that are held
+	Runs   []HistoryRun // newest first
+	Failed int          // of these, the newest ones in a row
+}
+
+// WithRuns returns the timer with other runs than the snapshot has: those of Registry.Runs, which
+// are more.
+func (t *FleetTimer) WithRuns(runs []HistoryRun) *FleetTimer {
+	other := *t
+	other.Runs, other.Failed = runs, failedInARow(runs)
+	return &other
+}
+
+func failedInARow(runs []HistoryRun) int {
+	if i := slices.IndexFunc(runs, func(r HistoryRun) bool { return r.Succeeded() }); i >= 0 {
+		return i
+	}
+	return len(runs)
+}
+
+// MaxConcurrency is the limit that most hosts have, the lowest of several. It is -1 if that is
+// none, or no host has the timer.
+func (t *FleetTimer) MaxConcurrency() int {
+	limit, most := -1, 0
+	for _, l := range slices.Sorted(maps.Keys(t.Limits)) {
+		if n := t.Limits[l]; n > most {
+			limit, most = l, n
+		}
+	}
+	return limit
+}
+
+// HostsDiffer reports whether hosts have different limits.
+func (t *FleetTimer) HostsDiffer() bool { return len(t.Limits) > 1 }
+
+// Last is the newest run; nil: none is known.
+func (t *FleetTimer) Last() *HistoryRun {
+	if len(t.Runs) == 0 {
+		return nil
+	}
+	return &t.Runs[0]
+}
+
+// State is the state of a timer, if an operator has paused it or not, and if a host that runs it
+// says that it has not succeeded for long or not.
+func (t *FleetTimer) State(paused, late bool) TimerState {
+	switch {
+	case paused:
+		return TimerPaused
+	case late || t.Failed >= FailingRuns:
+		return TimerFailing
+	case len(t.Held) > 0:
+		return TimerRunning
+	case t.Hosts == 0:
+		return TimerNoHost
+	default:
+		return TimerIdle
+	}
+}
+
+// Timers returns all timers that a live host has registered, that hold a slot, or that ran lately,
+// by name.
+func (s *Snapshot) Timers() []*FleetTimer {
+	all := map[string]*FleetTimer{}
+	of := func(name string) *FleetTimer {
+		t := all[name]
+		if t == nil {
+			t = &FleetTimer{Name: name, Limits: map[int]int{}}
+			all[name] = t
+		}
+		return t
+	}
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; h.State.Live() {
+			for _, d := range h.Timers {
+				t := of(d.Name)
+				t.Hosts++
+				t.Limits[d.MaxConcurrency]++
+			}
+		}
+	}
+	for i := range s.Leases {
+		if l := &s.Leases[i]; l.State == LeaseHeld && KindOf(l.Name) == KindTimer {
+			t := of(strings.TrimPrefix(l.Name, timerPrefix))
+			t.Held = append(t.Held, l)
+		}
+	}
+	for i := range s.Runs {
+		t := of(s.Runs[i].Timer)
+		t.Runs = append(t.Runs, s.Runs[i])
+	}
+	for _, t := range all {
+		t.Failed = failedInARow(t.Runs)
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b *FleetTimer) int { return strings.Compare(a.Name, b.Name) })
+}
