@@ -10,14 +10,13 @@ import (
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 const (
 	// maxResults is how many results one call writes at most.
 	maxResults = 500
-	// The waits between calls that fail, and between those for rows that are locked.
-	minCallWait = 100 * time.Millisecond
-	maxCallWait = 2 * time.Second
 	// lockedFor is for how long the row of a result is locked before that is logged.
 	lockedFor = 2 * time.Second
 )
@@ -75,7 +74,7 @@ func (f *finisher) take(n int) []*finished {
 
 // run writes results until ctx ends.
 func (f *finisher) run(ctx context.Context) {
-	wait := minCallWait
+	wait := service.MinWait
 	for {
 		limit := f.batch.Limit()
 		batch := f.take(limit)
@@ -86,7 +85,7 @@ func (f *finisher) run(ctx context.Context) {
 			f.putBack(left)
 			switch {
 			case len(left) == 0:
-				wait = minCallWait
+				wait = service.MinWait
 				continue
 			case err != nil:
 				news = nil // a new result would fail as well
@@ -100,7 +99,7 @@ func (f *finisher) run(ctx context.Context) {
 			return
 		case <-news:
 		case <-again:
-			wait = min(2*wait, maxCallWait)
+			wait = min(2*wait, service.MaxWait)
 		}
 	}
 }
@@ -182,7 +181,7 @@ func (f *finisher) written(r *finished, counts bool) {
 	case r.result.State == store.StateDead:
 		more := []any{"attempts", a.row.Attempt - a.row.Uncounted, "tried_for",
 			failingFor(a.row, r.result.Took).Round(time.Millisecond)}
-		if p, ok := r.err.(*PanicError); ok {
+		if p := guard.Panicked(r.err); p != nil {
 			more = append(more, "stack", string(p.Stack))
 		}
 		f.events.Log(slog.LevelError, "durable: a run is a dead letter", line(more...)...)

@@ -39,7 +39,7 @@ func (p Retry) wait(attempt int) time.Duration { return loop.Backoff(p.FirstWait
 func (h *handler) result(run store.Run, took time.Duration, cause, err error) store.Result {
 	r := store.Result{RunKey: run.RunKey, Error: textOf(err), Took: took}
 	mark := markOf(err)
-	_, panicked := err.(*PanicError)
+	panicked := guard.Panicked(err) != nil
 	switch {
 	case errors.Is(cause, ErrCanceled):
 		r.Outcome, r.State = store.OutcomeCanceled, store.StateCanceled

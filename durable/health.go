@@ -30,8 +30,8 @@ func (w *Worker) Started() error {
 	if err := w.door.Refused(); err != nil {
 		return err
 	}
-	switch p, _ := w.current(); {
-	case p == PhaseCreated:
+	switch {
+	case !w.begun():
 		return errors.New("the worker is not running yet")
 	case !w.database.WasCalled():
 		return errors.New("the database has not been called yet")
@@ -45,16 +45,7 @@ func (w *Worker) Ready() error {
 	if err := w.door.Refused(); err != nil {
 		return err
 	}
-	switch p, _ := w.current(); p {
-	case PhaseRunning:
-		return nil
-	case PhaseCreated:
-		return errors.New("the worker is not running yet")
-	case PhaseStopped:
-		return errors.New("the worker is stopped")
-	default:
-		return errors.New("the worker is draining")
-	}
+	return w.phases.Ready("worker")
 }
 
 // Checks returns checks by name, so that a Worker is a health.Source. A worker with a failing check
@@ -92,7 +83,7 @@ func (w *Worker) leasesRenewed() error {
 }
 
 func (w *Worker) runsStart() error {
-	stats, fresh := w.sampler.latest()
+	stats, fresh := w.sampler.Latest()
 	if !fresh || w.config.MaxDueAge == NoLimit {
 		return nil
 	}
@@ -116,7 +107,7 @@ func (w *Worker) runsStart() error {
 }
 
 func (w *Worker) fewDead() error {
-	stats, fresh := w.sampler.latest()
+	stats, fresh := w.sampler.Latest()
 	if !fresh || w.config.MaxDead == 0 {
 		return nil
 	}
@@ -136,7 +127,7 @@ func (w *Worker) fewDead() error {
 
 // handlersKnown returns an error for each handler that no worker has, and whose runs wait.
 func (w *Worker) handlersKnown() error {
-	stats, fresh := w.sampler.latest()
+	stats, fresh := w.sampler.Latest()
 	if !fresh {
 		return nil
 	}
@@ -167,7 +158,7 @@ func (w *Worker) schedulesWork() error {
 // Runners shows the parts of a Worker, so that it is a cluster.Runner: itself with its phase, and
 // its loops. It reads memory only.
 func (w *Worker) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
-	p, changedAt := w.current()
+	p, changedAt := w.phases.Current()
 	show("worker", w.config.Name, string(p), changedAt, nil)
 	for _, part := range []struct{ name, op string }{{"materializer", opMaterialize}, {"claimer", opClaim},
 		{"renewer", opRenew}, {"finisher", opFinish}, {"reclaimer", opReclaim}, {"sweeper", opSweep}} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/loop"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // Run works until ctx ends, and then drains: Ready fails at once, PreStopDelay passes, and nothing
@@ -45,7 +46,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if faults != nil {
 		return faults
 	}
-	defer w.setPhase(PhaseStopped)
+	defer w.phases.Enter(PhaseStopped)
 	return w.door.Enter(ctx, w.run)
 }
 
@@ -72,7 +73,7 @@ func (w *Worker) run(ctx context.Context) error {
 		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.Name(),
 			err)
 	}
-	w.setPhase(PhaseStopped)
+	w.phases.Enter(PhaseStopped)
 	if hook := w.events.Close(HookGrace); hook != "" {
 		err = withHook(err, hook)
 	}
@@ -120,17 +121,17 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 		asking.Go(func() { l.Run(stopAsking) })
 	}
 	asking.Go(func() { runSweeper(asks, w.sweeper) })
-	asking.Go(func() { w.listener.run(asks) })
+	asking.Go(func() { w.listen(asks) })
 	writing.Go(func() { w.renewer.Run(stopRenewing) })
 	writing.Go(func() { w.finisher.run(writes) })
 
 	<-ctx.Done()
 	w.events.Log(slog.LevelInfo, "durable: draining", "cause", context.Cause(ctx))
-	w.setPhase(PhasePreStop)
+	w.phases.Enter(PhasePreStop)
 	if w.door.Refused() == nil {
 		time.Sleep(w.config.PreStopDelay)
 	}
-	w.setPhase(PhaseDraining)
+	w.phases.Enter(PhaseDraining)
 	w.claimer.draining.Store(true)
 	close(stopAsking)
 	endAsks()
@@ -152,6 +153,16 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	writing.Wait()
 	<-asked
 	return w.left(stuck, unwritten)
+}
+
+// listen has the claimer wake when another process has queued runs, if the database has
+// notifications. They are hints: a run whose notification is lost is found by polling.
+func (w *Worker) listen(ctx context.Context) {
+	service.KeepListening(ctx,
+		func(ctx context.Context) error { return w.store.store.Listen(ctx, w.claimer.Wake) },
+		func(err error) {
+			w.events.Log(slog.LevelDebug, "durable: a connection that listens has ended: polls go on", "err", err)
+		})
 }
 
 // askingLoops are the loops that look for work. They end when draining begins.

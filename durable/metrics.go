@@ -133,7 +133,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 
 // fleet shows what the sampler has read last, if that is not too old.
 func (m *metrics) fleet(gauge func(*prometheus.Desc, float64, ...string)) {
-	stats, fresh := m.worker.sampler.latest()
+	stats, fresh := m.worker.sampler.Latest()
 	if !fresh {
 		return
 	}

@@ -2,13 +2,13 @@ package durable
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/loop"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 const (
@@ -42,27 +42,15 @@ type sighting struct{ at, since time.Time }
 // first registers for the first time, and takes over schedules for which the database has another
 // spec. It tries until it succeeds, ctx ends, or the database reports that it is not set up right.
 func (r *registrar) first(ctx context.Context, verify func(context.Context) error) error {
-	for wait := minCallWait; ; wait = min(2*wait, maxCallWait) {
+	return service.FirstAnswer(ctx, dlock.ErrSetup, func() error {
 		_, err := call(r.database, opVerify, func(ctx context.Context) (none struct{}, err error) {
 			return none, verify(ctx)
 		})
 		if err == nil {
 			err = r.call(true, r.schedules)
 		}
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, dlock.ErrSetup):
-			return err
-		}
-		again := time.NewTimer(loop.Jittered(wait, 0.3))
-		select {
-		case <-ctx.Done():
-			again.Stop()
-			return ctx.Err()
-		case <-again.C:
-		}
-	}
+		return err
+	})
 }
 
 // register is a step of the loop.

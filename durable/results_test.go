@@ -45,6 +45,8 @@ func TestResults(t *testing.T) {
 			says: "the handler panicked: help"},
 		{what: "nil panic value", handle: func(context.Context, *durable.Run) error { panic(badError{}) },
 			retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"panic"}},
+		{what: "no panic", handle: func(context.Context, *durable.Run) error { return (*durable.PanicError)(nil) },
+			retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"error"}},
 		{what: "Goexit", handle: func(context.Context, *durable.Run) error { runtime.Goexit(); return nil },
 			retry: durable.Retry{MaxAttempts: 1}, state: "dead", want: []store.Outcome{"error"}, says: "Goexit"},
 		{what: "Permanent", handle: func(context.Context, *durable.Run) error {

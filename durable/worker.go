@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/retention"
+	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -36,35 +37,33 @@ type Worker struct {
 	reclaimer    *reclaimer
 	materializer *materializer
 	registrar    *registrar
-	sampler      *sampler
+	sampler      *service.Sampler[store.Stats]
 	sweeper      *retention.Sweeper
-	listener     *listener
 	metrics      *metrics // nil: nobody wants them
 
 	mu        sync.Mutex // of all callers
 	faults    []error    // of NewWorker, Handle and Schedule
 	handlers  map[string]*handler
 	schedules map[string]*scheduled
-	phase     Phase
-	changedAt time.Time // when the phase last changed
+	phases    service.Phases // Begin is called with mu held: afterwards no handler is added
 }
 
 // A Phase is what a Worker is doing.
-type Phase string
+type Phase = service.Phase
 
 // The phases, in their order.
 const (
-	PhaseCreated  Phase = "created"  // Run was not called
-	PhaseRunning  Phase = "running"  // runs are claimed
-	PhasePreStop  Phase = "pre_stop" // for PreStopDelay runs are still claimed, but Ready fails
-	PhaseDraining Phase = "draining" // Run waits for the last handlers and their results
-	PhaseStopped  Phase = "stopped"  // Run has returned, or is about to
+	PhaseCreated  = service.Created  // Run was not called
+	PhaseRunning  = service.Running  // runs are claimed
+	PhasePreStop  = service.PreStop  // for PreStopDelay runs are still claimed, but Ready fails
+	PhaseDraining = service.Draining // Run waits for the last handlers and their results
+	PhaseStopped  = service.Stopped  // Run has returned, or is about to
 )
 
 // NewWorker returns a worker. It starts nothing and does not call the database. Check and Run
 // report invalid arguments.
 func NewWorker(s *Store, config Config) *Worker {
-	w := &Worker{store: s, config: config.withDefaults(), phase: PhaseCreated,
+	w := &Worker{store: s, config: config.withDefaults(),
 		handlers: map[string]*handler{}, schedules: map[string]*scheduled{}}
 	w.faults = w.config.check()
 	var inner store.Store
@@ -111,12 +110,15 @@ func (w *Worker) assemble(s store.Store) {
 	w.materializer.Loop = loop.New("materializer", c.MaterializeInterval, c.PollJitter, w.materializer.materialize)
 	w.registrar = &registrar{store: s, reader: s, database: d, events: v, takenOver: w.materializer.takenOver}
 	w.registrar.Loop = loop.New("registrar", registerInterval, c.PollJitter, w.registrar.register)
-	w.sampler = &sampler{store: s, database: d}
-	w.sampler.Loop = loop.New("sampler", sampleInterval, sampleJitter, w.sampler.sample)
+	w.sampler = service.NewSampler(sampleInterval, func() (store.Stats, error) {
+		return call(d, opStats, func(ctx context.Context) (store.Stats, error) { return s.Stats(ctx, unseenAfter) })
+	})
 	w.sweeper = newSweeper(c, s, d)
-	w.listener = &listener{store: s, events: v, woken: w.claimer.Wake}
 	w.book.ended, w.book.freed, w.book.renewNow = w.runner.lost, w.claimer.Wake, w.renewer.Wake
 }
+
+// sampleInterval is how often a worker asks for what health and metrics show.
+const sampleInterval = 30 * time.Second
 
 // queued is told when the materializer has queued runs. If there is no room for them here, others
 // are woken, if the database can.
@@ -151,7 +153,7 @@ func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 	if w.handlers[name] != nil {
 		fault("name", "there is another handler of that name: each needs its own")
 	}
-	if w.phase != PhaseCreated {
+	if w.begun() {
 		fault("Handle", "Run was called before: call Handle first")
 	} else if len(errs) == 0 {
 		w.handlers[name] = h
@@ -194,7 +196,7 @@ func (w *Worker) Schedule(name, handler string, s schedule.Schedule, options Sch
 	if w.schedules[name] != nil {
 		fault("name", "there is another schedule of that name: each needs its own")
 	}
-	if w.phase != PhaseCreated {
+	if w.begun() {
 		fault("Schedule", "Run was called before: call Schedule first")
 	} else if w.schedules[name] == nil {
 		w.schedules[name] = added
@@ -220,29 +222,20 @@ func (w *Worker) Check() error {
 	return errors.Join(errs...)
 }
 
-// enter sets the first phase of Run: PhaseRunning, or PhaseStopped if there are faults. It reports
-// false if Run was called before.
+// enter begins, unless Run was called before. With faults it also stops.
 func (w *Worker) enter(faults error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.phase != PhaseCreated {
+	if !w.phases.Begin() {
 		return false
 	}
-	w.phase, w.changedAt = PhaseRunning, time.Now()
 	if faults != nil {
-		w.phase = PhaseStopped
+		w.phases.Enter(PhaseStopped)
 	}
 	return true
 }
 
-func (w *Worker) setPhase(p Phase) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.phase, w.changedAt = p, time.Now()
-}
-
-func (w *Worker) current() (Phase, time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.phase, w.changedAt
+func (w *Worker) begun() bool {
+	phase, _ := w.phases.Current()
+	return phase != PhaseCreated
 }

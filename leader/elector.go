@@ -171,7 +171,7 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 			lease.StopRenewing()
 			return 0, &StuckError{e.role.Name}
 		}
-		if p, ok := err.(*PanicError); ok {
+		if p := guard.Panicked(err); p != nil {
 			e.log(slog.LevelError, "leader: the function panicked when its context had ended", "err", p, "stack",
 				string(p.Stack))
 		}

@@ -159,10 +159,11 @@ func TestFunctionThatEndsLetsAnotherHostLead(t *testing.T) {
 		outcome leader.Outcome
 		says    string
 	}{
-		"fails":   {func() error { return errNo }, leader.OutcomeFailed, "no"},
-		"panics":  {func() error { panic("oh") }, leader.OutcomeFailed, "the function panicked: oh"},
-		"exits":   {func() error { runtime.Goexit(); return nil }, leader.OutcomeFailed, "runtime.Goexit"},
-		"returns": {func() error { return nil }, leader.OutcomeReturned, ""},
+		"fails":    {func() error { return errNo }, leader.OutcomeFailed, "no"},
+		"panics":   {func() error { panic("oh") }, leader.OutcomeFailed, "the function panicked: oh"},
+		"no panic": {func() error { return (*leader.PanicError)(nil) }, leader.OutcomeFailed, "no panic"},
+		"exits":    {func() error { runtime.Goexit(); return nil }, leader.OutcomeFailed, "runtime.Goexit"},
+		"returns":  {func() error { return nil }, leader.OutcomeReturned, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

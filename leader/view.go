@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // logGrace is how long Run waits in the end for a Logger that is slow.
@@ -186,7 +187,7 @@ func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
 		return wait
 	}
 	line = append(line, "retry_in", wait, "err", err)
-	if p, ok := err.(*PanicError); ok {
+	if p := guard.Panicked(err); p != nil {
 		line = append(line, "stack", string(p.Stack))
 	}
 	e.log(slog.LevelError, "leader: the function failed", line...)

@@ -188,7 +188,7 @@ func (r *Relay) told(a attempt, counts bool) {
 	default:
 		more := []any{"outcome", string(outcome), "attempts", m.Attempts + 1 - m.Budget, "tried_for",
 			(m.Failing + a.result.Took).Round(time.Millisecond)}
-		if p, ok := a.err.(*PanicError); ok {
+		if p := guard.Panicked(a.err); p != nil {
 			more = append(more, "stack", string(p.Stack))
 		}
 		r.events.Log(slog.LevelError, "outbox: a message is dead", line(more...)...)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/loop"
+	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -76,7 +77,7 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 		})
 	}
 	electors.Go(func() {
-		for r.currentLayout() == layout && sleep(electionCtx, loop.Jittered(layoutInterval, idleJitter)) {
+		for r.currentLayout() == layout && service.Sleep(electionCtx, loop.Jittered(layoutInterval, idleJitter)) {
 			_ = r.readLayout(0) // a call that fails is counted, and the next one comes
 		}
 		end()
@@ -131,7 +132,7 @@ func (r *Relay) waitForOldLayouts(ctx context.Context, layout store.Layout) bool
 		if _ = r.readLayout(0); r.currentLayout() != layout {
 			return false
 		}
-		if !sleep(ctx, loop.Jittered(min(r.config.RetryInterval, r.config.TTL/10), idleJitter)) {
+		if !service.Sleep(ctx, loop.Jittered(min(r.config.RetryInterval, r.config.TTL/10), idleJitter)) {
 			return false
 		}
 	}

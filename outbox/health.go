@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // stallThreshold is for how long a step of a loop may go on: its calls to the database are bounded.
@@ -27,8 +29,8 @@ func (r *Relay) Started() error {
 	if err := r.door.Refused(); err != nil {
 		return err
 	}
-	switch p, _ := r.current(); {
-	case p == phaseCreated:
+	switch phase, _ := r.phases.Current(); {
+	case phase == service.Created:
 		return errors.New("the relay is not running yet")
 	case !r.calls.WasCalled():
 		return errors.New("the database has not been called yet")
@@ -43,17 +45,11 @@ func (r *Relay) Ready() error {
 	if err := r.door.Refused(); err != nil {
 		return err
 	}
-	switch p, _ := r.current(); p {
-	case phaseRunning:
-		most := r.config.Unready
-		return errors.Join(r.dueIsYoung(most), r.pendingIsYoung(most), r.fewDead(most))
-	case phaseCreated:
-		return errors.New("the relay is not running yet")
-	case phaseStopped:
-		return errors.New("the relay is stopped")
-	default:
-		return errors.New("the relay is draining")
+	if err := r.phases.Ready("relay"); err != nil {
+		return err
 	}
+	most := r.config.Unready
+	return errors.Join(r.dueIsYoung(most), r.pendingIsYoung(most), r.fewDead(most))
 }
 
 // Checks returns checks by name, so that a Relay is a health.Source. A relay with a failing check
@@ -85,7 +81,7 @@ func (r *Relay) Checks() map[string]func() error {
 }
 
 func (r *Relay) dueIsYoung(most Thresholds) error {
-	stats, fresh := r.sampler.latest()
+	stats, fresh := r.sampler.Latest()
 	if fresh && most.DueAge > 0 && stats.OldestDue > most.DueAge {
 		if err := r.calls.Working(); err != nil {
 			return fmt.Errorf("a message has been due for %v: %w", stats.OldestDue.Round(time.Second), err)
@@ -97,7 +93,7 @@ func (r *Relay) dueIsYoung(most Thresholds) error {
 }
 
 func (r *Relay) pendingIsYoung(most Thresholds) error {
-	stats, fresh := r.sampler.latest()
+	stats, fresh := r.sampler.Latest()
 	if !fresh || most.PendingAge <= 0 {
 		return nil
 	}
@@ -118,7 +114,7 @@ func (r *Relay) pendingIsYoung(most Thresholds) error {
 }
 
 func (r *Relay) fewDead(most Thresholds) error {
-	stats, fresh := r.sampler.latest()
+	stats, fresh := r.sampler.Latest()
 	if fresh && most.Dead > 0 && stats.Dead > most.Dead {
 		return fmt.Errorf("%d messages are dead, more than %d", stats.Dead, most.Dead)
 	}
@@ -126,7 +122,7 @@ func (r *Relay) fewDead(most Thresholds) error {
 }
 
 func (r *Relay) topicsKnown() error {
-	stats, fresh := r.sampler.latest()
+	stats, fresh := r.sampler.Latest()
 	if !fresh || len(stats.Unknown) == 0 {
 		return nil
 	}
@@ -155,15 +151,15 @@ func sinksReturn(r *Relay) error {
 // Runners shows a Relay and the shards that it delivers, so that it is a cluster.Runner. It reads
 // memory only.
 func (r *Relay) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
+	phase, changedAt := r.phases.Current()
 	r.mu.Lock()
-	phase, changedAt := r.phase, r.changedAt
 	shards := slices.Sorted(maps.Keys(r.shards))
 	r.mu.Unlock()
 	state := string(phase)
 	switch {
-	case phase == phaseRunning && len(shards) > 0:
+	case phase == service.Running && len(shards) > 0:
 		state = "delivering shards " + strings.Trim(fmt.Sprint(shards), "[]")
-	case phase == phaseRunning:
+	case phase == service.Running:
 		state = "standing by"
 	}
 	err := errors.Join(r.calls.FailureOf(opDue).Err, r.calls.FailureOf(opMark).Err)

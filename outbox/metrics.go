@@ -117,7 +117,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	led := len(r.shards)
 	r.mu.Unlock()
 	gauge(m.shards, float64(led))
-	if stats, fresh := r.sampler.latest(); fresh {
+	if stats, fresh := r.sampler.Latest(); fresh {
 		gauge(m.pending, float64(stats.Pending))
 		gauge(m.dead, float64(stats.Dead))
 		gauge(m.due, stats.OldestDue.Seconds())

@@ -13,8 +13,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/admission"
-	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/retention"
+	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -37,40 +37,29 @@ type Relay struct {
 	events *events
 	calls  *calls
 	door   admission.Door
+	phases service.Phases
 
 	marker   *marker
 	listener *listener
-	sampler  *sampler
+	sampler  *service.Sampler[sample]
 	sweeper  *retention.Sweeper
 	metrics  *metrics // nil: nobody wants them
 	counts   counts
 
-	mu        sync.Mutex // of all callers
-	faults    []error
-	phase     phase
-	changedAt time.Time // when the phase last changed
-	layout    store.Layout
-	shards    map[int]*shard // that this relay leads
-	stuckIn   map[string]int // sinks that ignore their contexts, by topic
+	mu      sync.Mutex // of all callers
+	faults  []error
+	layout  store.Layout
+	shards  map[int]*shard // that this relay leads
+	stuckIn map[string]int // sinks that ignore their contexts, by topic
 
 	alone chan struct{} // full: a message is delivered that may have killed relays
 }
-
-// A phase is what a relay is doing.
-type phase string
-
-const (
-	phaseCreated  phase = "created"
-	phaseRunning  phase = "running"
-	phaseDraining phase = "draining"
-	phaseStopped  phase = "stopped"
-)
 
 // NewRelay returns a relay. It starts nothing and does not call the database. Check and Run return
 // what is wrong with the arguments.
 func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	r := &Relay{outbox: box, config: config.withDefaults(), shards: map[int]*shard{}, stuckIn: map[string]int{},
-		alone: make(chan struct{}, 1), phase: phaseCreated, changedAt: time.Now()}
+		alone: make(chan struct{}, 1)}
 	if err := r.config.check(); err != nil {
 		r.faults = append(r.faults, err)
 	}
@@ -144,13 +133,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	if !r.setPhase(phaseCreated, phaseRunning) {
+	if !r.phases.Begin() {
 		return errors.New("outbox: Run was called before: make another Relay")
 	}
 	if r.metrics != nil {
 		defer r.config.Registerer.Unregister(r.metrics)
 	}
-	defer r.setPhase(phaseRunning, phaseStopped)
+	defer r.phases.Enter(service.Stopped)
 	return r.door.Enter(ctx, r.run)
 }
 
@@ -179,8 +168,7 @@ func (r *Relay) run(ctx context.Context) error {
 	default:
 		err = fmt.Errorf("outbox: nothing was started, because the database (%s) cannot serve: %w", r.calls.Name(), err)
 	}
-	r.setPhase(phaseRunning, phaseStopped)
-	r.setPhase(phaseDraining, phaseStopped)
+	r.phases.Enter(service.Stopped)
 	if hook := r.events.Close(HookGrace); hook != "" {
 		err = errors.Join(err, fmt.Errorf("outbox: the hook %s does not return", hook))
 	}
@@ -190,35 +178,15 @@ func (r *Relay) run(ctx context.Context) error {
 // first verifies the tables and sets the layout. It goes on until that has succeeded or ctx ends,
 // unless the database says that it is not set up right.
 func (r *Relay) first(ctx context.Context) error {
-	for wait := minCallWait; ; wait = min(2*wait, maxCallWait) {
+	return service.FirstAnswer(ctx, dlock.ErrSetup, func() error {
 		_, err := call(r.calls, opVerify, func(ctx context.Context) (none struct{}, err error) {
 			return none, errors.Join(r.store.Verify(ctx), r.outbox.database.locks.get().Verify(ctx))
 		})
 		if err == nil {
 			err = r.readLayout(r.config.Shards)
 		}
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, dlock.ErrSetup):
-			return err
-		}
-		if !sleep(ctx, loop.Jittered(wait, 0.3)) {
-			return ctx.Err()
-		}
-	}
-}
-
-// sleep reports false if ctx has ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+		return err
+	})
 }
 
 // work runs the parts until ctx ends, and drains.
@@ -244,7 +212,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	writing.Go(func() { left = r.marker.run(writes) })
 
 	err = r.electAll(ctx, session)
-	r.setPhase(phaseRunning, phaseDraining)
+	r.phases.Enter(service.Draining)
 	close(stop)
 	endAsks()
 	asking.Wait()
@@ -280,21 +248,4 @@ func (r *Relay) wake() {
 	for _, s := range r.shards {
 		s.wake()
 	}
-}
-
-// setPhase reports false if the relay was not in the phase from.
-func (r *Relay) setPhase(from, to phase) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.phase != from {
-		return false
-	}
-	r.phase, r.changedAt = to, time.Now()
-	return true
-}
-
-func (r *Relay) current() (phase, time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.phase, r.changedAt
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/dbcalls"
 	"github.com/tickslot/tickslot/internal/loop"
+	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -19,9 +20,6 @@ const (
 	// minPause is how soon a relay looks again after it has found a message, if the database
 	// cannot tell of the next one.
 	minPause = minPollInterval
-	// The waits after calls that failed.
-	minCallWait = 100 * time.Millisecond
-	maxCallWait = 2 * time.Second
 	// returnGrace is how long a sink has to return after its context has ended.
 	returnGrace = 5 * time.Second
 	// maxActive bounds the calls of sinks of all topics of a shard together.
@@ -111,7 +109,7 @@ func idOf(m message) laneID {
 func newShard(r *Relay, layout store.Layout, term *leader.Term) *shard {
 	s := &shard{relay: r, term: term, layout: layout, posts: make(chan func(), 64), gone: make(chan struct{}),
 		wakes: make(chan struct{}, 1), lanes: map[laneID]*lane{}, topics: map[string]*topic{},
-		callWait: minCallWait, pause: minPause, wary: term.PreviousExpired()}
+		callWait: service.MinWait, pause: minPause, wary: term.PreviousExpired()}
 	s.batch = dbcalls.NewBatch(r.config.BatchSize, r.config.CallTimeout)
 	s.base, s.end = context.WithCancelCause(context.Background())
 	return s
@@ -377,11 +375,11 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 	s.batch.Ended(took, err)
 	if err != nil {
 		s.retryAt = time.Now().Add(s.callWait/2 + rand.N(s.callWait))
-		s.callWait = min(2*s.callWait, maxCallWait)
+		s.callWait = min(2*s.callWait, service.MaxWait)
 		timer.Reset(time.Until(s.retryAt))
 		return
 	}
-	s.callWait, s.after = minCallWait, due.After
+	s.callWait, s.after = service.MinWait, due.After
 	if due.Layout != s.layout {
 		s.changed = true
 		return

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/retention"
+	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -29,7 +30,7 @@ func newSweeper(r *Relay) *retention.Sweeper {
 
 // sweep deletes old rows while this relay leads the first shard, until ctx ends.
 func (r *Relay) sweep(ctx context.Context) {
-	for sleep(ctx, r.sweeper.Next(1)) {
+	for service.Sleep(ctx, r.sweeper.Next(1)) {
 		r.mu.Lock()
 		leads := r.shards[0] != nil
 		r.mu.Unlock()

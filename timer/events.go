@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
@@ -116,7 +117,7 @@ func (v *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err err
 			AttemptInfo{RunInfo: v.runInfo(r), FailedAt: at, Err: unmarked(err), RetryIn: wait})
 	}
 	args := v.runInfo(r).line("of", r.settings.timer.Retry.MaxAttempts, "retry_in", wait, "err", err)
-	if p, ok := err.(*PanicError); ok {
+	if p := guard.Panicked(err); p != nil {
 		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's
 	}
 	v.log.later(slog.LevelInfo, "timer: an attempt failed, another follows", args...)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // A registry has the timers of this host, the host's phase, and the number of places that are
@@ -27,14 +29,14 @@ type registry struct {
 }
 
 // A Phase is what a Scheduler is doing.
-type Phase string
+type Phase = service.Phase
 
 const (
-	PhaseCreated  Phase = "created"  // Run was not called
-	PhaseRunning  Phase = "running"  // timers are due, and runs start
-	PhasePreStop  Phase = "pre_stop" // for PreStopDelay runs still start, but Ready fails
-	PhaseDraining Phase = "draining" // Run waits for the last runs
-	PhaseStopped  Phase = "stopped"  // Run has returned, or is about to
+	PhaseCreated  = service.Created  // Run was not called
+	PhaseRunning  = service.Running  // timers are due, and runs start
+	PhasePreStop  = service.PreStop  // for PreStopDelay runs still start, but Ready fails
+	PhaseDraining = service.Draining // Run waits for the last runs
+	PhaseStopped  = service.Stopped  // Run has returned, or is about to
 )
 
 func newRegistry(config Config) *registry {

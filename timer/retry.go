@@ -140,8 +140,7 @@ func (p Retry) wants(err error) (yes bool, panicked error) {
 			yes = p.If(err)
 			return nil
 		}
-		_, isPanic := err.(*PanicError)
-		yes = !isPanic
+		yes = guard.Panicked(err) == nil
 		return nil
 	})
 	return yes, panicked

@@ -174,8 +174,8 @@ const (
 
 // outcomeOf returns the outcome of a run, from the cause of its context and what the handler
 // returned. It calls no method of the handler's error, because that may panic.
-func outcomeOf(cause, err error) Outcome {
-	if _, panicked := err.(*PanicError); panicked {
+func outcomeOf(cause, err error, panicked bool) Outcome {
+	if panicked {
 		return OutcomePanicked
 	}
 	switch {

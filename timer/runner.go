@@ -76,10 +76,10 @@ func (n *runner) newRun(t tick, local bool) *Run {
 func (n *runner) carryOut(r *Run) {
 	s := r.settings
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
-	err := errGoexit
+	err, returned := errGoexit, false
 	defer func() {
 		cause := r.ctx.cause()
-		outcome := outcomeOf(cause, err)
+		outcome := outcomeOf(cause, err, !returned && guard.Panicked(err) != nil)
 		r.ctx.end()
 		n.finish(s, r, outcome, unmarked(err))
 		if r.trigger != nil {
@@ -87,8 +87,12 @@ func (n *runner) carryOut(r *Run) {
 		}
 	}()
 	for retry := true; retry; retry = n.again(s, r, err) {
-		err = errGoexit
-		err = guard.Call("handler", func() error { return s.timer.Run(&r.ctx) })
+		err, returned = errGoexit, false
+		err = guard.Call("handler", func() error {
+			err := s.timer.Run(&r.ctx)
+			returned = true // it may return a *PanicError, of something that it has called
+			return err
+		})
 	}
 }
 

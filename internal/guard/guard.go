@@ -25,7 +25,10 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string {
-	if e.code == "" {
+	switch {
+	case e == nil:
+		return "no panic" // code of users may return a nil one
+	case e.code == "":
 		return fmt.Sprintf("panic: %v", e.Value)
 	}
 	return fmt.Sprintf("the %s panicked: %v", e.code, e.Value) // fmt survives a value that panics
@@ -39,6 +42,13 @@ func Call(code string, f func() error) (err error) {
 		}
 	}()
 	return f()
+}
+
+// Panicked returns err if it is a *PanicError itself; nil: it is not, or a nil one, which code of
+// users may return.
+func Panicked(err error) *PanicError {
+	p, _ := err.(*PanicError)
+	return p
 }
 
 // Go calls f on a goroutine of its own, and sends its error: also if it panics, or ends its

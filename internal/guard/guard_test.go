@@ -34,6 +34,10 @@ func TestCallReturnsPanics(t *testing.T) {
 	if err := guard.Call("handler", func() error { return want }); err != want {
 		t.Errorf("%v instead of the error that was returned", err)
 	}
+	var none *guard.PanicError
+	if guard.Panicked(p) != p || guard.Panicked(errors.Join(p)) != nil || guard.Panicked(none) != nil {
+		t.Error("a panic is not told from what users return")
+	}
 	if text := (&guard.PanicError{Value: hostileError{}}).Error(); !strings.HasPrefix(text, "panic: ") {
 		t.Error(text)
 	}

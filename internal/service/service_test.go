@@ -1,0 +1,159 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/service"
+)
+
+// A service begins once, and its phases do not go back.
+//
+// Fails when a second Run begins, or a late step of the first one revives a service that has
+// stopped.
+func TestPhasesGoForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p service.Phases
+		is := func(want service.Phase, since time.Time) {
+			t.Helper()
+			if got, at := p.Current(); got != want || !at.Equal(since) {
+				t.Errorf("%s since %v, want %s since %v", got, at, want, since)
+			}
+		}
+		is(service.Created, time.Time{})
+		if began := time.Now(); !p.Begin() || p.Begin() {
+			t.Error("it does not begin once")
+		} else {
+			time.Sleep(time.Second)
+			is(service.Running, began)
+		}
+		p.Enter(service.Draining)
+		drained := time.Now()
+		time.Sleep(time.Second)
+		p.Enter(service.PreStop)
+		p.Enter(service.Draining)
+		is(service.Draining, drained)
+		p.Enter(service.Stopped)
+		p.Enter(service.Running)
+		if is(service.Stopped, time.Now()); p.Begin() {
+			t.Error("it began again")
+		}
+	})
+}
+
+// The first call is repeated, after pauses that grow to two seconds, until the server answers; but
+// not if that is not set up right, or ctx ends.
+//
+// Fails when a server that is down ends the service, or one without tables is asked for good.
+func TestFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		setup, down := errors.New("no such table"), errors.New("connection refused")
+		calls := 0
+		until := func(n int, then error) func() error {
+			calls = 0
+			return func() error {
+				if calls++; calls < n {
+					return down
+				}
+				return then
+			}
+		}
+		began := time.Now()
+		if err := service.FirstAnswer(t.Context(), setup, until(12, nil)); err != nil || calls != 12 {
+			t.Errorf("%v after %d calls", err, calls)
+		}
+		if took := time.Since(began); took < 10*time.Second || took > 20*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		wrong := errors.Join(setup)
+		if err := service.FirstAnswer(t.Context(), setup, until(2, wrong)); err != wrong || calls != 2 {
+			t.Errorf("%v after %d calls", err, calls)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := service.FirstAnswer(ctx, setup, until(1000, nil)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v at the end of its context", err)
+		}
+	})
+}
+
+// A connection that listens is made again, after pauses that grow from a second to a minute, and
+// are short again after one that has lasted.
+//
+// Fails when a panic ends it, or a database that is down is asked without a pause.
+func TestKeepListening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var began []time.Duration
+		start := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		told := 0
+		service.KeepListening(ctx, func(ctx context.Context) error {
+			began = append(began, time.Since(start))
+			switch len(began) {
+			case 3:
+				panic("in the driver")
+			case 10:
+				time.Sleep(2 * time.Minute)
+			case 12:
+				cancel()
+			}
+			return errors.New("connection refused")
+		}, func(err error) {
+			if told++; err == nil {
+				t.Error("it ended without an error")
+			}
+		})
+		if len(began) != 12 || told != 11 {
+			t.Fatalf("began at %v, told %d times", began, told)
+		}
+		pauses := make([]time.Duration, 11)
+		for i := range pauses {
+			pauses[i] = began[i+1] - began[i]
+		}
+		pauses[9] -= 2 * time.Minute // the one that lasted
+		if pauses[0] > 1300*time.Millisecond || pauses[9] > 1300*time.Millisecond ||
+			slices.Max(pauses) > 78*time.Second || pauses[8] < 40*time.Second {
+			t.Errorf("pauses of %v", pauses)
+		}
+	})
+}
+
+// A sampler shows what it read last, until that is four intervals old.
+//
+// Fails when a failed read hides the one before, or an old one counts.
+func TestSampler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, fail := 0, false
+		s := service.NewSampler(10*time.Second, func() (int, error) {
+			n++
+			if fail {
+				return 0, errors.New("connection refused")
+			}
+			return n, nil
+		})
+		if _, fresh := s.Latest(); fresh {
+			t.Error("it has read nothing yet")
+		}
+		stop := make(chan struct{})
+		go s.Run(stop)
+		time.Sleep(100 * time.Second)
+		got, fresh := s.Latest()
+		if !fresh || got < 8 || got != n {
+			t.Errorf("%d of %d, fresh %t", got, n, fresh)
+		}
+		fail = true
+		time.Sleep(20 * time.Second)
+		if still, fresh := s.Latest(); !fresh || still != got {
+			t.Errorf("%d after failed reads, fresh %t", still, fresh)
+		}
+		time.Sleep(40 * time.Second)
+		if _, fresh := s.Latest(); fresh {
+			t.Error("what was read a minute ago counts")
+		}
+		close(stop)
+	})
+}
