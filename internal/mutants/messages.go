@@ -5,8 +5,8 @@ var ofMessages = []mutant{
 	{
 		name: "a message marked before it is delivered",
 		edits: []edit{{"outbox/delivery.go",
-			"	result := make(chan error, 1)\n",
-			"	result := make(chan error, 1)\n" +
+			"	result := guard.Go(\"sink\", func() error { return r.try(ctx, m) })\n",
+			"	result := guard.Go(\"sink\", func() error { return r.try(ctx, m) })\n" +
 				"	done(r.attempt(m, 0, nil, nil, false))\n	done = func(attempt) {}\n"}},
 		layer: relays("^TestOutcomes$"),
 		says:  `exhausted: \[ok\], want`,

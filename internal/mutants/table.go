@@ -204,25 +204,26 @@ var ofLocksAndTimers = []mutant{
 	{
 		name: "release before return",
 		edits: []edit{{"timer/runner.go",
-			"\terr, panicked = call(&r.ctx, s.timer.Run)\n",
-			`	type end struct {
-		err      error
-		panicked bool
-	}
-	returned := make(chan end, 1)
-	go func() {
-		err, panicked := call(&r.ctx, s.timer.Run)
-		returned <- end{err, panicked}
-	}()
-	select {
-	case end := <-returned:
-		err, panicked = end.err, end.panicked
-	case <-r.ctx.Done():
-		err = context.Cause(&r.ctx)
-	}
+			"\t\t\terr := s.timer.Run(&r.ctx)\n",
+			`			ended := make(chan error, 1)
+			go func() { ended <- s.timer.Run(&r.ctx) }()
+			var err error
+			select {
+			case err = <-ended:
+			case <-r.ctx.Done():
+				err = context.Cause(&r.ctx)
+			}
 `}},
 		layer: timers("^TestI8StuckHandlerIsNamedAndItsSlotExpires$"),
 		says:  "want its slot until it expires",
+	},
+	{
+		name: "a service that has stopped and drains again",
+		edits: []edit{{"internal/service/service.go",
+			"order[phase] <= order[p.phase]",
+			"order[phase] == order[p.phase]"}},
+		layer: layer{pkg: "internal/service", test: "^TestPhasesGoForward$"},
+		says:  "want draining",
 	},
 	{
 		name: "a log that a receiver which is down fills",
