@@ -82,6 +82,38 @@ func WithoutBusyTimeout(ctx context.Context, db *sql.DB, do func(*sql.Conn) erro
 	})
 }
 
+// InTransaction calls do in a transaction on a connection to SQLite, which begin begins ("BEGIN", or
+// "BEGIN IMMEDIATE" for one that has the write lock from its begin). It is rolled back if do fails,
+// or ctx has ended. The connection is closed if that fails, too: it never goes back to the pool
+// within a transaction. Only locks take long in SQLite, and those are waited for with Patiently, so
+// no statement is interrupted by the end of ctx.
+func InTransaction(ctx context.Context, conn *sql.Conn, begin string, do func() error) error {
+	exec := func(statement string) error {
+		_, err := conn.ExecContext(context.Background(), statement)
+		return err
+	}
+	// It fails in a transaction that somebody else has left open, with which our rows would be
+	// undone.
+	if err := Patiently(ctx, func() error { return exec(begin) }); err != nil {
+		return err
+	}
+	open := true
+	defer func() {
+		if !open {
+			return
+		}
+		if err := exec("ROLLBACK"); err != nil && !strings.Contains(err.Error(), "no transaction is active") {
+			Discard(conn)
+		}
+	}()
+	if err := do(); err != nil {
+		return err
+	}
+	err := Patiently(ctx, func() error { return exec("COMMIT") })
+	open = err != nil
+	return err
+}
+
 // TurnOffBusyTimeout turns off SQLite's own wait for locks on a connection, because it does not end
 // with a context, and sleeps longer and longer while others, who come later, take the lock. Use
 // Patiently, and call restore in the end.

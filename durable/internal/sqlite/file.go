@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
@@ -56,7 +55,7 @@ func transaction[A any](ctx context.Context, f *file, begin string, do func(*sql
 	return inTime(ctx, func(ctx context.Context) (answer A, err error) {
 		err = sqlkit.Patiently(ctx, func() error {
 			return sqlkit.WithoutBusyTimeout(ctx, f.db, func(conn *sql.Conn) error {
-				return inTransaction(ctx, conn, begin, func() (err error) {
+				return sqlkit.InTransaction(ctx, conn, begin, func() (err error) {
 					answer, err = do(conn)
 					return err
 				})
@@ -76,33 +75,6 @@ func inTime[A any](ctx context.Context, call func(context.Context) (A, error)) (
 		return *new(A), err
 	}
 	return answer, nil
-}
-
-func inTransaction(ctx context.Context, conn *sql.Conn, begin string, do func() error) error {
-	exec := func(statement string) error {
-		_, err := conn.ExecContext(local, statement)
-		return err
-	}
-	// It fails in a transaction that somebody else has left open, with which our rows would be
-	// undone.
-	if err := sqlkit.Patiently(ctx, func() error { return exec(begin) }); err != nil {
-		return err
-	}
-	open := true
-	defer func() {
-		if !open {
-			return
-		}
-		if err := exec("ROLLBACK"); err != nil && !strings.Contains(err.Error(), "no transaction is active") {
-			sqlkit.Discard(conn)
-		}
-	}()
-	if err := do(); err != nil {
-		return err
-	}
-	err := sqlkit.Patiently(ctx, func() error { return exec("COMMIT") })
-	open = err != nil
-	return err
 }
 
 // rows executes a statement, and returns the rows of its answer. dest returns where to put the

@@ -9,12 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -96,10 +96,6 @@ func (f *file) write(ctx context.Context, query string, do func(*sql.Conn, *sql.
 	case <-ctx.Done():
 	}
 	return f.with(ctx, func(conn *sql.Conn) error {
-		exec := func(statement string) error {
-			_, err := conn.ExecContext(local, statement)
-			return err
-		}
 		restore, err := sqlkit.TurnOffBusyTimeout(conn)
 		if err != nil {
 			return err
@@ -110,47 +106,26 @@ func (f *file) write(ctx context.Context, query string, do func(*sql.Conn, *sql.
 			return err
 		}
 		defer prepared.Close()
-		// It fails in a transaction that somebody else has left open, with which our rows would be
-		// undone.
-		if err := sqlkit.Patiently(ctx, func() error { return exec("BEGIN IMMEDIATE") }); err != nil {
-			return err
-		}
-		open := true
-		defer func() {
-			if !open {
-				return
-			}
-			if err := exec("ROLLBACK"); err != nil && !strings.Contains(err.Error(), "no transaction is active") {
-				sqlkit.Discard(conn)
-			}
-		}()
-		if err := do(conn, prepared); err != nil {
-			return err
-		}
-		err = sqlkit.Patiently(ctx, func() error { return exec("COMMIT") })
-		open = err != nil
-		return err
+		return sqlkit.InTransaction(ctx, conn, "BEGIN IMMEDIATE", func() error { return do(conn, prepared) })
 	})
 }
 
 // with calls do with a connection whose file is still the one at its path. It calls do again while
 // it fails because of a lock.
 func (f *file) with(ctx context.Context, do func(*sql.Conn) error) error {
-	guarded := func(conn *sql.Conn) (err error) {
-		defer func() {
-			if p := recover(); p != nil { // the caller runs on another goroutine and cannot recover it
-				err = fmt.Errorf("the driver panicked: %v", p)
+	guarded := func(conn *sql.Conn) error {
+		// The caller runs on another goroutine, and cannot recover a panic of the driver.
+		return guard.Call("driver", func() error {
+			moved, err := f.moved(conn)
+			if err != nil {
+				return err
 			}
-		}()
-		moved, err := f.moved(conn)
-		if err != nil {
-			return err
-		}
-		if moved {
-			sqlkit.Discard(conn)
-			return driver.ErrBadConn // release the turn
-		}
-		return do(conn)
+			if moved {
+				sqlkit.Discard(conn)
+				return driver.ErrBadConn // release the turn
+			}
+			return do(conn)
+		})
 	}
 	return sqlkit.Patiently(ctx, func() error { return f.db.With(ctx, guarded) })
 }
