@@ -41,7 +41,7 @@ var rules = []rule{
 		"dlock/sqllock/internal/postgres", "dlock/sqllock/internal/sqlite",
 		"dlock/sqllock/internal/sqlserver", "internal/guard", "internal/sqlkit", "internal/sqlmigrate"},
 		"a user of one database must not link the drivers of the others"},
-	{"dlock/sqllock/internal", []string{"dlock", "dlock/sqllock/internal/dialect", "internal/clocks",
+	{"dlock/sqllock/internal", []string{"dlock", "dlock/sqllock/internal/dialect", "internal/clocks", "internal/guard",
 		"internal/sqlkit", "internal/sqlmigrate"},
 		"a database is added, or taken out, as one folder: none knows of another"},
 	{"dlock/sqllock/pgxlock", []string{"dlock", "dlock/nativelock", "dlock/sqllock", "internal/pgxkit",

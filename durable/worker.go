@@ -63,7 +63,7 @@ const (
 // NewWorker returns a worker. It starts nothing and does not call the database. Check and Run
 // report invalid arguments.
 func NewWorker(s *Store, config Config) *Worker {
-	w := &Worker{store: s, config: config.withDefaults(),
+	w := &Worker{store: s, config: config.withDefaults(), phases: service.Phases{CreatedAt: time.Now()},
 		handlers: map[string]*handler{}, schedules: map[string]*scheduled{}}
 	w.faults = w.config.check()
 	var inner store.Store

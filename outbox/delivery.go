@@ -128,7 +128,7 @@ func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, s
 
 // marksOf returns what Permanent and RetryAfter have added to an error.
 func marksOf(err error) (permanent bool, wait time.Duration, waits bool) {
-	if after, ok := guard.As[*RetryAfterError](err); ok {
+	if after, ok := guard.As[*RetryAfterError](err); ok && after != nil {
 		wait, waits = min(max(after.Wait, 0), maxWait), true // it may be handmade
 	}
 	return guard.Is(err, ErrPermanent), wait, waits

@@ -37,6 +37,7 @@ func TestSinksThatAnswerNonsense(t *testing.T) {
 		}{
 			"no text":           {func() error { return errors.New("") }, transient, time.Second},
 			"nil of a type":     {func() error { return none }, transient, time.Second},
+			"no wait":           {func() error { return (*outbox.RetryAfterError)(nil) }, transient, time.Second},
 			"no panic":          {func() error { return (*outbox.PanicError)(nil) }, transient, time.Second},
 			"panics in Error":   {func() error { return &panicsInError{} }, transient, time.Second},
 			"panics in Is":      {func() error { return panicsInIs{} }, transient, time.Second},

@@ -59,7 +59,7 @@ type Relay struct {
 // what is wrong with the arguments.
 func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	r := &Relay{outbox: box, config: config.withDefaults(), shards: map[int]*shard{}, stuckIn: map[string]int{},
-		alone: make(chan struct{}, 1)}
+		alone: make(chan struct{}, 1), phases: service.Phases{CreatedAt: time.Now()}}
 	if err := r.config.check(); err != nil {
 		r.faults = append(r.faults, err)
 	}

@@ -179,7 +179,7 @@ func (n *runner) again(s *settings, r *Run, err error) bool {
 	yes, panicked := policy.wants(err)
 	if panicked != nil {
 		n.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry",
-			"timer", s.timer.Name, "err", panicked)
+			"timer", s.timer.Name, "panic", guard.Panicked(panicked).Value)
 	}
 	if !yes {
 		return false

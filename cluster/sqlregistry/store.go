@@ -188,21 +188,13 @@ func (s *Store) Schema() ([]string, error) {
 // that was created differently: it returns an error that matches ErrSchema. If the table or the
 // file is locked, or the database does not answer, the error does not match ErrSchema.
 func (s *Store) Migrate(ctx context.Context) error {
-	missing := s.Verify(ctx)
-	if !errors.Is(missing, ErrSchema) {
-		return missing
+	up := func(ctx context.Context) error {
+		if err := s.db.Prepare(ctx); err != nil {
+			return err
+		}
+		return s.db.Schema().Up(ctx, s.pool)
 	}
-	err := s.db.Prepare(ctx)
-	if err == nil {
-		err = s.db.Schema().Up(ctx, s.pool)
-	}
-	switch {
-	case sqlmigrate.Passes(err):
-		return fmt.Errorf("migrate: %w", explain(err))
-	case err != nil:
-		return fmt.Errorf("%w\nand Migrate failed: %w", missing, explain(err))
-	}
-	return s.Verify(ctx)
+	return sqlmigrate.Tables{Wrong: ErrSchema, Verify: s.Verify, Up: up, Explain: explain}.Migrate(ctx)
 }
 
 // Verify returns nil if the table is as Migrate leaves it, and an error that matches ErrSchema if
@@ -215,17 +207,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	if err != nil {
 		return explain(err)
 	}
-	pending := s.db.Schema().Verify(ctx, s.pool)
-	switch {
-	case errors.Is(pending, sqlmigrate.ErrPending):
-		faults = append(faults, pending)
-	case pending != nil && len(faults) == 0:
-		return explain(pending)
-	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", ErrSchema, err)
-	}
-	return nil
+	return sqlmigrate.Differ(ErrSchema, faults, s.db.Schema().Verify(ctx, s.pool), explain)
 }
 
 // explain adds to a driver's error what to do about it.

@@ -21,16 +21,8 @@ import (
 // It returns when ctx ends, even if the database does not answer. It may have done a part of the
 // work by then; the next call continues from there.
 func (s *Store) Migrate(ctx context.Context) error {
-	missing := s.Verify(ctx)
-	if !errors.Is(missing, ErrSchema) {
-		return missing
-	}
-	if err := s.db.Migrate(ctx); sqlmigrate.Passes(err) {
-		return fmt.Errorf("migrate: %w", explain(err))
-	} else if err != nil {
-		return fmt.Errorf("%w\nand Migrate failed: %w", missing, explain(err))
-	}
-	return s.Verify(ctx)
+	up := func(ctx context.Context) error { return s.db.Migrate(ctx) } // there may be no db: Verify says so
+	return sqlmigrate.Tables{Wrong: ErrSchema, Verify: s.Verify, Up: up, Explain: explain}.Migrate(ctx)
 }
 
 // Verify returns nil if the schema is as Migrate, or one of a newer version, leaves it, and an

@@ -30,6 +30,8 @@ var order = map[Phase]int{"": 0, Created: 0, Running: 1, PreStop: 2, Draining: 3
 
 // Phases are the phases of a service, which never go back. The zero value is Created.
 type Phases struct {
+	CreatedAt time.Time // since when it is Created, for Current
+
 	mu        sync.Mutex
 	phase     Phase
 	changedAt time.Time
@@ -51,12 +53,12 @@ func (p *Phases) enter(phase Phase) bool {
 	return true
 }
 
-// Current returns the phase, and since when the service is in it; the zero time for Created.
+// Current returns the phase, and since when the service is in it.
 func (p *Phases) Current() (Phase, time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.phase == "" {
-		return Created, p.changedAt
+		return Created, p.CreatedAt
 	}
 	return p.phase, p.changedAt
 }

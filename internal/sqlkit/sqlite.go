@@ -82,11 +82,11 @@ func WithoutBusyTimeout(ctx context.Context, db *sql.DB, do func(*sql.Conn) erro
 	})
 }
 
-// InTransaction calls do in a transaction on a connection to SQLite, which begin begins ("BEGIN", or
-// "BEGIN IMMEDIATE" for one that has the write lock from its begin). It is rolled back if do fails,
-// or ctx has ended. The connection is closed if that fails, too: it never goes back to the pool
-// within a transaction. Only locks take long in SQLite, and those are waited for with Patiently, so
-// no statement is interrupted by the end of ctx.
+// InTransaction calls do in a transaction on a connection to SQLite, which begin begins ("BEGIN",
+// or "BEGIN IMMEDIATE" for one that has the write lock from its begin). It is rolled back if do
+// fails, or ctx has ended. The connection is closed if that fails, too: it never goes back to the
+// pool within a transaction. Only locks take long in SQLite, and those are waited for with
+// Patiently, so no statement is interrupted by the end of ctx.
 func InTransaction(ctx context.Context, conn *sql.Conn, begin string, do func() error) error {
 	exec := func(statement string) error {
 		_, err := conn.ExecContext(context.Background(), statement)

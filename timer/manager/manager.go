@@ -24,7 +24,7 @@ const (
 // A Manager keeps the timers of a Scheduler in step with rows. In each round it reads the rows. It
 // registers the timers of new rows, updates those whose row has changed, as Scheduler.Update does,
 // removes those whose row is gone, without waiting for their runs, and leaves all others alone. It
-// touches no timer but its own: a name that other code has registered is a fault of the row.
+// touches no timer but its own: a name that other code has registered first is a fault of the row.
 //
 // A row with a fault harms no other: if the Timer of a row fails, panics, or does not pass the
 // checks of Register, the timer goes on as it was, or is not registered if it is new, and the row
@@ -35,7 +35,8 @@ const (
 //
 // If other code removes a timer of the Manager, the next round registers it again, unless its
 // schedule is an At of which no instant is left. The name stays the Manager's until its row is
-// gone, also if other code registers a timer by it meanwhile.
+// gone: a timer that other code registers by it meanwhile counts as the row's, so it is updated when
+// the row changes, and removed with it.
 //
 // A row that went and comes back is a timer that comes back: its latest tick runs at once if it
 // came due meanwhile and CatchUp says so, as after a restart of the fleet. Let the Timer of a

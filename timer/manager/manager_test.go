@@ -170,8 +170,8 @@ func TestFaultsSpoilNoOtherRow(t *testing.T) {
 			tenantRow{"twice", everyMinute, "one"}, tenantRow{"good", everyMinute, "one"},
 			tenantRow{"twice", everyMinute, "two"})
 		for range 3 {
-			tb.sync(t, m, `timer "sync:a": Manager.Timer panicked: no such protocol`, `timer "sync:b": no such host`,
-				`timer "sync:c": Schedule`, `timer "sync:new": Schedule`, "row 4: its Name",
+			tb.sync(t, m, `timer "sync:a": the function Timer panicked: no such protocol`, `timer "sync:b": no such host`,
+				`timer "sync:c": Schedule`, `timer "sync:new": Schedule`, "row 4: the function Name panicked",
 				`timer "sync:twice": several rows have this name`)
 		}
 		want := "[sync: sync:a sync:b sync:c sync:good sync:twice]"
@@ -219,10 +219,10 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		tb.sync(t, m)
 		tb.set()
 		for text, fail := range map[string]func(context.Context) error{
-			"no connection":               func(context.Context) error { return errors.New("no connection") },
-			"Rows panicked: out of paper": func(context.Context) error { panic("out of paper") },
-			"runtime.Goexit":              func(context.Context) error { runtime.Goexit(); return nil },
-			"no answer within 1s":         func(ctx context.Context) error { <-ctx.Done(); return nil },
+			"no connection": func(context.Context) error { return errors.New("no connection") },
+			"the function Rows panicked: out of paper": func(context.Context) error { panic("out of paper") },
+			"runtime.Goexit":      func(context.Context) error { runtime.Goexit(); return nil },
+			"no answer within 1s": func(ctx context.Context) error { <-ctx.Done(); return nil },
 			// It would wait for itself.
 			"row": func(ctx context.Context) error { return m.Sync(ctx) },
 		} {

@@ -57,9 +57,7 @@ func (m *Manager[Row]) carryOut(ctx context.Context, ended chan<- error) {
 	var err error
 	finished := false
 	defer func() {
-		if p := recover(); p != nil {
-			err = newRoundError(m.locate(fmt.Errorf("its Rows panicked: %v", p)))
-		} else if !finished {
+		if !finished {
 			err = newRoundError(m.locate(errors.New("what it called ended with runtime.Goexit")))
 		}
 		m.making.Store(nil)
@@ -74,8 +72,8 @@ func (m *Manager[Row]) carryOut(ctx context.Context, ended chan<- error) {
 
 // ask reads the rows, and makes timers of those that need it, whose names it returns.
 func (m *Manager[Row]) ask(ctx context.Context) (changed []string, nameless []namelessRow, err error) {
-	rows, err := m.Rows(ctx)
-	if err != nil {
+	var rows []Row
+	if err := guard.Call("function Rows", func() (err error) { rows, err = m.Rows(ctx); return err }); err != nil {
 		return nil, nil, newRoundError(err)
 	}
 	m.round++
@@ -145,12 +143,8 @@ func (m *Manager[Row]) look(row Row) (name string, isNext bool, err error) {
 
 // nameOf calls Name.
 func (m *Manager[Row]) nameOf(row Row) (name string, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("its Name panicked: %v", p)
-		}
-	}()
-	return m.Name(row), nil
+	err = guard.Call("function Name", func() error { name = m.Name(row); return nil })
+	return name, err
 }
 
 // equal compares two rows. That panics if both have, say, a []byte in a field of type any.
@@ -181,12 +175,8 @@ func (t *managed[Row]) needsTimer() bool {
 
 // timerOf calls Timer.
 func (m *Manager[Row]) timerOf(row Row) (t timer.Timer, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("Manager.Timer panicked: %v", p)
-		}
-	}()
-	return m.Timer(row)
+	err = guard.Call("function Timer", func() (err error) { t, err = m.Timer(row); return err })
+	return t, err
 }
 
 // apply changes the timers of the Scheduler, and returns the faults.
@@ -195,13 +185,15 @@ func (m *Manager[Row]) apply(ctx context.Context, changed []string, nameless []n
 		return errOver
 	}
 	added, updated, removed := 0, 0, m.removeGone()
+	defer func() {
+		if added+updated+removed > 0 {
+			m.log().Info("manager: timers have changed", "added", added, "updated", updated, "removed", removed)
+		}
+	}()
 	for _, name := range changed {
 		t := m.timers[name]
 		if t.next == nil {
 			continue
-		}
-		if ctx.Err() != nil {
-			return newRoundError(context.Cause(ctx))
 		}
 		m.making.Store(&name)
 		switch isNew := t.take(m.Scheduler); {
@@ -211,10 +203,10 @@ func (m *Manager[Row]) apply(ctx context.Context, changed []string, nameless []n
 		default:
 			updated++
 		}
+		if ctx.Err() != nil {
+			return newRoundError(m.locate(context.Cause(ctx)))
+		}
 		m.making.Store(nil)
-	}
-	if added+updated+removed > 0 {
-		m.log().Info("manager: timers have changed", "added", added, "updated", updated, "removed", removed)
 	}
 	if m.isOver() { // it would be the fault of every row
 		return errOver
@@ -247,14 +239,18 @@ func (t *managed[Row]) take(s *timer.Scheduler) (isNew bool) {
 	if t.fault != nil {
 		return false
 	}
-	err := timer.ErrNoTimer
-	if t.registered {
-		err = s.Update(next.timer)
-	}
-	if isNew = guard.Is(err, timer.ErrNoTimer); isNew {
-		err = s.Register(next.timer)
-	}
-	if t.fault = err; err == nil {
+	// A schedule's own check may return an error whose methods panic.
+	t.fault = guard.Call("error of its timer", func() error {
+		err := timer.ErrNoTimer
+		if t.registered {
+			err = s.Update(next.timer)
+		}
+		if isNew = guard.Is(err, timer.ErrNoTimer); isNew {
+			err = s.Register(next.timer)
+		}
+		return err
+	})
+	if t.fault == nil {
 		t.registered, t.row, t.schedule = true, next.row, next.timer.Schedule
 	}
 	return isNew

@@ -395,11 +395,11 @@ func TestTellsTheFaultOfToday(t *testing.T) {
 			return keep(r)
 		}
 		tb.set(good, tenantRow{"nameless", "", ""})
-		tb.sync(t, m, "row 1: its Name panicked: no name today")
+		tb.sync(t, m, "row 1: the function Name panicked: no name today")
 		tb.set(tenantRow{"nameless", "", ""}, good)
 		tb.sync(t, m, "row 0")
 		why = "another reason"
-		tb.sync(t, m, "row 0: its Name panicked: another reason")
+		tb.sync(t, m, "row 0: the function Name panicked: another reason")
 		if n := strings.Count(log.String(), "without a name"); n != 2 {
 			t.Errorf("logged %d times, want 2:\n%s", n, log.String())
 		}
@@ -476,6 +476,88 @@ func TestNamesBelongToWhoCameFirst(t *testing.T) {
 		names, got := fmt.Sprint(timersOf(h)), scheduleOf("sync:code")
 		if names != "[sync:code]" || got != "every 1h0m0s" {
 			t.Errorf("%s are left, that of the code is %q", names, got)
+		}
+		f.Stop()
+	})
+}
+
+// A rudeSchedule has a fault whose methods panic, or match everything.
+type rudeSchedule struct{ matches bool }
+
+func (rudeSchedule) Next(after time.Time) time.Time { return after.Add(time.Minute) }
+func (s rudeSchedule) Check() error                 { return rudeError(s) }
+
+type rudeError struct{ matches bool }
+
+func (rudeError) Error() string { return "no such calendar" }
+
+func (e rudeError) Is(error) bool {
+	if !e.matches {
+		panic("no comparison")
+	}
+	return true
+}
+
+// A row whose schedule has a fault that cannot be compared, or equals everything, is a fault of
+// this row alone, in each round.
+//
+// Fails when Register or a round asks the error what it is without a guard.
+func TestFaultsThatCannotBeAsked(t *testing.T) {
+	for _, matches := range []bool{false, true} {
+		t.Run(fmt.Sprintf("matches %t", matches), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t)
+				h := f.start(timer.Config{})
+				bad := []string{"a", "bad", "c"}
+				m := &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet,
+					Rows: func(context.Context) ([]string, error) { return bad, nil },
+					Name: func(row string) string { return row },
+					Timer: func(row string) (timer.Timer, error) {
+						if row == "bad" {
+							return timer.Timer{Schedule: rudeSchedule{matches}, Run: nop}, nil
+						}
+						return timer.Timer{Run: nop}, nil
+					}}
+				for range 2 {
+					if err := m.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), `timer "bad": Schedule`) {
+						t.Errorf("%v: does not name the row", err)
+					}
+				}
+				if names := fmt.Sprint(timersOf(h)); names != "[a c]" {
+					t.Error(names)
+				}
+				f.Stop()
+			})
+		})
+	}
+}
+
+// A hook may call Sync.
+//
+// Fails when a round waits for a hook.
+func TestHooksMayCallSync(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		rows := []string{"a"}
+		var m *manager.Manager[string]
+		h := f.start(timer.Config{Hooks: timer.Hooks{RunStarted: func(timer.RunInfo) {
+			rows = []string{"a", "b"}
+			if err := m.Sync(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}}})
+		m = &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet,
+			Rows: func(context.Context) ([]string, error) { return rows, nil },
+			Name: func(row string) string { return row },
+			Timer: func(row string) (timer.Timer, error) {
+				return timer.Timer{Run: nop}, nil
+			}}
+		if err := errors.Join(m.Sync(t.Context()), h.Trigger(t.Context(), "a")); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if names := fmt.Sprint(timersOf(h)); names != "[a b]" {
+			t.Error(names)
 		}
 		f.Stop()
 	})

@@ -56,19 +56,12 @@ func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
 
 // Migrate implements store.Store.
 func (s *Store) Migrate(ctx context.Context) error {
-	missing := s.Verify(ctx)
-	if !errors.Is(missing, errSchema) {
-		return missing
+	up := func(ctx context.Context) error {
+		db := stdlib.OpenDBFromPool(s.pool)
+		defer db.Close()
+		return s.schema.Up(ctx, db)
 	}
-	db := stdlib.OpenDBFromPool(s.pool)
-	defer db.Close()
-	switch err := s.schema.Up(ctx, db); {
-	case sqlmigrate.Passes(err):
-		return fmt.Errorf("migrate: %w", sqlkit.Explain(err))
-	case err != nil:
-		return fmt.Errorf("%w\nand Migrate failed: %w", missing, sqlkit.Explain(err))
-	}
-	return s.Verify(ctx)
+	return sqlmigrate.Tables{Wrong: errSchema, Verify: s.Verify, Up: up, Explain: sqlkit.Explain}.Migrate(ctx)
 }
 
 // Verify implements store.Store.
@@ -79,17 +72,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	}
 	db := stdlib.OpenDBFromPool(s.pool)
 	defer db.Close()
-	pending := s.schema.Verify(ctx, db)
-	switch {
-	case errors.Is(pending, sqlmigrate.ErrPending):
-		faults = append(faults, pending)
-	case pending != nil && len(faults) == 0:
-		return sqlkit.Explain(pending)
-	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", errSchema, err)
-	}
-	return nil
+	return sqlmigrate.Differ(errSchema, faults, s.schema.Verify(ctx, db), sqlkit.Explain)
 }
 
 // differences returns how the tables differ from those that are needed. Additional columns are

@@ -130,30 +130,24 @@ var errSchema = fmt.Errorf("%w: the schema is not right", dlock.ErrSetup)
 
 // Migrate implements store.Store.
 func (s *Store) Migrate(ctx context.Context) error {
-	missing := s.Verify(ctx)
-	if !errors.Is(missing, errSchema) {
-		return missing
-	}
-	_, err := inTime(ctx, func(ctx context.Context) (none, error) {
-		// Readers and writers do not wait for each other in this journal.
-		err := sqlkit.Patiently(ctx, func() error {
-			return sqlkit.WithoutBusyTimeout(ctx, s.db, func(conn *sql.Conn) error {
-				_, err := conn.ExecContext(local, "PRAGMA main.journal_mode = wal")
-				return err
+	up := func(ctx context.Context) error {
+		_, err := inTime(ctx, func(ctx context.Context) (none, error) {
+			// Readers and writers do not wait for each other in this journal.
+			err := sqlkit.Patiently(ctx, func() error {
+				return sqlkit.WithoutBusyTimeout(ctx, s.db, func(conn *sql.Conn) error {
+					_, err := conn.ExecContext(local, "PRAGMA main.journal_mode = wal")
+					return err
+				})
 			})
+			if err == nil {
+				err = s.schema.Up(ctx, s.db)
+			}
+			return none{}, err
 		})
-		if err == nil {
-			err = s.schema.Up(ctx, s.db)
-		}
-		return none{}, err
-	})
-	switch {
-	case sqlmigrate.Passes(err):
-		return fmt.Errorf("migrate: %w", err)
-	case err != nil:
-		return fmt.Errorf("%w\nand Migrate failed: %w", missing, err)
+		return err // inTime has explained it
 	}
-	return s.Verify(ctx)
+	same := func(err error) error { return err }
+	return sqlmigrate.Tables{Wrong: errSchema, Verify: s.Verify, Up: up, Explain: same}.Migrate(ctx)
 }
 
 // Verify implements store.Store.

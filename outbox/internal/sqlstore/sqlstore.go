@@ -97,22 +97,17 @@ func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
 
 // Migrate implements store.Store.
 func (s *Store) Migrate(ctx context.Context) error {
-	missing := s.Verify(ctx)
-	if !errors.Is(missing, errSchema) {
-		return missing
+	up := func(ctx context.Context) error {
+		if err := s.db.Prepare(ctx); err != nil {
+			return err
+		}
+		return s.schema.Up(ctx, s.pool)
 	}
-	err := s.db.Prepare(ctx)
-	if err == nil {
-		err = s.schema.Up(ctx, s.pool)
-	}
-	switch {
-	case sqlmigrate.Passes(err):
-		return fmt.Errorf("outbox: migrate: %w", s.db.Explain(err))
-	case err != nil:
-		return fmt.Errorf("%w\nand Migrate failed: %w", missing, s.db.Explain(err))
-	}
-	return s.Verify(ctx)
+	return sqlmigrate.Tables{Wrong: errSchema, Verify: s.Verify, Up: up, Explain: s.explain}.Migrate(ctx)
 }
+
+// explain adds to a driver's error what to do about it.
+func (s *Store) explain(err error) error { return fmt.Errorf("outbox: %w", s.db.Explain(err)) }
 
 // Verify implements store.Store.
 func (s *Store) Verify(ctx context.Context) error {
@@ -121,19 +116,9 @@ func (s *Store) Verify(ctx context.Context) error {
 	}
 	faults, err := s.db.Verify(ctx)
 	if err != nil {
-		return fmt.Errorf("outbox: %w", s.db.Explain(err))
+		return s.explain(err)
 	}
-	pending := s.schema.Verify(ctx, s.pool)
-	switch {
-	case errors.Is(pending, sqlmigrate.ErrPending):
-		faults = append(faults, pending)
-	case pending != nil && len(faults) == 0:
-		return fmt.Errorf("outbox: %w", s.db.Explain(pending))
-	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", errSchema, err)
-	}
-	return nil
+	return sqlmigrate.Differ(errSchema, faults, s.schema.Verify(ctx, s.pool), s.explain)
 }
 
 // statements returns those of a file, each with its arguments. where is added to the conditions of

@@ -46,3 +46,24 @@ func TestPausedTimersAreNotUrgent(t *testing.T) {
 		t.Errorf("the notices are %+v, want %+v", got, want)
 	}
 }
+
+// Hosts that differ in a limit: what most of them have is shown, also if that is none.
+//
+// Fails when the command line shows another limit than the page.
+func TestLimitOfHostsThatDiffer(t *testing.T) {
+	t.Parallel()
+	s := &cluster.Snapshot{}
+	for _, limit := range []int{-1, -1, 5} {
+		s.Hosts = append(s.Hosts, cluster.Host{State: cluster.HostAlive,
+			Timers: []cluster.TimerDetail{{Name: "a", MaxConcurrency: limit}}})
+	}
+	a := fleet.Timers(s)[0]
+	if a.LimitText() != "none (hosts differ)" || a.Slots() != -1 {
+		t.Errorf("%q, %d slots", a.LimitText(), a.Slots())
+	}
+	s.Hosts = s.Hosts[1:]
+	s.Hosts = append(s.Hosts, s.Hosts[1])
+	if a = fleet.Timers(s)[0]; a.LimitText() != "5 (hosts differ)" || a.Slots() != 5 {
+		t.Errorf("%q, %d slots", a.LimitText(), a.Slots())
+	}
+}
