@@ -35,8 +35,8 @@ const (
 //
 // If other code removes a timer of the Manager, the next round registers it again, unless its
 // schedule is an At of which no instant is left. The name stays the Manager's until its row is
-// gone: a timer that other code registers by it meanwhile counts as the row's, so it is updated when
-// the row changes, and removed with it.
+// gone: a timer that other code registers by it meanwhile counts as the row's, so it is updated
+// when the row changes, and removed with it.
 //
 // A row that went and comes back is a timer that comes back: its latest tick runs at once if it
 // came due meanwhile and CatchUp says so, as after a restart of the fleet. Let the Timer of a
