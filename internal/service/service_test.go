@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,13 +128,13 @@ func TestKeepListening(t *testing.T) {
 // Fails when a failed read hides the one before, or an old one counts.
 func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, fail := 0, false
-		s := service.NewSampler(10*time.Second, func() (int, error) {
-			n++
-			if fail {
+		var n atomic.Int64
+		var fail atomic.Bool
+		s := service.NewSampler(10*time.Second, func() (int64, error) {
+			if fail.Load() {
 				return 0, errors.New("connection refused")
 			}
-			return n, nil
+			return n.Add(1), nil
 		})
 		if _, fresh := s.Latest(); fresh {
 			t.Error("it has read nothing yet")
@@ -142,10 +143,10 @@ func TestSampler(t *testing.T) {
 		go s.Run(stop)
 		time.Sleep(100 * time.Second)
 		got, fresh := s.Latest()
-		if !fresh || got < 8 || got != n {
-			t.Errorf("%d of %d, fresh %t", got, n, fresh)
+		if !fresh || got < 8 || got != n.Load() {
+			t.Errorf("%d of %d, fresh %t", got, n.Load(), fresh)
 		}
-		fail = true
+		fail.Store(true)
 		time.Sleep(20 * time.Second)
 		if still, fresh := s.Latest(); !fresh || still != got {
 			t.Errorf("%d after failed reads, fresh %t", still, fresh)
