@@ -15,7 +15,7 @@ const copied = 10
 // Two products, or two stores of one, share code and do not copy it. Comments, empty lines and
 // imports do not count, nor does what is part of tests.
 //
-// Fails when somebody copies a function from one product to another.
+// Fails when a function is copied from one product to another.
 func TestProductsShareCode(t *testing.T) {
 	t.Parallel()
 	at := map[string]string{} // by the lines: where they are first

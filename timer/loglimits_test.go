@@ -331,3 +331,31 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 		}
 	}
 }
+
+// Who registers and updates timers one by one, such as a Manager of a thousand rows, gets ten lines
+// a minute for it.
+//
+// Fails when Register or Update logs each call at Info.
+func TestChangesOfManyTimersAreAFewLines(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log testkit.Log
+		f := newFleet(t)
+		h := f.start(timer.Config{Logger: textLogger(&log)})
+		log.Reset()
+		for minute := range 2 {
+			for i := range 100 {
+				work := timer.Timer{Name: fmt.Sprint("a", minute, "-", i), Run: nop}
+				if err := errors.Join(h.Register(work), h.Update(work)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute)
+		}
+		registered := strings.Count(log.String(), "timer: registered")
+		updated := strings.Count(log.String(), "timer: updated")
+		if registered+updated != 2*10 || registered == 0 || updated == 0 {
+			t.Errorf("%d lines of 200 registrations, %d of 200 updates", registered, updated)
+		}
+		f.Stop()
+	})
+}

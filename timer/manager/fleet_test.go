@@ -89,7 +89,7 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 // logTo returns the logger of a Manager.
 func logTo(log *testkit.Log) *slog.Logger { return slog.New(slog.NewTextHandler(log, nil)) }
 
-// quiet is the logger of a Manager whose lines nobody reads.
+// quiet discards what a Manager logs.
 var quiet = slog.New(slog.DiscardHandler)
 
 type scheduleFunc func(time.Time) time.Time

@@ -34,7 +34,7 @@ const (
 // names the row whose timer was being made.
 //
 // If other code removes a timer of the Manager, the next round registers it again, unless its
-// schedule is an At of which no instant is left. The name stays the Manager's until its row is
+// schedule is an At whose instants have all passed. The name stays the Manager's until its row is
 // gone: a timer that other code registers by it meanwhile counts as the row's, so it is updated
 // when the row changes, and removed with it.
 //

@@ -384,7 +384,7 @@ func TestChangesInAHurry(t *testing.T) {
 	})
 }
 
-// oneAtOnce is for timers that take two seconds, and of which one run may go on.
+// oneAtOnce makes handlers that take two seconds. The test fails if two runs of one timer overlap.
 type oneAtOnce struct {
 	t  *testing.T
 	by sync.Map // of *atomic.Int64, by name

@@ -27,8 +27,8 @@ type managed[Row comparable] struct {
 	logged     string            // the fault that was logged
 	next       *made[Row]
 
-	// The latest rounds in which its row was there, and a timer was registered by its name.
-	rowIn, timerIn uint64
+	rowIn   uint64 // the latest round in which its row was there
+	timerIn uint64 // the latest round that began with a timer of its name in the Scheduler
 }
 
 // A made is the timer of a row that is new, has changed, or had a fault.
@@ -51,23 +51,28 @@ func (e namelessRow) Error() string {
 // errOver is what a round returns when the Scheduler takes no timers any more.
 var errOver = errors.New("manager: the Scheduler is shutting down: its timers stay as they are")
 
+var errGoexit = guard.Goexit("code of a row")
+
 // carryOut carries out a round: it asks for the rows and their timers, and then changes those of
 // the Scheduler. Nothing else uses the Manager's fields meanwhile.
 func (m *Manager[Row]) carryOut(ctx context.Context, ended chan<- error) {
-	var err error
-	finished := false
+	var result error
+	failed := errGoexit // unless the round returns
 	defer func() {
-		if !finished {
-			err = newRoundError(m.locate(errors.New("what it called ended with runtime.Goexit")))
+		if failed != nil {
+			result = newRoundError(m.locate(failed))
 		}
 		m.making.Store(nil)
-		ended <- err
+		ended <- result
 	}()
-	changed, nameless, err := m.ask(ctx)
-	if err == nil {
-		err = m.apply(ctx, changed, nameless)
-	}
-	finished = true
+	failed = guard.Call("round", func() error {
+		changed, nameless, err := m.ask(ctx)
+		if err == nil {
+			err = m.apply(ctx, changed, nameless)
+		}
+		result = err
+		return nil
+	})
 }
 
 // ask reads the rows, and makes timers of those that need it, whose names it returns.
