@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // The JSON of a Snapshot is for programs in other languages, as that of timer.Status is: what is
@@ -32,12 +32,12 @@ func holderText(h dlock.Holder) string {
 	return h.String()
 }
 
+// maxErrorLen is how many bytes of an error a Snapshot shows as JSON.
+const maxErrorLen = 4096
+
 // MarshalJSON implements json.Marshaler: see Snapshot.
 func (s *Snapshot) MarshalJSON() ([]byte, error) {
-	text := ""
-	if s.Err != nil {
-		text = mask.Text(s.Err.Error())
-	}
+	text := guard.Text(s.Err, maxErrorLen) // it may be the store's, whose methods may panic
 	return json.Marshal(struct {
 		Self       Self           `json:"self"`
 		Runners    []RunnerDetail `json:"runners"`

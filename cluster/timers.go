@@ -31,23 +31,15 @@ type FleetTimer struct {
 	// there may be several.
 	Limits map[int]int
 	Held   []*Lease     // of its slots that are held
-	Runs   []HistoryRun // newest first
-	Failed int          // of these, the newest ones in a row
+	Runs   []HistoryRun // newest first; Registry.Runs has more
 }
 
-// WithRuns returns the timer with other runs than the snapshot has: those of Registry.Runs, which
-// are more.
-func (t *FleetTimer) WithRuns(runs []HistoryRun) *FleetTimer {
-	other := *t
-	other.Runs, other.Failed = runs, failedInARow(runs)
-	return &other
-}
-
-func failedInARow(runs []HistoryRun) int {
-	if i := slices.IndexFunc(runs, func(r HistoryRun) bool { return r.Succeeded() }); i >= 0 {
+// Failed is how many of the newest runs failed in a row.
+func (t *FleetTimer) Failed() int {
+	if i := slices.IndexFunc(t.Runs, func(r HistoryRun) bool { return r.Succeeded() }); i >= 0 {
 		return i
 	}
-	return len(runs)
+	return len(t.Runs)
 }
 
 // MaxConcurrency is the limit that most hosts have, the lowest of several. It is -1 if that is
@@ -79,7 +71,7 @@ func (t *FleetTimer) State(paused, late bool) TimerState {
 	switch {
 	case paused:
 		return TimerPaused
-	case late || t.Failed >= FailingRuns:
+	case late || t.Failed() >= FailingRuns:
 		return TimerFailing
 	case len(t.Held) > 0:
 		return TimerRunning
@@ -120,9 +112,6 @@ func (s *Snapshot) Timers() []*FleetTimer {
 	for i := range s.Runs {
 		t := of(s.Runs[i].Timer)
 		t.Runs = append(t.Runs, s.Runs[i])
-	}
-	for _, t := range all {
-		t.Failed = failedInARow(t.Runs)
 	}
 	return slices.SortedFunc(maps.Values(all), func(a, b *FleetTimer) int { return strings.Compare(a.Name, b.Name) })
 }

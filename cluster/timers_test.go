@@ -54,10 +54,11 @@ func TestTimersOfASnapshot(t *testing.T) {
 		!rolling.HostsDiffer() || len(rolling.Held) != 1 || rolling.Last() != nil {
 		t.Errorf("%+v", rolling)
 	}
-	if free.MaxConcurrency() != -1 || free.HostsDiffer() || free.Failed != 2 || free.Last().Outcome != "error" {
+	if free.MaxConcurrency() != -1 || free.HostsDiffer() || free.Failed() != 2 || free.Last().Outcome != "error" {
 		t.Errorf("%+v", free)
 	}
-	if failing.Failed != 3 || failing.Hosts != 0 || failing.WithRuns(runs("failing", "ok")).Failed != 0 {
+	gone := &cluster.FleetTimer{Name: "gone"}
+	if failing.Failed() != 3 || failing.Hosts != 0 || gone.Failed() != 0 {
 		t.Errorf("%+v", failing)
 	}
 	for _, c := range []struct {
@@ -68,7 +69,7 @@ func TestTimersOfASnapshot(t *testing.T) {
 		{failing, true, true, cluster.TimerPaused}, {failing, false, false, cluster.TimerFailing},
 		{free, false, true, cluster.TimerFailing}, {free, false, false, cluster.TimerIdle},
 		{rolling, false, false, cluster.TimerRunning},
-		{failing.WithRuns(nil), false, false, cluster.TimerNoHost},
+		{gone, false, false, cluster.TimerNoHost},
 	} {
 		if got := c.of.State(c.paused, c.late); got != c.want {
 			t.Errorf("%s, paused %t, late %t: %s, want %s", c.of.Name, c.paused, c.late, got, c.want)

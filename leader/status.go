@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // A State is what an Elector does at the moment.
@@ -56,13 +56,13 @@ type Status struct {
 	Terms map[Outcome]uint64 // how many terms of this host have ended in each way
 }
 
+// maxErrorLen is how many bytes of an error a Status shows as JSON.
+const maxErrorLen = 4096
+
 // MarshalJSON implements json.Marshaler: what is not known is left out, instants are in UTC, and
 // errors are texts.
 func (s Status) MarshalJSON() ([]byte, error) {
-	text := ""
-	if s.Err != nil {
-		text = mask.Text(s.Err.Error())
-	}
+	text := guard.Text(s.Err, maxErrorLen) // it may be the function's, whose methods may panic
 	holder := ""
 	if s.Leader != (dlock.Holder{}) {
 		holder = s.Leader.String()

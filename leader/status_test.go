@@ -66,7 +66,8 @@ func TestPausedAndRevoked(t *testing.T) {
 // The JSON of a Status has texts for errors and holders, instants in UTC, and nothing that is not
 // known.
 //
-// Fails when a zero instant, holder or fence is written, or an error as {}.
+// Fails when a zero instant, holder or fence is written, an error as {}, or when the panic of an
+// error's method passes.
 func TestStatusJSON(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -100,8 +101,18 @@ func TestStatusJSON(t *testing.T) {
 		if err != nil || string(text) != want {
 			t.Errorf("%v: %s\nwant %s", err, text, want)
 		}
+		s.Err = textlessError{}
+		text, err = json.Marshal(s)
+		if err != nil || !strings.Contains(string(text), "the Error method panicked: no text") {
+			t.Errorf("%v: %s", err, text)
+		}
 	})
 }
+
+// A textlessError is one that a function of a role may return.
+type textlessError struct{}
+
+func (textlessError) Error() string { panic("no text") }
 
 // The metrics say what Status says, pass Prometheus' linter, and are gone after Run.
 //

@@ -90,7 +90,9 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	if v.Last50 = runs.Value; v.Last50 == nil {
 		v.Last50 = []cluster.HistoryRun{}
 	} else {
-		v.take(v.fleet.WithRuns(runs.Value))
+		all := *v.fleet
+		all.Runs = runs.Value
+		v.take(&all)
 	}
 	p.addOverrides(ctx, &v)
 	p.addLocal(&v)

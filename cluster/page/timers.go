@@ -247,7 +247,7 @@ func newTimerRow(f *cluster.FleetTimer, local *timer.TimerStatus) timerRow {
 
 // take takes the runs of a timer, and what follows from them.
 func (r *timerRow) take(f *cluster.FleetTimer) {
-	r.fleet, r.Runs, r.Last, r.Failed = f, f.Runs, f.Last(), f.Failed
+	r.fleet, r.Runs, r.Last, r.Failed = f, f.Runs, f.Last(), f.Failed()
 }
 
 // setSlots makes boxes: as many as there may be held, and those that are beyond.

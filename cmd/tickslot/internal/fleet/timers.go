@@ -80,7 +80,7 @@ func Unregistered(name string) *Timer { return newTimer(&cluster.FleetTimer{Name
 
 func newTimer(f *cluster.FleetTimer) *Timer {
 	r := &Timer{Name: f.Name, Hosts: f.Hosts, Held: make([]cluster.Lease, len(f.Held)), Last: f.Last(),
-		Failed: f.Failed, fleet: f}
+		Failed: f.Failed(), fleet: f}
 	for i, l := range f.Held {
 		r.Held[i] = *l
 	}
