@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// A hostileError panics whatever is asked of it.
+// Every method of a hostileError panics.
 type hostileError struct{}
 
 func (hostileError) Error() string   { panic("no text") }

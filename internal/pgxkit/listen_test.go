@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Listen hears what others notify, and ends with its context, or when its connection has died, also
-// if nobody says so.
+// Listen hears what others notify. It ends when its context does, and when its connection has died,
+// even if no packet says so.
 //
 // Fails when it does not ask a silent server whether it is there.
 func TestListen(t *testing.T) {

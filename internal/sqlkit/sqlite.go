@@ -92,8 +92,8 @@ func InTransaction(ctx context.Context, conn *sql.Conn, begin string, do func() 
 		_, err := conn.ExecContext(context.Background(), statement)
 		return err
 	}
-	// It fails in a transaction that somebody else has left open, with which our rows would be
-	// undone.
+	// If other code has left a transaction open on this connection, this fails. Otherwise our rows
+	// would be rolled back with it.
 	if err := Patiently(ctx, func() error { return exec(begin) }); err != nil {
 		return err
 	}
