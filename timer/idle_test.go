@@ -31,10 +31,10 @@ func idleTimersAreSmall(t *testing.T, registerer prometheus.Registerer) {
 	const n, limit = 100_000, 1000
 	timers := make([]Timer, n)
 	run := func(context.Context) error { return nil }
+	// No tick is near, nor was one: at midnight and in the hour after it, a daily tick would run.
+	daily := schedule.Every(24 * time.Hour).From(time.Now().Add(12 * time.Hour))
 	for i := range timers {
-		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: schedule.Every(24 * time.Hour), MaxConcurrency: 3,
-			MaxPerTick: 3,
-			Run:        run}
+		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: daily, MaxConcurrency: 3, MaxPerTick: 3, Run: run}
 	}
 	before, goroutines := heapInUse(), runtime.NumGoroutine()
 	s, err := New(Config{Lock: memlock.New(), Registerer: registerer,
