@@ -40,7 +40,6 @@ type Options struct {
 // SQLite or SQLServer.
 type Store struct {
 	db    dialect.Database
-	pool  *sql.DB
 	fault error
 }
 
@@ -74,7 +73,7 @@ func newStore(db *sql.DB, opts Options, checkName func(what, name string) error,
 	if db == nil {
 		faults = append(faults, fmt.Errorf("sqlregistry: %w: no *sql.DB: pass one", dlock.ErrSetup))
 	}
-	return &Store{db: open(opts.Schema, opts.TableName), pool: db, fault: errors.Join(faults...)}
+	return &Store{db: open(opts.Schema, opts.TableName), fault: errors.Join(faults...)}
 }
 
 // Check returns the faults of the options, without calling the server. All methods return them.
@@ -179,7 +178,7 @@ func (s *Store) Schema() ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	return s.db.Schema().Statements(), nil
+	return s.db.Tables().Schema.Statements(), nil
 }
 
 // Migrate creates or upgrades the table, its indexes, and a table beside it that says which
@@ -188,26 +187,25 @@ func (s *Store) Schema() ([]string, error) {
 // that was created differently: it returns an error that matches ErrSchema. If the table or the
 // file is locked, or the database does not answer, the error does not match ErrSchema.
 func (s *Store) Migrate(ctx context.Context) error {
-	up := func(ctx context.Context) error {
-		if err := s.db.Prepare(ctx); err != nil {
-			return err
-		}
-		return s.db.Schema().Up(ctx, s.pool)
+	if err := s.Check(); err != nil {
+		return err
 	}
-	return sqlmigrate.Tables{Wrong: ErrSchema, Verify: s.Verify, Up: up, Explain: explain}.Migrate(ctx)
+	return s.tables().Migrate(ctx)
+}
+
+func (s *Store) tables() sqlmigrate.Tables {
+	t := s.db.Tables()
+	t.Wrong, t.Explain = ErrSchema, explain
+	return t
 }
 
 // Verify returns nil if the table is as Migrate leaves it, and an error that matches ErrSchema if
 // not. Call it at start-up if something else applies the schema.
 func (s *Store) Verify(ctx context.Context) error {
-	if err := s.ready(ctx); err != nil {
+	if err := s.Check(); err != nil {
 		return err
 	}
-	faults, err := s.db.Verify(ctx)
-	if err != nil {
-		return explain(err)
-	}
-	return sqlmigrate.Differ(ErrSchema, faults, s.db.Schema().Verify(ctx, s.pool), explain)
+	return s.tables().Verify(ctx)
 }
 
 // explain adds to a driver's error what to do about it.

@@ -8,6 +8,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/postgres"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/sqlite"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // SetHostClock makes Audit take another clock for this host's.
@@ -18,7 +19,7 @@ func (s *Store) SetRemoteKind(kind func(path string) string) { s.db.(*sqlite.DB)
 
 // KindOf finds the file system of a path in a list of what is mounted.
 func KindOf(path, mounts string) string {
-	_, kind := sqlite.MountOf(path, mounts)
+	_, kind := sqlkit.MountOf(path, mounts)
 	return kind
 }
 

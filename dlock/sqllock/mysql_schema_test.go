@@ -71,7 +71,7 @@ func TestBadSchemaMySQL(t *testing.T) {
 		"TIMESTAMP NULL, expires_at DATETIME,"+
 		" host_name VARCHAR(255) CHARACTER SET latin1, revoked TEXT CHARACTER SET latin1, overrides_version INT, "+
 		"paused_until TIMESTAMP NULL, slot_limit BIGINT, PRIMARY KEY (slot)) ENGINE=MyISAM DEFAULT CHARSET utf8mb4",
-		"column resource_name of `wrong` is varchar(300) utf8mb4, and has to be varbinary(544)",
+		"column resource_name of `wrong` is varchar(300) utf8mb4 utf8mb4_general_ci, and has to be varbinary(544)",
 		"slot of `wrong` is int unsigned", "fence of `wrong` is int,",
 		"acquired_at of `wrong` is timestamp,", "expires_at of `wrong` is datetime,",
 		"host_name of `wrong` is varchar(255) latin1",

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
@@ -21,8 +20,24 @@ import (
 // It returns when ctx ends, even if the database does not answer. It may have done a part of the
 // work by then; the next call continues from there.
 func (s *Store) Migrate(ctx context.Context) error {
-	up := func(ctx context.Context) error { return s.db.Migrate(ctx) } // there may be no db: Verify says so
-	return sqlmigrate.Tables{Wrong: ErrSchema, Verify: s.Verify, Up: up, Explain: explain}.Migrate(ctx)
+	if err := s.Check(); err != nil {
+		return err
+	}
+	return s.tables().Migrate(ctx)
+}
+
+// tables are what Migrate creates and Verify compares.
+func (s *Store) tables() sqlmigrate.Tables {
+	t := s.db.Tables()
+	t.Wrong, t.Explain = ErrSchema, explain
+	besides := t.Besides
+	t.Besides = func(ctx context.Context) (faults []error, err error) {
+		if besides != nil {
+			faults, err = besides(ctx)
+		}
+		return faults, cmp.Or(err, s.checkFormat(ctx))
+	}
+	return t
 }
 
 // Verify returns nil if the schema is as Migrate, or one of a newer version, leaves it, and an
@@ -31,11 +46,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	err := s.db.Verify(ctx)
-	if err != nil && !errors.Is(err, ErrSchema) {
-		return explain(err)
-	}
-	return cmp.Or(s.checkFormat(ctx), err)
+	return s.tables().Verify(ctx)
 }
 
 // checkFormat returns an error if a later version has changed the format of the table. It returns
@@ -51,7 +62,7 @@ func (s *Store) checkFormat(ctx context.Context) error {
 	}
 	for _, r := range rows {
 		if err := dialect.CheckFormat(r.Version); err != nil {
-			return explain(err)
+			return err
 		}
 	}
 	return nil
@@ -64,7 +75,7 @@ func (s *Store) Schema() ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	return s.db.Schema(), nil
+	return s.db.Tables().Schema.Statements(), nil
 }
 
 // Cleanup deletes rows that have been idle for Options.Retention, in small batches, and returns

@@ -69,7 +69,8 @@ func TestBadSchemaSQLite(t *testing.T) {
 		`column slot of "main"."wrong" is TEXT, and has to be INTEGER`, "lock_id of \"main\".\"wrong\" is BLOB",
 		"fence of \"main\".\"wrong\" is REAL",
 		"revoked of \"main\".\"wrong\" is BLOB", "slot_limit of \"main\".\"wrong\" is REAL",
-		"has no column expires_at", "is (resource_name NOCASE, slot BINARY), and has to be", "an index is missing")
+		"has no column expires_at", "is (resource_name COLLATE NOCASE, slot), and has to be (resource_name, slot)",
+		"the index wrong_ends of", "the index wrong_holders of")
 	wrongTable(t, s, "CREATE TABLE wrong (resource_name TEXT, slot INTEGER)", `primary key of "main"."wrong" is ()`)
 	s.exec(t, "CREATE TABLE t (x INTEGER)")
 	s.exec(t, "CREATE VIEW views AS SELECT * FROM t")

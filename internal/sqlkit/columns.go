@@ -9,15 +9,20 @@ import (
 type Column struct{ Name, Type string }
 
 // CheckColumns compares the columns of a table, by name, with those that are needed. Additional
-// columns are ignored.
+// columns are ignored, and so is the collation of a text of which only the character set is needed.
 func CheckColumns(table string, has map[string]string, want []Column) (faults []error) {
 	for _, c := range want {
 		switch typ := has[c.Name]; {
 		case typ == "":
 			faults = append(faults, fmt.Errorf("%s has no column %s", table, c.Name))
-		case !strings.EqualFold(typ, c.Type):
+		case !c.is(typ):
 			faults = append(faults, fmt.Errorf("column %s of %s is %s, and has to be %s", c.Name, table, typ, c.Type))
 		}
 	}
 	return faults
+}
+
+func (c Column) is(typ string) bool {
+	return strings.EqualFold(typ, c.Type) ||
+		strings.Contains(c.Type, " ") && strings.HasPrefix(strings.ToLower(typ), strings.ToLower(c.Type)+" ")
 }

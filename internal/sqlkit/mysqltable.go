@@ -28,13 +28,8 @@ type MySQLTable struct {
 	indexes map[string]string // column 1 of the index PRIMARY is that of "PRIMARY 1"
 }
 
-// A TextType says what the catalogue adds to the types of columns of text.
-type TextType string
-
-const (
-	TextWithCharset   TextType = "CHARACTER_SET_NAME"
-	TextWithCollation TextType = "COLLATION_NAME"
-)
+// A Scanner is a row of an answer.
+type Scanner interface{ Scan(dest ...any) error }
 
 //go:embed mysql_table.sql
 var mysqlTable string
@@ -45,12 +40,11 @@ var displayWidth = regexp.MustCompile(`^(\w*int)\(\d+\)`)
 
 // ReadMySQLTable returns nil if there is no such table, or this user has no right to it. A schema
 // of "" is that of the connection. read calls row for each row of a query.
-func ReadMySQLTable(ctx context.Context, schema, name string, text TextType,
-	read func(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error) (*MySQLTable, error) {
+func ReadMySQLTable(ctx context.Context, schema, name string,
+	read func(ctx context.Context, query string, args []any, row func(Scanner) error) error) (*MySQLTable, error) {
 	of := []any{sql.NullString{String: schema, Valid: schema != ""}, name, []byte(name)}
 	t := &MySQLTable{columns: map[string]string{}, indexes: map[string]string{}}
-	query := strings.ReplaceAll(mysqlTable, "{text}", string(text))
-	err := read(ctx, query, append(append(of, of...), of...), func(rows *sql.Rows) error {
+	err := read(ctx, mysqlTable, append(append(of, of...), of...), func(rows Scanner) error {
 		var kind, name, value string
 		err := rows.Scan(&kind, &name, &value)
 		switch kind {

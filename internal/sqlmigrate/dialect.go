@@ -13,51 +13,18 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A Dialect is a kind of database.
-type Dialect int
-
-const (
-	DialectPostgres  Dialect = iota + 1
-	DialectMySQL             // and MariaDB
-	DialectSQLite            // all names are in main
-	DialectSQLServer         // not run against a server
-)
-
-// Quote quotes a name.
-func (d Dialect) Quote(name string) string {
-	switch d {
-	case DialectMySQL:
-		return quote("`", "`", name)
-	case DialectSQLServer:
-		return quote("[", "]", name)
-	}
-	return quote(`"`, `"`, name)
-}
-
-// quote doubles the closing quote within the name.
-func quote(open, close, name string) string {
-	return open + strings.ReplaceAll(name, close, close+close) + close
-}
-
-// Qualified returns a quoted name with its schema, if there is one.
-func (d Dialect) Qualified(schema, name string) string {
-	if schema == "" {
-		return d.Quote(name)
-	}
-	return d.Quote(schema) + "." + d.Quote(name)
-}
-
 // createVersions creates the table of versions.
-func (d Dialect) createVersions(table string) string {
-	switch d {
-	case DialectMySQL:
+func (s Schema) createVersions() string {
+	table := s.Versions()
+	switch s.Dialect {
+	case sqlkit.MySQL:
 		return "CREATE TABLE IF NOT EXISTS " + table + " (\n\tversion    BIGINT NOT NULL PRIMARY KEY,\n" +
 			"\tapplied_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)\n) ENGINE = InnoDB"
-	case DialectSQLite:
+	case sqlkit.SQLite:
 		return "CREATE TABLE IF NOT EXISTS " + table + " (\n\tversion    INTEGER NOT NULL PRIMARY KEY,\n" +
 			"\tapplied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP\n) STRICT"
-	case DialectSQLServer:
-		return "IF OBJECT_ID(N" + Text(table) + ", N'U') IS NULL\nCREATE TABLE " + table +
+	case sqlkit.SQLServer:
+		return "IF OBJECT_ID(N" + sqlkit.Text(table) + ", N'U') IS NULL\nCREATE TABLE " + table +
 			" (\n\tversion    bigint NOT NULL PRIMARY KEY,\n" +
 			"\tapplied_at datetime2(6) NOT NULL DEFAULT SYSUTCDATETIME()\n)"
 	}
@@ -66,12 +33,13 @@ func (d Dialect) createVersions(table string) string {
 }
 
 // record notes that a migration was applied, once.
-func (d Dialect) record(table string, version int64) string {
+func (s Schema) record(version int64) string {
+	table := s.Versions()
 	insert, values := " INTO "+table+" (version)", fmt.Sprintf(" VALUES (%d)", version)
-	switch d {
-	case DialectMySQL:
+	switch s.Dialect {
+	case sqlkit.MySQL:
 		return "INSERT IGNORE" + insert + values
-	case DialectSQLServer:
+	case sqlkit.SQLServer:
 		return fmt.Sprintf("INSERT%s SELECT %d WHERE NOT EXISTS (SELECT 1 FROM %s WHERE version = %[2]d)",
 			insert, version, table)
 	}
@@ -79,26 +47,23 @@ func (d Dialect) record(table string, version int64) string {
 }
 
 // forget deletes what is recorded if the first table is gone.
-func (d Dialect) forget(s Schema) string {
-	gone := "pg_catalog.to_regclass(" + Text(d.Qualified(s.Schema, s.Table)) + "::text) IS NULL"
-	switch d {
-	case DialectMySQL:
+func (s Schema) forget() string {
+	gone := "pg_catalog.to_regclass(" + sqlkit.Text(s.Dialect.Qualified(s.Schema, s.Table)) + "::text) IS NULL"
+	switch s.Dialect {
+	case sqlkit.MySQL:
 		schema := "DATABASE()"
 		if s.Schema != "" {
-			schema = Text(strings.ReplaceAll(s.Schema, `\`, `\\`))
+			schema = sqlkit.Text(strings.ReplaceAll(s.Schema, `\`, `\\`))
 		}
 		gone = "NOT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = " + schema +
-			" AND table_name = " + Text(strings.ReplaceAll(s.Table, `\`, `\\`)) + ")"
-	case DialectSQLite:
-		gone = "NOT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = " + Text(s.Table) + " COLLATE NOCASE)"
-	case DialectSQLServer:
-		gone = "OBJECT_ID(N" + Text(d.Qualified(s.Schema, s.Table)) + ", N'U') IS NULL"
+			" AND table_name = " + sqlkit.Text(strings.ReplaceAll(s.Table, `\`, `\\`)) + ")"
+	case sqlkit.SQLite:
+		gone = "NOT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = " + sqlkit.Text(s.Table) + " COLLATE NOCASE)"
+	case sqlkit.SQLServer:
+		gone = "OBJECT_ID(N" + sqlkit.Text(s.Dialect.Qualified(s.Schema, s.Table)) + ", N'U') IS NULL"
 	}
 	return "DELETE FROM " + s.Versions() + " WHERE " + gone
 }
-
-// Text returns a literal.
-func Text(s string) string { return quote("'", "'", s) }
 
 // lastWait bounds waits in the database if the context has no deadline, and the wait for a table
 // always: other statements queue behind a statement that waits to change their table.
@@ -124,10 +89,11 @@ type executor interface {
 
 // lock makes a transaction the only one of this table of versions until it ends. MySQL has a lock
 // of the connection instead: see mysqlLock.
-func (d Dialect) lock(ctx context.Context, tx executor, versions string) error {
+func (s Schema) lock(ctx context.Context, tx executor) error {
+	versions := s.Versions()
 	var statements []string
-	switch d {
-	case DialectPostgres:
+	switch s.Dialect {
+	case sqlkit.Postgres:
 		// With a stricter level, which may be the default, the transaction would not see what
 		// others have committed while it waited. lock_timeout also bounds the wait for an advisory
 		// lock.
@@ -139,9 +105,9 @@ func (d Dialect) lock(ctx context.Context, tx executor, versions string) error {
 			"SELECT pg_catalog.pg_advisory_xact_lock(" + strconv.FormatInt(key(versions), 10) + "::bigint)",
 			"SELECT " + setLocal("lock_timeout", min(wait(ctx), lastWait)),
 		}
-	case DialectSQLite: // a statement that writes takes the lock of the file, if it changes no row, too
-		statements = []string{"UPDATE " + versions + " SET version = version WHERE version < 0"}
-	case DialectSQLServer:
+	case sqlkit.SQLite: // a statement that writes takes the lock of the file, if it changes no row, too
+		statements = []string{s.touch()}
+	case sqlkit.SQLServer:
 		statements = []string{fmt.Sprintf("SET XACT_ABORT ON;\nSET LOCK_TIMEOUT %d;\nDECLARE @got int;\n"+
 			"EXEC @got = sp_getapplock @Resource = N'tickslot migrate %x', @LockMode = 'Exclusive', "+
 			"@LockOwner = 'Transaction', @LockTimeout = %d;\n"+
@@ -154,6 +120,11 @@ func (d Dialect) lock(ctx context.Context, tx executor, versions string) error {
 		}
 	}
 	return nil
+}
+
+// touch is a statement that writes, and changes no row.
+func (s Schema) touch() string {
+	return "UPDATE " + s.Versions() + " SET version = version WHERE version < 0"
 }
 
 // setLocal sets a time-out of Postgres until the transaction ends.
@@ -172,8 +143,8 @@ func key(versions string) (n int64) {
 
 // existsAlready reports whether a statement failed because it was executed before: on MySQL half a
 // migration may have been.
-func (d Dialect) existsAlready(err error) bool {
-	return d == DialectMySQL && slices.Contains(exists, sqlkit.MySQLNumber(err))
+func (s Schema) existsAlready(err error) bool {
+	return s.Dialect == sqlkit.MySQL && slices.Contains(exists, sqlkit.MySQLNumber(err))
 }
 
 // exists are the numbers of a table, a column, a key and a routine that exist, of something that is

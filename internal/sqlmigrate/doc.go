@@ -7,7 +7,7 @@
 // and calls it in its own Migrate, Verify and Schema:
 //
 //	schema := sqlmigrate.Schema{
-//		Dialect: sqlmigrate.DialectPostgres, Schema: opts.Schema, Name: opts.TableName,
+//		Dialect: sqlkit.Postgres, Schema: opts.Schema, Name: opts.TableName,
 //		Table: opts.TableName + "_hosts", // of migration 1
 //		Migrations: [][]string{
 //			sqlmigrate.Statements(sqlmigrate.Fill(file("1_hosts.sql"), names)),  // migration 1

@@ -4,7 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
+
+// Verify returns an error unless all migrations are recorded.
+func (s Schema) Verify(ctx context.Context, db *sql.DB) error {
+	read := ReadDB(s.Dialect, db)
+	if s.Dialect == sqlkit.SQLite {
+		read = ReadFile(sqlkit.NewFile(db))
+	}
+	return s.pending(ctx, read)
+}
 
 // Hold takes the lock of a schema, as a host in the middle of a migration has it, on a connection
 // of db, until release.
@@ -13,7 +24,7 @@ func (s Schema) Hold(ctx context.Context, db *sql.DB) (release func(), err error
 	if err != nil {
 		return nil, err
 	}
-	if s.Dialect == DialectMySQL {
+	if s.Dialect == sqlkit.MySQL {
 		l := &mysqlLock{key: key(s.Versions())}
 		if err := l.SessionLock(ctx, conn); err != nil {
 			return nil, fmt.Errorf("%w, %w", err, conn.Close())
@@ -24,5 +35,5 @@ func (s Schema) Hold(ctx context.Context, db *sql.DB) (release func(), err error
 	if err != nil {
 		return nil, err
 	}
-	return func() { _ = tx.Rollback(); conn.Close() }, s.Dialect.lock(ctx, tx, s.Versions())
+	return func() { _ = tx.Rollback(); conn.Close() }, s.lock(ctx, tx)
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// ErrPending is matched by the error of Verify when migrations have not been applied.
+// ErrPending is matched by the errors of Verify when migrations have not been applied.
 var ErrPending = errors.New("the schema is not up to date")
 
 // A Schema is the tables of one package, with the names of its options.
 type Schema struct {
-	Dialect Dialect
+	Dialect sqlkit.Dialect
 	Schema  string // of the table of versions; "": where the connection looks first
 	Name    string // of the set of tables; the table of versions is Name_migrations
 
@@ -31,6 +31,10 @@ type Schema struct {
 	// or a backup had only the other tables, Up begins with migration 1 again. "": Up does not
 	// look.
 	Table string
+
+	// AnySettings says that the statements cope with any encoding of a database on Postgres, and
+	// with any settings of a session on MySQL.
+	AnySettings bool
 
 	// Migrations are the statements of migrations 1, 2, ….
 	Migrations [][]string
@@ -47,7 +51,7 @@ func (s Schema) Versions() string { return s.Dialect.Qualified(s.Schema, s.Name+
 // that has its number, for those who upgrade by hand: they execute what comes after the highest
 // version in the table of versions.
 func (s Schema) Statements() []string {
-	list := []string{s.Dialect.createVersions(s.Versions())}
+	list := []string{s.createVersions()}
 	for i, statements := range s.Migrations {
 		for j, statement := range statements {
 			if j == 0 {
@@ -55,7 +59,7 @@ func (s Schema) Statements() []string {
 			}
 			list = append(list, statement)
 		}
-		list = append(list, s.Dialect.record(s.Versions(), int64(i+1)))
+		list = append(list, s.record(int64(i+1)))
 	}
 	return append(list, s.Repeat...)
 }
@@ -67,7 +71,7 @@ func (s Schema) Up(ctx context.Context, db *sql.DB) error {
 		var locked error
 		for {
 			err := s.up(ctx, db)
-			if s.Dialect != DialectSQLite || !sqlkit.SQLiteLocked(err) {
+			if s.Dialect != sqlkit.SQLite || !sqlkit.SQLiteLocked(err) {
 				if err != nil && ctx.Err() != nil && locked != nil {
 					return locked // which is why there was no time left
 				}
@@ -83,6 +87,20 @@ func (s Schema) Up(ctx context.Context, db *sql.DB) error {
 	})
 }
 
+// UpFile is Up for SQLite. It first switches the file to a write-ahead log, with which readers and
+// writers do not wait for each other. That is no part of the schema, because it cannot be done
+// within a transaction.
+func (s Schema) UpFile(ctx context.Context, f *sqlkit.File) error {
+	_, err := sqlkit.Do(ctx, f, func(conn *sql.Conn) (none struct{}, _ error) {
+		_, err := conn.ExecContext(context.Background(), "PRAGMA main.journal_mode = wal")
+		return none, err
+	})
+	if err != nil {
+		return err
+	}
+	return s.Up(ctx, f.DB)
+}
+
 // Passes reports whether an error of Up says nothing about the schema: somebody had it locked, or
 // the database did not answer, and the next Up may succeed.
 func Passes(err error) bool {
@@ -93,11 +111,11 @@ func Passes(err error) bool {
 const lockedPause = 5 * time.Millisecond
 
 func (s Schema) up(ctx context.Context, db *sql.DB) error {
-	if err := s.always(ctx, db, []string{s.Dialect.createVersions(s.Versions())}); err != nil {
+	if err := s.always(ctx, db, []string{s.createVersions()}); err != nil {
 		return err
 	}
 	if s.Table != "" {
-		if err := s.always(ctx, db, []string{s.Dialect.forget(s)}); err != nil {
+		if err := s.always(ctx, db, []string{s.forget()}); err != nil {
 			return err
 		}
 	}
@@ -112,8 +130,8 @@ func (s Schema) always(ctx context.Context, db *sql.DB, statements []string) err
 	st := store{s, s.Versions()}
 	return st.run(ctx, db, true, []migration{func(ctx context.Context, tx *sql.Tx) error {
 		// On SQLite the statement that creates the table of versions takes the lock of the file.
-		if s.Dialect != DialectSQLite || statements[0] != s.Dialect.createVersions(st.versions) {
-			if err := s.Dialect.lock(ctx, tx, st.versions); err != nil {
+		if s.Dialect != sqlkit.SQLite || statements[0] != s.createVersions() {
+			if err := s.lock(ctx, tx); err != nil {
 				return err
 			}
 		}
@@ -128,7 +146,7 @@ func (s Schema) once(ctx context.Context, db *sql.DB, migrations [][]string) err
 	for i, statements := range migrations {
 		version := int64(i + 1)
 		list[i] = func(ctx context.Context, tx *sql.Tx) error {
-			if err := s.Dialect.lock(ctx, tx, st.versions); err != nil {
+			if err := s.lock(ctx, tx); err != nil {
 				return err
 			}
 			// goose has looked before there was a lock.
@@ -146,7 +164,7 @@ func (s Schema) once(ctx context.Context, db *sql.DB, migrations [][]string) err
 
 func (s Schema) execute(ctx context.Context, tx *sql.Tx, statements []string) error {
 	for _, statement := range statements {
-		if _, err := tx.ExecContext(ctx, statement); err != nil && !s.Dialect.existsAlready(err) {
+		if _, err := tx.ExecContext(ctx, statement); err != nil && !s.existsAlready(err) {
 			return err
 		}
 	}
@@ -169,7 +187,7 @@ func (s store) run(ctx context.Context, db *sql.DB, unrecorded bool, migrations 
 	options := []goose.ProviderOption{goose.WithStore(s), goose.WithGoMigrations(list...),
 		goose.WithDisableGlobalRegistry(true), // the application may use goose, too
 		goose.WithDisableVersioning(unrecorded)}
-	if s.Dialect == DialectMySQL {
+	if s.Dialect == sqlkit.MySQL {
 		options = append(options, goose.WithSessionLocker(&mysqlLock{key: key(s.versions)}))
 	}
 	provider, err := goose.NewProvider(goose.DialectCustom, db, nil, options...)
@@ -180,34 +198,10 @@ func (s store) run(ctx context.Context, db *sql.DB, unrecorded bool, migrations 
 	return cmp.Or(failed, err)
 }
 
-// Verify returns nil if all migrations are recorded, and an error that matches ErrPending if not.
-// It changes nothing, and does not look at the tables themselves.
-func (s Schema) Verify(ctx context.Context, db *sql.DB) error {
-	return bounded(ctx, func() error {
-		conn, err := db.Conn(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		if s.Dialect == DialectMySQL {
-			if _, err := conn.ExecContext(ctx, mysqlAnew); err != nil {
-				return err
-			}
-		}
-		var latest int64
-		err = sqlkit.QueryRow(ctx, conn, s.LatestQuery(), nil, &latest)
-		return s.Missing(latest, err)
-	})
-}
-
-// LatestQuery returns a query of one row with the number of the latest migration that is recorded,
-// for those who do not execute statements through a *sql.DB. Missing tells what it means.
-func (s Schema) LatestQuery() string {
-	return "SELECT COALESCE(MAX(version), 0) FROM " + s.Versions()
-}
-
-// Missing returns what Verify returns, from the answer to LatestQuery or its error.
-func (s Schema) Missing(latest int64, err error) error {
+// pending returns nil if all migrations are recorded, and an error that matches ErrPending if not.
+func (s Schema) pending(ctx context.Context, read Reader) error {
+	var latest int64
+	err := read(ctx, s.latestQuery(), nil, func() {}, func(r Row) error { return r.Scan(&latest) })
 	switch {
 	case isMissing(err):
 		return fmt.Errorf("%w: there is no table %s", ErrPending, s.Versions())
@@ -218,6 +212,11 @@ func (s Schema) Missing(latest int64, err error) error {
 			len(s.Migrations))
 	}
 	return nil
+}
+
+// latestQuery returns a query of one row with the number of the latest migration that is recorded.
+func (s Schema) latestQuery() string {
+	return "SELECT COALESCE(MAX(version), 0) FROM " + s.Versions()
 }
 
 // bounded returns when ctx ends, also if a driver does not.

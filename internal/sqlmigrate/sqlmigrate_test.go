@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Fi
 
 // A subject is a database of its own, reached in one way.
 type subject struct {
-	dialect sqlmigrate.Dialect
+	dialect sqlkit.Dialect
 	open    func(t testing.TB) *sql.DB // of one more host
 }
 
@@ -68,24 +68,24 @@ func onOddPostgres(t *testing.T) subject {
 		"RAISE EXCEPTION 'a function of a stranger was called'; END $$"); err != nil {
 		t.Fatal(err)
 	}
-	return subject{sqlmigrate.DialectPostgres, opener("pgx", server.DSN("", "", database))}
+	return subject{sqlkit.Postgres, opener("pgx", server.DSN("", "", database))}
 }
 
 func behindPgBouncer(t *testing.T) subject {
 	server := sqltest.SharedPostgres(t)
 	database := server.NewDatabase(t)
 	bouncer := sqltest.PgBouncer(t, server, "transaction", sqltest.Options{Settings: []string{"default_pool_size=4"}})
-	return subject{sqlmigrate.DialectPostgres,
+	return subject{sqlkit.Postgres,
 		opener("pgx", bouncer.DSN("", "", database)+"&default_query_exec_mode=exec")}
 }
 
 func onMySQL(t *testing.T) subject {
 	server := sqltest.SharedMariaDB(t)
-	return subject{sqlmigrate.DialectMySQL, opener("mysql", server.DSN("", "", server.NewDatabase(t)))}
+	return subject{sqlkit.MySQL, opener("mysql", server.DSN("", "", server.NewDatabase(t)))}
 }
 
 func onSQLite(t *testing.T) subject {
-	return subject{sqlmigrate.DialectSQLite, opener("sqlite", "file:"+filepath.Join(t.TempDir(), "a.db"))}
+	return subject{sqlkit.SQLite, opener("sqlite", "file:"+filepath.Join(t.TempDir(), "a.db"))}
 }
 
 func opener(driver, dsn string) func(testing.TB) *sql.DB {
@@ -107,7 +107,7 @@ func (s subject) schema(name string, migrations int) sqlmigrate.Schema {
 	table := s.dialect.Quote(name)
 	schema := sqlmigrate.Schema{Dialect: s.dialect, Name: name, Table: name,
 		Repeat: []string{"UPDATE " + table + " SET repeated = repeated + 1"}}
-	if s.dialect == sqlmigrate.DialectPostgres { // where names have to be qualified
+	if s.dialect == sqlkit.Postgres { // where names have to be qualified
 		schema.Schema = "public"
 		table = s.dialect.Qualified("public", name)
 		schema.Repeat = []string{"UPDATE " + table + " SET repeated = repeated + 1"}
@@ -277,7 +277,7 @@ func TestAMigrationThatFailsIsTriedAgain(t *testing.T) {
 			}
 		}
 		_, err := db.Exec("SELECT more FROM " + table)
-		if there := err == nil; there != (s.dialect == sqlmigrate.DialectMySQL) {
+		if there := err == nil; there != (s.dialect == sqlkit.MySQL) {
 			t.Errorf("the column of the migration that failed is there: %v", there)
 		}
 		if err := mended.Up(ctx, db); err != nil {
@@ -384,7 +384,7 @@ func TestUpAndVerifyEndWithTheirContextWhateverTheDriverDoes(t *testing.T) {
 		hangs := make(deaf)
 		db := sql.OpenDB(hangs)
 		defer db.Close()
-		schema := sqlmigrate.Schema{Dialect: sqlmigrate.DialectMySQL, Name: "jobs", Migrations: [][]string{{"x"}}}
+		schema := sqlmigrate.Schema{Dialect: sqlkit.MySQL, Name: "jobs", Migrations: [][]string{{"x"}}}
 		for what, call := range map[string]func(context.Context, *sql.DB) error{"up": schema.Up,
 			"verify": schema.Verify} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -407,11 +407,11 @@ func TestUpAndVerifyEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) (*sqltest.Server, subject){
 		"Postgres": func(t *testing.T) (*sqltest.Server, subject) {
 			server := sqltest.Postgres(t)
-			return server, subject{sqlmigrate.DialectPostgres, opener("pgx", server.DSN("", "", server.NewDatabase(t)))}
+			return server, subject{sqlkit.Postgres, opener("pgx", server.DSN("", "", server.NewDatabase(t)))}
 		},
 		"MySQL": func(t *testing.T) (*sqltest.Server, subject) {
 			server := sqltest.MariaDB(t)
-			return server, subject{sqlmigrate.DialectMySQL, opener("mysql", server.DSN("", "", server.NewDatabase(t)))}
+			return server, subject{sqlkit.MySQL, opener("mysql", server.DSN("", "", server.NewDatabase(t)))}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

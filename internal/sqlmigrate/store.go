@@ -32,7 +32,7 @@ func (s store) CreateVersionTable(context.Context, database.DBTxConn) error {
 
 // Insert records a migration. Another host may have done so meanwhile: see step.
 func (s store) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
-	_, err := db.ExecContext(ctx, s.Dialect.record(s.versions, req.Version))
+	_, err := db.ExecContext(ctx, s.record(req.Version))
 	return err
 }
 
@@ -48,7 +48,7 @@ func (s store) GetMigration(context.Context, database.DBTxConn, int64) (*databas
 
 // GetLatestVersion implements database.Store.
 func (s store) GetLatestVersion(ctx context.Context, db database.DBTxConn) (latest int64, err error) {
-	err = sqlkit.QueryRow(ctx, db, s.LatestQuery(), nil, &latest)
+	err = sqlkit.QueryRow(ctx, db, s.latestQuery(), nil, &latest)
 	return latest, err
 }
 

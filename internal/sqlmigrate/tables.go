@@ -1,21 +1,29 @@
 package sqlmigrate
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // Tables are what a product keeps in a database, for its Migrate and Verify.
 type Tables struct {
+	Schema Schema
+	Read   Reader       // of the catalogue
+	File   *sqlkit.File // of SQLite, for Verify to find out whether it can be used; else nil
+
 	// Wrong is matched by errors that say that tables are missing, old, or different from those of
 	// the schema; their texts begin with its own.
 	Wrong error
-	// Verify returns an error that matches Wrong if that is so.
-	Verify func(ctx context.Context) error
+	// Besides returns what else is wrong; nil: nothing.
+	Besides func(ctx context.Context) ([]error, error)
 	// Up executes what is missing.
 	Up func(ctx context.Context) error
-	// Explain adds to an error of Up who says it, and what to do about it.
+	// Explain adds to an error of the database who says it, and what to do about it.
 	Explain func(error) error
 }
 
@@ -36,18 +44,64 @@ func (t Tables) Migrate(ctx context.Context) error {
 	return t.Verify(ctx)
 }
 
-// Differ returns an error that matches wrong if there are faults, which say how the tables differ
-// from those of the schema, or if pending, which Schema.Verify has returned, says that a migration
-// was not applied. What else pending says is explained.
-func Differ(wrong error, faults []error, pending error, explain func(error) error) error {
-	switch {
+// Verify returns nil if the tables are as the schema declares them, and an error that matches Wrong
+// if not.
+func (t Tables) Verify(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return t.Explain(err)
+	}
+	if err := t.usable(ctx); err != nil {
+		return t.Explain(err)
+	}
+	faults, err := t.Schema.differences(ctx, t.Read)
+	if err == nil && t.Besides != nil {
+		var more []error
+		more, err = t.Besides(ctx)
+		faults = append(faults, more...)
+	}
+	if err != nil {
+		return t.Explain(err)
+	}
+	switch pending := t.Schema.pending(ctx, t.Read); {
 	case errors.Is(pending, ErrPending):
 		faults = append(faults, pending)
 	case pending != nil && len(faults) == 0:
-		return explain(pending)
+		return t.Explain(pending)
 	}
 	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", wrong, err)
+		return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", t.Wrong, err)
+	}
+	if err := t.writable(ctx); err != nil {
+		return t.Explain(err)
 	}
 	return nil
+}
+
+// usable returns an error if each connection has a file of its own, or other paths lead to the
+// file.
+func (t Tables) usable(ctx context.Context) error {
+	if t.File == nil {
+		return nil
+	}
+	const exists = "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1 COLLATE NOCASE)"
+	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
+		return none, t.File.Shared(ctx, exists, t.Schema.Name+"_migrations")
+	})
+	return cmp.Or(err, t.File.OnePath())
+}
+
+// writable returns an error if the file cannot be written. Otherwise the first call that writes
+// would report that as an outage.
+func (t Tables) writable(ctx context.Context) error {
+	if t.File == nil {
+		return nil
+	}
+	_, err := sqlkit.Do(ctx, t.File, func(conn *sql.Conn) (none struct{}, _ error) {
+		_, err := conn.ExecContext(context.Background(), t.Schema.touch())
+		if sqlkit.SQLiteLocked(err) {
+			return none, nil // another connection writes, so it can be done
+		}
+		return none, err
+	})
+	return err
 }

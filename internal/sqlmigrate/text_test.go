@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 // SQL Server is not run, so its texts are looked at.
 func TestTextsForSQLServer(t *testing.T) {
 	t.Parallel()
-	s := sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLServer, Schema: "dbo", Name: "it's [x]",
+	s := sqlmigrate.Schema{Dialect: sqlkit.SQLServer, Schema: "dbo", Name: "it's [x]",
 		Migrations: [][]string{{"CREATE TABLE a", "CREATE INDEX b"}, {"ALTER TABLE a"}}, Repeat: []string{"CREATE c"}}
 	list := s.Statements()
 	if len(list) != 7 || !slices.Equal(list[2:3], []string{"CREATE INDEX b"}) || list[6] != "CREATE c" {
@@ -31,7 +32,7 @@ func TestTextsForSQLServer(t *testing.T) {
 }
 
 func ExampleSchema_Statements() {
-	schema := sqlmigrate.Schema{Dialect: sqlmigrate.DialectPostgres, Schema: "public", Name: "jobs",
+	schema := sqlmigrate.Schema{Dialect: sqlkit.Postgres, Schema: "public", Name: "jobs",
 		Migrations: [][]string{
 			sqlmigrate.Statements(`CREATE TABLE IF NOT EXISTS "public"."jobs" (id bigint PRIMARY KEY);`),
 			sqlmigrate.Statements(`ALTER TABLE "public"."jobs" ADD COLUMN IF NOT EXISTS note text;`),

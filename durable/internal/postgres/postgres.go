@@ -26,6 +26,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
@@ -102,7 +103,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	d := sqlmigrate.DialectPostgres
+	d := sqlkit.Postgres
 	s := &Store{pool: pool, own: newConnections(pool), names: map[string]string{}, texts: map[string]string{}}
 	for _, name := range tables {
 		s.names[name] = d.Qualified(opts.Schema, opts.TableName+"_"+name)

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
-	"github.com/tickslot/tickslot/internal/sqlmigrate"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // Runs implements store.Reader.
@@ -41,7 +41,7 @@ func (s *Store) listing(which store.Filter, limit int) (text string, args []any)
 	}
 	var parts []string
 	for _, state := range states {
-		of := "r.state = " + sqlmigrate.Text(string(state))
+		of := "r.state = " + sqlkit.Text(string(state))
 		switch state {
 		case store.StateSucceeded:
 			parts = append(parts, newest(of))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // Claim implements store.Worker.
@@ -23,7 +24,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 	if err != nil {
 		return store.Claimed{}, err
 	}
-	return write(ctx, s.file, func(conn *sql.Conn) (claimed store.Claimed, _ error) {
+	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (claimed store.Claimed, _ error) {
 		looks, all, err := s.look(conn, string(wanted), max(0, request.Limit))
 		if err != nil {
 			return claimed, err
@@ -162,7 +163,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, t
 	if err != nil {
 		return nil, err
 	}
-	return write(ctx, s.file, func(conn *sql.Conn) ([]store.Renewed, error) {
+	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) ([]store.Renewed, error) {
 		return rows(conn, s.texts["renew"], func(r *store.Renewed) []any {
 			return []any{&r.ID, &r.Attempt, &r.Claim, &r.Canceled, text{&r.By.By}, text{&r.By.Note}}
 		}, worker, string(mine), roundUp(ttl))
@@ -174,7 +175,7 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 	if len(results) == 0 {
 		return store.Finished{}, ctx.Err()
 	}
-	return write(ctx, s.file, func(conn *sql.Conn) (done store.Finished, _ error) {
+	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (done store.Finished, _ error) {
 		end := s.prepareEnd(conn)
 		written := prepare(conn, s.texts["written"])
 		defer end.close()
@@ -233,7 +234,7 @@ func (e ending) attempt(worker string, r store.Result, took any) (bool, error) {
 
 // Reclaim implements store.Worker.
 func (s *Store) Reclaim(ctx context.Context, limit, maxCrashes int) ([]store.Reclaimed, error) {
-	return write(ctx, s.file, func(conn *sql.Conn) ([]store.Reclaimed, error) {
+	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) ([]store.Reclaimed, error) {
 		reclaimed, err := rows(conn, s.texts["expired"], func(r *store.Reclaimed) []any {
 			return []any{&r.ID, &r.Attempt, &r.Claim, &r.MaxAttempts, &r.Crashes, &r.Handler, text{&r.Schedule},
 				&r.Worker, &r.Dead, &r.Canceled}

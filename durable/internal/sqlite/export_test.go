@@ -8,7 +8,7 @@ import (
 )
 
 // Pool returns the pool of a Store.
-func Pool(s store.Store) *sql.DB { return s.(*Store).db }
+func Pool(s store.Store) *sql.DB { return s.(*Store).file.DB }
 
 // Statements returns all statements by name, but for what Migrate executes.
 func Statements(s *Store) map[string]string {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // SetHandler implements store.Client.
@@ -17,7 +18,7 @@ func (s *Store) SetHandler(ctx context.Context, name string, change store.Overri
 	if change.MaxConcurrency != nil {
 		limit = *change.MaxConcurrency
 	}
-	_, err := write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
+	_, err := sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
 		return exec(conn, s.texts["set_handler"], name, paused, limit, change.By.By, change.By.Note)
 	})
 	return err
@@ -29,7 +30,7 @@ func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
 		store.HandlerRow
 		pause
 	}
-	return read(ctx, s.file, func(conn *sql.Conn) ([]store.HandlerRow, error) {
+	return sqlkit.Read(ctx, s.file, func(conn *sql.Conn) ([]store.HandlerRow, error) {
 		all, err := rows(conn, s.texts["list_handlers"], func(r *row) []any {
 			return []any{&r.Name, &r.MaxConcurrency, &r.Override, &r.By.By, &r.By.Note, at{&r.until}, &r.by, &r.note,
 				at{&r.SeenAt}, &r.Queued, &r.Running, &r.Dead}
@@ -45,7 +46,7 @@ func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
 
 // Stats implements store.Worker.
 func (s *Store) Stats(ctx context.Context, unseen time.Duration) (store.Stats, error) {
-	return read(ctx, s.file, func(conn *sql.Conn) (stats store.Stats, err error) {
+	return sqlkit.Read(ctx, s.file, func(conn *sql.Conn) (stats store.Stats, err error) {
 		_, err = found(conn, s.texts["overdue"], []any{unseen.Microseconds()}, at{&stats.Now}, at{&stats.Overdue})
 		if err != nil {
 			return stats, err

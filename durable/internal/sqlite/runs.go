@@ -13,7 +13,6 @@ import (
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
-	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 // Insert implements store.Client.
@@ -21,13 +20,13 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, run store.NewRun) (id i
 	run.Payload = bytes.Clone(run.Payload) // after ctx has ended, the statement may be executed still
 	var got inserted
 	if tx == nil {
-		got, err = write(ctx, s.file, func(conn *sql.Conn) (inserted, error) {
+		got, err = sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (inserted, error) {
 			return s.insert(run, func(query string, args []any, id *int64) (bool, error) {
 				return found(conn, query, args, id)
 			})
 		})
 	} else {
-		got, err = inTime(ctx, func(ctx context.Context) (inserted, error) {
+		got, err = sqlkit.InTime(ctx, func(ctx context.Context) (inserted, error) {
 			return s.insert(run, func(query string, args []any, id *int64) (bool, error) {
 				err := tx.QueryRow(ctx, query, args...).Scan(id)
 				if errors.Is(err, sql.ErrNoRows) {
@@ -83,7 +82,7 @@ func (e otherDatabaseError) Unwrap() error { return e.err }
 
 // Cancel implements store.Client.
 func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.State, error) {
-	return write(ctx, s.file, func(conn *sql.Conn) (was store.State, _ error) {
+	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (was store.State, _ error) {
 		_, err := found(conn, s.fill("SELECT state FROM {runs} WHERE id = ?1"), []any{id}, &was)
 		if err == nil && (was == store.StateQueued || was == store.StateRunning) {
 			_, err = exec(conn, s.texts["cancel"], id, by.By, by.Note)
@@ -96,7 +95,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.St
 func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, beforeID int64,
 	err error) {
 	where, args := filter(which, max(0, limit))
-	ids, err := write(ctx, s.file, func(conn *sql.Conn) ([]int64, error) {
+	ids, err := sqlkit.Write(ctx, s.file, func(conn *sql.Conn) ([]int64, error) {
 		ids, err := rows(conn, s.texts["to_requeue"]+" AND "+where+" ORDER BY +id DESC LIMIT ?1",
 			func(id *int64) []any { return []any{id} }, args...)
 		if err != nil || len(ids) == 0 {
@@ -141,7 +140,7 @@ func filter(f store.Filter, args ...any) (string, []any) {
 		states := make([]string, len(f.States))
 		ended := true
 		for i, state := range f.States {
-			states[i] = "state = " + sqlmigrate.Text(string(state))
+			states[i] = "state = " + sqlkit.Text(string(state))
 			ended = ended && state != store.StateQueued && state != store.StateRunning
 		}
 		conditions = append(conditions, "("+strings.Join(states, " OR ")+")")
@@ -157,7 +156,7 @@ func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) ([]stor
 	limit = max(0, limit)
 	where, args := filter(which, limit)
 	all := s.fill("SELECT {run} FROM {runs} WHERE ") + where
-	return read(ctx, s.file, func(conn *sql.Conn) ([]store.Run, error) {
+	return sqlkit.Read(ctx, s.file, func(conn *sql.Conn) ([]store.Run, error) {
 		if len(which.States) == 0 || slices.Contains(which.States, store.StateSucceeded) {
 			return rows(conn, all+" ORDER BY id DESC LIMIT ?1", columns, args...)
 		}
@@ -206,7 +205,7 @@ func (s *Store) Run(ctx context.Context, id int64) (store.Run, []store.Attempt, 
 		attempts []store.Attempt
 		ok       bool
 	}
-	a, err := read(ctx, s.file, func(conn *sql.Conn) (a answer, err error) {
+	a, err := sqlkit.Read(ctx, s.file, func(conn *sql.Conn) (a answer, err error) {
 		a.ok, err = found(conn, s.fill("SELECT {run}, payload FROM {runs} WHERE id = ?1"), []any{id},
 			append(columns(&a.run), &a.run.Payload)...)
 		if err != nil || !a.ok {
@@ -226,7 +225,7 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (int, e
 	if limit <= 0 {
 		return 0, ctx.Err()
 	}
-	return write(ctx, s.file, func(conn *sql.Conn) (deleted int, _ error) {
+	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (deleted int, _ error) {
 		old, err := rows(conn, s.texts["old"], func(id *int64) []any { return []any{id} }, r.Succeeded.Microseconds(),
 			r.Dead.Microseconds(), r.Canceled.Microseconds(), limit)
 		if err != nil {

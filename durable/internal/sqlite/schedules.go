@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // Register implements store.Worker.
 func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
 	takeOver bool) error {
-	_, err := write(ctx, s.file, func(conn *sql.Conn) (answer none, _ error) {
+	_, err := sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (answer none, _ error) {
 		handler, schedule := prepare(conn, s.texts["register_handler"]), prepare(conn, s.texts["register_schedule"])
 		defer handler.close()
 		defer schedule.close()
@@ -36,7 +37,7 @@ func (s *Store) Due(ctx context.Context, after store.DueSchedule, limit int) (st
 	if after.Spec == after.NextSpec && !after.NextDueAt.IsZero() {
 		behind = after.NextDueAt.UnixMicro()
 	}
-	return read(ctx, s.file, func(conn *sql.Conn) (due store.Due, err error) {
+	return sqlkit.Read(ctx, s.file, func(conn *sql.Conn) (due store.Due, err error) {
 		if _, err := found(conn, s.texts["next_due"], nil, at{&due.Now}, at{&due.Next}); err != nil {
 			return due, err
 		}
@@ -52,7 +53,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Ma
 	if len(plans) == 0 {
 		return nil, ctx.Err()
 	}
-	return write(ctx, s.file, func(conn *sql.Conn) (done []store.Materialized, _ error) {
+	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (done []store.Materialized, _ error) {
 		p := planner{prepare(conn, s.texts["materialized"]), prepare(conn, s.texts["insert"]),
 			prepare(conn, s.texts["count_ticks"])}
 		defer p.close()
@@ -110,7 +111,7 @@ func (s *Store) SetSchedule(ctx context.Context, name string, change store.Overr
 	if change.PausedUntil == nil {
 		return ctx.Err()
 	}
-	_, err := write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
+	_, err := sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
 		return exec(conn, s.texts["set_schedule"], name, change.PausedUntil.Microseconds(), change.By.By,
 			change.By.Note)
 	})
@@ -119,7 +120,7 @@ func (s *Store) SetSchedule(ctx context.Context, name string, change store.Overr
 
 // Forget implements store.Client.
 func (s *Store) Forget(ctx context.Context, schedule string) (bool, error) {
-	n, err := write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
+	n, err := sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
 		return exec(conn, s.fill("DELETE FROM {schedules} WHERE name = ?1"), schedule)
 	})
 	return n > 0, err
@@ -131,7 +132,7 @@ func (s *Store) Schedules(ctx context.Context) ([]store.ScheduleRow, error) {
 		store.ScheduleRow
 		pause
 	}
-	return read(ctx, s.file, func(conn *sql.Conn) ([]store.ScheduleRow, error) {
+	return sqlkit.Read(ctx, s.file, func(conn *sql.Conn) ([]store.ScheduleRow, error) {
 		all, err := rows(conn, s.texts["list_schedules"], func(r *row) []any {
 			return []any{&r.Name, &r.Handler, &r.Spec, &r.Text, at{&r.NextDueAt}, at{&r.LastDueAt}, at{&r.SeenAt},
 				at{&r.until}, &r.by, &r.note, &r.Queued, &r.Coalesced, &r.Skipped, &r.PausedTicks}

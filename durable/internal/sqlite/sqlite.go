@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,11 +40,10 @@ const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) 
 
 // Store implements store.Store.
 type Store struct {
-	*file
-	schema  sqlmigrate.Schema
-	indexes []string
-	names   map[string]string
-	texts   map[string]string // the statements, by the names of their files
+	file   *sqlkit.File
+	schema sqlmigrate.Schema
+	names  map[string]string
+	texts  map[string]string // the statements, by the names of their files
 
 	mu        sync.Mutex
 	listeners map[chan none]bool // each has a buffer of one
@@ -77,9 +75,9 @@ func New(db *sql.DB, table string) (*Store, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	d := sqlmigrate.DialectSQLite
+	d := sqlkit.SQLite
 	s := &Store{
-		file:  &file{db: db, turn: make(chan none, 1)},
+		file:  sqlkit.NewFile(db),
 		names: map[string]string{"now": now, "ahead": fmt.Sprint(store.MaxAhead.Microseconds())},
 		texts: map[string]string{}, listeners: map[chan none]bool{},
 	}
@@ -89,11 +87,9 @@ func New(db *sql.DB, table string) (*Store, error) {
 	s.names["runs_name"] = d.Quote(table + "_runs")
 	s.names["schedules_name"] = d.Quote(table + "_schedules")
 	s.names["plan_in"] = d.Qualified("main", table+"_schedules_plan")
-	s.indexes = append(s.indexes, table+"_schedules_plan")
 	for _, suffix := range []string{"tick", "waits", "key", "claim", "running", "dead", "ended"} {
 		index := table + "_runs_" + suffix
 		s.names[suffix+"_in"] = d.Qualified("main", index)
-		s.indexes = append(s.indexes, index)
 	}
 	all, err := fs.Glob(files, "*.sql")
 	for _, name := range all {
@@ -129,86 +125,15 @@ func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
 var errSchema = fmt.Errorf("%w: the schema is not right", dlock.ErrSetup)
 
 // Migrate implements store.Store.
-func (s *Store) Migrate(ctx context.Context) error {
-	up := func(ctx context.Context) error {
-		_, err := inTime(ctx, func(ctx context.Context) (none, error) {
-			// Readers and writers do not wait for each other in this journal.
-			err := sqlkit.Patiently(ctx, func() error {
-				return sqlkit.WithoutBusyTimeout(ctx, s.db, func(conn *sql.Conn) error {
-					_, err := conn.ExecContext(local, "PRAGMA main.journal_mode = wal")
-					return err
-				})
-			})
-			if err == nil {
-				err = s.schema.Up(ctx, s.db)
-			}
-			return none{}, err
-		})
-		return err // inTime has explained it
-	}
-	same := func(err error) error { return err }
-	return sqlmigrate.Tables{Wrong: errSchema, Verify: s.Verify, Up: up, Explain: same}.Migrate(ctx)
-}
+func (s *Store) Migrate(ctx context.Context) error { return s.tables().Migrate(ctx) }
 
 // Verify implements store.Store.
-func (s *Store) Verify(ctx context.Context) error {
-	faults, err := read(ctx, s.file, s.faults)
-	if err != nil {
-		return err
-	}
-	if len(faults) > 0 {
-		return fmt.Errorf("%w: call Migrate, or execute Schema (a database in memory is one for each connection: call "+
-			"db.SetMaxOpenConns(1)):\n%s", errSchema, strings.Join(faults, "\n"))
-	}
-	_, err = inTime(ctx, func(ctx context.Context) (none, error) { return none{}, s.writable(ctx) })
-	return err
-}
+func (s *Store) Verify(ctx context.Context) error { return s.tables().Verify(ctx) }
 
-// faults tells how the tables differ from those of Schema. It has SQLite compile the statements
-// that name all columns.
-func (s *Store) faults(conn *sql.Conn) (faults []string, _ error) {
-	for _, name := range []string{"register_handler", "register_schedule", "materialized", "insert", "claim",
-		"finish", "attempt", "forget", "requeue", "set_handler", "set_schedule", "list_schedules", "list_handlers"} {
-		statement := prepare(conn, s.texts[name])
-		statement.close()
-		if err := statement.err; sqlkit.Passes(err) {
-			return nil, err
-		} else if err != nil && !slices.Contains(faults, err.Error()) {
-			faults = append(faults, err.Error())
-		}
-	}
-	if len(faults) > 0 {
-		return faults, nil
-	}
-	for _, index := range s.indexes {
-		there, err := found(conn, "SELECT 1 FROM main.sqlite_schema WHERE type = 'index' AND name = ?1 COLLATE NOCASE",
-			[]any{index}, new(int))
-		if err != nil {
-			return nil, err
-		}
-		if !there {
-			faults = append(faults, "there is no index "+index)
-		}
-	}
-	var latest int64
-	_, err := found(conn, s.schema.LatestQuery(), nil, &latest)
-	if err := s.schema.Missing(latest, err); errors.Is(err, sqlmigrate.ErrPending) {
-		faults = append(faults, err.Error())
-	} else if err != nil {
-		return nil, err
-	}
-	return faults, nil
-}
-
-// writable finds out at start-up what the first write would otherwise report.
-func (s *Store) writable(ctx context.Context) error {
-	return sqlkit.WithoutBusyTimeout(ctx, s.db, func(conn *sql.Conn) error {
-		_, err := conn.ExecContext(local, s.fill("DELETE FROM {attempts} WHERE run_id = -1")) // there is none
-		if sqlkit.SQLiteLocked(err) {
-			return nil // somebody else writes, so it can be done
-		}
-		return err
-	})
+// tables are what Migrate creates and Verify compares.
+func (s *Store) tables() sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: s.schema, Read: sqlmigrate.ReadFile(s.file), File: s.file, Wrong: errSchema,
+		Up: func(ctx context.Context) error { return s.schema.UpFile(ctx, s.file) }, Explain: sqlkit.ExplainSQLite}
 }
 
 // Notify implements store.Worker, within this process.

@@ -46,8 +46,7 @@ type Options struct {
 type Store struct {
 	db     dialect.Database
 	texts  dialect.Texts
-	pool   *sql.DB
-	schema sqlmigrate.Schema
+	tables sqlmigrate.Tables
 
 	edge atomic.Int64 // of the first rows, as the latest call has found it, for MySQL; 0: there is none
 }
@@ -86,40 +85,25 @@ func newStore(db *sql.DB, opts Options, checkName func(what, name string) error,
 		return nil, err
 	}
 	d := open(opts.Schema, opts.TableName)
-	return &Store{db: d, texts: d.Texts(), pool: db, schema: d.Schema()}, nil
+	s := &Store{db: d, texts: d.Texts(), tables: d.Tables()}
+	s.tables.Wrong, s.tables.Explain = errSchema, s.explain
+	return s, nil
 }
 
 // String implements store.Store.
 func (s *Store) String() string { return s.db.String() }
 
 // Schema implements store.Store.
-func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
+func (s *Store) Schema() ([]string, error) { return s.tables.Schema.Statements(), nil }
 
 // Migrate implements store.Store.
-func (s *Store) Migrate(ctx context.Context) error {
-	up := func(ctx context.Context) error {
-		if err := s.db.Prepare(ctx); err != nil {
-			return err
-		}
-		return s.schema.Up(ctx, s.pool)
-	}
-	return sqlmigrate.Tables{Wrong: errSchema, Verify: s.Verify, Up: up, Explain: s.explain}.Migrate(ctx)
-}
+func (s *Store) Migrate(ctx context.Context) error { return s.tables.Migrate(ctx) }
 
 // explain adds to a driver's error what to do about it.
 func (s *Store) explain(err error) error { return fmt.Errorf("outbox: %w", s.db.Explain(err)) }
 
 // Verify implements store.Store.
-func (s *Store) Verify(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("outbox: %w", err)
-	}
-	faults, err := s.db.Verify(ctx)
-	if err != nil {
-		return s.explain(err)
-	}
-	return sqlmigrate.Differ(errSchema, faults, s.schema.Verify(ctx, s.pool), s.explain)
-}
+func (s *Store) Verify(ctx context.Context) error { return s.tables.Verify(ctx) }
 
 // statements returns those of a file, each with its arguments. where is added to the conditions of
 // those that have it.
@@ -223,7 +207,7 @@ func (s *Store) conditions(f store.Filter, p dialect.Params) (string, dialect.Pa
 		add("m.topic = {topic}", "topic", dialect.Name(f.Topic))
 	}
 	if f.Key != "" {
-		add("m."+s.schema.Dialect.Quote("key")+" = {key}", "key", dialect.Name(f.Key))
+		add("m."+s.tables.Schema.Dialect.Quote("key")+" = {key}", "key", dialect.Name(f.Key))
 	}
 	if f.State != "" {
 		add("m.state = {state}", "state", dialect.Name(f.State))

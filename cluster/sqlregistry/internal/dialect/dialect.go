@@ -21,11 +21,8 @@ type Database interface {
 	// Sweep returns how many rows it deleted.
 	Sweep(ctx context.Context, values map[string]int64) (int64, error)
 
-	// Schema is what Migrate creates, after Prepare.
-	Schema() sqlmigrate.Schema
-	Prepare(ctx context.Context) error
-	// Verify returns how the table differs from that of Schema.
-	Verify(ctx context.Context) (faults []error, err error)
+	// Tables are what Migrate creates and Verify compares. The store adds Wrong and Explain.
+	Tables() sqlmigrate.Tables
 }
 
 // An Answer is the database's answer to a batch.

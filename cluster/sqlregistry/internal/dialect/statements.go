@@ -45,6 +45,12 @@ func (s Statements) File(name string, values map[string]int64) string {
 	return sqlmigrate.Fill(sqlmigrate.Fill(strings.TrimSpace(string(text)), s.Names), numbers)
 }
 
+// Tables are those of a schema on a server.
+func Tables(s sqlmigrate.Schema, db *sql.DB) sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: s, Read: sqlmigrate.ReadDB(s.Dialect, db),
+		Up: func(ctx context.Context) error { return s.Up(ctx, db) }}
+}
+
 // repeat executes a statement again if it conflicted with another transaction. Every statement may
 // be executed twice: the second time it changes nothing.
 func repeat(ctx context.Context, call func() error) error {
@@ -97,43 +103,6 @@ func Exec(ctx context.Context, db *sql.DB, statement func() (string, []any)) (re
 		})
 	})
 	return result, err
-}
-
-// A Kind is what a column stores. Each database has its own type for it.
-type Kind int
-
-const (
-	KindSort Kind = iota
-	KindID
-	KindName
-	KindNode
-	KindWords
-	KindInt
-	KindBig
-	KindTime
-	KindData
-	KindDetail
-)
-
-// columns are those of the table.
-var columns = []struct {
-	name string
-	kind Kind
-}{
-	{"sort", KindSort}, {"id", KindID}, {"lock_name", KindName}, {"node_id", KindNode}, {"machine", KindWords},
-	{"pid", KindBig}, {"holder_id", KindWords}, {"kind", KindWords}, {"slot", KindInt}, {"slots", KindInt},
-	{"fence", KindBig}, {"grant_id", KindWords}, {"acquired_at", KindTime}, {"renewed_at", KindTime},
-	{"expires_at", KindTime}, {"released_at", KindTime}, {"happened_at", KindTime}, {"ttl", KindBig},
-	{"up_for", KindBig}, {"data", KindData}, {"detail", KindDetail},
-}
-
-// ColumnsAs returns the columns with the types of a database.
-func ColumnsAs(types map[Kind]string) []sqlkit.Column {
-	list := make([]sqlkit.Column, len(columns))
-	for i, c := range columns {
-		list[i] = sqlkit.Column{Name: c.name, Type: types[c.kind]}
-	}
-	return list
 }
 
 // MaxWait returns for how long a statement may wait for a lock in the database: nine tenths of the

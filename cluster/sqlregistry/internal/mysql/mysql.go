@@ -20,7 +20,7 @@ var files embed.FS
 
 // New returns the database of a registry. It does not call it.
 func New(db *sql.DB, schema, table string) dialect.Database {
-	d := sqlmigrate.DialectMySQL
+	d := sqlkit.MySQL
 	of := sqlmigrate.Schema{Dialect: d, Schema: schema, Name: table, Table: table}
 	return &database{db: db, of: of, Statements: dialect.NewStatements(files, map[string]string{
 		"table": d.Qualified(schema, table), "now": "UTC_TIMESTAMP(6)",
@@ -74,48 +74,23 @@ func (m *database) Sweep(ctx context.Context, values map[string]int64) (int64, e
 	return result.RowsAffected()
 }
 
-func (m *database) Schema() sqlmigrate.Schema {
+func (m *database) Tables() sqlmigrate.Tables {
 	s := m.of
 	s.Migrations = [][]string{sqlmigrate.Statements(m.File("schema", nil))}
-	return s
+	t := dialect.Tables(s, m.db)
+	t.Besides = m.besides
+	return t
 }
 
-func (m *database) Prepare(context.Context) error { return nil }
-
-var columns = append(dialect.ColumnsAs(map[dialect.Kind]string{
-	dialect.KindSort: "varbinary(8)", dialect.KindID: "varbinary(255)", dialect.KindName: "varbinary(512)",
-	dialect.KindNode: "varchar(300) utf8mb4_bin", dialect.KindWords: "varchar(255) utf8mb4_bin",
-	dialect.KindInt: "int", dialect.KindBig: "bigint", dialect.KindTime: "datetime(6)",
-	dialect.KindData: "text utf8mb4_bin", dialect.KindDetail: "longtext utf8mb4_bin",
-}), sqlkit.Column{Name: "taken", Type: "tinyint"}) // see write.sql
-
-var indexes = []sqlkit.Index{{Name: "PRIMARY", Columns: "sort,id"},
-	{Name: "recent", Columns: "sort,happened_at,id"}, {Name: "named", Columns: "sort,lock_name,happened_at,id"}}
-
-func (m *database) Verify(ctx context.Context) (faults []error, err error) {
-	read := func(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
-		return sqlkit.With(ctx, m.db, func(conn *sql.Conn) error { return sqlkit.EachRow(ctx, conn, query, args, row) })
-	}
-	table, err := sqlkit.ReadMySQLTable(ctx, m.of.Schema, m.of.Name, sqlkit.TextWithCollation, read)
-	if err != nil {
+// besides returns what is wrong with settings that only these statements do not cope with.
+func (m *database) besides(ctx context.Context) ([]error, error) {
+	var simultaneous bool
+	err := dialect.QueryRow(ctx, m.db, func() (string, []any) {
+		return "SELECT @@SESSION.sql_mode LIKE '%SIMULTANEOUS_ASSIGNMENT%'", nil
+	}, &simultaneous)
+	if err != nil || !simultaneous {
 		return nil, err
 	}
-	if table == nil {
-		faults = append(faults, fmt.Errorf("there is no table %s, or this user has no right to it", m.Names["table"]))
-	} else {
-		faults = table.Faults(m.Names["table"], columns, indexes)
-	}
-	var commits, safe bool
-	var completion, mode string
-	if err := dialect.QueryRow(ctx, m.db, func() (string, []any) {
-		return sqlkit.MySQLSession, nil
-	}, &commits, &completion, &safe, &mode); err != nil {
-		return nil, err
-	}
-	faults = append(faults, sqlkit.MySQLSessionFaults(commits, completion, safe, mode)...)
-	if strings.Contains(mode, "SIMULTANEOUS_ASSIGNMENT") {
-		faults = append(faults, errors.New("the sql_mode has SIMULTANEOUS_ASSIGNMENT, with which rows are not "+
-			"written: take it out"))
-	}
-	return faults, nil
+	return []error{errors.New("the sql_mode has SIMULTANEOUS_ASSIGNMENT, with which rows are not written: take it " +
+		"out")}, nil
 }

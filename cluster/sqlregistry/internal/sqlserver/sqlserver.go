@@ -6,8 +6,6 @@ import (
 	"database/sql"
 	"embed"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -21,7 +19,7 @@ var files embed.FS
 
 // New returns the database of a registry. It does not call it.
 func New(db *sql.DB, schema, table string) dialect.Database {
-	d := sqlmigrate.DialectSQLServer
+	d := sqlkit.SQLServer
 	in := d.Qualified(schema, table)
 	names := map[string]string{"table": in, "table_text": "N'" + strings.ReplaceAll(in, "'", "''") + "'"}
 	for _, sort := range []string{dialect.SortHost, dialect.SortLease, dialect.SortEvent, dialect.SortRun} {
@@ -81,46 +79,8 @@ func (m *database) Sweep(ctx context.Context, values map[string]int64) (deleted 
 	return deleted, err
 }
 
-func (m *database) Schema() sqlmigrate.Schema {
+func (m *database) Tables() sqlmigrate.Tables {
 	s := m.of
 	s.Migrations = [][]string{{m.File("schema", nil)}}
-	return s
-}
-
-func (m *database) Prepare(context.Context) error { return nil }
-
-var columns = dialect.ColumnsAs(map[dialect.Kind]string{
-	dialect.KindSort: "varbinary(8)", dialect.KindID: "varbinary(255)", dialect.KindName: "varbinary(512)",
-	dialect.KindNode: "nvarchar(300)", dialect.KindWords: "nvarchar(255)", dialect.KindInt: "int",
-	dialect.KindBig: "bigint", dialect.KindTime: "datetime2(6)", dialect.KindData: "nvarchar(max)",
-	dialect.KindDetail: "nvarchar(max)",
-})
-
-func (m *database) Verify(ctx context.Context) (faults []error, err error) {
-	var text, key string
-	var indexes int
-	table := m.Names["table"]
-	if err := dialect.QueryRow(ctx, m.db, func() (string, []any) { return m.File("verify", nil), []any{table} },
-		&text, &key, &indexes); err != nil {
-		return nil, err
-	}
-	var list []struct{ Name, Type string }
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return nil, fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
-	}
-	if len(list) == 0 {
-		return []error{fmt.Errorf("there is no table %s", table)}, nil
-	}
-	has := map[string]string{}
-	for _, c := range list {
-		has[c.Name] = c.Type
-	}
-	faults = sqlkit.CheckColumns(table, has, columns)
-	if key != "sort,id" {
-		faults = append(faults, fmt.Errorf("the primary key of %s is (%s), and has to be (sort, id)", table, key))
-	}
-	if indexes != 2 {
-		faults = append(faults, errors.New("an index is missing"))
-	}
-	return faults, nil
+	return dialect.Tables(s, m.db)
 }

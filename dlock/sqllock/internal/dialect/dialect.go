@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
 // A Database implements the operations of a store. All times are in microseconds.
@@ -43,11 +44,8 @@ type Database interface {
 	// fence is held.
 	Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error)
 
-	// Schema returns the statements that Migrate executes.
-	Schema() []string
-	Migrate(ctx context.Context) error
-	// Verify returns an error unless the tables are as Schema creates them.
-	Verify(ctx context.Context) error
+	// Tables are what Migrate creates and Verify compares. The store adds Wrong and Explain.
+	Tables() sqlmigrate.Tables
 	// Audit warns of what endangers leases. now is this host's clock.
 	Audit(ctx context.Context, now func() time.Time) (warnings []string, err error)
 	// Cleanup looks at limit rows that follow the row after, and deletes those that have been idle

@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -50,67 +49,17 @@ func CheckFormat(format int64) error {
 		"%d: update this host", dlock.ErrSetup, format, tableFormat)
 }
 
-// A Kind is what a column stores. Each database has a type for each.
-type Kind int
-
-const (
-	KindName   Kind = iota // a resource_name
-	KindToken              // the token of a grant
-	KindInt                // a slot, or a count
-	KindBig                // a fence, an id, or µs since 1970
-	KindTime               // an instant
-	KindText               // part of a holder
-	KindOrigin             // an origin, as JSON
-	KindValue              // up to dlock.MaxValueLen of ASCII
-)
-
-// columns are those of the table.
-var columns = []struct {
-	name string
-	kind Kind
-}{
-	{"resource_name", KindName}, {"slot", KindInt}, {"lock_id", KindToken}, {"fence", KindBig},
-	{"acquired_at", KindTime}, {"renewed_at", KindTime}, {"expires_at", KindTime}, {"released_at", KindTime},
-	{"host_name", KindText}, {"process_id", KindBig}, {"process_tag", KindText}, {"revoked", KindOrigin},
-	{"tick", KindBig}, {"tick_starts", KindInt}, {"tick_schedule", KindBig},
-	{"asked_schedule", KindBig}, {"asked_at", KindBig}, {"slots", KindInt},
-	{"succeeded_at", KindTime}, {"overrides_version", KindBig},
-	{"paused_until", KindTime}, {"resumed_at", KindTime}, {"pause_origin", KindOrigin},
-	{"slot_limit", KindInt}, {"limit_origin", KindOrigin},
-	{"triggered_at", KindBig}, {"trigger_origin", KindOrigin},
-	{"kept_value", KindValue},
+// ReadRow is the reader of a database whose statements return one row.
+func ReadRow(queryRow func(ctx context.Context, query string, args []any, dest ...any) error) sqlmigrate.Reader {
+	return func(ctx context.Context, query string, args []any, _ func(), row func(sqlmigrate.Row) error) error {
+		return row(rowOf(func(dest ...any) error { return queryRow(ctx, query, args, dest...) }))
+	}
 }
 
-// Columns returns the columns of the table with the types of a database.
-func Columns(types map[Kind]string) []sqlkit.Column {
-	list := make([]sqlkit.Column, len(columns))
-	for i, c := range columns {
-		list[i] = sqlkit.Column{Name: c.name, Type: types[c.kind]}
-	}
-	return list
-}
+type rowOf func(dest ...any) error
 
-// WrongSchema joins the errors and says what to do. It returns nil if there are none.
-func WrongSchema(errs ...error) error {
-	err := errors.Join(errs...)
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: call Migrate, or execute Schema:\n%w", ErrSchema, err)
-}
-
-// WithMigrations returns what Verify returns: the errors found, and whether the migrations are
-// recorded. latest and failed are the answer to the query of the latest one.
-func WithMigrations(s sqlmigrate.Schema, latest int64, failed error, errs []error) error {
-	err := s.Missing(latest, failed)
-	if err != nil && !errors.Is(err, sqlmigrate.ErrPending) {
-		return cmp.Or(WrongSchema(errs...), err)
-	}
-	if err != nil {
-		errs = append(errs, err)
-	}
-	return WrongSchema(errs...)
-}
+// Scan implements sqlmigrate.Row.
+func (r rowOf) Scan(dest ...any) error { return r(dest...) }
 
 // ClockWarnings compares this host's clock, before and after a call, with the server's, in µs since
 // 1970.

@@ -56,7 +56,7 @@ var parts = []string{"lock_timeouts", "begin", "gap_locked", "retry_locked"}
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Pool, t dialect.Table) *DB {
 	in := func(suffix string) string {
-		return sqlmigrate.DialectMySQL.Qualified(t.Schema, t.Name+suffix)
+		return sqlkit.MySQL.Qualified(t.Schema, t.Name+suffix)
 	}
 	m := &DB{Pool: d, table: t, names: map[string]string{"table": in("")}}
 	for _, routine := range routines {
@@ -281,7 +281,7 @@ func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 // schema returns the table, and the procedures, which are created besides. (Not every MySQL 8.0
 // supports IF NOT EXISTS for procedures.)
 func (m *DB) schema() sqlmigrate.Schema {
-	s := sqlmigrate.Schema{Dialect: sqlmigrate.DialectMySQL, Schema: m.table.Schema, Name: m.table.Name,
+	s := sqlmigrate.Schema{Dialect: sqlkit.MySQL, AnySettings: true, Schema: m.table.Schema, Name: m.table.Name,
 		Table: m.table.Name, Migrations: [][]string{{m.file("schema")}}}
 	for _, routine := range routines {
 		s.Repeat = append(s.Repeat, m.file(routine))
@@ -289,55 +289,33 @@ func (m *DB) schema() sqlmigrate.Schema {
 	return s
 }
 
-// Schema implements dialect.Database.
-func (m *DB) Schema() []string { return m.schema().Statements() }
-
-// Migrate implements dialect.Database.
-func (m *DB) Migrate(ctx context.Context) error { return m.schema().Up(ctx, m.DB) }
-
-var wantedColumns = dialect.Columns(map[dialect.Kind]string{
-	dialect.KindName: "varbinary(544)", dialect.KindToken: "varbinary(64)", dialect.KindInt: "int",
-	dialect.KindBig:  "bigint",
-	dialect.KindTime: "datetime(6)", dialect.KindText: "varchar(255) utf8mb4", dialect.KindOrigin: "text utf8mb4",
-	dialect.KindValue: "mediumtext utf8mb4",
-})
-
-// indexes are those that the procedures name.
-var indexes = []sqlkit.Index{
-	{Name: "PRIMARY", Columns: "resource_name,slot"}, {Name: "ends", Columns: "resource_name,expires_at,slot"},
-	{Name: "holders", Columns: "lock_id"},
+// Tables implements dialect.Database.
+func (m *DB) Tables() sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: m.schema(), Besides: m.besides,
+		Read: func(ctx context.Context, query string, args []any, begin func(), row func(sqlmigrate.Row) error) error {
+			begin()
+			return m.read(ctx, query, args, func(rows *sql.Rows) error { return row(rows) })
+		},
+		Up: func(ctx context.Context) error { return m.schema().Up(ctx, m.DB) }}
 }
 
-// Verify implements dialect.Database.
-func (m *DB) Verify(ctx context.Context) error {
-	table, err := sqlkit.ReadMySQLTable(ctx, m.table.Schema, m.table.Name, sqlkit.TextWithCharset, m.read)
-	if err != nil {
-		return err
-	}
-	if table == nil {
-		return dialect.WrongSchema(fmt.Errorf("there is no table %s", m.names["table"]))
-	}
-	errs := table.Faults(m.names["table"], wantedColumns, indexes)
+// besides returns which procedures are missing.
+func (m *DB) besides(ctx context.Context) ([]error, error) {
 	var found int
-	var latest int64
 	args, exact := []any{dialect.OrNull(m.table.Schema)}, []any{}
 	for _, routine := range routines {
 		name := m.table.Name + "_" + routine + version
 		args, exact = append(args, name), append(exact, []byte(name))
 	}
-	err = m.read(ctx, m.queries.routines, append(args, exact...), func(rows *sql.Rows) error {
+	err := m.read(ctx, m.queries.routines, append(args, exact...), func(rows *sql.Rows) error {
 		return rows.Scan(&found)
 	})
-	if err != nil {
-		return err
+	if err != nil || found == len(routines) {
+		return nil, err
 	}
-	if found < len(routines) {
-		errs = append(errs, fmt.Errorf(
-			"of the %d procedures of this version this user sees %d: it may lack EXECUTE on them, or another table,"+
-				" whose name differs by case or accents only, has them", len(routines), found))
-	}
-	err = m.read(ctx, m.schema().LatestQuery(), nil, func(rows *sql.Rows) error { return rows.Scan(&latest) })
-	return dialect.WithMigrations(m.schema(), latest, err, errs)
+	return []error{fmt.Errorf(
+		"of the %d procedures of this version this user sees %d: it may lack EXECUTE on them, or another table,"+
+			" whose name differs by case or accents only, has them", len(routines), found)}, nil
 }
 
 // Audit implements dialect.Database.

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"embed"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -62,9 +61,9 @@ type queries struct {
 
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Driver, t dialect.Table) *DB {
-	quoted := sqlmigrate.DialectPostgres.Quote
+	quoted := sqlkit.Postgres.Quote
 	schema := cmp.Or(t.Schema, defaultSchema)
-	in := func(suffix string) string { return sqlmigrate.DialectPostgres.Qualified(schema, t.Name+suffix) }
+	in := func(suffix string) string { return sqlkit.Postgres.Qualified(schema, t.Name+suffix) }
 	p := &DB{Driver: d, OldTransactionAge: oldTransaction, names: map[string]string{
 		"table": in(""), "ends": quoted(t.Name + "_ends"), "holders": quoted(t.Name + "_holders"),
 		"ends_in": in("_ends"), "holders_in": in("_holders"),
@@ -232,7 +231,7 @@ func (p *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 
 // schemaOf returns the table, and what is created besides: indexes and functions.
 func (p *DB) schemaOf(schema, name string) sqlmigrate.Schema {
-	s := sqlmigrate.Schema{Dialect: sqlmigrate.DialectPostgres, Schema: schema, Name: name, Table: name,
+	s := sqlmigrate.Schema{Dialect: sqlkit.Postgres, AnySettings: true, Schema: schema, Name: name, Table: name,
 		Migrations: [][]string{sqlmigrate.Statements(p.file("schema"))},
 		Repeat:     sqlmigrate.Statements(p.file("indexes"))}
 	for _, function := range functions {
@@ -241,67 +240,29 @@ func (p *DB) schemaOf(schema, name string) sqlmigrate.Schema {
 	return s
 }
 
-// Schema implements dialect.Database.
-func (p *DB) Schema() []string { return p.schema.Statements() }
-
-// Migrate implements dialect.Database.
-func (p *DB) Migrate(ctx context.Context) error {
-	return p.WithDB(func(db *sql.DB) error { return p.schema.Up(ctx, db) })
+// Tables implements dialect.Database.
+func (p *DB) Tables() sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: p.schema, Read: dialect.ReadRow(p.QueryRow), Besides: p.besides,
+		Up: func(ctx context.Context) error {
+			return p.WithDB(func(db *sql.DB) error { return p.schema.Up(ctx, db) })
+		}}
 }
 
-// wantedColumns has the type names of pg_type.
-var wantedColumns = dialect.Columns(map[dialect.Kind]string{
-	dialect.KindName: "text", dialect.KindToken: "text", dialect.KindInt: "int4", dialect.KindBig: "int8",
-	dialect.KindTime: "timestamptz", dialect.KindText: "text", dialect.KindOrigin: "text",
-	dialect.KindValue: "text",
-})
-
-// Verify implements dialect.Database.
-func (p *DB) Verify(ctx context.Context) error {
-	var kind, columns, key, version string
-	var indexes, missing int
-	n := p.names
-	args := []any{n["table"], n["ends_in"], n["holders_in"], p.functions()}
-	if err := p.QueryRow(ctx, p.queries.verify, args, &kind, &columns, &key, &indexes, &missing, &version); err != nil {
-		return err
+// besides returns which functions are missing.
+func (p *DB) besides(ctx context.Context) ([]error, error) {
+	var version string
+	var missing int
+	if err := p.QueryRow(ctx, p.queries.verify, []any{p.functions()}, &version, &missing); err != nil {
+		return nil, err
 	}
 	if !isPostgres(version) {
-		return fmt.Errorf("%w: this server is not Postgres, but %q: what it does with locks differs, so that limits "+
-			"would not be kept", dlock.ErrSetup, version)
-	}
-	hides := ""
-	hidden, tables := sqlkit.PostgresHidden(n["table"], p.schema.Versions())
-	if err := p.QueryRow(ctx, hidden, tables, &hides); err != nil {
-		return err
-	}
-	if err := sqlkit.CheckHidden(hides); err != nil {
-		return err
-	}
-	if kind == "" {
-		return dialect.WrongSchema(fmt.Errorf("there is no table %s", n["table"]))
-	}
-	has := map[string]string{}
-	if err := json.Unmarshal([]byte(columns), &has); err != nil {
-		return fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
-	}
-	errs := sqlkit.CheckColumns(n["table"], has, wantedColumns)
-	if kind != "p" {
-		errs = append(errs, fmt.Errorf("%s is unlogged or temporary: a crash of the server would empty it", n["table"]))
-	}
-	if key != "resource_name,slot" {
-		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)", n["table"],
-			key))
-	}
-	if indexes != 2 {
-		errs = append(errs, fmt.Errorf("an index is missing, %s or %s, or something else has that name", n["ends_in"],
-			n["holders_in"]))
+		return nil, fmt.Errorf("%w: this server is not Postgres, but %q: what it does with locks differs, so that "+
+			"limits would not be kept", dlock.ErrSetup, version)
 	}
 	if missing > 0 {
-		errs = append(errs, fmt.Errorf("%d functions of this version are missing", missing))
+		return []error{fmt.Errorf("%d functions of this version are missing", missing)}, nil
 	}
-	var latest int64
-	err := p.QueryRow(ctx, p.schema.LatestQuery(), nil, &latest)
-	return dialect.WithMigrations(p.schema, latest, err, errs)
+	return nil, nil
 }
 
 // isPostgres refuses databases that accept Postgres clients but have advisory locks that exclude

@@ -173,7 +173,7 @@ func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.Acqu
 		look, err := s.looks(c, in, func(args []any) (snapshot, error) {
 			return read(ctx, s.file, s.queries.snapshot, args, (*snapshot).dest)
 		})
-		if err := cmp.Or(s.onePath(), err); err != nil {
+		if err := cmp.Or(s.file.OnePath(), err); err != nil {
 			return v, err
 		}
 		if v, _ = decideAll(look, c, in); v.Reason != "" && !look[0].becomesKnown(c, v) {

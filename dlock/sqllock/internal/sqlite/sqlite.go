@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -32,10 +31,10 @@ const ahead = int64(dlock.MaxTickAhead / time.Microsecond)
 
 // DB implements dialect.Database.
 type DB struct {
-	*file
+	file                *sqlkit.File
 	name, ends, holders string
 	table               string                   // the name as statements use it
-	RemoteKind          func(path string) string // see remoteKind; tests have one of their own
+	RemoteKind          func(path string) string // see sqlkit.RemoteKind; tests have one of their own
 	schema              sqlmigrate.Schema
 
 	queries queries
@@ -44,7 +43,7 @@ type DB struct {
 // queries are the statements that a DB executes. Each has a file.
 type queries struct {
 	snapshot, grant, missingRow, regrant, nameRow, asked, shorten, extend, release, markSucceeded string
-	update, inspect, revoke, list, enumerate, cleanupPage, cleanup, verify                        string
+	update, inspect, revoke, list, enumerate, cleanupPage, cleanup                                string
 }
 
 // CheckNames refuses names that SQLite would refuse later.
@@ -61,11 +60,11 @@ func CheckNames(t dialect.Table) error {
 // New returns the database of a table. It does not open the file.
 func New(db dialect.Pool, t dialect.Table) *DB {
 	// not a temporary table of that name
-	in := func(name string) string { return sqlmigrate.DialectSQLite.Qualified("main", name) }
-	s := &DB{file: newFile(db), name: t.Name, ends: t.Name + "_ends", holders: t.Name + "_holders",
-		RemoteKind: remoteKind}
+	in := func(name string) string { return sqlkit.SQLite.Qualified("main", name) }
+	s := &DB{file: sqlkit.NewFile(db.DB), name: t.Name, ends: t.Name + "_ends", holders: t.Name + "_holders",
+		RemoteKind: sqlkit.RemoteKind}
 	s.table = in(s.name)
-	names := map[string]string{"table": s.table, "name": sqlmigrate.DialectSQLite.Quote(s.name), "ends_in": in(s.ends),
+	names := map[string]string{"table": s.table, "name": sqlkit.SQLite.Quote(s.name), "ends_in": in(s.ends),
 		"holders_in": in(s.holders), "now": now, "ahead": strconv.FormatInt(ahead, 10),
 		"n": "(CASE WHEN head.slot_limit > 0 THEN head.slot_limit ELSE ?2 END)"}
 	file := func(name string) string {
@@ -75,7 +74,7 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 		}
 		return strings.TrimSpace(sqlmigrate.Fill(string(text), names))
 	}
-	s.schema = sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLite, Schema: "main", Name: s.name, Table: s.name,
+	s.schema = sqlmigrate.Schema{Dialect: sqlkit.SQLite, Schema: "main", Name: s.name, Table: s.name,
 		Migrations: [][]string{sqlmigrate.Statements(file("schema"))}, Repeat: sqlmigrate.Statements(file("indexes"))}
 	s.queries.snapshot, s.queries.grant, s.queries.missingRow, s.queries.regrant, s.queries.nameRow = file("snapshot"),
 		file("grant"), file("missing_row"), file("regrant"), file("name_row")
@@ -84,7 +83,7 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 		file("mark_succeeded"), file("list")
 	s.queries.enumerate = file("enumerate")
 	s.queries.update, s.queries.inspect, s.queries.revoke = file("update"), file("inspect"), file("revoke")
-	s.queries.cleanupPage, s.queries.cleanup, s.queries.verify = file("cleanup_page"), file("cleanup"), file("verify")
+	s.queries.cleanupPage, s.queries.cleanup = file("cleanup_page"), file("cleanup")
 	return s
 }
 
@@ -249,84 +248,11 @@ func (s *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 	})
 }
 
-// Schema leaves out journal_mode, which cannot be changed within a transaction, where migration
-// tools would execute it.
-func (s *DB) Schema() []string { return s.schema.Statements() }
-
-// Migrate implements dialect.Database.
-func (s *DB) Migrate(ctx context.Context) error {
-	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (mode string, err error) {
-		mode, err = read(ctx, s.file, "PRAGMA main.journal_mode = wal", nil, func(mode *string) []any {
-			return []any{mode}
-		})
-		if err != nil {
-			return mode, err
-		}
-		return mode, s.schema.Up(ctx, s.db.DB)
-	})
-	return err
-}
-
-var wantedColumns = dialect.Columns(map[dialect.Kind]string{
-	dialect.KindName: "TEXT", dialect.KindToken: "TEXT", dialect.KindInt: "INTEGER", dialect.KindBig: "INTEGER",
-	dialect.KindTime: "INTEGER", dialect.KindText: "TEXT", dialect.KindOrigin: "TEXT",
-	dialect.KindValue: "TEXT",
-})
-
-// Verify implements dialect.Database.
-func (s *DB) Verify(ctx context.Context) error {
-	type table struct {
-		kind, columns, key string
-		indexes            int
-	}
-	t, err := sqlkit.InTime(ctx, func(ctx context.Context) (table, error) {
-		if err := s.shared(ctx, "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1 COLLATE NOCASE)",
-			s.name); err != nil {
-			return table{}, err
-		}
-		t, err := read(ctx, s.file, s.queries.verify, []any{s.name, s.ends, s.holders}, func(t *table) []any {
-			return []any{&t.kind, &t.columns, &t.key, &t.indexes}
-		})
-		return t, cmp.Or(s.onePath(), err)
-	})
-	if err != nil {
-		return err
-	}
-	if t.kind != "table" {
-		return dialect.WrongSchema(fmt.Errorf("there is no table %s", s.table))
-	}
-	has := map[string]string{}
-	if err := json.Unmarshal([]byte(t.columns), &has); err != nil {
-		return fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
-	}
-	errs := sqlkit.CheckColumns(s.table, has, wantedColumns)
-	const key = "resource_name BINARY, slot BINARY"
-	if t.key != key {
-		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (%s)", s.table, t.key, key))
-	}
-	if t.indexes != 2 {
-		errs = append(errs, errors.New("an index is missing"))
-	}
-	latest, err := sqlkit.InTime(ctx, func(ctx context.Context) (int64, error) {
-		return read(ctx, s.file, s.schema.LatestQuery(), nil, func(n *int64) []any { return []any{n} })
-	})
-	return cmp.Or(dialect.WithMigrations(s.schema, latest, err, errs), s.writable(ctx))
-}
-
-// writable returns an error if the file cannot be written. Otherwise the first acquire would report
-// that as an outage.
-func (s *DB) writable(ctx context.Context) error {
-	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
-		return none, s.with(ctx, func(conn *sql.Conn) error {
-			// no row has an empty name, so nothing is changed
-			_, err := conn.ExecContext(local, "UPDATE "+s.table+" SET slot = slot WHERE resource_name = ''")
-			if sqlkit.SQLiteLocked(err) {
-				return nil // somebody else writes, so it can be done
-			}
-			return err
-		})
-	})
-	return err
+// Tables implements dialect.Database. Its Schema leaves out journal_mode, which cannot be changed
+// within a transaction, where migration tools would execute it.
+func (s *DB) Tables() sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: s.schema, Read: sqlmigrate.ReadFile(s.file), File: s.file,
+		Up: func(ctx context.Context) error { return s.schema.UpFile(ctx, s.file) }}
 }
 
 // Audit does not compare clocks: SQLite uses the host's.
@@ -334,8 +260,8 @@ func (s *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (warnings []string, _ error) {
 		var journal, path string
 		var synchronous, tables int
-		err := s.with(ctx, func(conn *sql.Conn) (err error) {
-			if path, err = pathOf(conn); err != nil {
+		err := s.file.With(ctx, func(conn *sql.Conn) (err error) {
+			if path, err = sqlkit.PathOf(conn); err != nil {
 				return err
 			}
 			ask := func(query string, value any) error { return conn.QueryRowContext(local, query).Scan(value) }

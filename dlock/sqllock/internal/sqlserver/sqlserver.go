@@ -7,7 +7,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -31,8 +30,8 @@ type DB struct {
 
 // New returns the database of a table. It does not call the server.
 func New(d dialect.Pool, t dialect.Table) *DB {
-	table := sqlmigrate.DialectSQLServer.Qualified(t.Schema, t.Name)
-	return &DB{Pool: d, table: t, names: map[string]string{"table": table, "table_text": "N" + sqlmigrate.Text(table)}}
+	table := sqlkit.SQLServer.Qualified(t.Schema, t.Name)
+	return &DB{Pool: d, table: t, names: map[string]string{"table": table, "table_text": "N" + sqlkit.Text(table)}}
 }
 
 // file returns the text of a statement. LOCK_TIMEOUT takes no parameter: it is part of the text.
@@ -181,52 +180,14 @@ func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 
 // schema returns the table, with its indexes.
 func (m *DB) schema() sqlmigrate.Schema {
-	return sqlmigrate.Schema{Dialect: sqlmigrate.DialectSQLServer, Schema: m.table.Schema, Name: m.table.Name,
+	return sqlmigrate.Schema{Dialect: sqlkit.SQLServer, Schema: m.table.Schema, Name: m.table.Name,
 		Table: m.table.Name, Migrations: [][]string{{m.file("schema", 0)}}}
 }
 
-// Schema implements dialect.Database.
-func (m *DB) Schema() []string { return m.schema().Statements() }
-
-// Migrate implements dialect.Database.
-func (m *DB) Migrate(ctx context.Context) error { return m.schema().Up(ctx, m.DB) }
-
-var wantedColumns = dialect.Columns(map[dialect.Kind]string{
-	dialect.KindName: "varbinary(544)", dialect.KindToken: "varbinary(64)", dialect.KindInt: "int",
-	dialect.KindBig:  "bigint",
-	dialect.KindTime: "datetime2(6)", dialect.KindText: "nvarchar(255)", dialect.KindOrigin: "nvarchar(4000)",
-	dialect.KindValue: "nvarchar(max)",
-})
-
-// Verify implements dialect.Database.
-func (m *DB) Verify(ctx context.Context) error {
-	var text, key string
-	var indexes int
-	if err := m.QueryRow(ctx, m.file("verify", 0), []any{m.names["table"]}, &text, &key, &indexes); err != nil {
-		return err
-	}
-	var columns []struct{ Name, Type string }
-	if err := json.Unmarshal([]byte(text), &columns); err != nil {
-		return fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
-	}
-	if len(columns) == 0 {
-		return dialect.WrongSchema(fmt.Errorf("there is no table %s", m.names["table"]))
-	}
-	has := map[string]string{}
-	for _, c := range columns {
-		has[c.Name] = c.Type
-	}
-	errs := sqlkit.CheckColumns(m.names["table"], has, wantedColumns)
-	if key != "resource_name,slot" {
-		errs = append(errs, fmt.Errorf("the primary key of %s is (%s), and has to be (resource_name, slot)",
-			m.names["table"], key))
-	}
-	if indexes != 2 {
-		errs = append(errs, errors.New("an index is missing"))
-	}
-	var latest int64
-	err := m.QueryRow(ctx, m.schema().LatestQuery(), nil, &latest)
-	return dialect.WithMigrations(m.schema(), latest, err, errs)
+// Tables implements dialect.Database.
+func (m *DB) Tables() sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: m.schema(), Read: dialect.ReadRow(m.QueryRow),
+		Up: func(ctx context.Context) error { return m.schema().Up(ctx, m.DB) }}
 }
 
 // Audit implements dialect.Database.

@@ -4,7 +4,6 @@ package dialect
 
 import (
 	"context"
-	"errors"
 
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 	"github.com/tickslot/tickslot/outbox/internal/store"
@@ -42,12 +41,8 @@ type Database interface {
 	// Explain adds to an error what to do about it.
 	Explain(err error) error
 
-	// Schema is what Migrate creates, after Prepare.
-	Schema() sqlmigrate.Schema
-	// Prepare does what cannot be done within a migration.
-	Prepare(ctx context.Context) error
-	// Verify returns how the tables differ from those of the schema.
-	Verify(ctx context.Context) (faults []error, err error)
+	// Tables are what Migrate creates and Verify compares. The store adds Wrong and Explain.
+	Tables() sqlmigrate.Tables
 
 	// Notify and Listen do what store.Producer and store.Relay say.
 	Notify(ctx context.Context) error
@@ -60,6 +55,9 @@ const (
 	IndexOfRecords  = "PRIMARY KEY" // of the inbox
 )
 
+// Tables are what their names end with.
+var Tables = []string{"", "_attempts", "_inbox", "_layout"}
+
 // Indexes are what their names end with.
 var Indexes = []string{"pending", "fresh", "topics", "retried", "dead_keys", "backoff", "failing", "requeued",
 	"finished", "received"}
@@ -69,28 +67,3 @@ type Without struct{}
 
 func (Without) Notify(context.Context) error         { return nil }
 func (Without) Listen(context.Context, func()) error { return store.ErrNoListen }
-
-// Verify asks the database for the faults of its tables.
-func Verify(ctx context.Context, d Database, text string, tables map[string]map[string]string, indexes []string) (
-	[]error, error) {
-	type table struct {
-		Name    string            `json:"name"`
-		Columns map[string]string `json:"columns"`
-	}
-	var of []table
-	for name, columns := range tables {
-		of = append(of, table{name, columns})
-	}
-	s := d.Bind(text, Params{"tables": List(of), "indexes": List(indexes)})
-	var faults []error
-	err := d.Read(ctx, s, func() { faults = nil }, func(rows store.Row) error {
-		var fault string
-		err := rows.Scan(&fault)
-		faults = append(faults, errors.New(fault))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return faults, nil
-}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -17,6 +18,12 @@ type Server struct {
 	Bound func(ctx context.Context, text string) string // returns a statement that ends before ctx does; nil: as it is
 	// Transact carries out statements in one transaction; nil: in the way of database/sql.
 	Transact func(ctx context.Context, conn *sql.Conn, list []Statement, row func(store.Row) error) error
+}
+
+// Tables are those of a schema on a server.
+func (v Server) Tables(s sqlmigrate.Schema) sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: s, Read: sqlmigrate.ReadDB(s.Dialect, v.DB),
+		Up: func(ctx context.Context) error { return s.Up(ctx, v.DB) }}
 }
 
 // EachRow executes a statement, and calls row for each row of its answer.

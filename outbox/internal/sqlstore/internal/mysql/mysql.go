@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"embed"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,10 +22,10 @@ var files embed.FS
 
 // New returns the database of an outbox. It does not call it.
 func New(db *sql.DB, schema, table string) dialect.Database {
-	m := &database{of: sqlmigrate.Schema{Dialect: sqlmigrate.DialectMySQL, Schema: schema, Name: table, Table: table}}
+	m := &database{of: sqlmigrate.Schema{Dialect: sqlkit.MySQL, Schema: schema, Name: table, Table: table}}
 	m.Server = dialect.Server{DB: db, Bound: m.bound}
 	names := map[string]string{}
-	for suffix := range tables {
+	for _, suffix := range dialect.Tables {
 		names[cmp.Or(suffix, "_messages")[1:]] = m.of.Dialect.Qualified(schema, table+suffix)
 	}
 	m.texts = dialect.NewTexts(files, names)
@@ -43,11 +42,11 @@ type database struct {
 func (m *database) String() string       { return "mysql" }
 func (m *database) Texts() dialect.Texts { return m.texts }
 
-func (m *database) Schema() sqlmigrate.Schema {
+func (m *database) Tables() sqlmigrate.Tables {
 	s := m.of
 	s.Migrations = [][]string{sqlmigrate.Statements(m.texts["schema"])}
 	s.Repeat = sqlmigrate.Statements(m.texts["indexes"])
-	return s
+	return m.Server.Tables(s)
 }
 
 // Bind writes numbers, names and ids into the text, so that the server chooses indexes by them, and
@@ -121,86 +120,3 @@ func (m *database) IsThere(err error, index string) bool {
 
 func (m *database) IsLater(err error) bool  { return dialect.Repeats(err) }
 func (m *database) Explain(err error) error { return sqlkit.Explain(err) }
-
-func (m *database) Prepare(context.Context) error { return nil }
-
-const longText = "longtext utf8mb4_bin"
-
-var tables = map[string]struct {
-	columns []sqlkit.Column
-	indexes []sqlkit.Index
-}{
-	"": {
-		[]sqlkit.Column{{Name: "seq", Type: "bigint"}, {Name: "message_id", Type: "binary(16)"},
-			{Name: "topic", Type: "varbinary(200)"}, {Name: "key", Type: "varbinary(200)"},
-			{Name: "key_hash", Type: "int unsigned"}, {Name: "payload", Type: "longblob"},
-			{Name: "headers", Type: longText}, {Name: "state", Type: "varbinary(10)"}, {Name: "attempts", Type: "int"},
-			{Name: "tried", Type: "int"}, {Name: "crashes", Type: "int"},
-			{Name: "next_attempt_at", Type: "datetime(6)"},
-			{Name: "created_at", Type: "datetime(6)"},
-			{Name: "requeued_at", Type: "datetime(6)"}, {Name: "failing_since", Type: "datetime(6)"},
-			{Name: "finished_at", Type: "datetime(6)"},
-			{Name: "last_error", Type: longText}, {Name: "note", Type: longText},
-			{Name: "pending_topic", Type: "varbinary(200)"}, {Name: "fresh_key", Type: "varbinary(200)"},
-			{Name: "retried_key", Type: "varbinary(200)"}, {Name: "dead_key", Type: "varbinary(200)"},
-			{Name: "is_requeued", Type: "int"}, {Name: "retry_at", Type: "datetime(6)"},
-			{Name: "failing_at", Type: "datetime(6)"}},
-		[]sqlkit.Index{{Name: "PRIMARY", Columns: "seq"}, {Name: "message_id", Columns: "message_id"},
-			{Name: "pending", Columns: "state,seq"}, {Name: "fresh", Columns: "fresh_key,seq"},
-			{Name: "topics", Columns: "pending_topic,key,seq"},
-			{Name: "retried", Columns: "retried_key,seq"}, {Name: "dead_keys", Columns: "dead_key,seq"},
-			{Name: "backoff", Columns: "retry_at"}, {Name: "failing", Columns: "failing_at"},
-			{Name: "requeued", Columns: "is_requeued,seq"},
-			{Name: "finished", Columns: "state,finished_at"}},
-	},
-	"_attempts": {
-		[]sqlkit.Column{{Name: "message", Type: "bigint"}, {Name: "attempt", Type: "int"},
-			{Name: "at", Type: "datetime(6)"}, {Name: "took", Type: "bigint"}, {Name: "node", Type: "text utf8mb4_bin"},
-			{Name: "outcome", Type: "varbinary(10)"}, {Name: "error", Type: longText}},
-		[]sqlkit.Index{{Name: "PRIMARY", Columns: "message,attempt"}},
-	},
-	"_inbox": {
-		[]sqlkit.Column{{Name: "consumer", Type: "varbinary(200)"}, {Name: "message_id", Type: "binary(16)"},
-			{Name: "received_at", Type: "datetime(6)"}},
-		[]sqlkit.Index{{Name: "PRIMARY", Columns: "consumer,message_id"}, {Name: "received", Columns: "received_at"}},
-	},
-	"_layout": {
-		[]sqlkit.Column{{Name: "id", Type: "int"}, {Name: "shards", Type: "int"}, {Name: "epoch", Type: "bigint"}},
-		[]sqlkit.Index{{Name: "PRIMARY", Columns: "id"}},
-	},
-}
-
-func (m *database) Verify(ctx context.Context) (faults []error, err error) {
-	read := func(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
-		// which it is, because MySQL has no transact
-		return m.Read(ctx, dialect.Statement{Text: query, Args: args}, func() {},
-			func(r store.Row) error { return row(r.(*sql.Rows)) })
-	}
-	suffixes := make([]string, 0, len(tables))
-	for suffix := range tables {
-		suffixes = append(suffixes, suffix)
-	}
-	slices.Sort(suffixes)
-	for _, suffix := range suffixes {
-		name := m.of.Dialect.Qualified(m.of.Schema, m.of.Name+suffix)
-		table, err := sqlkit.ReadMySQLTable(ctx, m.of.Schema, m.of.Name+suffix, sqlkit.TextWithCollation, read)
-		switch {
-		case err != nil:
-			return nil, err
-		case table == nil:
-			faults = append(faults, fmt.Errorf("there is no table %s, or this user has no right to it", name))
-		default:
-			faults = append(faults, table.Faults(name, tables[suffix].columns, tables[suffix].indexes)...)
-		}
-	}
-	err = read(ctx, sqlkit.MySQLSession, nil, func(rows *sql.Rows) error {
-		var commits, safe bool
-		var completion, mode string
-		err := rows.Scan(&commits, &completion, &safe, &mode)
-		if err == nil {
-			faults = append(faults, sqlkit.MySQLSessionFaults(commits, completion, safe, mode)...)
-		}
-		return err
-	})
-	return faults, err
-}

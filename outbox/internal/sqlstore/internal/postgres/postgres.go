@@ -8,8 +8,6 @@ import (
 	"database/sql"
 	"embed"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,38 +23,21 @@ var files embed.FS
 // New returns the database of an outbox. It does not call it. connect makes a connection for
 // Listen, which closes it; nil: there is no Listen.
 func New(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), schema, table string) dialect.Database {
-	d := sqlmigrate.DialectPostgres
+	d := sqlkit.Postgres
 	schema = cmp.Or(schema, "public")
 	p := &database{Server: dialect.Server{DB: db, Transact: pipelined}, connect: connect,
-		of:     sqlmigrate.Schema{Dialect: d, Schema: schema, Name: table, Table: table},
-		tables: map[string]map[string]string{}}
+		of: sqlmigrate.Schema{Dialect: d, Schema: schema, Name: table, Table: table},
+	}
 	names := map[string]string{"message_id": d.Quote(table + "_message_id")}
-	for suffix, columns := range columns {
-		in := d.Qualified(schema, table+suffix)
-		names[cmp.Or(suffix, "_messages")[1:]] = in
-		p.tables[in] = columns
+	for _, suffix := range dialect.Tables {
+		names[cmp.Or(suffix, "_messages")[1:]] = d.Qualified(schema, table+suffix)
 	}
 	for _, suffix := range dialect.Indexes {
 		names[suffix] = d.Quote(table + "_" + suffix)
-		p.indexes = append(p.indexes, d.Qualified(schema, table+"_"+suffix))
 	}
 	p.channel = fmt.Sprintf("tickslot_outbox_%x", sha256.Sum256([]byte(names["messages"])))[:32]
 	p.texts = dialect.NewTexts(files, names)
 	return p
-}
-
-// columns are those of each table, which is named by what its name ends with, with the names of
-// their types in pg_type.
-var columns = map[string]map[string]string{
-	"": {"seq": "int8", "message_id": "uuid", "topic": "text", "key": "text", "key_hash": "int8", "payload": "bytea",
-		"headers": "text", "state": "text", "attempts": "int4", "tried": "int4",
-		"crashes": "int4", "next_attempt_at": "timestamptz", "created_at": "timestamptz",
-		"requeued_at": "timestamptz", "failing_since": "timestamptz", "finished_at": "timestamptz",
-		"last_error": "text", "note": "text"},
-	"_attempts": {"message": "int8", "attempt": "int4", "at": "timestamptz", "took": "int8", "node": "text",
-		"outcome": "text", "error": "text"},
-	"_inbox":  {"consumer": "text", "message_id": "uuid", "received_at": "timestamptz"},
-	"_layout": {"id": "int4", "shards": "int4", "epoch": "int8"},
 }
 
 type database struct {
@@ -64,19 +45,17 @@ type database struct {
 	connect func(context.Context) (*pgx.Conn, error)
 	of      sqlmigrate.Schema // without statements
 	texts   dialect.Texts
-	tables  map[string]map[string]string // their columns
-	indexes []string
 	channel string // of NOTIFY
 }
 
 func (p *database) String() string       { return "postgres" }
 func (p *database) Texts() dialect.Texts { return p.texts }
 
-func (p *database) Schema() sqlmigrate.Schema {
+func (p *database) Tables() sqlmigrate.Tables {
 	s := p.of
 	s.Migrations = [][]string{sqlmigrate.Statements(p.texts["schema"])}
 	s.Repeat = sqlmigrate.Statements(p.texts["indexes"])
-	return s
+	return p.Server.Tables(s)
 }
 
 func (p *database) Bind(text string, values dialect.Params) dialect.Statement {
@@ -111,22 +90,6 @@ func (p *database) Instant(param string) string {
 func (p *database) IsThere(error, string) bool { return false } // ON CONFLICT inserts no row
 func (p *database) IsLater(err error) bool     { return sqlkit.State(err) == "40001" }
 func (p *database) Explain(err error) error    { return sqlkit.Explain(err) }
-
-func (p *database) Prepare(context.Context) error { return nil }
-
-func (p *database) Verify(ctx context.Context) (faults []error, err error) {
-	hides := ""
-	text, args := sqlkit.PostgresHidden(append(slices.Collect(maps.Keys(p.tables)), p.of.Versions())...)
-	if err := p.Read(ctx, dialect.Statement{Text: text, Args: args}, func() {}, func(rows store.Row) error {
-		return rows.Scan(&hides)
-	}); err != nil {
-		return nil, err
-	}
-	if err := sqlkit.CheckHidden(hides); err != nil {
-		return nil, err
-	}
-	return dialect.Verify(ctx, p, p.texts["verify"], p.tables, p.indexes)
-}
 
 func (p *database) Notify(ctx context.Context) error {
 	return p.Read(ctx, p.Bind(p.texts["notify"], dialect.Params{"channel": p.channel}), func() {},

@@ -23,7 +23,7 @@ var files embed.FS
 
 // New returns the database of an outbox. It does not call it.
 func New(db *sql.DB, schema, table string) dialect.Database {
-	d := sqlmigrate.DialectSQLServer
+	d := sqlkit.SQLServer
 	m := &database{of: sqlmigrate.Schema{Dialect: d, Schema: schema, Name: table, Table: table},
 		tables: map[string]map[string]string{}}
 	m.Server = dialect.Server{DB: db, Bound: m.bound}
@@ -33,7 +33,7 @@ func New(db *sql.DB, schema, table string) dialect.Database {
 		names[cmp.Or(suffix, "_messages")[1:]] = in
 		m.tables[in] = columns
 	}
-	names["messages_text"] = "N" + sqlmigrate.Text(names["messages"])
+	names["messages_text"] = "N" + sqlkit.Text(names["messages"])
 	m.texts = dialect.NewTexts(files, names)
 	return m
 }
@@ -61,10 +61,10 @@ type database struct {
 func (m *database) String() string       { return "sqlserver" }
 func (m *database) Texts() dialect.Texts { return m.texts }
 
-func (m *database) Schema() sqlmigrate.Schema {
+func (m *database) Tables() sqlmigrate.Tables {
 	s := m.of
 	s.Migrations, s.Repeat = [][]string{{m.texts["schema"]}}, []string{m.texts["indexes"]}
-	return s
+	return m.Server.Tables(s)
 }
 
 // Bind sends names as bytes, and lists of them in hex, which no collation can change.
@@ -128,10 +128,3 @@ func (m *database) IsLater(err error) bool {
 }
 
 func (m *database) Explain(err error) error { return sqlkit.Explain(err) }
-
-func (m *database) Prepare(context.Context) error { return nil }
-
-func (m *database) Verify(ctx context.Context) (faults []error, err error) {
-	return dialect.Verify(ctx, m, m.texts["verify"], m.tables,
-		append([]string{dialect.IndexOfMessages}, dialect.Indexes...))
-}

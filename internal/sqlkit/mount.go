@@ -1,4 +1,4 @@
-package sqlite
+package sqlkit
 
 import (
 	"os"
@@ -18,8 +18,8 @@ var remoteKinds = []string{
 	"fuse.osxfs", "fuse.gcsfuse", "fuse.juicefs",
 }
 
-// remoteKind returns the file system of a file if it is one of remoteKinds, otherwise "".
-func remoteKind(path string) string {
+// RemoteKind returns the file system of a file if it is one of remoteKinds, otherwise "".
+func RemoteKind(path string) string {
 	if _, kind := MountOf(realPath(path), mounts()); slices.Contains(remoteKinds, kind) {
 		return kind
 	}

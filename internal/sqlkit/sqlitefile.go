@@ -1,0 +1,256 @@
+package sqlkit
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
+)
+
+// A File executes statements on a SQLite database, for the processes of one machine. It never
+// returns a connection to the pool within a transaction.
+type File struct {
+	DB *sql.DB
+
+	// turn is held by the one call of this store that writes. The others queue here instead of
+	// polling: SQLite admits one writer at a time, in no order.
+	turn chan struct{}
+
+	mu     sync.Mutex
+	open   map[any]openFile // by connection of the driver
+	path   string           // of the file opened last
+	looked time.Time        // when the mounts were last read
+	mount  string           // what was found: see mountedFile
+}
+
+// NewFile returns the file of a pool. It does not open it.
+func NewFile(db *sql.DB) *File {
+	return &File{DB: db, turn: make(chan struct{}, 1), open: map[any]openFile{}}
+}
+
+// local is the context of statements: see Do.
+var local = context.Background()
+
+var errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call "+
+	"db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
+
+// turnTime bounds the wait for turn, which is for fairness only, not for safety.
+const turnTime = 100 * time.Millisecond
+
+// Turn waits until no other call of this File writes, but not for long, nor longer than ctx. Call
+// release in the end.
+func (f *File) Turn(ctx context.Context) (release func()) {
+	select {
+	case f.turn <- struct{}{}:
+		return func() { <-f.turn }
+	case <-time.After(turnTime): // the writer may be waiting for a disk that hangs, in a checkpoint
+	case <-ctx.Done():
+	}
+	return func() {}
+}
+
+// Do makes a call that returns when ctx ends, even if the disk hangs, and tries again while the
+// file is locked. If ctx ends first, the call keeps running after Do has returned: it must not
+// write to variables of the caller. Statements do not end with a context: only locks take long in
+// SQLite, and those are waited for in Go.
+func Do[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (none A, err error) {
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	answer, err := InTime(ctx, func(ctx context.Context) (a A, err error) {
+		err = f.With(ctx, func(conn *sql.Conn) error {
+			restore, err := TurnOffBusyTimeout(conn)
+			if err != nil {
+				return err
+			}
+			defer restore()
+			a, err = call(conn)
+			return err
+		})
+		return a, err
+	})
+	if err != nil {
+		return none, err
+	}
+	return answer, nil
+}
+
+// Read is Do in a transaction that sees one state of the database.
+func Read[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (A, error) {
+	return transact(ctx, f, "BEGIN", call)
+}
+
+// Write is Do in a transaction that has the write lock from its begin.
+func Write[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (A, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, LastResort)
+		defer cancel()
+	}
+	defer f.Turn(ctx)()
+	return transact(ctx, f, "BEGIN IMMEDIATE", call)
+}
+
+func transact[A any](ctx context.Context, f *File, begin string, call func(*sql.Conn) (A, error)) (A, error) {
+	return Do(ctx, f, func(conn *sql.Conn) (a A, err error) {
+		err = InTransaction(ctx, conn, begin, func() (err error) {
+			a, err = call(conn)
+			return err
+		})
+		return a, err
+	})
+}
+
+// With calls do with a connection whose file is still the one at its path. It calls do again while
+// it fails because of a lock.
+func (f *File) With(ctx context.Context, do func(*sql.Conn) error) error {
+	guarded := func(conn *sql.Conn) error {
+		// The caller runs on another goroutine, and cannot recover a panic of the driver.
+		return guard.Call("driver", func() error {
+			moved, err := f.moved(conn)
+			if err != nil {
+				return err
+			}
+			if moved {
+				Discard(conn)
+				return driver.ErrBadConn // release the turn
+			}
+			return do(conn)
+		})
+	}
+	return Patiently(ctx, func() error { return With(ctx, f.DB, guarded) })
+}
+
+// openFile is the file of a connection, as found at its path when the connection was first used.
+type openFile struct {
+	path string
+	info os.FileInfo // nil: not a file
+}
+
+// moved reports whether the file of conn is no longer at its path: it was deleted, replaced or
+// renamed. SQLite would go on using it, while others open a new file without its rows.
+func (f *File) moved(conn *sql.Conn) (bool, error) {
+	var key any
+	err := conn.Raw(func(c any) error {
+		key = c
+		return nil
+	})
+	if err != nil || !reflect.TypeOf(key).Comparable() {
+		return false, err
+	}
+	f.mu.Lock()
+	file, known := f.open[key]
+	f.mu.Unlock()
+	if !known {
+		if file.path, err = PathOf(conn); err != nil {
+			return false, err
+		}
+		if file.path != "" {
+			file.info, _ = os.Stat(file.path) // an error: some other kind of storage, which is not watched
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.path != file.path {
+			f.path, f.looked = file.path, time.Time{}
+		}
+		if len(f.open) > 2*f.DB.Stats().OpenConnections+16 {
+			clear(f.open) // most are closed
+		}
+		f.open[key] = file
+		return false, nil
+	}
+	if file.info == nil {
+		return false, nil
+	}
+	now, err := os.Stat(file.path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, file.info) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.open, key)
+		return true, nil
+	}
+	return false, nil
+}
+
+// mountsEvery is how often the mounts are read. Links are counted at every call.
+const mountsEvery = 10 * time.Second
+
+// OnePath returns an error if the file can be reached by a path in another folder or with another
+// name: by a hard link, or a mount of the file itself. SQLite derives the names of the log and the
+// shared memory from the path, so users of two paths do not see each other's commits.
+func (f *File) OnePath() error {
+	f.mu.Lock()
+	path, mount, look := f.path, f.mount, time.Since(f.looked) > mountsEvery
+	f.mu.Unlock()
+	if path == "" {
+		return nil
+	}
+	if look {
+		mount = mountedFile(path)
+		f.mu.Lock()
+		if f.path == path {
+			f.looked, f.mount = time.Now(), mount
+		}
+		f.mu.Unlock()
+	}
+	const why = "a process that uses another path has a write-ahead log of its own, and both may be granted one slot"
+	if mount != "" {
+		return fmt.Errorf("%w: %s is mounted as a file: %s; mount the folder that the file is in, never the file",
+			dlock.ErrSetup, mount, why)
+	}
+	if info, err := os.Stat(path); err == nil && links(info) > 1 {
+		return fmt.Errorf("%w: %s has %d names, by hard links: %s; remove the other links", dlock.ErrSetup, path,
+			links(info), why)
+	}
+	return nil
+}
+
+// PathOf returns the path of the main file of conn, "" for a database in memory or a temporary one.
+func PathOf(conn *sql.Conn) (path string, err error) {
+	err = EachRow(local, conn, "PRAGMA database_list", nil, func(rows *sql.Rows) error {
+		var number int
+		var schema string
+		var file sql.NullString
+		err := rows.Scan(&number, &schema, &file)
+		if schema == "main" {
+			path = file.String
+		}
+		return err
+	})
+	return path, err
+}
+
+// Shared returns an error if each connection of the pool has a database of its own. The query
+// exists reports whether the table exists.
+func (f *File) Shared(ctx context.Context, exists string, args ...any) error {
+	if f.DB.Stats().MaxOpenConnections == 1 {
+		return nil
+	}
+	return f.With(ctx, func(one *sql.Conn) error {
+		if path, err := PathOf(one); path != "" || err != nil {
+			return err
+		}
+		return f.With(ctx, func(other *sql.Conn) error {
+			var here, there bool
+			if err := one.QueryRowContext(local, exists, args...).Scan(&here); err != nil {
+				return err
+			}
+			if err := other.QueryRowContext(local, exists, args...).Scan(&there); err != nil {
+				return err
+			}
+			if here != there {
+				return errPrivate
+			}
+			return nil
+		})
+	})
+}

@@ -1,0 +1,233 @@
+package sqlkit
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Texts are the statements of a product on one database, by name. What is left in braces are
+// parameters, for Bind.
+type Texts map[string]string
+
+// ReadTexts reads the statements of a database: those of sql/relay.sql are for all databases, and
+// those of sql/relay.postgres.sql for one. In a file, a line "-- name: due" begins the statement
+// due. In a statement, {due} stands for the statement or part due, and {messages} for
+// names["messages"].
+//
+// It panics if the files contradict each other: they are embedded.
+func ReadTexts(files fs.FS, d Dialect, names map[string]string) Texts {
+	list, err := fs.Glob(files, "sql/*.sql")
+	if err != nil || len(list) == 0 {
+		panic(fmt.Sprint("no sql/*.sql: ", err))
+	}
+	raw := map[string]string{}
+	for _, name := range list {
+		parts := strings.Split(name, ".")
+		if len(parts) == 3 && parts[1] != d.String() {
+			continue
+		}
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			panic(err)
+		}
+		for _, section := range strings.Split("\n"+string(text), "\n-- name: ")[1:] {
+			of, text, _ := strings.Cut(section, "\n")
+			if _, twice := raw[of]; twice {
+				panic(fmt.Sprintf("%s: the statement %s is there twice", name, of))
+			}
+			raw[of] = strings.TrimSpace(text)
+		}
+	}
+	r := reader{raw: raw, names: names, texts: Texts{}, reading: map[string]bool{}}
+	for name := range raw {
+		r.text(name)
+	}
+	return r.texts
+}
+
+var braced = regexp.MustCompile(`\{[a-z_]+\}`)
+
+type reader struct {
+	raw, names map[string]string
+	texts      Texts
+	reading    map[string]bool
+}
+
+// text returns a statement with what it includes.
+func (r *reader) text(name string) string {
+	if text, ok := r.texts[name]; ok {
+		return text
+	}
+	if r.reading[name] {
+		panic("the statement " + name + " includes itself")
+	}
+	r.reading[name] = true
+	text := braced.ReplaceAllStringFunc(r.raw[name], func(b string) string {
+		part := b[1 : len(b)-1]
+		if text, ok := r.names[part]; ok {
+			return text
+		}
+		if _, ok := r.raw[part]; ok {
+			return r.text(part)
+		}
+		return b
+	})
+	r.texts[name] = text
+	return text
+}
+
+// Params are the arguments of statements, by name: an int64, a string, a Name (of a topic, a key, a
+// consumer), []byte, an ID, or a list of Names or of Numbers.
+type Params map[string]any
+
+type (
+	Name    string
+	Names   []string
+	Numbers []int64
+	ID      [16]byte
+)
+
+// A Statement can be executed.
+type Statement struct {
+	Text string
+	Args []any
+}
+
+// Bind returns the statement of a text with its arguments.
+func (d Dialect) Bind(text string, p Params) Statement {
+	switch d {
+	case Postgres:
+		return bindPostgres(text, p)
+	case MySQL:
+		return bindMySQL(text, p)
+	case SQLite:
+		return bindSQLite(text, p)
+	}
+	return bindSQLServer(text, p)
+}
+
+// bind returns the statement of a text. place returns what stands for the nth argument in it, and
+// the argument; and false if there is none because the value itself stands there. once says that a
+// parameter that is there twice is one argument.
+func bind(text string, p Params, once bool, place func(n int, value any) (string, any, bool)) Statement {
+	var s Statement
+	placed := map[string]string{}
+	s.Text = braced.ReplaceAllStringFunc(text, func(b string) string {
+		if there, ok := placed[b]; ok && once {
+			return there
+		}
+		value, ok := p[b[1:len(b)-1]]
+		if !ok {
+			return b // the database refuses it
+		}
+		there, arg, isArg := place(len(s.Args)+1, value)
+		if isArg {
+			s.Args = append(s.Args, arg)
+		}
+		placed[b] = there
+		return there
+	})
+	return s
+}
+
+// plain returns a parameter as drivers take it.
+func plain(value any) any {
+	switch v := value.(type) {
+	case Name:
+		return string(v)
+	case Names:
+		return inList[string](v)
+	case Numbers:
+		return inList[int64](v)
+	}
+	return value
+}
+
+// inList is never null in JSON.
+func inList[T any, L ~[]T](of L) string {
+	if len(of) == 0 {
+		return "[]"
+	}
+	return InJSON([]T(of))
+}
+
+// bindPostgres returns a statement with arguments $1, $2 …, each with its type.
+func bindPostgres(text string, p Params) Statement {
+	return bind(text, p, true, func(n int, value any) (string, any, bool) {
+		typ := "text"
+		switch v := value.(type) {
+		case int64:
+			typ = "bigint"
+		case []byte:
+			typ = "bytea"
+		case ID:
+			typ, value = "text::uuid", fmt.Sprintf("%x", v[:])
+		}
+		return fmt.Sprintf("$%d::%s", n, typ), plain(value), true
+	})
+}
+
+// bindSQLite returns a statement with arguments ?1, ?2 ….
+func bindSQLite(text string, p Params) Statement {
+	return bind(text, p, true, func(n int, value any) (string, any, bool) {
+		if id, ok := value.(ID); ok {
+			value = id[:]
+		}
+		return fmt.Sprintf("?%d", n), plain(value), true
+	})
+}
+
+// bindMySQL writes numbers, names and ids into the text, so that the server chooses indexes by
+// them, and text as bytes, because the server converts text from the connection's character set.
+func bindMySQL(text string, p Params) Statement {
+	return bind(text, p, false, func(_ int, value any) (string, any, bool) {
+		switch v := value.(type) {
+		case int64:
+			return strconv.FormatInt(v, 10), nil, false
+		case ID:
+			return fmt.Sprintf("x'%x'", v[:]), nil, false
+		case Name:
+			return inHex(string(v)), nil, false
+		case Names:
+			all := []string{inHex("\x00")} // which no name has: a list must not be empty
+			for _, name := range v {
+				all = append(all, inHex(name))
+			}
+			return strings.Join(all, ", "), nil, false
+		case Numbers:
+			all := []string{"0"} // which no row has
+			for _, n := range v {
+				all = append(all, strconv.FormatInt(n, 10))
+			}
+			return strings.Join(all, ", "), nil, false
+		case string:
+			return "?", []byte(v), true
+		}
+		return "?", value, true
+	})
+}
+
+func inHex(text string) string { return fmt.Sprintf("x'%x'", text) }
+
+// bindSQLServer sends names as bytes, and lists of them in hex, which no collation can change.
+func bindSQLServer(text string, p Params) Statement {
+	return bind(text, p, true, func(n int, value any) (string, any, bool) {
+		switch v := value.(type) {
+		case ID:
+			value = v[:]
+		case Name:
+			value = []byte(v)
+		case Names:
+			hexed := make([]string, len(v))
+			for i, name := range v {
+				hexed[i] = hex.EncodeToString([]byte(name))
+			}
+			value = inList(hexed)
+		}
+		return fmt.Sprintf("@p%d", n), plain(value), true
+	})
+}
