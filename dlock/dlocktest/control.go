@@ -194,8 +194,8 @@ func limitRaised(c *check) {
 	}
 }
 
-// limitLowered catches a store that grants a low slot while more than the limit are held: then one
-// more would be held, not one less.
+// limitLowered catches a store that grants a low slot while more than the limit are held (then one
+// more would be held, not one less), or that looks for the lease that ends first only below it.
 func limitLowered(c *check) {
 	a, b := c.host(), c.host()
 	for _, free := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
@@ -215,6 +215,12 @@ func limitLowered(c *check) {
 			c.errorf("slot %d within a limit of 1", one.grant.Slot)
 		}
 		a.mustRefuse(c.request(name, 3), dlock.ReasonFull)
+	}
+	held := a.endingFromTheTop("y")
+	b.limit("y", 2) // of whatever slots
+	no := b.mustRefuse(c.request("y", 3), dlock.ReasonFull)
+	if last := held[2].req.Holder; c.h.Features.Holders && no.Holder != last {
+		c.errorf("under a limit of 2, the refusal names %v: must name %v, whose lease ends first", no.Holder, last)
 	}
 }
 

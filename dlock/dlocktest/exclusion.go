@@ -130,7 +130,7 @@ func (c *check) age(what string, got, least, most time.Duration) {
 }
 
 // namesFirstToEnd catches a refusal that names any holder instead of the one whose lease ends
-// first, which is the one to wait for.
+// first, which is the one to wait for, or one in a slot that the request cannot have.
 func namesFirstToEnd(c *check) {
 	h := c.host()
 	var first dlock.Request
@@ -147,6 +147,22 @@ func namesFirstToEnd(c *check) {
 		c.errorf("the refusal names %v, who ends in %v: must name %v, whose lease of %v ends first", no.Holder,
 			no.ExpiresIn, first.Holder, first.TTL)
 	}
+	held := h.endingFromTheTop("t")
+	if no := h.mustRefuse(c.request("t", 2), dlock.ReasonFull); no.Holder != held[1].req.Holder {
+		c.errorf("with 2 slots, the refusal names %v: must name %v, who has slot 1", no.Holder, held[1].req.Holder)
+	}
+}
+
+// endingFromTheTop takes 3 slots, of which the lease of the highest ends first. It returns them by
+// slot.
+func (h *host) endingFromTheTop(name string) map[int]attempt {
+	held := make(map[int]attempt)
+	for range 3 {
+		a := h.mustAcquire(h.c.request(name, 3))
+		held[a.grant.Slot] = a
+		h.c.want("extend", h.extend(h.c.long*time.Duration(4-a.grant.Slot)/4, a.grant), dlock.GrantOK)
+	}
+	return held
 }
 
 // oddHolders catches a store that joins the parts of a holder with separators, or that fails on a

@@ -107,6 +107,8 @@ func lateTick(c *check) {
 	h.mustRefuse(c.tick("t", 9, at, 3), dlock.ReasonTickTaken)
 	h.mustAcquire(c.tick("t", 9, at.Add(time.Second), 3))
 	h.mustRefuse(c.tick("t", 9, at, 3), dlock.ReasonTickLate)
+	// No tick is older than those of a name that has none.
+	h.mustRefuse(c.tick("new", 9, time.UnixMicro(-1), 3), dlock.ReasonTickLate)
 }
 
 // tickAhead catches a host whose clock is ahead and that would keep all others from starting ticks

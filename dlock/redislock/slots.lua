@@ -3,7 +3,8 @@
 --   base, index, n, limit   of the semaphore
 --   gap              below it the index has every slot
 --   fresh            there is no index yet
---   soonest, value   once the index was found to be full, the slot that ends first, and its value
+--   soonest, value   once the index was found to be full, the slot that ends first of those that
+--                    count, and its value
 local choose, full
 local function for_semaphores()
   local before = '(' .. now_text
@@ -20,6 +21,9 @@ local function for_semaphores()
       call('ZREM', index, found)
     end
   end
+  -- Whether a lease in that slot keeps the search from granting: one of ours, and under the limit
+  -- of an override every one.
+  local function counts(s, slot) return slot and (slot < s.n or s.limit > 0) end
   -- Returns the first slot that the index lacks because someone removed members from it.
   local function missing(s)
     for i = s.gap or 0, s.n - 1 do
@@ -72,7 +76,7 @@ local function for_semaphores()
       local slot = slot_of(soon[i])
       above = above or slot and slot >= n
       if values[i] then
-        if not s.value then s.soonest, s.value = soon[i], values[i] end
+        if not s.value and counts(s, slot) then s.soonest, s.value = soon[i], values[i] end
       else
         if not slot then
           call('ZREM', index, soon[i])
@@ -115,7 +119,14 @@ local function for_semaphores()
   function full(s, info)
     local slot, value = s.soonest, s.value
     if not slot then
-      slot = call('ZRANGEBYSCORE', s.index, now_text, '+inf', 'LIMIT', '0', '1')[1]
+      local from, page = 0, s.limit > 0 and 1 or 100
+      repeat
+        local soon = call('ZRANGEBYSCORE', s.index, now_text, '+inf', 'LIMIT', int(from), int(page))
+        for i = 1, #soon do
+          if not slot and counts(s, slot_of(soon[i])) then slot = soon[i] end
+        end
+        from = from + page
+      until slot or #soon < page
       value = slot and get(s.base .. slot)
     end
     return 'full' .. info .. ' ' .. (slot and call('ZSCORE', s.index, slot) or now_text) .. '\n' .. (value or '')

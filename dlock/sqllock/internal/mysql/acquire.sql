@@ -247,7 +247,7 @@ BEGIN
 				OR v_resumed <= v_clock + INTERVAL p_ahead MICROSECOND
 				AND p_missed < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_resumed) THEN 'paused'
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
-			WHEN p_tick < v_tick THEN 'tick_late'
+			WHEN p_tick < COALESCE(v_tick, 0) THEN 'tick_late'
 			WHEN p_tick = v_tick AND v_starts >= p_max OR p_missed IS NOT NULL AND p_tick <= COALESCE(v_tick, 0)
 				THEN 'tick_taken'
 		END;

@@ -244,7 +244,7 @@ BEGIN
 		-- 5. The tick: it is started at most p_max times, and never after a later one.
 		o_reason := CASE
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
-			WHEN p_tick < v_seen.tick THEN 'tick_late'
+			WHEN p_tick < coalesce(v_seen.tick, 0) THEN 'tick_late'
 			WHEN p_tick = v_seen.tick AND v_seen.tick_starts >= p_max
 				OR p_missed IS NOT NULL AND p_tick <= coalesce(v_seen.tick, 0) THEN 'tick_taken'
 		END;
@@ -279,7 +279,7 @@ BEGIN
 				WHERE NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot = i));
 			CONTINUE WHEN v_free IS NULL; -- that row was just inserted again
 		END IF;
-		IF v_seen.slot_limit IS NOT NULL AND (v_free IS NOT NULL OR v_ended) THEN
+		IF v_seen.slot_limit IS NOT NULL THEN
 			-- The leases of every slot count: after the limit was lowered there may be more than it
 			-- allows.
 			SELECT count(*) OVER () AS held, l.host_name, l.process_id, l.process_tag, l.acquired_at, l.expires_at

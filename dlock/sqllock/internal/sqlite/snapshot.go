@@ -107,7 +107,7 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 		v.Reason, v.Origin = string(dlock.ReasonPaused), l.pauseOrigin
 	case c.Tick != nil && *c.Tick > l.now+dlock.MaxTickAhead.Microseconds():
 		v.Reason = string(dlock.ReasonTickAhead)
-	case c.Tick != nil && l.tick.Valid && *c.Tick < l.tick.V:
+	case c.Tick != nil && *c.Tick < l.tick.V:
 		v.Reason = string(dlock.ReasonTickLate)
 	case c.Tick != nil && l.tick.Valid && *c.Tick == l.tick.V && l.starts.V >= c.Max,
 		c.MissedAt != nil && *c.Tick <= l.tick.V:

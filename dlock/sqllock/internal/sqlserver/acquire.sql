@@ -87,7 +87,7 @@ ELSE IF @paused > @clock OR @limit = 0 OR @missed < DATEDIFF_BIG(MICROSECOND, '1
 -- The tick: it is started at most @max times, and never after a later one.
 ELSE IF @tick > @clock_us + @ahead
 	SET @reason = 'tick_ahead';
-ELSE IF @tick < @last_tick
+ELSE IF @tick < COALESCE(@last_tick, 0)
 	SET @reason = 'tick_late';
 ELSE IF @tick = @last_tick AND @starts >= @max OR @missed IS NOT NULL AND @tick <= COALESCE(@last_tick, 0)
 	SELECT @reason = 'tick_taken', @who = @claimer, @who_pid = @claimer_pid, @who_tag = @claimer_tag;
