@@ -19,9 +19,34 @@ type DistributedLock interface {
 	// A second request with the same Token returns (and extends) the same grant. Once that grant
 	// has ended, the store treats the token as a new one, so a caller must not use it again.
 	//
-	// If several reasons to refuse hold, ReasonPaused comes first, then those of the tick, then
-	// ReasonFull, then ReasonTickEarly, then ReasonLimitFull for the first of req.Also that
-	// refuses.
+	// Every store does the same steps, marks them with these numbers and names, and answers what
+	// the first step that can answer says. Package memlock is the shortest of them.
+	//
+	//  1. read: what is known of the name. What was noted more than MaxTickAhead ahead of the
+	//     store's clock does not count.
+	//  2. again: if the token has a lease, and one of each of req.Also, they last the TTL from now
+	//     and are returned, even if they were revoked. If it has some of them only, that is an
+	//     error, and the caller releases them.
+	//  3. first: a missed tick of a schedule that is not known, or was not when the tick came due,
+	//     is ReasonTickFirst. From then on the schedule is known.
+	//  4. overrides: a pause, a limit of 0, or a missed tick that came due under either is
+	//     ReasonPaused.
+	//  5. tick: ReasonTickAhead, ReasonTickLate, ReasonTickTaken or ReasonTickHeld, unless the tick
+	//     has a delay.
+	//  6. slot: one below req.Slots, or below the limit of an override, that no lease has. There is
+	//     none (ReasonFull) while as many leases are held as the limit allows, or any with a delay,
+	//     in whatever slots. The refusal names the lease that ends first: of those below req.Slots,
+	//     or of all if all count.
+	//  7. delay: until it has passed, counted from the end of the last lease, ReasonTickEarly.
+	//  8. also: a slot of each of req.Also. The first that is paused or has none is
+	//     ReasonLimitFull. Ticks, missed ticks and delays are not theirs.
+	//  9. grant: the lease, with a fence above all before.
+	//  10. record: the tick, one start more of it, its schedule, who claimed it, and how many slots
+	//     were declared.
+	//
+	// A refusal writes nothing but the schedule of step 3, and what was wrong with the store's
+	// clock or its index. A store that may have forgotten what it granted refuses after step 7
+	// (ReasonQuarantine).
 	TryAcquire(ctx context.Context, req Request) (Grant, error)
 
 	// Extend makes every grant last ttl from now. It returns one Result per grant, in their order.

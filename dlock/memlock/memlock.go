@@ -98,10 +98,14 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	defer s.mu.Unlock()
 	now := s.now()
 	s.sweep(now)
+
+	// 1. read: what is known of the name.
 	e := s.entry(key{req.Name, req.Slots == 0})
 	e.usedAt = now
 	e.disbelieve(now)
 	info := e.info(now)
+
+	// 2. again: the lease that the token has.
 	if g, ok, err := s.again(req, now); ok || err != nil {
 		return g, err
 	}
@@ -112,13 +116,20 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	if req.Tick != nil {
 		delay = req.Tick.Delay
 	}
+
+	// 3. first: a missed tick of a schedule that was not known when it came due.
 	if t := req.Tick; t != nil && delay == 0 && e.first(*t, now) {
 		return refuse(dlock.ReasonTickFirst)
 	}
+
+	// 4. overrides: a pause, or a limit of 0.
 	if no := e.overrides.refuse(req, now); no != nil {
 		no.Info = info
 		return dlock.Grant{}, no
 	}
+
+	// 5. tick: it is started at most Max times, never after a later one, and not if it was missed
+	// while a host had a lease.
 	if t := req.Tick; t != nil && delay == 0 {
 		at, missed := t.At.UnixMicro(), !t.MissedAt.IsZero()
 		switch {
@@ -133,6 +144,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			return refuse(dlock.ReasonTickHeld)
 		}
 	}
+
+	// 6. slot: one that is free.
 	free, first := e.free(req.Slots, now)
 	if delay > 0 && e.held(now) > 0 { // in any slot: a limit may have been raised or lowered
 		free, first = -1, firstToEnd(e.slots, now)
@@ -143,10 +156,14 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			Holder: first.holder, HeldFor: now.Sub(first.acquiredAt), ExpiresIn: first.expiresAt.Sub(now), Info: info,
 		}
 	}
+
+	// 7. delay: since the last lease ended, in whatever slot.
 	if over := e.lastHeld().Add(delay); delay > 0 && now.Before(over) {
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonTickEarly, Slots: req.Slots,
 			ExpiresIn: over.Sub(now), Info: info}
 	}
+
+	// 8. also: a slot of each further semaphore, or of none.
 	var also []dlock.Grant
 	if len(req.Also) > 0 {
 		var no *dlock.NotAcquiredError
@@ -155,6 +172,12 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 			return dlock.Grant{}, no
 		}
 	}
+
+	// 9. grant: the lease.
+	g := e.take(free, req, dlock.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, now)
+	g.Info, g.Also = info, also
+
+	// 10. record: the start of the tick.
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
 		if delay > 0 {
@@ -169,8 +192,6 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		}
 		e.schedule, e.claimer = req.Tick.Schedule, req.Holder
 	}
-	g := e.take(free, req, dlock.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, now)
-	g.Info, g.Also = info, also
 	return g, nil
 }
 

@@ -14,6 +14,7 @@ local function attempt(state, token, slots, claim)
   -- The value of a grant begins with its token, so ownership is a comparison of prefixes.
   local mine = '{"token":"' .. token .. '"'
 
+  -- 1. read: the state. What is read of slots and tokens, the step that needs it reads.
   local known -- format is always the last
   if mutex and claim == '' then
     known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'format')
@@ -50,7 +51,7 @@ local function attempt(state, token, slots, claim)
   end
   fence, since, kept = fence + 0, since + 0, kept + 0
 
-  -- 1. The same attempt, repeated because its reply was lost.
+  -- 2. again: the same attempt, repeated because its reply was lost.
   local again -- its slot, if it was granted
   if not mutex then
     again = call('ZSCORE', tokens, token)
@@ -78,8 +79,8 @@ local function attempt(state, token, slots, claim)
     return joint and answer .. extend_also(others) or answer
   end
 
-  -- 2. The claim. A missed tick of a schedule that is not known, or was not when it came due, is
-  -- refused, and from then on the schedule is known.
+  -- 3. first: a missed tick of a schedule that is not known, or was not when it came due. From then
+  -- on the schedule is known.
   local at = mutex and 7 or 10 -- index of tick, then starts, claimer, schedule and asked
   local tick_text, most, missed, schedule, wanted, delay
   -- What was noted while the clock was ahead must not refuse everything until then.
@@ -106,13 +107,14 @@ local function attempt(state, token, slots, claim)
     if asked ~= schedule or missed <= since + 0 then return 'tick_first' .. info end
   end
 
-  -- Overrides. A tick that came due before the end of a pause was not missed.
+  -- 4. overrides: a pause, or a limit of 0. A tick that came due before the end of a pause was not
+  -- missed.
   if micros < paused or missed and (missed < paused or missed < noted_at(state, 'resumed')) then
     return 'paused' .. info .. ' ' .. int(paused) .. '\n' .. (call('HGET', state, 'pause') or '')
   end
   if limit == 0 then return 'paused' .. info .. ' 0\n' .. (call('HGET', state, 'limit_order') or '') end
 
-  -- 3. The tick: a scheduled instant, claimed at most max times, and never after a later one.
+  -- 5. tick: a scheduled instant, claimed at most max times, and never after a later one.
   local starts = 0
   if wanted and not delay then
     if wanted > micros + ahead then return 'tick_ahead' .. info end
@@ -131,6 +133,7 @@ local function attempt(state, token, slots, claim)
     end
   end
 
+  -- 6 and 7. slot, delay: the slot is the lowest released one, else an expired one, else a new one.
   -- A delay counts from the end of the last lease, in whatever slot. While the index has one, no
   -- slot is free; if its key is gone all the same, it ended by now at the latest.
   local over, held_until = 0, 0
@@ -142,9 +145,7 @@ local function attempt(state, token, slots, claim)
     over = delay + math.max(ended, noted_at(state, 'released'))
     if held_until <= now and micros < over then return 'tick_early' .. info .. ' ' .. int(over) end
   end
-
-  -- 4. A slot that looks free: the lowest released one, then expired ones, then new ones.
-  local slot, s
+  local slot, s -- one that looks free
   if mutex then
     if held then return taken(base, info, held) end
     slot = '' -- its key is base
@@ -160,18 +161,18 @@ local function attempt(state, token, slots, claim)
     end
   end
 
-  -- 5. Do other hosts use the other form of the keys?
+  -- Do other hosts use the other form of the keys?
   if not known[1] then check_form(state, mutex and ':slot:mutex' or ':slot:state') end
 
-  -- 6. Can this server be trusted?
+  -- Can this server be trusted?
   if quarantine > 0 then
     local again_from
     again_from, run = trusted(state, run, since, version)
     if again_from then return 'quarantine' .. info .. ' ' .. int(again_from) end
   end
 
-  -- The further semaphores: nothing is written before it is certain that each has a free slot, and
-  -- that this one is free, too.
+  -- 8. also: nothing is written before it is certain that each further semaphore has a free slot,
+  -- and that this one is free, too.
   if joint then
     slot = certain(s, slot)
     if not slot then return full(s, info) end
@@ -180,9 +181,9 @@ local function attempt(state, token, slots, claim)
     take_also(others, token, mine)
   end
 
-  -- 7. Take it. The key decides: where it contradicts the index, the index is corrected and the
-  -- search goes on. Each round rules out one slot, so there are at most n rounds. After the loss of
-  -- the index this rebuilds it.
+  -- 9. grant: the lease. The key decides: where it contradicts the index, the index is corrected
+  -- and the search goes on. Each round rules out one slot, so there are at most n rounds. After the
+  -- loss of the index this rebuilds it.
   local fence_text = (fence < micros or fence >= 9007199254740992) and micros_text or int(fence + 1)
   local value = mine .. ',"fence":' .. fence_text .. ',"acquired_at":' .. now_text .. ',' .. holder .. told_ttl
   local tries = 0
@@ -213,8 +214,8 @@ local function attempt(state, token, slots, claim)
     call('PEXPIRE', tokens, wanted and long_retention or short_retention)
   end
 
-  -- 8. Record the grant. What rarely changes is written only when it does, and when the expiry of
-  -- the state is extended.
+  -- 10. record: the grant, and the start of the tick. What rarely changes is written only when it
+  -- does, and when the expiry of the state is extended.
   if mutex then
     call('HSET', state, 'fence', fence_text, 'released', '0')
     if wanted then

@@ -87,8 +87,8 @@ BEGIN
 			ITERATE attempt;
 		END IF;
 
-		-- 1. Read everything. The first read without a lock takes the snapshot, after the lock was
-		-- taken.
+		-- 1. read: everything that decides. The first read without a lock takes the snapshot, after
+		-- the lock was taken.
 		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_schedule = NULL, v_asked = NULL, v_asked_at = NULL,
 			v_declared = NULL, v_succeeded = NULL, v_previous_expired = FALSE, v_again = NULL, v_first = NULL,
 			v_version = NULL, v_paused = NULL, v_resumed = NULL, v_limit = NULL,
@@ -163,7 +163,7 @@ BEGIN
 			SET p_tick = v_clock_us, v_tick = NULL;
 		END IF;
 
-		-- 2. The same request again, because its reply was lost. The lease is extended even if it
+		-- 2. again: the same request, because its reply was lost. The lease is extended even if it
 		-- was revoked: the caller trusts it for p_ttl from this request on, and its first heartbeat
 		-- reports the revocation.
 		SET v_i = 0, v_held = 0;
@@ -221,8 +221,8 @@ BEGIN
 			LEAVE attempt;
 		END IF;
 
-		-- 3. A missed tick of a schedule that is not known, or was not when it came due. From then
-		-- on the schedule is known.
+		-- 3. first: a missed tick of a schedule that is not known, or was not when it came due.
+		-- From then on the schedule is known.
 		IF p_missed IS NOT NULL AND p_tick <= v_clock_us + p_ahead
 			AND (v_tick IS NULL OR COALESCE(v_schedule, 0) <> p_schedule)
 			AND (NOT (v_asked <=> p_schedule) OR p_missed <= v_asked_at) THEN
@@ -239,8 +239,8 @@ BEGIN
 			LEAVE attempt;
 		END IF;
 
-		-- 4. The overrides, and the tick: it is started at most p_max times, and never after a
-		-- later one.
+		-- 4 and 5. overrides, tick: nothing is granted under a pause or a limit of 0. The tick is
+		-- started at most p_max times, and never after a later one.
 		SET v_reason = CASE
 			WHEN v_paused > v_clock OR v_limit = 0 THEN 'paused'
 			WHEN p_missed < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_paused)
@@ -263,8 +263,9 @@ BEGIN
 			LEAVE attempt;
 		END IF;
 
-		-- 5. A limit counts the leases of every slot: after it was lowered there may be more than
-		-- it allows. With a delay no lease may be held, and it counts from the end of the last.
+		-- 6 and 7. slot, delay: a limit counts the leases of every slot: after it was lowered there
+		-- may be more than it allows. With a delay no lease may be held, and it counts from the end
+		-- of the last.
 		IF v_limit > 0 OR p_delay IS NOT NULL THEN
 			SELECT COUNT(*) INTO v_held FROM {table} FORCE INDEX (ends) WHERE resource_name = p_resource AND slot >= 0
 				AND expires_at > v_clock;
@@ -290,7 +291,7 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 6. Find a free slot: one that has ended and is not locked, a new one, or one whose row is
+		-- The slot is one that has ended and is not locked, a new one, or one whose row is
 		-- missing.
 		SET v_free = NULL, v_passed = 0;
 		IF v_first IS NULL THEN
@@ -337,7 +338,7 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 7. The further semaphores: the first that has no free slot refuses the request. If their
+		-- 8. also: the first further semaphore that has no free slot refuses the request. If their
 		-- rows are locked, take a slot of each.
 		SET v_i = 0, v_also = '';
 		WHILE v_i < v_others DO
@@ -442,7 +443,7 @@ BEGIN
 			ITERATE attempt;
 		END IF;
 
-		-- 8. Grant it.
+		-- 9. grant: the lease.
 		IF v_free = v_first THEN
 			SET v_fence = GREATEST(v_fence + 1, v_clock_us), v_previous_expired = v_expires > v_epoch;
 			UPDATE {table} FORCE INDEX (PRIMARY) SET lock_id = p_token, fence = v_fence, acquired_at = v_clock,
@@ -461,6 +462,8 @@ BEGIN
 			VALUES (p_resource, v_free, p_token, v_fence, v_clock, v_clock, v_ends, CONVERT(p_host USING utf8mb4),
 				p_pid, CONVERT(p_tag USING utf8mb4));
 		END IF;
+
+		-- 10. record: the start of the tick, and how many slots were declared.
 		IF p_tick IS NOT NULL OR COALESCE(v_declared, 0) <> p_slots THEN
 			SET v_starts = CASE WHEN p_tick IS NULL THEN v_starts WHEN p_tick = v_tick THEN v_starts + 1 ELSE 1 END;
 			IF p_tick IS NOT NULL THEN

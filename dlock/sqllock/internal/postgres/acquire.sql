@@ -108,8 +108,8 @@ BEGIN
 				USING ERRCODE = 'lock_not_available';
 		END IF;
 
-		-- 1. Read everything. Each part is written so that only one index fits: with old statistics
-		-- the planner may choose badly.
+		-- 1. read: everything that decides. Each part is written so that only one index fits: with
+		-- old statistics the planner may choose badly.
 		SELECT head.slot AS head, head.tick, head.tick_starts, head.tick_schedule, head.asked_schedule, head.asked_at,
 			head.host_name AS tick_host,
 			head.process_id AS tick_pid, head.process_tag AS tick_tag,
@@ -154,7 +154,7 @@ BEGIN
 		o_version := coalesce(v_seen.overrides_version, 0);
 		o_limit := coalesce(v_seen.slot_limit, 0);
 
-		-- 2. The same request again, because its reply was lost. The lease is extended even if it
+		-- 2. again: the same request, because its reply was lost. The lease is extended even if it
 		-- was revoked: the caller trusts it for p_ttl from this request on, and its first heartbeat
 		-- reports the revocation.
 		IF v_others > 0 THEN
@@ -198,8 +198,8 @@ BEGIN
 			END;
 		END IF;
 
-		-- 3. A missed tick of a schedule that is not known, or was not when it came due. From then
-		-- on the schedule is known.
+		-- 3. first: a missed tick of a schedule that is not known, or was not when it came due.
+		-- From then on the schedule is known.
 		IF p_missed IS NOT NULL AND p_tick <= v_clock_us + p_ahead
 			AND (v_seen.tick IS NULL OR coalesce(v_seen.tick_schedule, 0) <> p_schedule)
 			AND (v_seen.asked_schedule IS DISTINCT FROM p_schedule OR p_missed <= v_seen.asked_at) THEN
@@ -218,7 +218,7 @@ BEGIN
 			RETURN;
 		END IF;
 
-		-- 4. The overrides. If they change the number of slots, read again.
+		-- 4. overrides: a pause, or a limit of 0. If they change the number of slots, read again.
 		IF v_seen.overrides_version IS NOT NULL THEN
 			CASE
 				WHEN v_seen.paused_until > v_clock THEN
@@ -241,7 +241,7 @@ BEGIN
 			END CASE;
 		END IF;
 
-		-- 5. The tick: it is started at most p_max times, and never after a later one.
+		-- 5. tick: it is started at most p_max times, and never after a later one.
 		o_reason := CASE
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < coalesce(v_seen.tick, 0) THEN 'tick_late'
@@ -264,11 +264,10 @@ BEGIN
 		END IF;
 		IF o_reason IS NOT NULL THEN RETURN; END IF;
 
+		-- 6. slot: one that has ended, a new one, or one whose row is missing.
 		IF p_delay IS NOT NULL THEN -- no lease may be held, in whatever slot
 			v_seen.slot_limit := 1;
 		END IF;
-
-		-- 6. Find a free slot: one that has ended, a new one, or one whose row is missing.
 		v_ended := coalesce(v_seen.expires_at <= v_clock, false);
 		v_free := CASE
 			WHEN v_ended AND NOT v_skipped THEN v_seen.first
@@ -309,7 +308,9 @@ BEGIN
 			EXIT attempts;
 		END IF;
 		v_ended := v_ended AND NOT v_skipped;
-		IF p_delay IS NOT NULL THEN -- counted from the end of the last lease, in whatever slot
+
+		-- 7. delay: since the last lease ended, in whatever slot.
+		IF p_delay IS NOT NULL THEN
 			SELECT max(greatest(l.expires_at, CASE WHEN l.released_at <= v_latest THEN l.released_at END))
 				+ p_delay * interval '1 microsecond' INTO v_over
 			FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0;
@@ -320,7 +321,7 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 7. The further semaphores: the first that has no free slot refuses the request.
+		-- 8. also: the first further semaphore that has no free slot refuses the request.
 		IF v_others > 0 THEN
 			FOR v_other IN
 				SELECT a.i, a.name, coalesce(h.slot_limit, a.size) AS n, coalesce(h.slots, 0) AS slots,
@@ -359,8 +360,8 @@ BEGIN
 			END LOOP;
 		END IF;
 
-		-- 8. Grant it. The EXCEPTION block is a savepoint: what it had locked is unlocked when it
-		-- fails, so nobody waits for a row that was not granted after all.
+		-- 9. grant: a lease of each. The EXCEPTION block is a savepoint: what it had locked is
+		-- unlocked when it fails, so nobody waits for a row that was not granted after all.
 		IF NOT v_locked AND (p_tick IS NOT NULL OR v_others > 0 OR NOT v_ended OR v_seen.slot_limit IS NOT NULL) THEN
 			{lock_names}
 			CONTINUE;
@@ -467,6 +468,7 @@ BEGIN
 			CONTINUE;
 		END;
 
+		-- 10. record: the start of the tick, and how many slots were declared.
 		IF p_tick IS NULL AND p_slots IS DISTINCT FROM v_seen.slots AND v_seen.head IS NOT NULL THEN
 			-- If that row is locked, a later grant stores the number of slots.
 			PERFORM FROM {table} AS h WHERE h.resource_name = p_resource AND h.slot = -1 FOR UPDATE SKIP LOCKED;

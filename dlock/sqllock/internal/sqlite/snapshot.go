@@ -87,6 +87,64 @@ func (l snapshot) n(c dialect.AcquireParams) int {
 	return max(c.Slots, 1)
 }
 
+// Acquire first reads without a lock, so that a refusal is one statement. If a slot is free, or a
+// schedule becomes known, it reads again with the lock.
+func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.AcquireResult, error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (v dialect.AcquireResult, err error) {
+		in := window(rand.IntN(1 << 30))
+		look, err := s.looks(c, in, func(args []any) (snapshot, error) {
+			return read(ctx, s.file, s.queries.snapshot, args, (*snapshot).dest)
+		})
+		if err := cmp.Or(s.file.OnePath(), err); err != nil {
+			return v, err
+		}
+		if v, _ = decideAll(look, c, in); v.Reason != "" && !look[0].becomesKnown(c, v) {
+			s.shorten(ctx, look, c)
+			return v, nil
+		}
+		err = s.write(ctx, s.queries.snapshot, func(conn *sql.Conn, statement *sql.Stmt) error {
+			look, err := s.looks(c, in, func(args []any) (snapshot, error) {
+				return one(scan((*snapshot).dest)(statement.QueryContext(local, args...)))
+			})
+			if err != nil {
+				return err
+			}
+			var free []int
+			v, free = decideAll(look, c, in)
+			if look[0].becomesKnown(c, v) {
+				since := *c.MissedAt
+				if since > look[0].now+ahead {
+					since = look[0].now
+				}
+				_, err = conn.ExecContext(local, s.queries.asked, c.Resource, c.Schedule, since)
+			}
+			if v.Reason != "" {
+				return err
+			}
+			v, err = s.grantAll(conn, look, c, free, in)
+			return err
+		})
+		return v, err
+	})
+}
+
+// looks reads the snapshot of the name, and those of the further semaphores.
+func (s *DB) looks(c dialect.AcquireParams, in window, read func(args []any) (snapshot, error)) ([]snapshot, error) {
+	// 1. read: everything that decides, of each semaphore.
+	list := make([]snapshot, 0, 1+len(c.Also))
+	for i := range cap(list) {
+		p := partOf(c, i)
+		look, err := read([]any{p.Resource, max(p.Slots, 1), p.Token, int(in), windowSize,
+			p.MissedAt != nil || p.Delay > 0, p.Delay > 0})
+		if err := cmp.Or(err, dialect.CheckFormat(look.format)); err != nil {
+			return nil, err
+		}
+		look.disbelieve()
+		list = append(list, look)
+	}
+	return list, nil
+}
+
 // gap stands for the first slot in the window whose row was deleted.
 const gap = -1
 
@@ -96,15 +154,24 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 	v = l.info()
 	before, last := window.of(l.n(c))
 	switch {
-	case l.again: // the same attempt, asked again because its reply was lost
+	// 2. again: the same attempt, because its reply was lost. decideAll has checked that the token
+	// has a slot of each semaphore.
+	case l.again:
+
+	// 3. first: a missed tick of a schedule that was not known when it came due.
 	case l.isFirst(c):
 		v.Reason = string(dlock.ReasonTickFirst)
+
+	// 4. overrides: a pause, or a limit of 0.
 	case l.pausedUntil >= l.now:
 		v.Reason, v.ExpiresIn, v.Origin = string(dlock.ReasonPaused), max(1, l.pausedUntil-l.now), l.pauseOrigin
 	case l.limit.Valid && l.limit.V == 0:
 		v.Reason, v.Origin = string(dlock.ReasonPaused), l.limitOrigin
 	case c.MissedAt != nil && *c.MissedAt < max(l.pausedUntil, l.resumedAt):
 		v.Reason, v.Origin = string(dlock.ReasonPaused), l.pauseOrigin
+
+	// 5. tick: it is started at most Max times, never after a later one, and not if it was missed
+	// while a host had a lease.
 	case c.Tick != nil && *c.Tick > l.now+dlock.MaxTickAhead.Microseconds():
 		v.Reason = string(dlock.ReasonTickAhead)
 	case c.Tick != nil && *c.Tick < l.tick.V:
@@ -112,10 +179,13 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 	case c.Tick != nil && l.tick.Valid && *c.Tick == l.tick.V && l.starts.V >= c.Max,
 		c.MissedAt != nil && *c.Tick <= l.tick.V:
 		v.Reason, v.Holder = string(dlock.ReasonTickTaken), l.claimer
-	case c.MissedAt != nil && *c.MissedAt < l.lastHeld: // a host held a lease then, so the tick was not missed
+	case c.MissedAt != nil && *c.MissedAt < l.lastHeld:
 		v.Reason = string(dlock.ReasonTickHeld)
-	case l.limit.V > 0 && l.held >= l.limit.V, // of all slots: after the limit was lowered there may be more
-		c.Delay > 0 && l.held > 0:
+
+	// 6 and 7. slot, delay: a limit counts the leases of all slots, because after it was lowered
+	// there may be more than it allows. With a delay no lease may be held. The slot is one that
+	// ended, a new one, or one whose row is missing.
+	case l.limit.V > 0 && l.held >= l.limit.V, c.Delay > 0 && l.held > 0:
 		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.firstAcquiredAt,
 			l.firstEndAt-l.now
 	case c.Delay > 0 && l.now <= l.lastHeld+c.Delay: // the clock is coarse
@@ -165,47 +235,6 @@ func (w window) of(n int) (before, last int) {
 	return before, min(before+windowSize, n-1)
 }
 
-// Acquire first reads without a lock, so that a refusal is one statement. If a slot is free, or a
-// schedule becomes known, it reads again with the lock.
-func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.AcquireResult, error) {
-	return sqlkit.InTime(ctx, func(ctx context.Context) (v dialect.AcquireResult, err error) {
-		in := window(rand.IntN(1 << 30))
-		look, err := s.looks(c, in, func(args []any) (snapshot, error) {
-			return read(ctx, s.file, s.queries.snapshot, args, (*snapshot).dest)
-		})
-		if err := cmp.Or(s.file.OnePath(), err); err != nil {
-			return v, err
-		}
-		if v, _ = decideAll(look, c, in); v.Reason != "" && !look[0].becomesKnown(c, v) {
-			s.shorten(ctx, look, c)
-			return v, nil
-		}
-		err = s.write(ctx, s.queries.snapshot, func(conn *sql.Conn, statement *sql.Stmt) error {
-			look, err := s.looks(c, in, func(args []any) (snapshot, error) {
-				return one(scan((*snapshot).dest)(statement.QueryContext(local, args...)))
-			})
-			if err != nil {
-				return err
-			}
-			var free []int
-			v, free = decideAll(look, c, in)
-			if look[0].becomesKnown(c, v) {
-				since := *c.MissedAt
-				if since > look[0].now+ahead {
-					since = look[0].now
-				}
-				_, err = conn.ExecContext(local, s.queries.asked, c.Resource, c.Schedule, since)
-			}
-			if v.Reason != "" {
-				return err
-			}
-			v, err = s.grantAll(conn, look, c, free, in)
-			return err
-		})
-		return v, err
-	})
-}
-
 // shorten has leases that were renewed while the clock was ahead end a TTL from now. If that fails,
 // the next refusal does it.
 func (s *DB) shorten(ctx context.Context, look []snapshot, c dialect.AcquireParams) {
@@ -219,22 +248,6 @@ func (s *DB) shorten(ctx context.Context, look []snapshot, c dialect.AcquirePara
 // becomesKnown reports whether a refusal makes the schedule known.
 func (l snapshot) becomesKnown(c dialect.AcquireParams, v dialect.AcquireResult) bool {
 	return v.Reason == string(dlock.ReasonTickFirst) && !l.hasAsked(c)
-}
-
-// looks reads the snapshot of the name, and those of the further semaphores.
-func (s *DB) looks(c dialect.AcquireParams, in window, read func(args []any) (snapshot, error)) ([]snapshot, error) {
-	list := make([]snapshot, 0, 1+len(c.Also))
-	for i := range cap(list) {
-		p := partOf(c, i)
-		look, err := read([]any{p.Resource, max(p.Slots, 1), p.Token, int(in), windowSize,
-			p.MissedAt != nil || p.Delay > 0, p.Delay > 0})
-		if err := cmp.Or(err, dialect.CheckFormat(look.format)); err != nil {
-			return nil, err
-		}
-		look.disbelieve()
-		list = append(list, look)
-	}
-	return list, nil
 }
 
 // partOf returns the request for one of the semaphores alone; 0: for the name itself.
@@ -263,6 +276,7 @@ func decideAll(look []snapshot, c dialect.AcquireParams, in window) (v dialect.A
 	if v, free[0] = look[0].decide(partOf(c, 0), in); v.Reason != "" {
 		return v, nil
 	}
+	// 8. also: the first further semaphore that has no free slot refuses the request.
 	for i := 1; i < len(look); i++ {
 		no, slot := look[i].decide(partOf(c, i), in)
 		if no.Reason != "" {
@@ -327,11 +341,13 @@ func (s *DB) grant(conn *sql.Conn, look snapshot, c dialect.AcquireParams, free 
 	if c.Delay > 0 {
 		c.Tick = &look.now
 	}
+	// 9. grant: the lease.
 	v, err := one(granted(conn.QueryContext(local, s.queries.grant, c.Resource, free, c.Token, roundTTL(c.TTL),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID)))
 	// A release leaves 0. If the slot is not the first one, it never had a row, or somebody deleted
 	// that.
 	v.PreviousExpired = look.first.Valid && free == look.first.V && look.ends > 0
+	// 10. record: the start of the tick, and how many slots were declared.
 	if err == nil && (c.Tick != nil || !look.slots.Valid || look.slots.V != c.Slots) {
 		_, err = conn.ExecContext(local, s.queries.nameRow, c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID,
 			c.Holder.ID, c.Schedule)

@@ -26,6 +26,8 @@ EXEC @locked = sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOw
 IF @locked < 0
 	THROW 51222, 'tickslot: the name was locked for too long', 1;
 
+-- 1. read: everything that decides.
+--
 -- A later version may use the table in a way that this one would misread: see tableFormat.
 IF EXISTS (SELECT 1 FROM {table} WHERE resource_name = 0x AND slot = -1 AND overrides_version > 1)
 	THROW 51223, 'a later version of tickslot uses the table, with a format beyond 1: update this host', 1;
@@ -58,15 +60,15 @@ SELECT TOP (1) @first = slot, @ends = expires_at, @since = acquired_at, @who = h
 FROM {table} WITH (INDEX (ends), READCOMMITTEDLOCK, READPAST) WHERE resource_name = @resource AND slot >= 0
 	AND slot < @n ORDER BY expires_at;
 
--- The same request again, because its reply was lost. The lease is extended even if it was revoked:
--- the caller trusts it for @ttl from this request on, and its first heartbeat reports the
+-- 2. again: the same request, because its reply was lost. The lease is extended even if it was
+-- revoked: the caller trusts it for @ttl from this request on, and its first heartbeat reports the
 -- revocation.
 UPDATE {table} SET expires_at = @until, renewed_at = @clock, @slot = slot, @fence = fence
 WHERE lock_id = @token AND resource_name = @resource AND slot >= 0 AND expires_at > SYSUTCDATETIME();
 IF @slot IS NOT NULL
 	SET @reason = 'ok';
--- A missed tick of a schedule that is not known, or was not when it came due. From then on the
--- schedule is known.
+-- 3. first: a missed tick of a schedule that is not known, or was not when it came due. From then
+-- on the schedule is known.
 ELSE IF @missed IS NOT NULL AND @tick <= @clock_us + @ahead
 	AND (@last_tick IS NULL OR COALESCE(@last_schedule, 0) <> @schedule)
 	AND (@asked IS NULL OR @asked <> @schedule OR @missed <= @asked_at)
@@ -79,12 +81,12 @@ BEGIN
 			asked_at = CASE WHEN @missed > @clock_us + @ahead THEN @clock_us ELSE @missed END
 		WHERE resource_name = @resource AND slot = -1;
 END
--- The overrides.
+-- 4. overrides: a pause, or a limit of 0.
 ELSE IF @paused > @clock OR @limit = 0 OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @paused)
 	OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @resumed)
 	SELECT @reason = 'paused', @origin = CASE
 		WHEN @limit = 0 AND (@paused IS NULL OR @paused <= @clock) THEN @limit_origin ELSE @pause_origin END;
--- The tick: it is started at most @max times, and never after a later one.
+-- 5. tick: it is started at most @max times, and never after a later one.
 ELSE IF @tick > @clock_us + @ahead
 	SET @reason = 'tick_ahead';
 ELSE IF @tick < COALESCE(@last_tick, 0)
@@ -97,7 +99,8 @@ ELSE IF @missed IS NOT NULL AND EXISTS (
 	AND (DATEDIFF_BIG(MICROSECOND, '1970-01-01', expires_at) > @missed
 		OR released_at <= @latest AND DATEDIFF_BIG(MICROSECOND, '1970-01-01', released_at) > @missed))
 	SET @reason = 'tick_held';
--- A limit counts the leases of every slot: after it was lowered there may be more than it allows.
+-- 6. slot: one that ended, a new one, or one whose row was deleted. A limit counts the leases of
+-- every slot: after it was lowered there may be more than it allows.
 ELSE IF @limit > 0 AND @limit <= (
 	SELECT COUNT(DISTINCT slot) FROM {table} WITH (READCOMMITTEDLOCK) WHERE resource_name = @resource AND slot >= 0
 		AND expires_at > @clock)
@@ -110,7 +113,10 @@ BEGIN
 END
 ELSE
 BEGIN
-	-- A slot that ended. It is looked at again: it may have been extended at the last moment.
+	-- 7. delay: no request has one here. See KeepsDelay.
+	-- 8. also: no request has further semaphores here. See TakesAlso.
+	-- 9. grant: the lease, of a slot that ended. It is looked at again: it may have been extended
+	-- at the last moment.
 	IF @ends <= @clock
 		UPDATE {table} SET lock_id = @token,
 			@fence = fence = CASE WHEN fence + 1 > @clock_us THEN fence + 1 ELSE @clock_us END,
@@ -140,6 +146,7 @@ BEGIN
 	ELSE
 	BEGIN
 		SET @reason = 'ok';
+		-- 10. record: the start of the tick, and how many slots were declared.
 		IF @tick IS NOT NULL
 			SELECT @claimer = @host, @claimer_pid = @pid, @claimer_tag = @tag;
 		IF @head IS NULL
