@@ -37,11 +37,11 @@ var rules = []rule{
 		"github.com/go-redsync/redsync/"},
 		"the one place that links redsync; it is a store of its own, with weaker promises, and borrows none of " +
 			"redislock's"},
-	{"dlock/sqllock", []string{"dlock", "dlock/sqllock/internal/dialect", "dlock/sqllock/internal/mysql",
+	{"dlock/sqllock", []string{"dlock", "dlock/sqllock/internal/store", "dlock/sqllock/internal/mysql",
 		"dlock/sqllock/internal/postgres", "dlock/sqllock/internal/sqlite",
 		"dlock/sqllock/internal/sqlserver", "internal/guard", "internal/sqlkit", "internal/sqlmigrate"},
 		"a user of one database must not link the drivers of the others"},
-	{"dlock/sqllock/internal", []string{"dlock", "dlock/sqllock/internal/dialect", "internal/clocks", "internal/guard",
+	{"dlock/sqllock/internal", []string{"dlock", "dlock/sqllock/internal/store", "internal/clocks", "internal/guard",
 		"internal/sqlkit", "internal/sqlmigrate"},
 		"a database is added, or taken out, as one folder: none knows of another"},
 	{"dlock/sqllock/pgxlock", []string{"dlock", "dlock/nativelock", "dlock/sqllock", "internal/pgxkit",

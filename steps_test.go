@@ -11,10 +11,10 @@ import (
 var acquires = []string{
 	"dlock/memlock/memlock.go",
 	"dlock/redislock/attempt.lua",
-	"dlock/sqllock/internal/mysql/acquire.sql",
-	"dlock/sqllock/internal/postgres/acquire.sql",
+	"dlock/sqllock/internal/mysql/sql/acquire.sql",
+	"dlock/sqllock/internal/postgres/sql/acquire.sql",
 	"dlock/sqllock/internal/sqlite/snapshot.go",
-	"dlock/sqllock/internal/sqlserver/acquire.sql",
+	"dlock/sqllock/internal/sqlserver/sql/acquire.sql",
 }
 
 // A step begins with a comment like "// 3. first: what it does". One that does two of them begins

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 )
 
 var (
@@ -52,7 +52,7 @@ func (s *Store) CheckDelay(delay time.Duration) error {
 }
 
 // alsoOf returns the further semaphores of a request as a database takes them.
-func (s *Store) alsoOf(req dlock.Request) (list []dialect.SemaphoreSpec, err error) {
+func (s *Store) alsoOf(req dlock.Request) (list []store.SemaphoreSpec, err error) {
 	if len(req.Also) > 0 && !s.db.TakesAlso() {
 		return nil, errOneOnly
 	}
@@ -61,31 +61,31 @@ func (s *Store) alsoOf(req dlock.Request) (list []dialect.SemaphoreSpec, err err
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, dialect.SemaphoreSpec{Resource: resource, Slots: l.Slots})
+		list = append(list, store.SemaphoreSpec{Resource: resource, Slots: l.Slots})
 	}
 	return list, nil
 }
 
 // partsOf returns the parts of an answer that are about the n further semaphores of a request.
-func partsOf(v dialect.AcquireResult, n int) (parts []dialect.Part, err error) {
+func partsOf(v store.AcquireResult, n int) (parts []store.Part, err error) {
 	if err := json.Unmarshal([]byte(v.Also), &parts); err != nil || len(parts) != n {
-		return nil, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
+		return nil, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 	}
 	for _, p := range parts {
 		if p.Slot < 0 || p.Slot >= dlock.MaxSlots || p.Declared < 0 || p.Version < 0 || p.Limit < 0 ||
 			p.Limit > dlock.MaxSlots {
-			return nil, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
+			return nil, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 		}
 	}
 	return parts, nil
 }
 
-func infoOf(p dialect.Part) dlock.Info {
+func infoOf(p store.Part) dlock.Info {
 	return dlock.Info{DeclaredSlots: int(p.Declared), Version: p.Version, SlotLimit: int(p.Limit)}
 }
 
 // alsoGranted returns the grants of the further semaphores.
-func alsoGranted(v dialect.AcquireResult, req dlock.Request) (list []dlock.Grant, err error) {
+func alsoGranted(v store.AcquireResult, req dlock.Request) (list []dlock.Grant, err error) {
 	if len(req.Also) == 0 {
 		return nil, nil
 	}
@@ -95,7 +95,7 @@ func alsoGranted(v dialect.AcquireResult, req dlock.Request) (list []dlock.Grant
 	}
 	for i, p := range parts {
 		if p.Fence <= 0 {
-			return nil, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
+			return nil, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 		}
 		l := req.Also[i]
 		list = append(list, dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: int(p.Slot), Token: req.Token,
@@ -105,14 +105,14 @@ func alsoGranted(v dialect.AcquireResult, req dlock.Request) (list []dlock.Grant
 }
 
 // limitFull returns the refusal because of a further semaphore.
-func limitFull(v dialect.AcquireResult, req dlock.Request, info dlock.Info) error {
+func limitFull(v store.AcquireResult, req dlock.Request, info dlock.Info) error {
 	parts, err := partsOf(v, 1)
 	if err != nil {
 		return err
 	}
 	i := int(parts[0].Slot)
 	if i >= len(req.Also) {
-		return fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
+		return fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 	}
 	no := &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonLimitFull, Slots: req.Slots, Also: req.Also[i],
 		AlsoInfo: infoOf(parts[0]), Holder: v.Holder, HeldFor: duration(v.HeldFor), ExpiresIn: duration(v.ExpiresIn),

@@ -9,7 +9,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 )
 
 // originText returns an origin as the table stores it: JSON in ASCII, which no character set of a
@@ -44,7 +44,7 @@ func (s *Store) Update(ctx context.Context, name string, c dlock.Update) error {
 	if err != nil {
 		return err
 	}
-	row := dialect.Update{Resource: resource}
+	row := store.Update{Resource: resource}
 	switch {
 	case c.Pause != nil:
 		left := micros(c.Pause.For)
@@ -93,13 +93,13 @@ func (s *Store) Value(ctx context.Context, name string) (v dlock.ValueState, err
 	return v, nil
 }
 
-func (s *Store) inspect(ctx context.Context, resources []string, values bool) (rows []dialect.Control, err error) {
-	answer, err := s.db.Inspect(ctx, dialect.AsJSON(resources), values)
+func (s *Store) inspect(ctx context.Context, resources []string, values bool) (rows []store.Control, err error) {
+	answer, err := s.db.Inspect(ctx, store.AsJSON(resources), values)
 	if err != nil {
 		return nil, explain(err)
 	}
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
-		return nil, fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+		return nil, fmt.Errorf("%w: %w", store.ErrAnswer, err)
 	}
 	return rows, nil
 }
@@ -141,7 +141,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 	if err != nil {
 		return nil, err
 	}
-	known := make(map[string]dialect.Control, len(rows))
+	known := make(map[string]store.Control, len(rows))
 	for _, r := range rows {
 		known[r.Resource] = r
 	}
@@ -153,7 +153,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 }
 
 // stateOf converts the row of a name.
-func stateOf(r dialect.Control, name string) dlock.ControlState {
+func stateOf(r store.Control, name string) dlock.ControlState {
 	o := dlock.ControlState{Name: name, Version: r.Version}
 	if r.PauseLeft > 0 {
 		o.Pause = &dlock.Pause{Origin: readOrigin(r.PauseOrigin), For: duration(r.PauseLeft)}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 )
 
 var errNoNext = errors.New("sqllock: Enumerate was not given the Next of a page of this store")
@@ -32,13 +32,13 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dl
 	if err != nil {
 		return page, err
 	}
-	got, err := s.db.Enumerate(ctx, dialect.EnumerateParams{Prefix: s.prefix, After: row, Limit: limit,
+	got, err := s.db.Enumerate(ctx, store.EnumerateParams{Prefix: s.prefix, After: row, Limit: limit,
 		Released: micros(dlock.ReleasedFor)})
 	if err != nil {
 		return page, explain(err)
 	}
 	if got.Seen < 0 || got.Seen > limit || len(got.Leases) > got.Seen || got.Seen > 0 && got.Last.Compare(row) <= 0 {
-		return page, fmt.Errorf("%w: %d leases in %d rows, row %v after %v", dialect.ErrAnswer, len(got.Leases),
+		return page, fmt.Errorf("%w: %d leases in %d rows, row %v after %v", store.ErrAnswer, len(got.Leases),
 			got.Seen, got.Last, row)
 	}
 	for _, r := range got.Leases {
@@ -59,20 +59,20 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dl
 
 // rowOf returns the row after which a page begins. The text does not contain the prefix, which is
 // put in front of it here, so a caller cannot read rows of a prefix that sorts before this one.
-func (s *Store) rowOf(after string) (dialect.Row, error) {
+func (s *Store) rowOf(after string) (store.Row, error) {
 	if after == "" {
-		return dialect.Row{Resource: s.prefix, Slot: math.MaxInt32}, nil // no name is empty
+		return store.Row{Resource: s.prefix, Slot: math.MaxInt32}, nil // no name is empty
 	}
 	number, name, _ := strings.Cut(after, " ")
 	slot, err := strconv.ParseInt(number, 10, 32)
 	if err != nil || name == "" {
-		return dialect.Row{}, errNoNext
+		return store.Row{}, errNoNext
 	}
-	return dialect.Row{Resource: s.prefix + name, Slot: int(slot)}, nil
+	return store.Row{Resource: s.prefix + name, Slot: int(slot)}, nil
 }
 
 // leaseInfo converts a row, but for the name.
-func leaseInfo(r dialect.Lease) dlock.LeaseInfo {
+func leaseInfo(r store.Lease) dlock.LeaseInfo {
 	l := dlock.LeaseInfo{Slot: r.Slot, Holder: dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID},
 		Fence: dlock.Fence(r.Fence), HeldFor: duration(r.HeldFor)}
 	// 0 has a meaning of its own, and clocks may be coarse, or may have been set back. A renewal

@@ -4,14 +4,14 @@ import (
 	"fmt"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 var (
 	// ErrSchema is matched by the errors of Verify and Migrate when the table or the routines are
 	// missing, old, or different from those of Schema. It matches dlock.ErrSetup.
-	ErrSchema = dialect.ErrSchema
+	ErrSchema = store.ErrSchema
 
 	// errRowLocked is the error of one lease whose row is locked. The other leases of the call were
 	// handled.

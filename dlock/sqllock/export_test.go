@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/postgres"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/sqlite"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -29,7 +29,7 @@ func (s *Store) SetOldTransaction(d time.Duration) { s.db.(*postgres.DB).OldTran
 // EnumerateRows returns how many rows of a page the database looked at, and the resources of the
 // leases that it returned.
 func (s *Store) EnumerateRows(ctx context.Context, after string, limit int) (seen int, resources []string, err error) {
-	p, err := s.db.Enumerate(ctx, dialect.EnumerateParams{Prefix: s.prefix, After: dialect.Row{Resource: after},
+	p, err := s.db.Enumerate(ctx, store.EnumerateParams{Prefix: s.prefix, After: store.Row{Resource: after},
 		Limit: limit, Released: micros(dlock.ReleasedFor)})
 	for _, l := range p.Leases {
 		resources = append(resources, l.Resource)

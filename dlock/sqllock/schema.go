@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
@@ -56,12 +56,12 @@ func (s *Store) checkFormat(ctx context.Context) error {
 	if err != nil {
 		return nil // verify says what is wrong
 	}
-	var rows []dialect.Control
+	var rows []store.Control
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
-		return fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+		return fmt.Errorf("%w: %w", store.ErrAnswer, err)
 	}
 	for _, r := range rows {
-		if err := dialect.CheckFormat(r.Version); err != nil {
+		if err := store.CheckFormat(r.Version); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Store) Cleanup(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	var after dialect.Row
+	var after store.Row
 	for {
 		p, err := s.db.Cleanup(ctx, micros(s.retention), after, cleanupBatch)
 		if err != nil {
@@ -99,7 +99,7 @@ func (s *Store) Cleanup(ctx context.Context) error {
 			return nil
 		}
 		if p.Last.Compare(after) <= 0 {
-			return fmt.Errorf("cleanup: %w: row %v after %v", dialect.ErrAnswer, p.Last, after)
+			return fmt.Errorf("cleanup: %w: row %v after %v", store.ErrAnswer, p.Last, after)
 		}
 		after = p.Last
 	}

@@ -11,8 +11,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // DefaultTableName is the table of a store whose Options name none.
@@ -33,7 +34,8 @@ type Options struct {
 	Prefix string
 
 	// TableName is the name of the table, and the beginning of the names of its indexes and
-	// routines. It is quoted, so any text is valid. At most 44 bytes. Default "distributed_locks".
+	// routines. It is quoted, so any text without braces is valid. At most 44 bytes. Default
+	// "distributed_locks".
 	TableName string
 
 	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the table. SQLite has
@@ -48,7 +50,7 @@ type Options struct {
 
 // Store implements dlock.DistributedLock, and dlock.Controller, on a table of an SQL database.
 type Store struct {
-	db        dialect.Database
+	db        store.Database
 	prefix    string
 	retention time.Duration
 	fault     error
@@ -56,7 +58,7 @@ type Store struct {
 }
 
 // newStore checks what all databases have in common.
-func newStore(opts Options, db func(dialect.Table) (dialect.Database, error)) *Store {
+func newStore(dialect sqlkit.Dialect, opts Options, db func(store.Table) (store.Database, error)) *Store {
 	s := &Store{prefix: opts.Prefix, retention: opts.Retention}
 	if s.retention == 0 {
 		s.retention = DefaultRetention
@@ -64,7 +66,7 @@ func newStore(opts Options, db func(dialect.Table) (dialect.Database, error)) *S
 	if opts.TableName == "" {
 		opts.TableName = DefaultTableName
 	}
-	var faults []error
+	faults := []error{dialect.CheckNames("sqllock", opts.TableName, opts.Schema, maxTableName, false)}
 	check := func(wrong bool, format string, args ...any) {
 		if wrong {
 			faults = append(faults, fmt.Errorf("sqllock: "+format, args...))
@@ -74,14 +76,10 @@ func newStore(opts Options, db func(dialect.Table) (dialect.Database, error)) *S
 	check(len(opts.Prefix) > dlock.MaxNameLen, "Prefix of %d bytes: at most %d", len(opts.Prefix), dlock.MaxNameLen)
 	check(!text(opts.Prefix), "Prefix %q: use text without control characters", opts.Prefix)
 	check(strings.Contains(opts.Prefix, slotMark), "Prefix %q has %q in it: choose another", opts.Prefix, slotMark)
-	check(len(opts.TableName) > maxTableName, "TableName of %d bytes: at most %d", len(opts.TableName), maxTableName)
-	check(!text(opts.TableName), "TableName %q: use text without control characters", opts.TableName)
 	check(strings.Contains(opts.TableName, "$tickslot$"), "TableName %q: choose one without $tickslot$", opts.TableName)
 	check(strings.Contains(opts.Schema, "$tickslot$"), "Schema %q: choose one without $tickslot$", opts.Schema)
-	check(!text(opts.Schema) || len(opts.Schema) > 63,
-		"Schema %q: use text without control characters, at most 63 bytes", opts.Schema)
 	check(s.retention < dlock.MaxTTL, "Retention %v: at least %v, the longest lease", opts.Retention, dlock.MaxTTL)
-	d, err := db(dialect.Table{Schema: opts.Schema, Name: opts.TableName})
+	d, err := db(store.Table{Schema: opts.Schema, Name: opts.TableName})
 	if err != nil {
 		faults = append(faults, err)
 	}
@@ -152,8 +150,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	holder := dlock.Holder{Host: guard.Storable(req.Holder.Host), PID: req.Holder.PID,
 		ID: guard.Storable(req.Holder.ID)}
-	c := dialect.AcquireParams{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL),
-		Holder: holder, Wait: dialect.LockWait(ctx), Also: also}
+	c := store.AcquireParams{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL),
+		Holder: holder, Wait: store.LockWait(ctx), Also: also}
 	switch {
 	case req.Tick == nil:
 	case req.Tick.Delay > 0:
@@ -178,7 +176,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 
 // grantOf converts the answer. It validates the answer like any input: a malformed one is an error
 // of the store.
-func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
+func grantOf(v store.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 	info := dlock.Info{DeclaredSlots: v.Declared, SuccessAge: duration(v.SuccessAge), Version: v.Version,
 		SlotLimit: v.Limit}
 	switch reason := dlock.Reason(v.Reason); reason {
@@ -188,14 +186,14 @@ func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 			n = dlock.MaxSlots
 		}
 		if v.Slot < 0 || v.Slot >= n || v.Fence <= 0 {
-			return dlock.Grant{}, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
+			return dlock.Grant{}, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 		}
 		also, err := alsoGranted(v, req)
 		return dlock.Grant{
 			Name: req.Name, Slots: req.Slots, Slot: v.Slot, Token: req.Token, Fence: dlock.Fence(v.Fence), Info: info,
 			PreviousExpired: v.PreviousExpired, Also: also,
 		}, err
-	case dialect.ReasonEnded:
+	case store.ReasonEnded:
 		return dlock.Grant{}, errEnded
 	case dlock.ReasonLimitFull:
 		return dlock.Grant{}, limitFull(v, req, info)
@@ -218,11 +216,11 @@ func grantOf(v dialect.AcquireResult, req dlock.Request) (dlock.Grant, error) {
 			ExpiresIn: duration(v.ExpiresIn), Info: info,
 		}
 	}
-	return dlock.Grant{}, fmt.Errorf("%w: %+v", dialect.ErrAnswer, v)
+	return dlock.Grant{}, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 }
 
 // resultOf converts an answer to Extend or Release.
-func resultOf(a dialect.Answer) dlock.Result {
+func resultOf(a store.Answer) dlock.Result {
 	r := dlock.Result{Outcome: dlock.GrantLost, Info: dlock.Info{DeclaredSlots: a.Declared, Version: a.Version}}
 	switch {
 	case a.Held == 1:
@@ -265,7 +263,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 	if len(grants) == 0 {
 		return nil, nil
 	}
-	list := make([]dialect.Grant, len(grants))
+	list := make([]store.Grant, len(grants))
 	for i, g := range grants {
 		if err := (dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token,
 			TTL: time.Second}).Validate(); err != nil {
@@ -275,24 +273,24 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 		if err != nil {
 			return nil, err
 		}
-		list[i] = dialect.Grant{Index: i, Resource: resource, Slot: g.Slot, Token: g.Token}
+		list[i] = store.Grant{Index: i, Resource: resource, Slot: g.Slot, Token: g.Token}
 		if g.Succeeded {
 			list[i].Succeeded = 1
 		}
 	}
-	answer, err := call(ctx, dialect.AsJSON(list))
+	answer, err := call(ctx, store.AsJSON(list))
 	if err != nil {
 		return nil, explain(err)
 	}
-	var answers []dialect.Answer
+	var answers []store.Answer
 	if err := json.Unmarshal([]byte(answer), &answers); err != nil || len(answers) != len(grants) {
-		return nil, fmt.Errorf("%w: %d answers for %d leases: %v", dialect.ErrAnswer, len(answers), len(grants), err)
+		return nil, fmt.Errorf("%w: %d answers for %d leases: %v", store.ErrAnswer, len(answers), len(grants), err)
 	}
 	results := make([]dlock.Result, len(grants))
 	answered := make([]bool, len(grants))
 	for _, a := range answers {
 		if a.Index < 0 || a.Index >= len(results) || answered[a.Index] {
-			return nil, fmt.Errorf("%w: an answer about lease %d of %d", dialect.ErrAnswer, a.Index, len(grants))
+			return nil, fmt.Errorf("%w: an answer about lease %d of %d", store.ErrAnswer, a.Index, len(grants))
 		}
 		results[a.Index], answered[a.Index] = resultOf(a), true
 	}
@@ -318,7 +316,7 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	if err != nil {
 		return nil, explain(err)
 	}
-	rows, err := dialect.Leases(answer)
+	rows, err := store.Leases(answer)
 	if err != nil {
 		return nil, err
 	}

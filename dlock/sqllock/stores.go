@@ -3,14 +3,14 @@ package sqllock
 import (
 	"context"
 	"database/sql"
-	"errors"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/mysql"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/postgres"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/sqlite"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/sqlserver"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
 // A Driver executes the statements of a store on Postgres. Package pgxlock has one for pgx;
@@ -43,7 +43,7 @@ type Driver interface {
 // Give it a *sql.DB of its own. If it shares one with the application, and the application uses all
 // its connections, heartbeats wait and leases are lost.
 func Postgres(db *sql.DB, opts Options) *Store {
-	d, err := dialect.NewPool(db)
+	d, err := store.NewPool(db)
 	if err != nil {
 		return &Store{fault: err}
 	}
@@ -53,7 +53,7 @@ func Postgres(db *sql.DB, opts Options) *Store {
 // PostgresOn is Postgres on a driver other than database/sql. If d is a dlock.Checker, the store's
 // Check reports its faults, too.
 func PostgresOn(d Driver, opts Options) *Store {
-	return newStore(opts, func(t dialect.Table) (dialect.Database, error) {
+	return newStore(sqlkit.Postgres, opts, func(t store.Table) (store.Database, error) {
 		if c, ok := d.(dlock.Checker); ok {
 			if err := c.Check(); err != nil {
 				return nil, err
@@ -101,9 +101,9 @@ func PostgresOn(d Driver, opts Options) *Store {
 // hosts must use the same primary, also in Galera or group replication: another node may not know
 // yet of a release or an extension.
 func MySQL(db *sql.DB, opts Options) *Store {
-	return newStore(opts, func(t dialect.Table) (dialect.Database, error) {
-		d, err := dialect.NewPool(db)
-		if err := errors.Join(err, mysql.CheckNames(t)); err != nil {
+	return newStore(sqlkit.MySQL, opts, func(t store.Table) (store.Database, error) {
+		d, err := store.NewPool(db)
+		if err != nil {
 			return nil, err
 		}
 		return mysql.New(d, t), nil
@@ -157,11 +157,8 @@ func MySQL(db *sql.DB, opts Options) *Store {
 // db.SetMaxOpenConns(1), and let nothing close idle connections. With cache=shared the database
 // ends with its last connection.
 func SQLite(db *sql.DB, opts Options) *Store {
-	return newStore(opts, func(t dialect.Table) (dialect.Database, error) {
-		d, err := dialect.NewPool(db)
-		if err == nil {
-			err = sqlite.CheckNames(t)
-		}
+	return newStore(sqlkit.SQLite, opts, func(t store.Table) (store.Database, error) {
+		d, err := store.NewPool(db)
 		if err != nil {
 			return nil, err
 		}
@@ -183,8 +180,8 @@ func SQLite(db *sql.DB, opts Options) *Store {
 // Give it a *sql.DB of its own. If it shares one with the application, and the application uses all
 // its connections, heartbeats wait and leases are lost.
 func SQLServer(db *sql.DB, opts Options) *Store {
-	return newStore(opts, func(t dialect.Table) (dialect.Database, error) {
-		d, err := dialect.NewPool(db)
+	return newStore(sqlkit.SQLServer, opts, func(t store.Table) (store.Database, error) {
+		d, err := store.NewPool(db)
 		if err != nil {
 			return nil, err
 		}

@@ -38,7 +38,7 @@ var ofClocks = []mutant{
 	},
 	{
 		name: "ended pause comes back, on SQLite",
-		edits: []edit{{"dlock/sqllock/internal/sqlite/update.sql",
+		edits: []edit{{"dlock/sqllock/internal/sqlite/sql/control.sql",
 			"paused_until >= {now} THEN NULL",
 			"paused_until >= {now} THEN {now} - 1"}},
 		layer: layer{pkg: "dlock/sqllock", test: "^TestConformanceSQLite$/^file$/^clock$/^was_2h0m0s_ahead$"},
@@ -46,7 +46,7 @@ var ofClocks = []mutant{
 	},
 	{
 		name: "ended pause comes back, on Postgres",
-		edits: []edit{{"dlock/sqllock/internal/postgres/update.sql",
+		edits: []edit{{"dlock/sqllock/internal/postgres/sql/control.sql",
 			"head.paused_until > v_clock THEN NULL",
 			"head.paused_until > v_clock THEN v_clock"}},
 		layer: layer{pkg: "dlock/sqllock", test: "^TestConformancePostgres$/^pgx$/^clock$/^was_2h0m0s_ahead$"},
@@ -54,7 +54,7 @@ var ofClocks = []mutant{
 	},
 	{
 		name: "ended pause comes back, on MariaDB",
-		edits: []edit{{"dlock/sqllock/internal/mysql/update.sql",
+		edits: []edit{{"dlock/sqllock/internal/mysql/sql/control.sql",
 			"paused_until > v_clock THEN NULL",
 			"paused_until > v_clock THEN v_clock"}},
 		layer: layer{pkg: "dlock/sqllock", test: "^TestConformanceMySQL$/^one_round_trip$/^clock$/^was_2h0m0s_ahead$"},
@@ -118,7 +118,7 @@ var ofClocks = []mutant{
 	},
 	{
 		name: "lease that lasts until a clock that was ahead, on Postgres",
-		edits: []edit{{"dlock/sqllock/internal/postgres/acquire.sql",
+		edits: []edit{{"dlock/sqllock/internal/postgres/sql/acquire.sql",
 			"IF v_leases.renewed_at > v_latest THEN",
 			"IF false THEN"}},
 		layer: layer{pkg: "dlock/sqllock", test: leasesOfClocks("TestConformancePostgres$/^pgx$")},
@@ -126,7 +126,7 @@ var ofClocks = []mutant{
 	},
 	{
 		name: "lease that lasts until a clock that was ahead, on MariaDB",
-		edits: []edit{{"dlock/sqllock/internal/mysql/acquire.sql",
+		edits: []edit{{"dlock/sqllock/internal/mysql/sql/acquire.sql",
 			"IF v_o_expires > v_clock + INTERVAL p_ahead MICROSECOND THEN",
 			"IF FALSE THEN"}},
 		layer: layer{pkg: "dlock/sqllock", test: leasesOfClocks("TestConformanceMySQL$/^one_round_trip$")},
@@ -134,7 +134,7 @@ var ofClocks = []mutant{
 	},
 	{
 		name: "lease that ends when the clock is right again",
-		edits: []edit{{"dlock/sqllock/internal/postgres/acquire.sql",
+		edits: []edit{{"dlock/sqllock/internal/postgres/sql/acquire.sql",
 			"SET expires_at = v_clock + (l.expires_at - l.renewed_at)",
 			"SET expires_at = v_clock + interval '1 millisecond'"}},
 		layer: layer{pkg: "dlock/sqllock", test: leasesOfClocks("TestConformancePostgres$/^pgx$")},

@@ -187,7 +187,7 @@ var ofRuns = []mutant{
 	},
 	{
 		name: "a call on a slot that locks the gap before its name",
-		edits: []edit{{"dlock/sqllock/internal/mysql/acquire.sql",
+		edits: []edit{{"dlock/sqllock/internal/mysql/sql/acquire.sql",
 			"FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE SKIP LOCKED",
 			"FROM {table} WHERE resource_name = p_resource AND slot <= -1 FOR UPDATE SKIP LOCKED"}},
 		layer: layer{pkg: "dlock/sqllock", test: "^TestCallsLockNoGapMySQL$"},

@@ -1,4 +1,4 @@
-// Package mysql implements dialect.Database for MySQL and MariaDB.
+// Package mysql implements store.Database for MySQL and MariaDB.
 package mysql
 
 import (
@@ -8,80 +8,44 @@ import (
 	"embed"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-// CheckNames refuses names that the server would refuse later.
-func CheckNames(t dialect.Table) error {
-	err := errors.Join(sqlkit.CheckMySQLName("TableName", t.Name), sqlkit.CheckMySQLName("Schema", t.Schema))
-	if err != nil {
-		return fmt.Errorf("sqllock: %w", err)
-	}
-	return nil
-}
-
-//go:embed *.sql
+//go:embed sql
 var files embed.FS
 
 // version is part of the names of the procedures, so that during a rolling update hosts of two
 // versions can share a table, each with its own procedures.
 const version = "_v1"
 
-// DB implements dialect.Database.
+// DB implements store.Database.
 type DB struct {
-	dialect.Pool
-	table   dialect.Table
-	names   map[string]string
-	queries queries
+	store.Pool
+	table store.Table
+	texts sqlkit.Texts
 }
 
-// queries are the statements that a DB executes: the first six call a procedure.
-type queries struct{ acquire, extend, release, update, revoke, cleanup, inspect, list, enumerate, routines string }
-
-// routines are the procedures; each has a file.
+// routines are the procedures, which the statements create_acquire and so on create.
 var routines = []string{"acquire", "extend", "release", "cleanup", "update", "revoke"}
 
-// parts are files that several procedures include.
-var parts = []string{"lock_timeouts", "begin", "gap_locked", "retry_locked"}
-
 // New returns the database of a table. It does not call the server.
-func New(d dialect.Pool, t dialect.Table) *DB {
+func New(d store.Pool, t store.Table) *DB {
 	in := func(suffix string) string {
 		return sqlkit.MySQL.Qualified(t.Schema, t.Name+suffix)
 	}
-	m := &DB{Pool: d, table: t, names: map[string]string{"table": in("")}}
+	names := map[string]string{"table": in("")}
 	for _, routine := range routines {
-		m.names[routine] = in("_" + routine + version)
+		names[routine] = in("_" + routine + version)
 	}
-	for _, part := range parts {
-		m.names[part] = m.file(part)
-	}
-	m.queries.acquire = sqlmigrate.Fill("CALL {acquire}(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
-	m.queries.extend = sqlmigrate.Fill("CALL {extend}(?, ?, ?)", m.names)
-	m.queries.release = sqlmigrate.Fill("CALL {release}(?, ?)", m.names)
-	m.queries.cleanup = sqlmigrate.Fill("CALL {cleanup}(?, ?, ?, ?, ?)", m.names)
-	m.queries.update = sqlmigrate.Fill("CALL {update}(?, ?, ?, ?, ?, ?, ?, ?, ?)", m.names)
-	m.queries.revoke = sqlmigrate.Fill("CALL {revoke}(?, ?, ?, ?, ?)", m.names)
-	m.queries.list, m.queries.enumerate, m.queries.inspect = m.file("list"), m.file("enumerate"), m.file("inspect")
-	m.queries.routines = m.file("routines")
-	return m
-}
-
-func (m *DB) file(name string) string {
-	text, err := files.ReadFile(name + ".sql")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return strings.TrimSpace(sqlmigrate.Fill(string(text), m.names))
+	return &DB{Pool: d, table: t, texts: sqlkit.ReadTexts(files, sqlkit.MySQL, names)}
 }
 
 func (m *DB) String() string { return "mysql" }
@@ -101,18 +65,18 @@ func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) er
 
 // Acquire passes text as bytes, because the server converts text from the connection's character
 // set.
-func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
-	err = m.call(ctx, m.queries.acquire, []any{
+func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
+	err = m.call(ctx, m.texts["acquire"], []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule,
 		dlock.MaxTickAhead.Microseconds(),
-		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, dialect.LongestWait), alsoJSON(c.Also),
-		dialect.DelayOrNull(c),
+		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, store.LongestWait), alsoJSON(c.Also),
+		store.DelayOrNull(c),
 	}, v.ColumnsOfAll()...)
 	return v, err
 }
 
 // alsoJSON returns the further semaphores as [[name in hex, slots], …], or nil if there are none.
-func alsoJSON(also []dialect.SemaphoreSpec) *string {
+func alsoJSON(also []store.SemaphoreSpec) *string {
 	if len(also) == 0 {
 		return nil
 	}
@@ -120,14 +84,14 @@ func alsoJSON(also []dialect.SemaphoreSpec) *string {
 	for i, l := range also {
 		list[i] = [2]any{hex.EncodeToString([]byte(l.Resource)), l.Slots}
 	}
-	text := dialect.AsJSON(list)
+	text := store.AsJSON(list)
 	return &text
 }
 
-// TakesAlso implements dialect.Database.
+// TakesAlso implements store.Database.
 func (m *DB) TakesAlso() bool { return true }
 
-// KeepsDelay implements dialect.Database.
+// KeepsDelay implements store.Database.
 func (m *DB) KeepsDelay() bool { return true }
 
 // cut shortens text to the 255 characters of a column.
@@ -145,20 +109,20 @@ func cut(text string) []byte {
 
 const maxText = 255
 
-// Extend implements dialect.Database.
+// Extend implements store.Database.
 func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.call(ctx, m.queries.extend, []any{ttl, list, min(dialect.LockWait(ctx), dialect.LongestWait)}, &answers)
+		err = m.call(ctx, m.texts["extend"], []any{ttl, list, min(store.LockWait(ctx), store.LongestWait)}, &answers)
 	}
 	return answers, err
 }
 
-// Release implements dialect.Database.
+// Release implements store.Database.
 func (m *DB) Release(ctx context.Context, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.call(ctx, m.queries.release, []any{list, min(dialect.LockWait(ctx), dialect.LongestWait)}, &answers)
+		err = m.call(ctx, m.texts["release"], []any{list, min(store.LockWait(ctx), store.LongestWait)}, &answers)
 	}
 	return answers, err
 }
@@ -166,7 +130,7 @@ func (m *DB) Release(ctx context.Context, grants string) (answers string, err er
 // grantsOf returns grants in the format of the procedures. Names are in hex, which no character set
 // changes.
 func grantsOf(text string) (string, error) {
-	var list []dialect.Grant
+	var list []store.Grant
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		return "", err
 	}
@@ -182,9 +146,9 @@ func grantsOf(text string) (string, error) {
 
 // List reads row by row, because MariaDB cuts aggregated text after group_concat_max_len bytes.
 func (m *DB) List(ctx context.Context, resource string) (string, error) {
-	held := []dialect.Lease{}
-	err := m.read(ctx, m.queries.list, []any{[]byte(resource)}, func(rows *sql.Rows) error {
-		var h dialect.Lease
+	held := []store.Lease{}
+	err := m.read(ctx, m.texts["list"], []any{[]byte(resource)}, func(rows *sql.Rows) error {
+		var h store.Lease
 		err := rows.Scan(&h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.HeldFor, &h.RenewedAgo, &h.ExpiresIn)
 		held = append(held, h)
 		return err
@@ -196,16 +160,16 @@ func (m *DB) List(ctx context.Context, resource string) (string, error) {
 	return string(text), err
 }
 
-// Enumerate implements dialect.Database.
-func (m *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (p dialect.LeasePage, err error) {
+// Enumerate implements store.Database.
+func (m *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (p store.LeasePage, err error) {
 	after := []byte(c.After.Resource)
 	args := []any{len(c.Prefix), []byte(c.Prefix), c.Released, after, after, c.After.Slot, c.Limit}
-	err = m.read(ctx, m.queries.enumerate, args, func(rows *sql.Rows) error {
-		var h dialect.Lease
+	err = m.read(ctx, m.texts["enumerate"], args, func(rows *sql.Rows) error {
+		var h store.Lease
 		var live bool
 		err := rows.Scan(&live, &h.Resource, &h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.HeldFor, &h.RenewedAgo,
 			&h.ExpiresIn, &h.ReleasedAgo)
-		p.Seen, p.Last = p.Seen+1, dialect.Row{Resource: h.Resource, Slot: h.Slot}
+		p.Seen, p.Last = p.Seen+1, store.Row{Resource: h.Resource, Slot: h.Slot}
 		if live {
 			p.Leases = append(p.Leases, h)
 		}
@@ -233,24 +197,24 @@ func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.R
 	})
 }
 
-// Update implements dialect.Database.
-func (m *DB) Update(ctx context.Context, c dialect.Update) (done bool, err error) {
-	err = m.call(ctx, m.queries.update, []any{
-		[]byte(c.Resource), c.Pause, dialect.OrNull(c.PauseOrigin), c.Limit, dialect.OrNull(c.LimitOrigin),
-		dialect.OrNull(c.TriggerOrigin), []byte(c.Value), c.IfVersion, min(dialect.LockWait(ctx), dialect.LongestWait),
+// Update implements store.Database.
+func (m *DB) Update(ctx context.Context, c store.Update) (done bool, err error) {
+	err = m.call(ctx, m.texts["update"], []any{
+		[]byte(c.Resource), c.Pause, store.OrNull(c.PauseOrigin), c.Limit, store.OrNull(c.LimitOrigin),
+		store.OrNull(c.TriggerOrigin), []byte(c.Value), c.IfVersion, min(store.LockWait(ctx), store.LongestWait),
 	}, &done)
 	return done, err
 }
 
-// Inspect implements dialect.Database.
+// Inspect implements store.Database.
 func (m *DB) Inspect(ctx context.Context, resources string, values bool) (string, error) {
-	names, err := dialect.HexNames(resources)
+	names, err := store.HexNames(resources)
 	if err != nil {
 		return "", err
 	}
-	known := []dialect.Control{}
-	err = m.read(ctx, m.queries.inspect, []any{values, names}, func(rows *sql.Rows) error {
-		var o dialect.Control
+	known := []store.Control{}
+	err = m.read(ctx, m.texts["inspect"], []any{values, names}, func(rows *sql.Rows) error {
+		var o store.Control
 		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.PauseOrigin, &o.Limit, &o.LimitOrigin,
 			&o.TriggeredAt, &o.TriggerAge, &o.TriggerOrigin, &o.Tick, &o.Host, &o.PID, &o.ID, &o.Clock, &o.Value)
 		known = append(known, o)
@@ -263,17 +227,17 @@ func (m *DB) Inspect(ctx context.Context, resources string, values bool) (string
 	return string(text), err
 }
 
-// Revoke implements dialect.Database.
+// Revoke implements store.Database.
 func (m *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
-	err = m.call(ctx, m.queries.revoke, []any{[]byte(resource), slot, fence, by,
-		min(dialect.LockWait(ctx), dialect.LongestWait)}, &held)
+	err = m.call(ctx, m.texts["revoke"], []any{[]byte(resource), slot, fence, by,
+		min(store.LockWait(ctx), store.LongestWait)}, &held)
 	return held, err
 }
 
-// Cleanup implements dialect.Database.
-func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (p dialect.Page, err error) {
-	err = m.call(ctx, m.queries.cleanup, []any{[]byte(after.Resource), after.Slot, limit, retention,
-		min(dialect.LockWait(ctx), dialect.LongestWait)},
+// Cleanup implements store.Database.
+func (m *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (p store.Page, err error) {
+	err = m.call(ctx, m.texts["cleanup"], []any{[]byte(after.Resource), after.Slot, limit, retention,
+		min(store.LockWait(ctx), store.LongestWait)},
 		&p.Seen, &p.Deleted, &p.Last.Resource, &p.Last.Slot)
 	return p, err
 }
@@ -282,14 +246,14 @@ func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 // supports IF NOT EXISTS for procedures.)
 func (m *DB) schema() sqlmigrate.Schema {
 	s := sqlmigrate.Schema{Dialect: sqlkit.MySQL, AnySettings: true, Schema: m.table.Schema, Name: m.table.Name,
-		Table: m.table.Name, Migrations: [][]string{{m.file("schema")}}}
+		Table: m.table.Name, Migrations: [][]string{{m.texts["schema"]}}}
 	for _, routine := range routines {
-		s.Repeat = append(s.Repeat, m.file(routine))
+		s.Repeat = append(s.Repeat, m.texts["create_"+routine])
 	}
 	return s
 }
 
-// Tables implements dialect.Database.
+// Tables implements store.Database.
 func (m *DB) Tables() sqlmigrate.Tables {
 	return sqlmigrate.Tables{Schema: m.schema(), Besides: m.besides,
 		Read: func(ctx context.Context, query string, args []any, begin func(), row func(sqlmigrate.Row) error) error {
@@ -302,12 +266,12 @@ func (m *DB) Tables() sqlmigrate.Tables {
 // besides returns which procedures are missing.
 func (m *DB) besides(ctx context.Context) ([]error, error) {
 	var found int
-	args, exact := []any{dialect.OrNull(m.table.Schema)}, []any{}
+	args, exact := []any{store.OrNull(m.table.Schema)}, []any{}
 	for _, routine := range routines {
 		name := m.table.Name + "_" + routine + version
 		args, exact = append(args, name), append(exact, []byte(name))
 	}
-	err := m.read(ctx, m.queries.routines, append(args, exact...), func(rows *sql.Rows) error {
+	err := m.read(ctx, m.texts["routines"], append(args, exact...), func(rows *sql.Rows) error {
 		return rows.Scan(&found)
 	})
 	if err != nil || found == len(routines) {
@@ -318,7 +282,7 @@ func (m *DB) besides(ctx context.Context) ([]error, error) {
 			" whose name differs by case or accents only, has them", len(routines), found)}, nil
 }
 
-// Audit implements dialect.Database.
+// Audit implements store.Database.
 func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
 	var clock int64
 	var flush, binlog, sync int
@@ -331,7 +295,7 @@ func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	if err != nil {
 		return nil, err
 	}
-	warnings = dialect.ClockWarnings(sent, now(), clock)
+	warnings = store.ClockWarnings(sent, now(), clock)
 	const lost = ": leases may be lost when the server's machine crashes, and then be granted twice; set it to 1"
 	if flush == 0 || flush == 2 {
 		warnings = append(warnings, fmt.Sprintf("innodb_flush_log_at_trx_commit is %d%s", flush, lost))

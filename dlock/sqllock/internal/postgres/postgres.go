@@ -1,4 +1,4 @@
-// Package postgres implements dialect.Database for Postgres.
+// Package postgres implements store.Database for Postgres.
 package postgres
 
 import (
@@ -13,21 +13,19 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-//go:embed *.sql
+//go:embed sql
 var files embed.FS
 
-// functions each have a file. Their names end with a hash of their text, so that during a rolling
-// update hosts of two versions can share a table, each with its own functions.
+// functions are created by the statements create_acquire and so on. Their names end with a hash of
+// their text, so that during a rolling update hosts of two versions can share a table, each with
+// its own functions.
 var functions = []string{"acquire", "extend", "release", "list", "enumerate", "update", "inspect", "revoke",
 	"cleanup"}
-
-// parts are files that several functions include.
-var parts = []string{"settings", "session", "retry_locked", "lock_names"}
 
 // defaultSchema is used if Options name no schema. It is not the first of the search_path, which
 // behind a pooler another client may have set.
@@ -43,24 +41,18 @@ const (
 	manyTimes = 20
 )
 
-// DB implements dialect.Database.
+// DB implements store.Database.
 type DB struct {
-	dialect.Driver
+	store.Driver
 	names             map[string]string
 	OldTransactionAge time.Duration // see oldTransaction
-	queries           queries
+	texts             sqlkit.Texts
 	schema            sqlmigrate.Schema
 	alone             atomic.Bool // calls have a transaction of their own: see QueryRow
 }
 
-// queries are the statements that a DB executes: the first nine call a function.
-type queries struct {
-	acquire, extend, release, update, inspect, revoke, list, enumerate, cleanup string
-	verify, audit, privileges, vacuum                                           string
-}
-
 // New returns the database of a table. It does not call the server.
-func New(d dialect.Driver, t dialect.Table) *DB {
+func New(d store.Driver, t store.Table) *DB {
 	quoted := sqlkit.Postgres.Quote
 	schema := cmp.Or(t.Schema, defaultSchema)
 	in := func(suffix string) string { return sqlkit.Postgres.Qualified(schema, t.Name+suffix) }
@@ -68,45 +60,18 @@ func New(d dialect.Driver, t dialect.Table) *DB {
 		"table": in(""), "ends": quoted(t.Name + "_ends"), "holders": quoted(t.Name + "_holders"),
 		"ends_in": in("_ends"), "holders_in": in("_holders"),
 	}}
-	included := map[string]string{}
-	for _, part := range parts {
-		included[part] = strings.TrimSpace(read(part))
-		p.names[part] = included[part]
-	}
+	unnamed := map[string]string{}
 	for _, function := range functions {
-		hash := sha256.Sum256([]byte(sqlmigrate.Fill(read(function), included)))
+		unnamed[function] = function
+	}
+	texts := sqlkit.ReadTexts(files, sqlkit.Postgres, unnamed)
+	for _, function := range functions {
+		hash := sha256.Sum256([]byte(texts["create_"+function]))
 		p.names[function] = in(fmt.Sprintf("_%s_%x", function, hash[:4]))
 	}
-	p.queries.acquire = sqlmigrate.Fill(
-		"SELECT * FROM {acquire}($1::text, $2::integer, $3::text, $4::bigint, $5::bigint, $6::integer, $7::bigint,"+
-			" $8::bigint, $9::bigint, $10::text, $11::bigint, $12::text, $13::bigint, $14::text,"+
-			" $15::bigint)", p.names)
-	p.queries.extend = sqlmigrate.Fill("SELECT {extend}($1::bigint, $2::text, $3::bigint)", p.names)
-	p.queries.release = sqlmigrate.Fill("SELECT {release}($1::text, $2::bigint)", p.names)
-	p.queries.list = sqlmigrate.Fill("SELECT {list}($1::text, $2::bigint)", p.names)
-	p.queries.enumerate = sqlmigrate.Fill(
-		"SELECT * FROM {enumerate}($1::text, $2::text, $3::integer, $4::integer, $5::bigint, $6::bigint)", p.names)
-	p.queries.update = sqlmigrate.Fill(
-		"SELECT {update}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::text, $8::bigint,"+
-			" $9::bigint)", p.names)
-	p.queries.inspect = sqlmigrate.Fill("SELECT {inspect}($1::text, $2::boolean, $3::bigint)", p.names)
-	p.queries.revoke = sqlmigrate.Fill(
-		"SELECT {revoke}($1::text, $2::integer, $3::bigint, $4::text, $5::bigint)", p.names)
-	p.queries.cleanup = sqlmigrate.Fill("SELECT * FROM {cleanup}($1::bigint, $2::text, $3::integer)", p.names)
-	p.queries.verify, p.queries.audit, p.queries.privileges, p.queries.vacuum = p.file("verify"), p.file("audit"),
-		p.file("privileges"), p.file("vacuum")
+	p.texts = sqlkit.ReadTexts(files, sqlkit.Postgres, p.names)
 	p.schema = p.schemaOf(schema, t.Name)
 	return p
-}
-
-func (p *DB) file(name string) string { return sqlmigrate.Fill(read(name), p.names) }
-
-func read(name string) string {
-	text, err := files.ReadFile(name + ".sql")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return string(text)
 }
 
 func (p *DB) String() string { return "postgres" }
@@ -118,7 +83,7 @@ const strangeSession = "TS001"
 // queryCanceled is the SQLSTATE of a statement that took longer than statement_timeout.
 const queryCanceled = "57014"
 
-// QueryRow implements dialect.Driver. A call is a statement, and costs one round trip, unless the
+// QueryRow implements store.Driver. A call is a statement, and costs one round trip, unless the
 // settings of the sessions are not fit for it. Then this and all later ones have a transaction of
 // their own, with the right settings, which takes four with database/sql.
 func (p *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
@@ -140,18 +105,18 @@ func (p *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any
 	}
 }
 
-// Acquire implements dialect.Database.
-func (p *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
-	err = p.QueryRow(ctx, p.queries.acquire, []any{
+// Acquire implements store.Database.
+func (p *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
+	err = p.QueryRow(ctx, p.texts["acquire"], []any{
 		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule, dlock.MaxTickAhead.Microseconds(),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID,
-		c.Wait, alsoJSON(c.Also), dialect.DelayOrNull(c),
+		c.Wait, alsoJSON(c.Also), store.DelayOrNull(c),
 	}, v.ColumnsOfAll()...)
 	return v, err
 }
 
 // alsoJSON returns the further semaphores as [[resource, slots], …], or nil if there are none.
-func alsoJSON(also []dialect.SemaphoreSpec) *string {
+func alsoJSON(also []store.SemaphoreSpec) *string {
 	if len(also) == 0 {
 		return nil
 	}
@@ -159,72 +124,72 @@ func alsoJSON(also []dialect.SemaphoreSpec) *string {
 	for i, l := range also {
 		list[i] = [2]any{l.Resource, l.Slots}
 	}
-	text := dialect.AsJSON(list)
+	text := store.AsJSON(list)
 	return &text
 }
 
-// TakesAlso implements dialect.Database.
+// TakesAlso implements store.Database.
 func (p *DB) TakesAlso() bool { return true }
 
-// KeepsDelay implements dialect.Database.
+// KeepsDelay implements store.Database.
 func (p *DB) KeepsDelay() bool { return true }
 
-// Extend implements dialect.Database.
+// Extend implements store.Database.
 func (p *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.queries.extend, []any{ttl, grants, dialect.LockWait(ctx)}, &answers)
+	err = p.QueryRow(ctx, p.texts["extend"], []any{ttl, grants, store.LockWait(ctx)}, &answers)
 	return answers, err
 }
 
-// Release implements dialect.Database.
+// Release implements store.Database.
 func (p *DB) Release(ctx context.Context, grants string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.queries.release, []any{grants, dialect.LockWait(ctx)}, &answers)
+	err = p.QueryRow(ctx, p.texts["release"], []any{grants, store.LockWait(ctx)}, &answers)
 	return answers, err
 }
 
-// List implements dialect.Database.
+// List implements store.Database.
 func (p *DB) List(ctx context.Context, resource string) (held string, err error) {
-	err = p.QueryRow(ctx, p.queries.list, []any{resource, dialect.LockWait(ctx)}, &held)
+	err = p.QueryRow(ctx, p.texts["list"], []any{resource, store.LockWait(ctx)}, &held)
 	return held, err
 }
 
-// Enumerate implements dialect.Database.
-func (p *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (pg dialect.LeasePage, err error) {
+// Enumerate implements store.Database.
+func (p *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (pg store.LeasePage, err error) {
 	var leases string
-	args := []any{c.Prefix, c.After.Resource, c.After.Slot, c.Limit, c.Released, dialect.LockWait(ctx)}
-	if err := p.QueryRow(ctx, p.queries.enumerate, args, &leases, &pg.Seen, &pg.Last.Resource,
+	args := []any{c.Prefix, c.After.Resource, c.After.Slot, c.Limit, c.Released, store.LockWait(ctx)}
+	if err := p.QueryRow(ctx, p.texts["enumerate"], args, &leases, &pg.Seen, &pg.Last.Resource,
 		&pg.Last.Slot); err != nil {
 		return pg, err
 	}
-	pg.Leases, err = dialect.Leases(leases)
+	pg.Leases, err = store.Leases(leases)
 	return pg, err
 }
 
-// Update implements dialect.Database.
-func (p *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
+// Update implements store.Database.
+func (p *DB) Update(ctx context.Context, c store.Update) (bool, error) {
 	var version int64
-	err := p.QueryRow(ctx, p.queries.update, []any{
-		c.Resource, c.Pause, dialect.OrNull(c.PauseOrigin), c.Limit, dialect.OrNull(c.LimitOrigin),
-		dialect.OrNull(c.TriggerOrigin), c.Value, c.IfVersion, dialect.LockWait(ctx),
+	err := p.QueryRow(ctx, p.texts["update"], []any{
+		c.Resource, c.Pause, store.OrNull(c.PauseOrigin), c.Limit, store.OrNull(c.LimitOrigin),
+		store.OrNull(c.TriggerOrigin), c.Value, c.IfVersion, store.LockWait(ctx),
 	}, &version)
 	return version != 0, err
 }
 
-// Inspect implements dialect.Database.
+// Inspect implements store.Database.
 func (p *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
-	err = p.QueryRow(ctx, p.queries.inspect, []any{resources, values, dialect.LockWait(ctx)}, &answers)
+	err = p.QueryRow(ctx, p.texts["inspect"], []any{resources, values, store.LockWait(ctx)}, &answers)
 	return answers, err
 }
 
-// Revoke implements dialect.Database.
+// Revoke implements store.Database.
 func (p *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
-	err = p.QueryRow(ctx, p.queries.revoke, []any{resource, slot, fence, by, dialect.LockWait(ctx)}, &held)
+	err = p.QueryRow(ctx, p.texts["revoke"], []any{resource, slot, fence, by, store.LockWait(ctx)}, &held)
 	return held, err
 }
 
-// Cleanup implements dialect.Database.
-func (p *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (pg dialect.Page, err error) {
+// Cleanup implements store.Database.
+func (p *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (pg store.Page, err error) {
 	pg.Last.Slot = dlock.MaxSlots // it looks at all slots of a name
-	err = p.QueryRow(ctx, p.queries.cleanup, []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted,
+	err = p.QueryRow(ctx, p.texts["cleanup"], []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted,
 		&pg.Last.Resource)
 	return pg, err
 }
@@ -232,17 +197,17 @@ func (p *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 // schemaOf returns the table, and what is created besides: indexes and functions.
 func (p *DB) schemaOf(schema, name string) sqlmigrate.Schema {
 	s := sqlmigrate.Schema{Dialect: sqlkit.Postgres, AnySettings: true, Schema: schema, Name: name, Table: name,
-		Migrations: [][]string{sqlmigrate.Statements(p.file("schema"))},
-		Repeat:     sqlmigrate.Statements(p.file("indexes"))}
+		Migrations: [][]string{sqlmigrate.Statements(p.texts["schema"])},
+		Repeat:     sqlmigrate.Statements(p.texts["indexes"])}
 	for _, function := range functions {
-		s.Repeat = append(s.Repeat, strings.TrimSpace(p.file(function)))
+		s.Repeat = append(s.Repeat, p.texts["create_"+function])
 	}
 	return s
 }
 
-// Tables implements dialect.Database.
+// Tables implements store.Database.
 func (p *DB) Tables() sqlmigrate.Tables {
-	return sqlmigrate.Tables{Schema: p.schema, Read: dialect.ReadRow(p.QueryRow), Besides: p.besides,
+	return sqlmigrate.Tables{Schema: p.schema, Read: store.ReadRow(p.QueryRow), Besides: p.besides,
 		Up: func(ctx context.Context) error {
 			return p.WithDB(func(db *sql.DB) error { return p.schema.Up(ctx, db) })
 		}}
@@ -252,7 +217,7 @@ func (p *DB) Tables() sqlmigrate.Tables {
 func (p *DB) besides(ctx context.Context) ([]error, error) {
 	var version string
 	var missing int
-	if err := p.QueryRow(ctx, p.queries.verify, []any{p.functions()}, &version, &missing); err != nil {
+	if err := p.QueryRow(ctx, p.texts["verify"], []any{p.functions()}, &version, &missing); err != nil {
 		return nil, err
 	}
 	if !isPostgres(version) {
@@ -276,17 +241,17 @@ func isPostgres(version string) bool {
 	return strings.HasPrefix(version, "PostgreSQL ") || strings.HasPrefix(version, "EnterpriseDB ")
 }
 
-// Audit implements dialect.Database.
+// Audit implements store.Database.
 func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
 	var clock int64
 	var fsync, isolation, role string
 	var replica, readOnly, super bool
 	sent := now()
-	if err := p.QueryRow(ctx, p.queries.audit, nil, &clock, &fsync, &replica, &readOnly, &isolation, &role,
+	if err := p.QueryRow(ctx, p.texts["audit"], nil, &clock, &fsync, &replica, &readOnly, &isolation, &role,
 		&super); err != nil {
 		return nil, err
 	}
-	warnings = dialect.ClockWarnings(sent, now(), clock)
+	warnings = store.ClockWarnings(sent, now(), clock)
 	if fsync != "on" { // synchronous_commit = off does no harm: the functions commit with it on
 		warnings = append(warnings, "fsync is off: leases may be lost when the server's machine crashes, and then "+
 			"be granted twice; set it to on")
@@ -323,7 +288,7 @@ func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 func (p *DB) vacuum(ctx context.Context) (warnings []string, err error) {
 	var old string
 	var dead, live int64
-	err = p.QueryRow(ctx, p.queries.vacuum, []any{p.names["table"], p.OldTransactionAge.Seconds()}, &old, &dead, &live)
+	err = p.QueryRow(ctx, p.texts["vacuum"], []any{p.names["table"], p.OldTransactionAge.Seconds()}, &old, &dead, &live)
 	if sqlkit.State(err) == insufficientPrivilege { // rights tells
 		return nil, nil
 	}
@@ -347,14 +312,14 @@ func (p *DB) functions() string {
 	for _, function := range functions {
 		list = append(list, p.names[function])
 	}
-	return dialect.AsJSON(list)
+	return store.AsJSON(list)
 }
 
 // rights warns of privileges that the role lacks.
 func (p *DB) rights(ctx context.Context, role string) (warnings []string, err error) {
 	n := p.names
 	var table, functions string
-	err = p.QueryRow(ctx, p.queries.privileges, []any{n["table"], p.functions()}, &table, &functions)
+	err = p.QueryRow(ctx, p.texts["privileges"], []any{n["table"], p.functions()}, &table, &functions)
 	if sqlkit.State(err) == insufficientPrivilege {
 		return []string{fmt.Sprintf("%s may not use the schema of %s, so nothing is granted: GRANT USAGE ON SCHEMA "+
 			"… TO %s", role, n["table"], role)}, nil

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -80,7 +80,7 @@ func (l snapshot) successAge() int64 {
 }
 
 // n is the number of slots.
-func (l snapshot) n(c dialect.AcquireParams) int {
+func (l snapshot) n(c store.AcquireParams) int {
 	if l.limit.V > 0 {
 		return l.limit.V
 	}
@@ -89,11 +89,11 @@ func (l snapshot) n(c dialect.AcquireParams) int {
 
 // Acquire first reads without a lock, so that a refusal is one statement. If a slot is free, or a
 // schedule becomes known, it reads again with the lock.
-func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.AcquireResult, error) {
-	return sqlkit.InTime(ctx, func(ctx context.Context) (v dialect.AcquireResult, err error) {
+func (s *DB) Acquire(ctx context.Context, c store.AcquireParams) (store.AcquireResult, error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (v store.AcquireResult, err error) {
 		in := window(rand.IntN(1 << 30))
 		look, err := s.looks(c, in, func(args []any) (snapshot, error) {
-			return read(ctx, s.file, s.queries.snapshot, args, (*snapshot).dest)
+			return read(ctx, s.file, s.texts["snapshot"], args, (*snapshot).dest)
 		})
 		if err := cmp.Or(s.file.OnePath(), err); err != nil {
 			return v, err
@@ -102,7 +102,7 @@ func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.Acqu
 			s.shorten(ctx, look, c)
 			return v, nil
 		}
-		err = s.write(ctx, s.queries.snapshot, func(conn *sql.Conn, statement *sql.Stmt) error {
+		err = s.write(ctx, s.texts["snapshot"], func(conn *sql.Conn, statement *sql.Stmt) error {
 			look, err := s.looks(c, in, func(args []any) (snapshot, error) {
 				return one(scan((*snapshot).dest)(statement.QueryContext(local, args...)))
 			})
@@ -116,7 +116,7 @@ func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.Acqu
 				if since > look[0].now+ahead {
 					since = look[0].now
 				}
-				_, err = conn.ExecContext(local, s.queries.asked, c.Resource, c.Schedule, since)
+				_, err = conn.ExecContext(local, s.texts["asked"], c.Resource, c.Schedule, since)
 			}
 			if v.Reason != "" {
 				return err
@@ -129,14 +129,14 @@ func (s *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (dialect.Acqu
 }
 
 // looks reads the snapshot of the name, and those of the further semaphores.
-func (s *DB) looks(c dialect.AcquireParams, in window, read func(args []any) (snapshot, error)) ([]snapshot, error) {
+func (s *DB) looks(c store.AcquireParams, in window, read func(args []any) (snapshot, error)) ([]snapshot, error) {
 	// 1. read: everything that decides, of each semaphore.
 	list := make([]snapshot, 0, 1+len(c.Also))
 	for i := range cap(list) {
 		p := partOf(c, i)
 		look, err := read([]any{p.Resource, max(p.Slots, 1), p.Token, int(in), windowSize,
 			p.MissedAt != nil || p.Delay > 0, p.Delay > 0})
-		if err := cmp.Or(err, dialect.CheckFormat(look.format)); err != nil {
+		if err := cmp.Or(err, store.CheckFormat(look.format)); err != nil {
 			return nil, err
 		}
 		look.disbelieve()
@@ -150,7 +150,7 @@ const gap = -1
 
 // decide returns the result if it is a refusal. Otherwise the token has a slot already, or the slot
 // free can be granted.
-func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.AcquireResult, free int) {
+func (l snapshot) decide(c store.AcquireParams, window window) (v store.AcquireResult, free int) {
 	v = l.info()
 	before, last := window.of(l.n(c))
 	switch {
@@ -206,19 +206,19 @@ func (l snapshot) decide(c dialect.AcquireParams, window window) (v dialect.Acqu
 
 // isFirst reports whether a missed tick is of a schedule that is not known, or was not yet when the
 // tick came due.
-func (l snapshot) isFirst(c dialect.AcquireParams) bool {
+func (l snapshot) isFirst(c store.AcquireParams) bool {
 	return c.MissedAt != nil && *c.Tick <= l.now+ahead &&
 		(!l.tick.Valid || l.schedule != c.Schedule) && (!l.hasAsked(c) || *c.MissedAt <= l.askedAt)
 }
 
 // hasAsked reports whether a schedule was asked about before.
-func (l snapshot) hasAsked(c dialect.AcquireParams) bool {
+func (l snapshot) hasAsked(c store.AcquireParams) bool {
 	return l.asked.Valid && l.asked.V == c.Schedule
 }
 
 // info is the part of the result that every answer has.
-func (l snapshot) info() dialect.AcquireResult {
-	return dialect.AcquireResult{Declared: l.slots.V, SuccessAge: l.successAge(), Version: l.version,
+func (l snapshot) info() store.AcquireResult {
+	return store.AcquireResult{Declared: l.slots.V, SuccessAge: l.successAge(), Version: l.version,
 		Limit: max(0, l.limit.V)}
 }
 
@@ -237,21 +237,21 @@ func (w window) of(n int) (before, last int) {
 
 // shorten has leases that were renewed while the clock was ahead end a TTL from now. If that fails,
 // the next refusal does it.
-func (s *DB) shorten(ctx context.Context, look []snapshot, c dialect.AcquireParams) {
+func (s *DB) shorten(ctx context.Context, look []snapshot, c store.AcquireParams) {
 	for i, l := range look {
 		if l.renewed > l.now+ahead {
-			_, _ = s.change(ctx, s.queries.shorten, partOf(c, i).Resource)
+			_, _ = s.change(ctx, s.texts["shorten"], partOf(c, i).Resource)
 		}
 	}
 }
 
 // becomesKnown reports whether a refusal makes the schedule known.
-func (l snapshot) becomesKnown(c dialect.AcquireParams, v dialect.AcquireResult) bool {
+func (l snapshot) becomesKnown(c store.AcquireParams, v store.AcquireResult) bool {
 	return v.Reason == string(dlock.ReasonTickFirst) && !l.hasAsked(c)
 }
 
 // partOf returns the request for one of the semaphores alone; 0: for the name itself.
-func partOf(c dialect.AcquireParams, i int) dialect.AcquireParams {
+func partOf(c store.AcquireParams, i int) store.AcquireParams {
 	if i > 0 {
 		l := c.Also[i-1]
 		c.Resource, c.Slots, c.Tick, c.MissedAt, c.Delay = l.Resource, l.Slots, nil, nil, 0
@@ -261,7 +261,7 @@ func partOf(c dialect.AcquireParams, i int) dialect.AcquireParams {
 }
 
 // decideAll returns the result if it is a refusal, and otherwise a free slot of each semaphore.
-func decideAll(look []snapshot, c dialect.AcquireParams, in window) (v dialect.AcquireResult, free []int) {
+func decideAll(look []snapshot, c store.AcquireParams, in window) (v store.AcquireResult, free []int) {
 	free = make([]int, len(look))
 	held := 0
 	for i := range look {
@@ -270,7 +270,7 @@ func decideAll(look []snapshot, c dialect.AcquireParams, in window) (v dialect.A
 		}
 	}
 	if held > 0 && held < len(look) {
-		v.Reason = dialect.ReasonEnded
+		v.Reason = store.ReasonEnded
 		return v, nil
 	}
 	if v, free[0] = look[0].decide(partOf(c, 0), in); v.Reason != "" {
@@ -283,7 +283,7 @@ func decideAll(look []snapshot, c dialect.AcquireParams, in window) (v dialect.A
 			v.Reason, v.Holder, v.HeldFor, v.ExpiresIn, v.Origin = string(dlock.ReasonLimitFull), no.Holder, no.HeldFor,
 				no.ExpiresIn, no.Origin
 			no.Slot, no.Fence = i-1, 0
-			v.Also = dialect.AsJSON([]dialect.Part{no.Part()})
+			v.Also = store.AsJSON([]store.Part{no.Part()})
 			return v, nil
 		}
 		free[i] = slot
@@ -293,14 +293,14 @@ func decideAll(look []snapshot, c dialect.AcquireParams, in window) (v dialect.A
 
 // grantAll gives free slots of all semaphores to the token, or extends the leases that it has. The
 // caller has the write lock.
-func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c dialect.AcquireParams, free []int,
-	in window) (v dialect.AcquireResult, err error) {
-	parts := make([]dialect.Part, 0, len(c.Also))
+func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c store.AcquireParams, free []int,
+	in window) (v store.AcquireResult, err error) {
+	parts := make([]store.Part, 0, len(c.Also))
 	for i := range look {
 		p, slot := partOf(c, i), free[i]
 		if slot == gap {
 			before, last := in.of(look[i].n(p))
-			row := conn.QueryRowContext(local, s.queries.missingRow, p.Resource, before, last)
+			row := conn.QueryRowContext(local, s.texts["missing_row"], p.Resource, before, last)
 			if err := row.Scan(&slot); err != nil {
 				return v, err
 			}
@@ -316,40 +316,40 @@ func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c dialect.AcquireParams, 
 		}
 	}
 	if len(parts) > 0 {
-		v.Also = dialect.AsJSON(parts)
+		v.Also = store.AsJSON(parts)
 	}
 	return v, nil
 }
 
-// TakesAlso implements dialect.Database.
+// TakesAlso implements store.Database.
 func (s *DB) TakesAlso() bool { return true }
 
-// KeepsDelay implements dialect.Database.
+// KeepsDelay implements store.Database.
 func (s *DB) KeepsDelay() bool { return true }
 
 // grant gives a free slot to the token, or extends the lease that the token has. The caller has the
 // write lock.
-func (s *DB) grant(conn *sql.Conn, look snapshot, c dialect.AcquireParams, free int) (dialect.AcquireResult, error) {
-	granted := scan(func(v *dialect.AcquireResult) []any {
+func (s *DB) grant(conn *sql.Conn, look snapshot, c store.AcquireParams, free int) (store.AcquireResult, error) {
+	granted := scan(func(v *store.AcquireResult) []any {
 		*v = look.info()
 		v.Reason = "ok"
 		return []any{&v.Slot, &v.Fence}
 	})
 	if look.again {
-		return one(granted(conn.QueryContext(local, s.queries.regrant, c.Resource, c.Token, roundTTL(c.TTL))))
+		return one(granted(conn.QueryContext(local, s.texts["regrant"], c.Resource, c.Token, roundTTL(c.TTL))))
 	}
 	if c.Delay > 0 {
 		c.Tick = &look.now
 	}
 	// 9. grant: the lease.
-	v, err := one(granted(conn.QueryContext(local, s.queries.grant, c.Resource, free, c.Token, roundTTL(c.TTL),
+	v, err := one(granted(conn.QueryContext(local, s.texts["grant"], c.Resource, free, c.Token, roundTTL(c.TTL),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID)))
 	// A release leaves 0. If the slot is not the first one, it never had a row, or somebody deleted
 	// that.
 	v.PreviousExpired = look.first.Valid && free == look.first.V && look.ends > 0
 	// 10. record: the start of the tick, and how many slots were declared.
 	if err == nil && (c.Tick != nil || !look.slots.Valid || look.slots.V != c.Slots) {
-		_, err = conn.ExecContext(local, s.queries.nameRow, c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID,
+		_, err = conn.ExecContext(local, s.texts["name_row"], c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID,
 			c.Holder.ID, c.Schedule)
 	}
 	return v, err

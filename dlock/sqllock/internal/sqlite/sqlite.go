@@ -1,4 +1,4 @@
-// Package sqlite implements dialect.Database for SQLite, and refuses files whose locks do not work.
+// Package sqlite implements store.Database for SQLite, and refuses files whose locks do not work.
 package sqlite
 
 import (
@@ -9,16 +9,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-//go:embed *.sql
+//go:embed sql
 var files embed.FS
 
 // now is the current time in µs, exact to the millisecond. SQLite's clock is the machine's; it is
@@ -29,7 +28,7 @@ const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) 
 // ahead is dlock.MaxTickAhead in µs.
 const ahead = int64(dlock.MaxTickAhead / time.Microsecond)
 
-// DB implements dialect.Database.
+// DB implements store.Database.
 type DB struct {
 	file                *sqlkit.File
 	name, ends, holders string
@@ -37,28 +36,11 @@ type DB struct {
 	RemoteKind          func(path string) string // see sqlkit.RemoteKind; tests have one of their own
 	schema              sqlmigrate.Schema
 
-	queries queries
-}
-
-// queries are the statements that a DB executes. Each has a file.
-type queries struct {
-	snapshot, grant, missingRow, regrant, nameRow, asked, shorten, extend, release, markSucceeded string
-	update, inspect, revoke, list, enumerate, cleanupPage, cleanup                                string
-}
-
-// CheckNames refuses names that SQLite would refuse later.
-func CheckNames(t dialect.Table) error {
-	switch {
-	case t.Schema != "":
-		return fmt.Errorf("sqllock: Schema %q: SQLite has none", t.Schema)
-	case strings.HasPrefix(strings.ToLower(t.Name), "sqlite_"):
-		return fmt.Errorf("sqllock: TableName %q: SQLite keeps names that begin with sqlite_ to itself", t.Name)
-	}
-	return nil
+	texts sqlkit.Texts
 }
 
 // New returns the database of a table. It does not open the file.
-func New(db dialect.Pool, t dialect.Table) *DB {
+func New(db store.Pool, t store.Table) *DB {
 	// not a temporary table of that name
 	in := func(name string) string { return sqlkit.SQLite.Qualified("main", name) }
 	s := &DB{file: sqlkit.NewFile(db.DB), name: t.Name, ends: t.Name + "_ends", holders: t.Name + "_holders",
@@ -67,23 +49,10 @@ func New(db dialect.Pool, t dialect.Table) *DB {
 	names := map[string]string{"table": s.table, "name": sqlkit.SQLite.Quote(s.name), "ends_in": in(s.ends),
 		"holders_in": in(s.holders), "now": now, "ahead": strconv.FormatInt(ahead, 10),
 		"n": "(CASE WHEN head.slot_limit > 0 THEN head.slot_limit ELSE ?2 END)"}
-	file := func(name string) string {
-		text, err := files.ReadFile(name + ".sql")
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		return strings.TrimSpace(sqlmigrate.Fill(string(text), names))
-	}
+	s.texts = sqlkit.ReadTexts(files, sqlkit.SQLite, names)
 	s.schema = sqlmigrate.Schema{Dialect: sqlkit.SQLite, Schema: "main", Name: s.name, Table: s.name,
-		Migrations: [][]string{sqlmigrate.Statements(file("schema"))}, Repeat: sqlmigrate.Statements(file("indexes"))}
-	s.queries.snapshot, s.queries.grant, s.queries.missingRow, s.queries.regrant, s.queries.nameRow = file("snapshot"),
-		file("grant"), file("missing_row"), file("regrant"), file("name_row")
-	s.queries.asked, s.queries.shorten = file("asked"), file("shorten")
-	s.queries.extend, s.queries.release, s.queries.markSucceeded, s.queries.list = file("extend"), file("release"),
-		file("mark_succeeded"), file("list")
-	s.queries.enumerate = file("enumerate")
-	s.queries.update, s.queries.inspect, s.queries.revoke = file("update"), file("inspect"), file("revoke")
-	s.queries.cleanupPage, s.queries.cleanup = file("cleanup_page"), file("cleanup")
+		Migrations: [][]string{sqlmigrate.Statements(s.texts["schema"])},
+		Repeat:     sqlmigrate.Statements(s.texts["indexes"])}
 	return s
 }
 
@@ -96,14 +65,14 @@ func (s *DB) Close() error { return nil }
 // than its start plus this, so it is never shorter than its holder trusts it.
 func roundTTL(micros int64) int64 { return (micros + 999) / 1000 * 1000 }
 
-// Extend implements dialect.Database.
+// Extend implements store.Database.
 func (s *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
-	return s.each(ctx, s.queries.extend, grants, roundTTL(ttl), grants)
+	return s.each(ctx, s.texts["extend"], grants, roundTTL(ttl), grants)
 }
 
-// Release implements dialect.Database.
+// Release implements store.Database.
 func (s *DB) Release(ctx context.Context, grants string) (answers string, err error) {
-	return s.each(ctx, s.queries.release, grants, grants)
+	return s.each(ctx, s.texts["release"], grants, grants)
 }
 
 // each executes a statement that returns those of the grants that were held, and answers for all.
@@ -115,7 +84,7 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 		version  int64
 		revoked  *string
 	}
-	var wanted []dialect.Grant
+	var wanted []store.Grant
 	if err := json.Unmarshal([]byte(grants), &wanted); err != nil {
 		return "", err
 	}
@@ -137,7 +106,7 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 					continue
 				}
 				noted[w.Resource] = true
-				if _, err := conn.ExecContext(local, s.queries.markSucceeded, w.Resource); err != nil {
+				if _, err := conn.ExecContext(local, s.texts["mark_succeeded"], w.Resource); err != nil {
 					return err
 				}
 			}
@@ -148,11 +117,11 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 	if err != nil {
 		return "", err
 	}
-	list := make([]dialect.Answer, len(wanted))
+	list := make([]store.Answer, len(wanted))
 	for i, w := range wanted {
-		list[i] = dialect.Answer{Index: w.Index}
+		list[i] = store.Answer{Index: w.Index}
 		if r, ok := held[key{w.Resource, w.Token}]; ok {
-			list[i] = dialect.Answer{Index: w.Index, Declared: r.declared, Version: r.version, Revoked: r.revoked}
+			list[i] = store.Answer{Index: w.Index, Declared: r.declared, Version: r.version, Revoked: r.revoked}
 			if r.revoked == nil {
 				list[i].Held = 1
 			}
@@ -162,51 +131,51 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 	return string(text), err
 }
 
-// List implements dialect.Database.
+// List implements store.Database.
 func (s *DB) List(ctx context.Context, resource string) (held string, err error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (string, error) {
-		return read(ctx, s.file, s.queries.list, []any{resource}, func(held *string) []any { return []any{held} })
+		return read(ctx, s.file, s.texts["list"], []any{resource}, func(held *string) []any { return []any{held} })
 	})
 }
 
-// Enumerate implements dialect.Database.
-func (s *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (dialect.LeasePage, error) {
-	return sqlkit.InTime(ctx, func(ctx context.Context) (dialect.LeasePage, error) {
+// Enumerate implements store.Database.
+func (s *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (store.LeasePage, error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (store.LeasePage, error) {
 		var leases string
 		args := []any{c.Prefix, c.After.Resource, c.After.Slot, c.Limit, c.Released}
-		p, err := read(ctx, s.file, s.queries.enumerate, args, func(p *dialect.LeasePage) []any {
+		p, err := read(ctx, s.file, s.texts["enumerate"], args, func(p *store.LeasePage) []any {
 			return []any{&leases, &p.Seen, &p.Last.Resource, &p.Last.Slot}
 		})
 		if err == nil {
-			p.Leases, err = dialect.Leases(leases)
+			p.Leases, err = store.Leases(leases)
 		}
 		return p, err
 	})
 }
 
-// Update implements dialect.Database.
-func (s *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
+// Update implements store.Database.
+func (s *DB) Update(ctx context.Context, c store.Update) (bool, error) {
 	if c.Pause != nil {
 		left := roundTTL(*c.Pause)
 		c.Pause = &left
 	}
-	rows, err := s.change(ctx, s.queries.update, c.Resource, c.Pause, dialect.OrNull(c.PauseOrigin), c.Limit,
-		dialect.OrNull(c.LimitOrigin), dialect.OrNull(c.TriggerOrigin), c.Value, c.IfVersion)
+	rows, err := s.change(ctx, s.texts["update"], c.Resource, c.Pause, store.OrNull(c.PauseOrigin), c.Limit,
+		store.OrNull(c.LimitOrigin), store.OrNull(c.TriggerOrigin), c.Value, c.IfVersion)
 	return rows > 0, err
 }
 
-// Inspect implements dialect.Database.
+// Inspect implements store.Database.
 func (s *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (string, error) {
-		return read(ctx, s.file, s.queries.inspect, []any{resources, values}, func(answers *string) []any {
+		return read(ctx, s.file, s.texts["inspect"], []any{resources, values}, func(answers *string) []any {
 			return []any{answers}
 		})
 	})
 }
 
-// Revoke implements dialect.Database.
+// Revoke implements store.Database.
 func (s *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
-	rows, err := s.change(ctx, s.queries.revoke, resource, slot, fence, by)
+	rows, err := s.change(ctx, s.texts["revoke"], resource, slot, fence, by)
 	return rows > 0, err
 }
 
@@ -225,17 +194,17 @@ func (s *DB) change(ctx context.Context, query string, args ...any) (int64, erro
 	})
 }
 
-// Cleanup implements dialect.Database.
-func (s *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (dialect.Page, error) {
-	return sqlkit.InTime(ctx, func(ctx context.Context) (dialect.Page, error) {
-		p, err := read(ctx, s.file, s.queries.cleanupPage, []any{after.Resource, after.Slot, limit},
-			func(p *dialect.Page) []any {
+// Cleanup implements store.Database.
+func (s *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (store.Page, error) {
+	return sqlkit.InTime(ctx, func(ctx context.Context) (store.Page, error) {
+		p, err := read(ctx, s.file, s.texts["cleanup_page"], []any{after.Resource, after.Slot, limit},
+			func(p *store.Page) []any {
 				return []any{&p.Seen, &p.Last.Resource, &p.Last.Slot}
 			})
 		if err != nil || p.Seen == 0 {
 			return p, err
 		}
-		err = s.write(ctx, s.queries.cleanup, func(_ *sql.Conn, statement *sql.Stmt) error {
+		err = s.write(ctx, s.texts["cleanup"], func(_ *sql.Conn, statement *sql.Stmt) error {
 			result, err := statement.ExecContext(local, after.Resource, after.Slot, p.Last.Resource, retention)
 			if err != nil {
 				return err
@@ -248,7 +217,7 @@ func (s *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, li
 	})
 }
 
-// Tables implements dialect.Database. Its Schema leaves out journal_mode, which cannot be changed
+// Tables implements store.Database. Its Schema leaves out journal_mode, which cannot be changed
 // within a transaction, where migration tools would execute it.
 func (s *DB) Tables() sqlmigrate.Tables {
 	return sqlmigrate.Tables{Schema: s.schema, Read: sqlmigrate.ReadFile(s.file), File: s.file,

@@ -13,41 +13,37 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock/internal/dialect"
+	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-//go:embed *.sql
+//go:embed sql
 var files embed.FS
 
-// DB is a dialect.Database.
+// DB is a store.Database.
 type DB struct {
-	dialect.Pool
-	table dialect.Table
-	names map[string]string
+	store.Pool
+	table store.Table
+	texts sqlkit.Texts
 }
 
 // New returns the database of a table. It does not call the server.
-func New(d dialect.Pool, t dialect.Table) *DB {
+func New(d store.Pool, t store.Table) *DB {
 	table := sqlkit.SQLServer.Qualified(t.Schema, t.Name)
-	return &DB{Pool: d, table: t, names: map[string]string{"table": table, "table_text": "N" + sqlkit.Text(table)}}
+	return &DB{Pool: d, table: t, texts: sqlkit.ReadTexts(files, sqlkit.SQLServer,
+		map[string]string{"table": table, "table_text": "N" + sqlkit.Text(table)})}
 }
 
 // file returns the text of a statement. LOCK_TIMEOUT takes no parameter: it is part of the text.
 func (m *DB) file(name string, wait int64) string {
-	text, err := files.ReadFile(name + ".sql")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return strings.TrimSpace(sqlmigrate.Fill(string(text), map[string]string{
-		"table": m.names["table"], "table_text": m.names["table_text"], "wait": strconv.FormatInt(wait, 10)}))
+	return strings.ReplaceAll(m.texts[name], "{wait}", strconv.FormatInt(wait, 10))
 }
 
 func (m *DB) String() string { return "sqlserver" }
 
-// Acquire implements dialect.Database.
-func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.AcquireResult, err error) {
+// Acquire implements store.Database.
+func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
 	err = m.QueryRow(ctx, m.file("acquire", c.Wait), []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt,
 		dlock.MaxTickAhead.Microseconds(), c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Wait, c.Schedule,
@@ -55,27 +51,27 @@ func (m *DB) Acquire(ctx context.Context, c dialect.AcquireParams) (v dialect.Ac
 	return v, err
 }
 
-// Extend implements dialect.Database.
+// Extend implements store.Database.
 func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.QueryRow(ctx, m.file("extend", dialect.LockWait(ctx)), []any{ttl, list}, &answers)
+		err = m.QueryRow(ctx, m.file("extend", store.LockWait(ctx)), []any{ttl, list}, &answers)
 	}
 	return answers, err
 }
 
-// TakesAlso implements dialect.Database. No code for it is added here while this store cannot be
+// TakesAlso implements store.Database. No code for it is added here while this store cannot be
 // run against a server.
 func (m *DB) TakesAlso() bool { return false }
 
-// KeepsDelay implements dialect.Database: see TakesAlso.
+// KeepsDelay implements store.Database: see TakesAlso.
 func (m *DB) KeepsDelay() bool { return false }
 
-// Release implements dialect.Database.
+// Release implements store.Database.
 func (m *DB) Release(ctx context.Context, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.QueryRow(ctx, m.file("release", dialect.LockWait(ctx)), []any{list}, &answers)
+		err = m.QueryRow(ctx, m.file("release", store.LockWait(ctx)), []any{list}, &answers)
 	}
 	return answers, err
 }
@@ -83,7 +79,7 @@ func (m *DB) Release(ctx context.Context, grants string) (answers string, err er
 // grantsOf writes grants as the statements take them: [index, name in hex, slot, token in hex, 1 if
 // the work ended well], which no collation can change.
 func grantsOf(text string) (string, error) {
-	var list []dialect.Grant
+	var list []store.Grant
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		return "", err
 	}
@@ -96,23 +92,23 @@ func grantsOf(text string) (string, error) {
 	return string(out), err
 }
 
-// List implements dialect.Database.
+// List implements store.Database.
 func (m *DB) List(ctx context.Context, resource string) (held string, err error) {
 	err = m.QueryRow(ctx, m.file("list", 0), []any{[]byte(resource)}, &held)
 	return held, err
 }
 
-// Enumerate implements dialect.Database.
-func (m *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (p dialect.LeasePage, err error) {
+// Enumerate implements store.Database.
+func (m *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (p store.LeasePage, err error) {
 	var leases string
 	var last []byte
 	args := []any{[]byte(c.Prefix), []byte(c.After.Resource), c.After.Slot, c.Limit, c.Released}
-	if err := m.QueryRow(ctx, m.file("enumerate", dialect.LockWait(ctx)), args, &leases, &p.Seen, &last,
+	if err := m.QueryRow(ctx, m.file("enumerate", store.LockWait(ctx)), args, &leases, &p.Seen, &last,
 		&p.Last.Slot); err != nil {
 		return p, err
 	}
 	p.Last.Resource = string(last)
-	p.Leases, err = dialect.Leases(leases)
+	p.Leases, err = store.Leases(leases)
 	for i := range p.Leases {
 		if err == nil {
 			p.Leases[i].Resource, err = nameOf(p.Leases[i].Resource)
@@ -125,33 +121,33 @@ func (m *DB) Enumerate(ctx context.Context, c dialect.EnumerateParams) (p dialec
 func nameOf(text string) (string, error) {
 	name, err := hex.DecodeString(text)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+		return "", fmt.Errorf("%w: %w", store.ErrAnswer, err)
 	}
 	return string(name), nil
 }
 
-// Update implements dialect.Database.
-func (m *DB) Update(ctx context.Context, c dialect.Update) (bool, error) {
-	wait, rows := dialect.LockWait(ctx), 0
+// Update implements store.Database.
+func (m *DB) Update(ctx context.Context, c store.Update) (bool, error) {
+	wait, rows := store.LockWait(ctx), 0
 	err := m.QueryRow(ctx, m.file("update", wait), []any{
-		[]byte(c.Resource), c.Pause, dialect.OrNull(c.PauseOrigin), c.Limit, dialect.OrNull(c.LimitOrigin),
-		dialect.OrNull(c.TriggerOrigin), wait, c.Value, c.IfVersion,
+		[]byte(c.Resource), c.Pause, store.OrNull(c.PauseOrigin), c.Limit, store.OrNull(c.LimitOrigin),
+		store.OrNull(c.TriggerOrigin), wait, c.Value, c.IfVersion,
 	}, &rows)
 	return rows > 0, err
 }
 
-// Inspect implements dialect.Database.
+// Inspect implements store.Database.
 func (m *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
-	names, err := dialect.HexNames(resources)
+	names, err := store.HexNames(resources)
 	if err != nil {
 		return "", err
 	}
 	if err := m.QueryRow(ctx, m.file("inspect", 0), []any{names, values}, &answers); err != nil {
 		return "", err
 	}
-	var known []dialect.Control
+	var known []store.Control
 	if err := json.Unmarshal([]byte(answers), &known); err != nil {
-		return "", fmt.Errorf("%w: %w", dialect.ErrAnswer, err)
+		return "", fmt.Errorf("%w: %w", store.ErrAnswer, err)
 	}
 	for i := range known {
 		if known[i].Resource, err = nameOf(known[i].Resource); err != nil {
@@ -162,17 +158,17 @@ func (m *DB) Inspect(ctx context.Context, resources string, values bool) (answer
 	return string(text), err
 }
 
-// Revoke implements dialect.Database.
+// Revoke implements store.Database.
 func (m *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
 	rows := 0
-	err := m.QueryRow(ctx, m.file("revoke", dialect.LockWait(ctx)), []any{[]byte(resource), slot, fence, by}, &rows)
+	err := m.QueryRow(ctx, m.file("revoke", store.LockWait(ctx)), []any{[]byte(resource), slot, fence, by}, &rows)
 	return rows > 0, err
 }
 
-// Cleanup implements dialect.Database.
-func (m *DB) Cleanup(ctx context.Context, retention int64, after dialect.Row, limit int) (p dialect.Page, err error) {
+// Cleanup implements store.Database.
+func (m *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (p store.Page, err error) {
 	var last []byte
-	err = m.QueryRow(ctx, m.file("cleanup", min(dialect.LockWait(ctx), dialect.LongestWait)),
+	err = m.QueryRow(ctx, m.file("cleanup", min(store.LockWait(ctx), store.LongestWait)),
 		[]any{[]byte(after.Resource), after.Slot, limit, retention}, &p.Seen, &p.Deleted, &last, &p.Last.Slot)
 	p.Last.Resource = string(last)
 	return p, err
@@ -184,13 +180,13 @@ func (m *DB) schema() sqlmigrate.Schema {
 		Table: m.table.Name, Migrations: [][]string{{m.file("schema", 0)}}}
 }
 
-// Tables implements dialect.Database.
+// Tables implements store.Database.
 func (m *DB) Tables() sqlmigrate.Tables {
-	return sqlmigrate.Tables{Schema: m.schema(), Read: dialect.ReadRow(m.QueryRow),
+	return sqlmigrate.Tables{Schema: m.schema(), Read: store.ReadRow(m.QueryRow),
 		Up: func(ctx context.Context) error { return m.schema().Up(ctx, m.DB) }}
 }
 
-// Audit implements dialect.Database.
+// Audit implements store.Database.
 func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
 	var clock int64
 	var delayed int
@@ -199,7 +195,7 @@ func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 		"FROM sys.databases WHERE database_id = DB_ID()", nil, &clock, &delayed); err != nil {
 		return nil, err
 	}
-	warnings = dialect.ClockWarnings(sent, now(), clock)
+	warnings = store.ClockWarnings(sent, now(), clock)
 	if delayed == 2 {
 		warnings = append(warnings, "DELAYED_DURABILITY is FORCED: leases may be lost when the server crashes, and "+
 			"then be granted twice; set it to ALLOWED or DISABLED")

@@ -1,0 +1,44 @@
+-- name: schema
+-- The locks of tickslot. Row (resource_name, slot) is one lock: 'timer:orders:slot:' and 3 are the
+-- lock timer:orders:slot:3.
+--
+-- Release keeps the row, because it stores the fence and the last holder. The row with slot -1
+-- stores what belongs to the whole name. Times are microseconds since 1970.
+CREATE TABLE IF NOT EXISTS {table} (
+	resource_name TEXT NOT NULL,
+	slot          INTEGER NOT NULL,
+	lock_id       TEXT,                        -- secret of the attempt that has, or had, the lock
+	fence         INTEGER NOT NULL DEFAULT 0,  -- grows with every grant
+	acquired_at   INTEGER,
+	renewed_at    INTEGER,                     -- granted or extended last
+	expires_at    INTEGER,                     -- 0 once it has been released
+	released_at   INTEGER,
+	host_name     TEXT,
+	process_id    INTEGER,
+	process_tag   TEXT,
+	revoked       TEXT,                        -- who did it, and why this lease is not extended
+	tick          INTEGER,                     -- slot -1: the latest tick claimed; claimed by host_name and so on,
+	tick_starts   INTEGER,                     --          how often it was started,
+	tick_schedule INTEGER,                     --          of which schedule it is,
+	asked_schedule INTEGER,                    --          a schedule that was asked about before a tick of it
+	asked_at      INTEGER,                     --          was claimed, and since when,
+	slots         INTEGER,                     --          how many slots the latest grant declared,
+	succeeded_at  INTEGER,                     --          when a grant was last released as succeeded,
+	overrides_version INTEGER,                --          overrides: it grows with every update,
+	paused_until  INTEGER,
+	resumed_at    INTEGER,                    --          when a pause, or a limit of 0, was ended last,
+	pause_origin  TEXT,                        --          who did it, and why,
+	slot_limit    INTEGER,                     --          how many slots there are, whatever grants declare,
+	limit_origin  TEXT,
+	triggered_at  INTEGER,                     --          and when one run was asked for
+	trigger_origin TEXT,
+	kept_value     TEXT,                       --          what Controller.Value returns
+	PRIMARY KEY (resource_name, slot)
+) STRICT, WITHOUT ROWID;
+
+-- name: indexes
+-- Finds the slot that ends first.
+CREATE INDEX IF NOT EXISTS {ends_in} ON {name} (resource_name, expires_at, slot) WHERE slot >= 0;
+
+-- Finds the grant of an attempt, when a request is repeated.
+CREATE INDEX IF NOT EXISTS {holders_in} ON {name} (lock_id) WHERE lock_id IS NOT NULL;

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+)
+
+// A Driver executes statements. Pool is one for database/sql, package pgxlock has one for pgx.
+type Driver interface {
+	// QueryRow executes a statement that returns one row, and puts its columns into dest. It
+	// returns when ctx ends, whatever the server does.
+	QueryRow(ctx context.Context, query string, args []any, dest ...any) error
+	// QueryRowAlone does so in a transaction of its own that has the settings of
+	// sqlkit.PostgresPinned. Only Postgres needs it.
+	QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error
+	// WithDB calls do with a *sql.DB on the same connections, for Migrate.
+	WithDB(do func(*sql.DB) error) error
+	// Close closes the connections that the driver opened itself.
+	Close() error
+}
+
+// Pool is the Driver for database/sql.
+type Pool struct{ DB *sql.DB }
+
+var errNoDB = errors.New("sqllock: no *sql.DB: pass one")
+
+// NewPool returns an error if db is nil.
+func NewPool(db *sql.DB) (Pool, error) {
+	if db == nil {
+		return Pool{}, errNoDB
+	}
+	return Pool{db}, nil
+}
+
+// QueryRow implements Driver.
+func (p Pool) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	return p.With(ctx, func(conn *sql.Conn) error { return sqlkit.QueryRow(ctx, conn, query, args, dest...) })
+}
+
+// QueryRowAlone implements Driver.
+func (p Pool) QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error {
+	return p.With(ctx, func(conn *sql.Conn) error { return sqlkit.QueryRowPinned(ctx, conn, query, args, dest...) })
+}
+
+// WithDB implements Driver.
+func (p Pool) WithDB(do func(*sql.DB) error) error { return do(p.DB) }
+
+// Close leaves the *sql.DB alone: it is the caller's.
+func (p Pool) Close() error { return nil }
+
+// With calls do with a connection: see sqlkit.With.
+func (p Pool) With(ctx context.Context, do func(*sql.Conn) error) error {
+	return sqlkit.With(ctx, p.DB, do)
+}
