@@ -55,7 +55,11 @@ func masked(a slog.Attr) slog.Attr {
 	case slog.KindAny:
 		if err, ok := a.Value.Any().(error); ok && err != nil {
 			a.Value = slog.AnyValue(Error(err))
+		} else if !ok {
+			a.Value = maskedAny(a.Value)
 		}
+	case slog.KindLogValuer:
+		a.Value = slog.AnyValue(valuer{a.Value.LogValuer()})
 	case slog.KindGroup:
 		group := a.Value.Group()
 		safe := make([]slog.Attr, len(group))
@@ -65,4 +69,23 @@ func masked(a slog.Attr) slog.Attr {
 		a.Value = slog.GroupValue(safe...)
 	}
 	return a
+}
+
+// A valuer hides secrets in what another returns.
+type valuer struct{ inner slog.LogValuer }
+
+// LogValue implements slog.LogValuer.
+func (v valuer) LogValue() slog.Value { return masked(slog.Attr{Value: v.inner.LogValue()}).Value }
+
+// maskedAny returns a value of any type, such as one that code has called panic with. It becomes
+// its text if that has a secret in it.
+func maskedAny(v slog.Value) slog.Value {
+	text := fmt.Sprintf("%+v", v.Any())
+	if bytes, ok := v.Any().([]byte); ok {
+		text = string(bytes) // as slog.TextHandler prints it
+	}
+	if safe := Text(text); safe != text {
+		return slog.StringValue(safe)
+	}
+	return v
 }

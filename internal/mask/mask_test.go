@@ -119,6 +119,36 @@ func TestErrorsAndLinesAreMasked(t *testing.T) {
 	}
 }
 
+// described is a value that says of itself how it is logged.
+type described string
+
+func (d described) LogValue() slog.Value { return slog.StringValue(string(d)) }
+
+// Code panics with values of any type, and they are logged as they are.
+//
+// Fails when a value that is neither a text nor an error shows a secret, or when one without loses
+// its form.
+func TestOtherValuesAreMasked(t *testing.T) {
+	type config struct{ Host, Password string }
+	for _, value := range []any{config{"db", secret}, &config{"db", secret}, &url.URL{Scheme: "http", Host: "x",
+		User: url.UserPassword("u", secret)}, []byte("token=" + secret), map[string]string{"api-key": secret},
+		described("password=" + secret)} {
+		var out bytes.Buffer
+		text := mask.Logger(slog.New(slog.NewTextHandler(&out, nil)))
+		text.Error("line", "panic", value)
+		text.With("panic", value).Error("line")
+		mask.Logger(slog.New(slog.NewJSONHandler(&out, nil))).Error("line", "panic", value)
+		if strings.Contains(out.String(), secret) || !strings.Contains(out.String(), mask.Mask) {
+			t.Errorf("%T: %s", value, out.String())
+		}
+	}
+	var out bytes.Buffer
+	mask.Logger(slog.New(slog.NewJSONHandler(&out, nil))).Error("line", "panic", config{Host: "db"})
+	if !strings.Contains(out.String(), `"Host":"db"`) {
+		t.Error(out.String())
+	}
+}
+
 // panicking is a handler of a user that panics wherever it is asked.
 type panicking struct{ slog.Handler }
 
