@@ -262,7 +262,7 @@ func BlackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err e
 	for _, b := range bs {
 		end, err := askBlackout(b, t)
 		if err != nil {
-			return time.Time{}, nil, err
+			return time.Time{}, nil, fmt.Errorf("blackout %s: %w", Describe(b), err)
 		}
 		if end.After(until) {
 			until, by = end, b
@@ -275,15 +275,11 @@ func BlackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err e
 // an error.
 func askBlackout(b Blackout, t time.Time) (until time.Time, err error) {
 	t = t.Round(0).UTC()
-	defer func() {
-		if p := recover(); p != nil {
-			until, err = time.Time{}, fmt.Errorf("blackout %s: its Until panicked: %v", Describe(b), p)
-		}
-	}()
+	defer recovered("its Until", &err)
 	until = b.Until(t)
 	if !until.IsZero() && !until.After(t) {
-		return time.Time{}, fmt.Errorf("blackout %s: its Until(%v) returned %v, which is not later", Describe(b),
-			t.Format(time.RFC3339Nano), until.Format(time.RFC3339Nano))
+		return time.Time{}, fmt.Errorf("its Until(%v) returned %v, which is not later", t.Format(time.RFC3339Nano),
+			until.Format(time.RFC3339Nano))
 	}
 	return until, nil
 }

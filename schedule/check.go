@@ -117,7 +117,7 @@ func CheckBlackout(b Blackout) []error {
 	faults := checkParts(b)
 	if len(faults) == 0 {
 		if _, err := askBlackout(b, time.Now()); err != nil {
-			faults = append(faults, err)
+			faults = append(faults, fmt.Errorf("blackout %s: %w", Describe(b), err))
 		}
 	}
 	return faults
@@ -129,12 +129,15 @@ func checkParts(v any) (faults []error) {
 	if !ok {
 		return nil
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			faults = []error{fmt.Errorf("%T: its Check panicked: %v", v, p)}
-		}
+	var panicked error
+	func() {
+		defer recovered("its Check", &panicked)
+		faults = split(c.Check())
 	}()
-	return split(c.Check())
+	if panicked != nil {
+		return []error{fmt.Errorf("%T: %w", v, panicked)}
+	}
+	return faults
 }
 
 // split flattens what errors.Join has joined.

@@ -131,11 +131,7 @@ func parseCron(spec string) (*cron.SpecSchedule, error) {
 
 // askLibrary calls the parser and turns a panic of the library into an error.
 func askLibrary(spec string) (s *cron.SpecSchedule, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the parser panicked: %v", p)
-		}
-	}()
+	defer recovered("the parser", &err)
 	parsed, err := cronParser.Parse(strings.ToLower(spec)) // names and macros in any case
 	if err != nil {
 		return nil, err

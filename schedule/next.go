@@ -18,14 +18,7 @@ const MaxMissed = 100_000
 // then differ between hosts. A panic and a result that is not later than after are errors.
 func Next(s Schedule, after time.Time) (next time.Time, err error) {
 	after = after.Round(0).UTC()
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("its Next panicked: %v", p)
-			if broken, ok := p.(brokenPart); ok {
-				err = broken.error
-			}
-		}
-	}()
+	defer recovered("its Next", &err)
 	next = s.Next(after)
 	if next.IsZero() {
 		return next, nil
@@ -38,6 +31,16 @@ func Next(s Schedule, after time.Time) (next time.Time, err error) {
 		return time.Time{}, nil
 	}
 	return RoundUp(next.Round(0)), nil
+}
+
+// recovered turns a panic of what was called into an error. It is deferred.
+func recovered(called string, err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%s panicked: %v", called, p)
+		if broken, ok := p.(brokenPart); ok {
+			*err = broken.error
+		}
+	}
 }
 
 // MaxNextTicks is the largest n of NextTicks.
