@@ -76,15 +76,16 @@ func (c *check) call() *call {
 func (c *call) make(run func() error) {
 	c.failed, c.text = true, "the check ended its goroutine" // runtime.Goexit returns nothing
 	defer close(c.done)
-	defer func() {
-		if p := recover(); p != nil {
-			c.failed, c.text = true, panicked(p).Error()
+	panicked := safely(func() error {
+		if err := run(); err != nil {
+			c.text = err.Error()
+		} else {
+			c.failed = false
 		}
-	}()
-	if err := run(); err != nil {
-		c.text = err.Error()
-	} else {
-		c.failed = false
+		return nil
+	})
+	if panicked != nil {
+		c.text = panicked.Error()
 	}
 }
 
@@ -112,8 +113,6 @@ func (c *call) wait() (failed bool, text string) {
 	}
 	return c.failed, c.text
 }
-
-func panicked(p any) error { return fmt.Errorf("the check panicked: %v", p) }
 
 // Debounce returns a check that first reports the result of f, and then changes between success and
 // failure only after every call of f has returned the other result for d. It starts no goroutine,
@@ -152,7 +151,7 @@ func safely(f func() error) (err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = panicked(p)
+			err = fmt.Errorf("the check panicked: %v", p)
 		}
 	}()
 	return f()
