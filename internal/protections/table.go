@@ -47,7 +47,7 @@ var groups = map[string][]string{
 var noColumns = map[string]string{
 	"dlock":                                     "it is the contract of stores, and leases on top",
 	"dlock/sqllock":                             "it is the frame of its four databases",
-	"dlock/sqllock/internal/store":            "it is the contract of the four databases",
+	"dlock/sqllock/internal/store":              "it is the contract of the four databases",
 	"dlock/dlocktest":                           "its stores are faulty on purpose",
 	"cluster/sqlregistry":                       "it is the frame of its four databases",
 	"cluster/sqlregistry/internal/dialect":      "it is the contract of the four databases",
