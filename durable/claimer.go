@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
-	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
@@ -31,7 +31,7 @@ type claimer struct {
 	book     *leaseBook
 	runner   *runner
 	events   *events
-	batch    *dbcalls.Batch
+	batch    *answers.Batch
 	request  store.ClaimRequest // of which only Limit changes
 	draining atomic.Bool        // nothing starts any more
 

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/answers"
 )
 
 // The calls, as metrics and lines name them.
@@ -25,10 +25,13 @@ const (
 )
 
 // A database bounds the calls to the store, and knows whether they succeed.
-type database struct{ *dbcalls.Calls }
+type database struct{ *answers.Calls }
 
-func newDatabase(name string, timeout time.Duration, v *events) *database {
-	return &database{dbcalls.New(dbcalls.Options{Name: name, Timeout: timeout,
+// newDatabase returns the database. A claim that is answered as long as its leases last is not left
+// behind: what it brings is given back, which costs no attempt.
+func newDatabase(name string, c Config, v *events) *database {
+	return &database{answers.New(answers.Options{Name: name, Timeout: c.CallTimeout,
+		Behind: max(c.TTL, stallAfter(c)),
 		Failed: func(op string, err error, first bool) {
 			level := slog.LevelDebug
 			if first { // else it was said
@@ -50,5 +53,5 @@ func newDatabase(name string, timeout time.Duration, v *events) *database {
 
 // call makes a call to the store.
 func call[T any](d *database, op string, f func(context.Context) (T, error)) (T, error) {
-	return dbcalls.Do(d.Calls, op, f)
+	return answers.Do(d.Life(), d.Calls, op, f)
 }

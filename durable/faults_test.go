@@ -156,20 +156,26 @@ func TestHooksHarmNobody(t *testing.T) {
 	})
 }
 
-// A call that ignores its context stalls its loop: Live says so, and nothing else does, because
-// only a restart helps.
+// A call that ignores its context is left behind, and not made again until it returns: Live says so,
+// because perhaps only a restart helps. The other calls go on, and the worker can stop.
 //
-// Fails when a loop that stands still looks alive, or an outage does not.
-func TestLoopThatStalls(t *testing.T) {
+// Fails when a worker whose call does not return looks alive, or one in an outage does not, when
+// such calls pile up, when results are not written beside it, or when Run waits for it.
+func TestCallThatDoesNotReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
+		h := f.add(durable.Config{}).handle("report", sleeps(30*time.Second), durable.HandlerOptions{}).start()
 		pass(time.Minute)
 		h.link.set(hang)
 		pass(10 * time.Minute)
 		if err := h.Live(); err != nil {
 			t.Errorf("in an outage: %v", err)
 		}
+		h.link.set(well)
+		pass(time.Minute)
+		id := f.trigger("report", durable.TriggerOptions{})
+		pass(10 * time.Second)
+		claims := h.link.count("claim")
 		h.link.on(func(op string) (fault, time.Duration) {
 			if op == "claim" {
 				return stopped, 10 * time.Minute
@@ -177,14 +183,35 @@ func TestLoopThatStalls(t *testing.T) {
 			return well, 0
 		})
 		pass(2 * time.Minute)
-		if err := h.Live(); err == nil || !strings.Contains(err.Error(), "the claimer has stalled") {
+		if err := h.Live(); err == nil || !strings.Contains(err.Error(), "the call claim has not returned for") {
 			t.Errorf("a call that ignores its context: %v", err)
+		}
+		if err := h.Checks()["database"](); err == nil || !strings.Contains(err.Error(), "the call claim has failed") {
+			t.Error(err)
+		}
+		if n := h.link.count("claim") - claims; n != 1 {
+			t.Errorf("%d claims were made", n)
+		}
+		if run, _ := f.run(id); run.State != store.StateSucceeded {
+			t.Errorf("%+v", run)
 		}
 		h.link.set(well)
 		pass(10 * time.Minute)
 		if err := h.Live(); err != nil {
 			t.Error(err)
 		}
+		h.link.on(func(op string) (fault, time.Duration) {
+			if op == "claim" {
+				return stopped, 10 * time.Minute
+			}
+			return well, 0
+		})
+		pass(time.Minute)
+		began := time.Now()
+		if err := h.stop(); err != nil || time.Since(began) > 10*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		pass(10 * time.Minute)
 		f.end()
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
-	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/service"
 )
@@ -41,7 +41,7 @@ type finisher struct {
 	database *database
 	book     *leaseBook
 	events   *events
-	batch    *dbcalls.Batch
+	batch    *answers.Batch
 	news     chan struct{} // something waits
 
 	mu      sync.Mutex // of all callers

@@ -10,18 +10,20 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// stallThreshold is for how long a step of a loop may go on: its calls to the database are bounded.
-const stallThreshold = time.Minute
+// stallAfter returns for how long a call to the database, or a step of a loop, may go on: the calls
+// are bounded.
+func stallAfter(c Config) time.Duration { return max(time.Minute, 5*c.CallTimeout) }
 
-// Live returns an error if a loop has stalled because a call to the database ignores its context:
-// only a restart of the process helps then. It does not fail because the database is down.
+// Live returns an error if a call to the database ignores its context, or a loop has stalled: only a
+// restart of the process helps then. It does not fail because the database is down.
 func (w *Worker) Live() error {
+	most := stallAfter(w.config)
 	for _, l := range append(w.askingLoops(), w.renewer.Loop) {
-		if took := l.StepTook(); took > max(stallThreshold, 5*w.config.CallTimeout) {
+		if took := l.StepTook(); took > most {
 			return fmt.Errorf("the %s has stalled for %v", l.Name, took.Round(time.Second))
 		}
 	}
-	return nil
+	return w.database.Hanging(most)
 }
 
 // Started returns an error until Run has begun and the database has been called once, whatever it

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
-	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
@@ -34,7 +34,7 @@ type materializer struct {
 	events    *events
 	schedules map[string]*scheduled
 	queued    func(runs int64) // told when runs were queued
-	batch     *dbcalls.Batch   // of plans
+	batch     *answers.Batch   // of plans
 
 	// Of a cycle, which has as many steps as there are pages of schedules that need a plan.
 	after        store.DueSchedule // the last one of the page before; zero: the cycle begins
@@ -52,8 +52,9 @@ func (m *materializer) materialize() time.Duration {
 		m.events.Log(slog.LevelDebug, "durable: materialize cycle starting")
 		m.more, m.missed = false, false
 	}
+	after := m.after
 	due, err := call(m.database, opDue, func(ctx context.Context) (store.Due, error) {
-		return m.store.Due(ctx, m.after, maxDue)
+		return m.store.Due(ctx, after, maxDue)
 	})
 	m.after = store.DueSchedule{}
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/admission"
-	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/retention"
@@ -77,7 +77,7 @@ func NewWorker(s *Store, config Config) *Worker {
 		inner, name = s.store, s.store.String()
 	}
 	w.events = newEvents(w.config)
-	w.database = newDatabase(name, w.config.CallTimeout, w.events)
+	w.database = newDatabase(name, w.config, w.events)
 	w.assemble(inner)
 	if w.config.Registerer != nil {
 		w.metrics = newMetrics(w)
@@ -95,10 +95,10 @@ func (w *Worker) assemble(s store.Store) {
 	c, d, v := w.config, w.database, w.events
 	w.book = newLeaseBook(c.MaxRuns, c.TTL)
 	w.finisher = &finisher{worker: c.Name, store: s, database: d, book: w.book, events: v,
-		batch: dbcalls.NewBatch(maxResults, c.CallTimeout), news: make(chan struct{}, 1)}
+		batch: answers.NewBatch(maxResults, c.CallTimeout), news: make(chan struct{}, 1)}
 	w.runner = &runner{worker: c.Name, book: w.book, finisher: w.finisher, events: v}
 	w.claimer = &claimer{store: s, database: d, book: w.book, runner: w.runner, events: v,
-		batch: dbcalls.NewBatch(c.ClaimBatch, c.CallTimeout)}
+		batch: answers.NewBatch(c.ClaimBatch, c.CallTimeout)}
 	w.claimer.Loop = loop.New("claimer", c.ClaimInterval, c.PollJitter, w.claimer.claim)
 	w.renewer = &renewer{worker: c.Name, store: s, database: d, book: w.book, runner: w.runner, events: v}
 	w.renewer.Loop = loop.New("renewer", c.TTL/3, 0, w.renewer.renew)
@@ -106,7 +106,7 @@ func (w *Worker) assemble(s store.Store) {
 		crashes: max(0, c.MaxCrashes)}
 	w.reclaimer.Loop = loop.New("reclaimer", c.ReclaimInterval, c.PollJitter, w.reclaimer.reclaim)
 	w.materializer = &materializer{store: s, database: d, events: v, queued: w.queued, faults: map[string]string{},
-		elsewhere: map[string]bool{}, batch: dbcalls.NewBatch(maxPlans, c.CallTimeout)}
+		elsewhere: map[string]bool{}, batch: answers.NewBatch(maxPlans, c.CallTimeout)}
 	w.materializer.Loop = loop.New("materializer", c.MaterializeInterval, c.PollJitter, w.materializer.materialize)
 	w.registrar = &registrar{store: s, reader: s, database: d, events: v, takenOver: w.materializer.takenOver}
 	w.registrar.Loop = loop.New("registrar", registerInterval, c.PollJitter, w.registrar.register)

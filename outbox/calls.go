@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/answers"
 )
 
 // The calls, as metrics and lines name them.
@@ -21,10 +21,10 @@ const (
 )
 
 // calls are those of a relay to the database.
-type calls struct{ *dbcalls.Calls }
+type calls struct{ *answers.Calls }
 
-func newCalls(name string, timeout time.Duration, v *events) *calls {
-	return &calls{dbcalls.New(dbcalls.Options{Name: name, Timeout: timeout,
+func newCalls(name string, c RelayConfig, v *events) *calls {
+	return &calls{answers.New(answers.Options{Name: name, Timeout: c.CallTimeout, Behind: stallAfter(c),
 		Failed: func(op string, err error, first bool) {
 			level := slog.LevelDebug
 			if first { // else it was said
@@ -45,5 +45,11 @@ func newCalls(name string, timeout time.Duration, v *events) *calls {
 
 // call makes a call to the store.
 func call[T any](c *calls, op string, f func(context.Context) (T, error)) (T, error) {
-	return dbcalls.Do(c.Calls, op, f)
+	return answers.Do(c.Life(), c.Calls, op, f)
+}
+
+// callFor makes a call for a shard. If it hangs, it holds up no other shard.
+func callFor[T any](s *shard, op string, f func(context.Context) (T, error)) (T, error) {
+	c := s.relay.calls
+	return answers.DoFor(c.Life(), c.Calls, op, s.term.Slot(), f)
 }

@@ -11,16 +11,18 @@ import (
 	"github.com/tickslot/tickslot/internal/service"
 )
 
-// stallThreshold is for how long a step of a loop may go on: its calls to the database are bounded.
-const stallThreshold = time.Minute
+// stallAfter returns for how long a call to the database, or a step of a loop, may go on: the calls
+// are bounded.
+func stallAfter(c RelayConfig) time.Duration { return max(time.Minute, 5*c.CallTimeout) }
 
-// Live returns an error if a loop has stalled because a call to the database ignores its context:
-// only a restart of the process helps then. It does not fail because the database is down.
+// Live returns an error if a call to the database ignores its context, or a loop has stalled: only a
+// restart of the process helps then. It does not fail because the database is down.
 func (r *Relay) Live() error {
-	if took := r.sampler.StepTook(); took > max(stallThreshold, 5*r.config.CallTimeout) {
+	most := stallAfter(r.config)
+	if took := r.sampler.StepTook(); took > most {
 		return fmt.Errorf("the %s has stalled for %v", r.sampler.Name, took.Round(time.Second))
 	}
-	return nil
+	return r.calls.Hanging(most)
 }
 
 // Started returns an error until Run has begun and the database has been called once, whatever it

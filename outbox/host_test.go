@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -356,5 +357,69 @@ func TestDeliveryEndsWithTheLease(t *testing.T) {
 		if f.deliveries != 1 {
 			t.Errorf("%d deliveries reached the end, want 1", f.deliveries)
 		}
+	})
+}
+
+// halfStuck is a store whose calls for the first of two shards do not look at their contexts.
+type halfStuck struct {
+	*memory.Store
+	stuck atomic.Bool
+	free  chan struct{}
+	calls atomic.Int32 // that were stuck
+}
+
+func (s *halfStuck) Due(ctx context.Context, q store.DueRequest) (store.Due, error) {
+	if s.stuck.Load() && q.Shard == 0 {
+		s.calls.Add(1)
+		<-s.free
+	}
+	return s.Store.Due(ctx, q)
+}
+
+// A call that ignores its context is left behind, and not made again for its shard until it
+// returns: Live says so, because perhaps only a restart helps. The other shards go on, and the
+// relay can stop.
+//
+// Fails when it holds up another shard, when such calls pile up, when the relay looks alive, when
+// Run waits for it, or when its shard is not delivered when it has returned after all.
+func TestCallThatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		s := &halfStuck{Store: f.store, free: make(chan struct{})}
+		f.box = outbox.New(outbox.MemoryDatabase(s, f.locks))
+		r, stop := f.relayOf(outbox.RelayConfig{Shards: 2, TTL: 5 * time.Second, CallTimeout: time.Second})
+		time.Sleep(time.Minute)
+		s.stuck.Store(true)
+		time.Sleep(time.Minute)
+		others := 0
+		for k := range 10 {
+			m := outbox.Message{Topic: "t", Key: string(rune('a' + k))}
+			f.append(m.Key, 1)
+			others += int(m.Hash() % 2)
+		}
+		time.Sleep(3 * time.Minute)
+		if had := f.had(); had != others || others == 0 || others == 10 {
+			t.Errorf("%d messages were delivered, and %d are of the other shard", had, others)
+		}
+		if err := r.Live(); err == nil || !strings.Contains(err.Error(), "the call due has not returned for") {
+			t.Error(err)
+		}
+		if n := s.calls.Load(); n != 1 {
+			t.Errorf("%d calls were made", n)
+		}
+		s.stuck.Store(false)
+		close(s.free)
+		f.until("all are delivered", time.Minute, func() bool { return f.had() == 10 })
+		if err := r.Live(); err != nil {
+			t.Error(err)
+		}
+		s.free = make(chan struct{})
+		s.stuck.Store(true)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		if err := stop(); err != nil || time.Since(began) > 10*time.Second || s.calls.Load() != 2 {
+			t.Errorf("%v after %v, %d calls", err, time.Since(began), s.calls.Load())
+		}
+		close(s.free)
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -37,7 +37,7 @@ const (
 // after the later one.
 type marker struct {
 	relay *Relay
-	batch *dbcalls.Batch
+	batch *answers.Batch
 	news  chan struct{} // something waits
 
 	mu      sync.Mutex // of all callers
@@ -78,7 +78,7 @@ type kept struct {
 }
 
 func newMarker(r *Relay) *marker {
-	return &marker{relay: r, batch: dbcalls.NewBatch(maxResults, r.config.CallTimeout), news: make(chan struct{}, 1)}
+	return &marker{relay: r, batch: answers.NewBatch(maxResults, r.config.CallTimeout), news: make(chan struct{}, 1)}
 }
 
 func (k *marker) put(a attempt, written func(counts bool), kept func()) {

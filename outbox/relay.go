@@ -80,7 +80,7 @@ func NewRelay(box *Outbox, config RelayConfig) *Relay {
 		slices.Sort(r.topics)
 	}
 	r.events = newEvents(r.config)
-	r.calls = newCalls(name, r.config.CallTimeout, r.events)
+	r.calls = newCalls(name, r.config, r.events)
 	r.marker = newMarker(r)
 	r.listener = &listener{relay: r}
 	r.sampler = newSampler(r)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/leader"
@@ -63,7 +63,7 @@ type shard struct {
 	besideAt time.Time // when to look next for messages beside those of full topics
 	after    string    // the key after which the search that is under way goes on; "": there is none
 	fetching bool
-	batch    *dbcalls.Batch
+	batch    *answers.Batch
 	retryAt  time.Time // not before, because a call failed, or found nothing
 	callWait time.Duration
 	pause    time.Duration // before the next look, while nobody tells of messages
@@ -110,7 +110,7 @@ func newShard(r *Relay, layout store.Layout, term *leader.Term) *shard {
 	s := &shard{relay: r, term: term, layout: layout, posts: make(chan func(), 64), gone: make(chan struct{}),
 		wakes: make(chan struct{}, 1), lanes: map[laneID]*lane{}, topics: map[string]*topic{},
 		callWait: service.MinWait, pause: minPause, wary: term.PreviousExpired()}
-	s.batch = dbcalls.NewBatch(r.config.BatchSize, r.config.CallTimeout)
+	s.batch = answers.NewBatch(r.config.BatchSize, r.config.CallTimeout)
 	s.base, s.end = context.WithCancelCause(context.Background())
 	return s
 }
@@ -341,7 +341,7 @@ func (s *shard) fetch(timer *time.Timer) {
 	s.fetching = true
 	began := time.Now()
 	go func() {
-		due, err := call(s.relay.calls, opDue, func(ctx context.Context) (store.Due, error) {
+		due, err := callFor(s, opDue, func(ctx context.Context) (store.Due, error) {
 			return s.relay.store.Due(ctx, request)
 		})
 		took := time.Since(began)

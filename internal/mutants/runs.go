@@ -242,7 +242,7 @@ var ofRuns = []mutant{
 	},
 	{
 		name: "a call that was refused for one row, made again with all",
-		edits: []edit{{"internal/dbcalls/batch.go",
+		edits: []edit{{"internal/answers/batch.go",
 			"again || took >= b.timeout/2", "again && took >= b.timeout/2"}},
 		layer: runs("^TestResultThatTheDatabaseRefuses$"),
 		says:  "of 60 have ended",

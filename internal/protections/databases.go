@@ -43,9 +43,9 @@ var databaseRows = []row{
 		"memlock, redislock, redlock, nativelock, SQL locks, SQL Server": "" +
 			"no: a call is about few leases of some bytes",
 		"timer, leader": "no: it sends no batches",
-		"durable":       "internal/dbcalls.TestBatchesThatAreTooLargeAreHalved",
+		"durable":       "internal/answers.TestBatchesThatAreTooLargeAreHalved",
 		"outbox": "outbox.TestABatchThatIsTooLargeForItsTime; outbox.TestLargeMessagesOnASlowLink; " +
-			"internal/dbcalls.TestABatchFindsWhatALinkCarries",
+			"internal/answers.TestABatchFindsWhatALinkCarries",
 		"registry": "no: what it does not write now is written by the next heartbeat, and it is a view",
 		"people":   shows,
 	}},

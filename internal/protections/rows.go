@@ -40,9 +40,9 @@ var rows = []row{
 		"timer":            "timer.TestI7ThousandTimersGoOnWhileTheStoreHangs",
 		"leader":           "leader.TestNobodyLeadsWithoutTheStore",
 		"durable postgres": "durable/internal/postgres.TestLinkThatFails; " +
-			"durable/internal/postgres.TestServerThatFails (long)",
-		"durable sqlite":  "durable/internal/sqlite.TestLockedFile",
-		"outbox":          "outbox.TestDatabaseThatFails",
+			"durable/internal/postgres.TestServerThatFails (long); durable.TestCallThatDoesNotReturn",
+		"durable sqlite":  "durable/internal/sqlite.TestLockedFile; durable.TestCallThatDoesNotReturn",
+		"outbox":          "outbox.TestDatabaseThatFails; outbox.TestCallThatDoesNotReturn",
 		"registry memory": "cluster.TestStoreThatDoesNotReturn",
 		"registry redis": "cluster/redisregistry.TestHungClusterNode; " +
 			"cluster/redisregistry.TestConformanceSingle/calls",

@@ -1,7 +1,7 @@
 // Package service has what the services of tickslot have in common: schedulers of timers, workers
 // of durable runs and relays of an outbox. Each runs once, moves through the same phases, asks its
 // server until that answers for the first time, samples what probes and metrics show, and listens
-// to its database. Loops are in package loop, hooks and lines in notify, calls in dbcalls.
+// to its database. Loops are in package loop, hooks and lines in notify, calls in answers.
 package service
 
 import (

@@ -1,4 +1,4 @@
-package dbcalls
+package answers
 
 import "time"
 

@@ -1,11 +1,11 @@
-package dbcalls_test
+package answers_test
 
 import (
 	"errors"
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/dbcalls"
+	"github.com/tickslot/tickslot/internal/answers"
 )
 
 // Fails when a call that was too large for its time is made again as large, when one that failed at
@@ -13,7 +13,7 @@ import (
 func TestBatchesThatAreTooLargeAreHalved(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("too late")
-	b := dbcalls.NewBatch(100, 8*time.Second)
+	b := answers.NewBatch(100, 8*time.Second)
 	for i, step := range []struct {
 		took time.Duration
 		err  error
@@ -30,7 +30,7 @@ func TestBatchesThatAreTooLargeAreHalved(t *testing.T) {
 			t.Errorf("step %d: %d rows, want %d", i, got, step.want)
 		}
 	}
-	if got := dbcalls.NewBatch(0, time.Second).Limit(); got != 1 {
+	if got := answers.NewBatch(0, time.Second).Limit(); got != 1 {
 		t.Errorf("a batch of %d rows, want at least one", got)
 	}
 }
@@ -40,7 +40,7 @@ func TestBatchesThatAreTooLargeAreHalved(t *testing.T) {
 func TestRowsThatAreRefusedAreHalved(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("a row")
-	b := dbcalls.NewBatch(100, 8*time.Second)
+	b := answers.NewBatch(100, 8*time.Second)
 	for i, step := range []struct {
 		rows int
 		took time.Duration
@@ -61,7 +61,7 @@ func TestRowsThatAreRefusedAreHalved(t *testing.T) {
 // good, or when most of the time goes to calls that fail.
 func TestABatchFindsWhatALinkCarries(t *testing.T) {
 	t.Parallel()
-	b := dbcalls.NewBatch(32, 6*time.Second)
+	b := answers.NewBatch(32, 6*time.Second)
 	left, spent, perRow := 40, time.Duration(0), 2*time.Second
 	for calls := 0; left > 0; calls++ {
 		if calls > 100 {
