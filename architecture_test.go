@@ -65,8 +65,8 @@ var rules = []rule{
 		"it uses of a Scheduler what anybody can"},
 	{"timer/internal/fleet", []string{"dlock", "internal/guard"},
 		"hosts and who controls them agree on it, so it knows neither"},
-	{"cluster", []string{"dlock", "internal/guard", "internal/mask", "internal/notify", "internal/retention",
-		"github.com/prometheus/client_golang/", "golang.org/x/sync/singleflight"},
+	{"cluster", []string{"dlock", "internal/answers", "internal/guard", "internal/mask", "internal/notify",
+		"internal/retention", "github.com/prometheus/client_golang/", "golang.org/x/sync/singleflight"},
 		"it records what any lock's holder knows, so it must know no store, and its own stores bring their drivers; " +
 			"and not timer and leader, which show themselves by a method of its Runner"},
 	{"cluster/clustertimer", []string{"cluster", "timer", "internal/guard"},

@@ -91,7 +91,7 @@ func (l *listing) page(ctx context.Context, f *faults, after string, limit int) 
 
 // all lists the leases. more says that there are more than it has read.
 func (l *listing) all(ctx context.Context, f *faults) (leases []dlock.LeaseInfo, more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, listingTime*f.timeout)
+	ctx, cancel := context.WithTimeout(ctx, listingTime*f.Timeout())
 	defer cancel()
 	after := ""
 	for range maxPages {

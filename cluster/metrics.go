@@ -55,8 +55,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
-	for o, n := range r.faults.counts() {
-		counter(m.errors, n, string(o))
+	failed := r.faults.ErrorCounts()
+	for _, op := range ops {
+		counter(m.errors, failed[op], op)
 	}
 	leases, events, runs := r.pending.drops()
 	counter(m.dropped, leases, "leases")
@@ -67,7 +68,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.wrote, float64(at.UnixMilli())/1000)
 	}
 	failing := 0.
-	if _, err := r.faults.current(); err != nil {
+	if _, err := r.faults.Broken(); err != nil {
 		failing = 1
 	}
 	gauge(m.failing, failing)

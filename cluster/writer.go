@@ -126,7 +126,7 @@ func (w *writer) lastWrite() time.Time {
 
 // runner is what the writer shows of itself.
 func (w *writer) runner(running bool) RunnerDetail {
-	changedAt, err := w.faults.current()
+	changedAt, err := w.faults.Broken()
 	d := RunnerDetail{Kind: "registry", Name: "writer", State: "writing", ChangedAt: changedAt.UTC().Round(0)}
 	switch {
 	case !running:

@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -212,6 +213,29 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		pass(10 * time.Minute)
+		f.end()
+	})
+}
+
+// A driver that ends its goroutine fails the call, and takes no part of the worker along.
+//
+// Fails when the loop whose call it was has ended.
+func TestDriverThatEndsItsGoroutine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.add(durable.Config{}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
+		pass(time.Minute)
+		h.link.on(func(string) (fault, time.Duration) { runtime.Goexit(); return well, 0 })
+		pass(time.Minute)
+		if err := h.Checks()["database"](); err == nil || !strings.Contains(err.Error(), "called runtime.Goexit") {
+			t.Error(err)
+		}
+		h.link.set(well)
+		id := f.trigger("report", durable.TriggerOptions{})
+		pass(time.Minute)
+		if run, _ := f.run(id); run.State != store.StateSucceeded || h.Checks()["database"]() != nil {
+			t.Errorf("%+v, %v", run, h.Checks()["database"]())
+		}
 		f.end()
 	})
 }

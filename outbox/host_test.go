@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -421,5 +422,31 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 			t.Errorf("%v after %v, %d calls", err, time.Since(began), s.calls.Load())
 		}
 		close(s.free)
+	})
+}
+
+// A driver that ends its goroutine fails the call, and takes no part of the relay along.
+//
+// Fails when a part whose call it was has ended.
+func TestDriverThatEndsItsGoroutine(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var failing atomic.Bool
+		f.store.Fault = func(string) error {
+			if failing.Load() {
+				runtime.Goexit()
+			}
+			return nil
+		}
+		r, _ := f.relayOf(outbox.RelayConfig{})
+		time.Sleep(time.Minute)
+		failing.Store(true)
+		time.Sleep(time.Minute)
+		if err := r.Checks()["database"](); err == nil || !strings.Contains(err.Error(), "called runtime.Goexit") {
+			t.Error(err)
+		}
+		failing.Store(false)
+		f.append("a", 10)
+		f.until("all are delivered", time.Minute, func() bool { return f.had() == 10 })
 	})
 }
