@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/mask"
 )
 
 const (
-	// The breaker opens after openAfter failures in a row; a single one may be chance.
-	openAfter = 3
-	// It closes after closeAfter answers in a row.
+	// A breaker that is open closes after closeAfter answers in a row.
 	closeAfter = 3
 	// logInterval is the time between two outages that are logged: a store with one bad replica
 	// fails now and then. It is also how long the store must answer before the pauses between
@@ -29,13 +28,11 @@ const (
 // holds until the store grants or refuses again: a server that rejects a password may fail to
 // answer at times.
 type breaker struct {
+	answers.Breaker
 	called    bool
-	err       error // of the last call; nil: it was answered
-	setupErr  error // what is wrong with the store's set-up; nil: nothing, or it has granted or refused since
-	open      bool
-	failures  int       // in a row
+	err       error     // of the last call; nil: it was answered
+	setupErr  error     // what is wrong with the store's set-up; nil: nothing, or it has granted or refused since
 	refuses   bool      // the last acquire failed
-	answers   int       // in a row
 	changedAt time.Time // when what well reports last changed
 	loggedAt  time.Time // when an outage was last logged
 	logging   bool      // this outage was logged
@@ -77,7 +74,7 @@ type change struct {
 // that is answered does not show that the store grants: it makes up for failed renewals, not for
 // failed acquires.
 func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
-	if err == nil && renewal && (b.open || b.refuses || b.setupErr != nil) {
+	if err == nil && renewal && (b.Open() || b.refuses || b.setupErr != nil) {
 		return c
 	}
 	if !renewal {
@@ -87,34 +84,24 @@ func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
 	c.answered = err == nil && (!b.called || b.err != nil)
 	down := now.Sub(b.changedAt)
 	changed := !b.called || (err == nil) != (b.err == nil)
-	if changed && !b.open { // an outage began with its first failure
+	if changed && !b.Open() { // an outage began with its first failure
 		b.changedAt = now
 	}
 	b.called, b.err, b.heardAt = true, err, now
 	if notSetUp {
 		c.notSetUp, b.setupErr = b.setupErr == nil, err
 	}
-	if err != nil {
-		b.failures++
-		b.answers = 0
-	} else {
-		b.answers++
-		b.failures = 0
-	}
-	if !b.open && b.failures >= openAfter {
-		b.open, c.opened = true, true
-	}
+	c.opened, c.closed = b.Count(err == nil, closeAfter)
 	switch {
 	case c.notSetUp:
 		c.log = b.startLogging(&b.setupLoggedAt, now)
 	case c.opened:
 		c.log = !b.logging && b.startLogging(&b.loggedAt, now)
-	case b.open && b.answers >= closeAfter:
-		b.open, c.closed, c.lasted, c.log = false, true, down, b.logging
-		b.logging = false
+	case c.closed:
+		c.lasted, c.log = down, b.logging
 		b.changedAt = now
 	}
-	if err == nil && !b.open {
+	if err == nil && !b.Open() {
 		b.setupErr, b.logging = nil, false
 	}
 	return c
@@ -147,11 +134,11 @@ func (b *breaker) reason() Reason {
 }
 
 // well reports whether the last call was answered and the breaker is closed.
-func (b *breaker) well() bool { return b.called && b.err == nil && !b.open }
+func (b *breaker) well() bool { return b.called && b.err == nil && !b.Open() }
 
 // status calls a method of the store's error: it is called on a copy, without a mutex.
 func (b *breaker) status(label string) StoreStatus {
-	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.open, NotSetUp: b.setupErr != nil,
+	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.Open(), NotSetUp: b.setupErr != nil,
 		ChangedAt: b.changedAt}
 	if why := b.why(); why != nil {
 		status.Err = mask.Text(fmt.Sprint(why)) // which survives an error that panics

@@ -3,6 +3,8 @@ package timer
 import (
 	"errors"
 	"testing"
+
+	"github.com/tickslot/tickslot/internal/answers"
 )
 
 // A store that renews leases but grants none is found to be down, however often it renews between
@@ -12,13 +14,13 @@ import (
 func TestRenewalsDoNotHideThatNothingIsGranted(t *testing.T) {
 	var b breaker
 	b.saw(nil, false, false)
-	for range openAfter {
+	for range answers.OpenAfter {
 		b.saw(errors.New("NOPERM"), false, false)
 		for range 10 {
 			b.saw(nil, false, true)
 		}
 	}
-	if !b.open {
+	if !b.Open() {
 		t.Error("ticks still ask it")
 	}
 	for range closeAfter {
@@ -26,7 +28,7 @@ func TestRenewalsDoNotHideThatNothingIsGranted(t *testing.T) {
 	}
 	b.saw(errors.New("a time-out"), false, true)
 	b.saw(nil, false, true)
-	if b.open || b.err != nil {
-		t.Errorf("a renewal that failed and was repeated: open %v, %v", b.open, b.err)
+	if b.Open() || b.err != nil {
+		t.Errorf("a renewal that failed and was repeated: open %v, %v", b.Open(), b.err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
@@ -97,7 +98,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 		time.Sleep(6 * time.Second) // the lease is lost, and heartbeats fail
 		s.runner.lost(set, s.runner.newRun(tick{s: set}, false), lease)
 		for _, f.what = range []error{nil, dlock.ErrFault, dlock.ErrSetup} {
-			for range openAfter {
+			for range answers.OpenAfter {
 				_, err := s.acquirer.acquire(t.Context(), tick{s: set})
 				if _, failed := errors.AsType[*dlock.StoreError](err); !failed {
 					t.Fatal(err)

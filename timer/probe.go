@@ -230,7 +230,7 @@ func (p *prober) wait() time.Duration {
 	switch b := &w.breakers.whole; {
 	case b.err != nil:
 		return p.pause.NextBackOff()
-	case b.open: // it answers: a few more answers close the breaker
+	case b.Open(): // it answers: a few more answers close the breaker
 		return p.pause.InitialInterval/2 + rand.N(p.pause.InitialInterval)
 	case often || len(w.breakers.failing()) > 0:
 		// These runs found no slot, one of several servers failed, or triggers wait: probe as often

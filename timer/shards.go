@@ -2,7 +2,6 @@ package timer
 
 import (
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -72,7 +71,7 @@ func (b *breakers) at(shard string) *breaker {
 func (b *breakers) down() []string {
 	var down []string
 	for _, shard := range slices.Sorted(maps.Keys(b.servers)) {
-		if b.servers[shard].open {
+		if b.servers[shard].Open() {
 			down = append(down, shard)
 		}
 	}
@@ -84,52 +83,18 @@ func (b *breakers) down() []string {
 func (b *breakers) failing() []string {
 	var list []string
 	for shard, server := range b.servers {
-		if server.err != nil || server.open {
+		if server.err != nil || server.Open() {
 			list = append(list, shard)
 		}
 	}
 	return list
 }
 
-// recordServer records what a call says about one of several servers. It reports whether that
-// server is back, and whether the call decides about the whole store, too. Called with mu held.
-func (w *storeWatch) recordServer(r result) (back, ofAll bool) {
-	b := w.breakers.at(r.shard)
-	c := b.saw(r.failure, r.notSetUp, r.renewal)
-	w.events.storeChanged(c, w.label, r.shard, b)
-	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
-		c.log = b.startLogging(&b.loggedAt, time.Now())
-		b.logging = false
-	}
-	switch {
-	case !c.log:
-	case c.notSetUp:
-		w.log.later(slog.LevelWarn,
-			"timer: a server of the store is not set up right: until it is fixed, timers that live on it "+
-				"skip their ticks, whatever their OnStoreDown",
-			"store", w.label, "server", r.shard, "err", r.failure)
-	case c.opened:
-		w.log.later(slog.LevelWarn,
-			"timer: a server of the store fails or does not answer; timers that live on it go on as their "+
-				"OnStoreDown says",
-			"store", w.label, "server", r.shard, "err", r.failure)
-	case c.closed:
-		w.log.later(slog.LevelInfo, "timer: a server of the store answers again",
-			"store", w.label, "server", r.shard, "down_for", c.lasted.Round(time.Millisecond), "runs_without_it",
-			w.ranWithout)
-	case c.recovered:
-		w.log.later(slog.LevelWarn,
-			"timer: a server of the store did not answer for a moment, and runs started without it",
-			"store", w.label, "server", r.shard, "runs_without_it", w.ranWithout)
-	}
-	if c.answered && !b.open || c.closed {
-		back = true
-		if len(w.breakers.down()) == 0 {
-			w.ranWithout = 0
-		}
-	}
+// ofAll reports whether a call to one of several servers decides about the whole store, too: it was
+// answered, or no other server is known that is well. Called with mu held.
+func (w *storeWatch) ofAll(r result) bool {
 	if r.failure == nil {
-		return back, true
+		return true
 	}
 	called := 0
 	for _, b := range w.breakers.servers {
@@ -137,15 +102,15 @@ func (w *storeWatch) recordServer(r result) (back, ofAll bool) {
 			continue
 		}
 		if b.well() {
-			return back, false
+			return false
 		}
 		called++
 	}
 	if called > 1 || r.alone {
-		return back, true
+		return true
 	}
 	w.wakeProber() // the prober calls another
-	return back, false
+	return false
 }
 
 // slot returns this host's slot of fleet.HostsLock, which makes the names of its probes unique.

@@ -171,46 +171,64 @@ func (w *storeWatch) saw(r result) (setupErr error) {
 // An effect is what a call has changed.
 type effect struct {
 	back   bool // it answers, and its breaker is closed
-	opened bool // its breaker has opened, and that is to be logged
+	opened bool // of the store: its breaker has opened, and that is to be logged
 }
 
 // record records a call to the store, or to one of its servers. It returns what has changed for
 // that server, and for the whole store. Called with mu held.
 func (w *storeWatch) record(r result) (server, store effect) {
 	if r.shard != "" {
-		ofAll := true
-		if server.back, ofAll = w.recordServer(r); !ofAll {
+		if server = w.note(r, r.shard); !w.ofAll(r) {
 			return server, store
 		}
 	}
-	b := &w.breakers.whole
+	return server, w.note(r, "")
+}
+
+// note records what a call says about a server, or about the whole store (""). Called with mu held.
+func (w *storeWatch) note(r result, shard string) (e effect) {
+	b := w.breakers.at(shard)
 	c := b.saw(r.failure, r.notSetUp, r.renewal)
-	w.events.storeChanged(c, w.label, "", b)
-	if c.recovered = c.answered && !b.open && !c.closed && w.ranWithout > 0; c.recovered {
+	w.events.storeChanged(c, w.label, shard, b)
+	if c.recovered = c.answered && !b.Open() && !c.closed && w.ranWithout > 0; c.recovered {
 		c.log = b.startLogging(&b.loggedAt, time.Now())
 		b.logging = false
 	}
-	switch {
-	case !c.log:
-	case c.notSetUp:
-		w.log.later(slog.LevelWarn,
-			"timer: the store is not set up right: until it is fixed, timers that share it skip their ticks, "+
-				"whatever their OnStoreDown",
-			"store", w.label, "err", r.failure)
-	case c.opened:
-		store.opened = true
-	case c.closed:
-		w.log.later(slog.LevelInfo, "timer: the store answers again",
-			"store", w.label, "down_for", c.lasted.Round(time.Millisecond), "runs_without_it", w.ranWithout)
-	case c.recovered:
-		w.log.later(slog.LevelWarn, "timer: the store did not answer for a moment, and runs started without it",
-			"store", w.label, "runs_without_it", w.ranWithout)
+	if c.log {
+		e.opened = w.logChange(c, r, shard)
 	}
-	if c.answered && !b.open || c.closed {
+	e.back = c.answered && !b.Open() || c.closed
+	if e.back && (shard == "" || len(w.breakers.down()) == 0) {
 		w.ranWithout = 0
-		store.back = true
 	}
-	return server, store
+	return e
+}
+
+// logChange logs what has changed for a server, or for the whole store (""). It reports true if the
+// breaker of the store has opened: that is logged with the timers that it concerns, which cannot be
+// counted with mu held. Called with mu held.
+func (w *storeWatch) logChange(c change, r result, shard string) (opened bool) {
+	what, whose, args := "the store", "timers that share it", []any{"store", w.label}
+	if shard != "" {
+		what, whose, args = "a server of the store", "timers that live on it", append(args, "server", shard)
+	}
+	switch {
+	case c.notSetUp:
+		w.log.later(slog.LevelWarn, "timer: "+what+" is not set up right: until it is fixed, "+whose+
+			" skip their ticks, whatever their OnStoreDown", append(args, "err", r.failure)...)
+	case c.opened && shard == "":
+		return true
+	case c.opened:
+		w.log.later(slog.LevelWarn, "timer: "+what+" fails or does not answer; "+whose+
+			" go on as their OnStoreDown says", append(args, "err", r.failure)...)
+	case c.closed:
+		w.log.later(slog.LevelInfo, "timer: "+what+" answers again",
+			append(args, "down_for", c.lasted.Round(time.Millisecond), "runs_without_it", w.ranWithout)...)
+	case c.recovered:
+		w.log.later(slog.LevelWarn, "timer: "+what+" did not answer for a moment, and runs started without it",
+			append(args, "runs_without_it", w.ranWithout)...)
+	}
+	return false
 }
 
 // recordAcquire records what the result of an acquire says about the store itself. It returns the
@@ -256,7 +274,7 @@ func (w *storeWatch) bypass(s *settings) (open bool, why error, degraded bool) {
 	shard := w.names.of(s.entry.lockName)
 	w.mu.Lock()
 	b := w.breakers.at(shard)
-	open = b.open
+	open = b.Open()
 	var reason Reason
 	if open {
 		why, reason = b.why(), b.reason()
@@ -277,7 +295,7 @@ func (w *storeWatch) isOpen(s *settings) bool {
 	shard := w.names.of(s.entry.lockName)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.breakers.at(shard).open
+	return w.breakers.at(shard).Open()
 }
 
 // serves reports whether the last call to a timer's server was answered and its breaker is closed.
@@ -292,7 +310,7 @@ func (w *storeWatch) serves(s *settings) bool {
 func (w *storeWatch) allOpen() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.breakers.whole.open
+	return w.breakers.whole.Open()
 }
 
 // notSetUp reports whether the last answer of a timer's server was that it is not set up right.
@@ -463,7 +481,7 @@ func (w *storeWatch) gauges() (called, up, open bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := &w.breakers.whole
-	return b.called, b.why() == nil && w.ownFault == nil, b.open
+	return b.called, b.why() == nil && w.ownFault == nil, b.Open()
 }
 
 // status returns the store's part of Status.
@@ -486,11 +504,11 @@ func (w *storeWatch) reachable() error {
 	w.mu.Unlock()
 	since := b.changedAt.UTC().Format(time.RFC3339)
 	switch {
-	case b.open && b.setupErr != nil:
+	case b.Open() && b.setupErr != nil:
 		return fmt.Errorf("the store (%s) has been unable to serve timers since %s: %w", w.label, since, b.setupErr)
 	case fault != nil:
 		return fmt.Errorf("the store (%s) found something wrong with tickslot's own keys: %w", w.label, fault)
-	case b.open:
+	case b.Open():
 		return fmt.Errorf("the store (%s) has not answered since %s: %w", w.label, since, cmp.Or(b.err, errOnlyJust))
 	}
 	if left := time.Until(quarantine); left > 0 {

@@ -1,6 +1,6 @@
 // Package answers knows whether the other side answers: a database, or a store. It bounds the calls
-// to it, counts which kinds of calls fail, and tells when it goes down and comes back. What one call
-// has is a batch, which shrinks if it was too large.
+// to it, counts which kinds of calls fail, and tells when it goes down and comes back. A Batch is what
+// one call is for, and shrinks if that was too much. A Breaker is for who bounds calls by other means.
 //
 // It does not repeat calls, and cannot end one whose driver does not look at its context: it leaves
 // such a call behind. That may still succeed later, as one whose reply is lost may, so it must not
@@ -18,9 +18,6 @@ import (
 
 	"github.com/tickslot/tickslot/internal/guard"
 )
-
-// downAfter is how many calls in a row have to fail before the other side counts as down.
-const downAfter = 3
 
 // grace is how long a call is still waited for when it is to be left behind: the process may have
 // been paused, and the answer is there.
@@ -59,9 +56,8 @@ type Calls struct {
 
 	mu        sync.Mutex // of all callers
 	called    bool
-	failures  int // in a row, of all calls
-	down      bool
-	changedAt time.Time          // when down last changed; zero: never
+	breaker   Breaker            // of all calls: open while the other side is down
+	changedAt time.Time          // when it last opened or closed; zero: never
 	err       error              // of the last call; nil: it succeeded
 	failing   map[string]Failure // by kind of call
 	turnedAt  time.Time          // when the first kind of call began to fail, or the last one worked again
@@ -207,26 +203,19 @@ func (c *Calls) record(op string, err error) {
 	case err != nil || before.Err != nil:
 		c.turn(op, err)
 	}
-	now := time.Now()
-	if err == nil {
-		c.failures = 0
-		if downFor := now.Sub(c.changedAt); c.down {
-			c.down, c.changedAt = false, now
-			if o.Up != nil {
-				o.Up(downFor)
-			}
-		}
-		return
+	if err != nil && o.Failed != nil {
+		o.Failed(op, err, before.Err == nil && !c.breaker.Open())
 	}
-	c.failures++
-	if o.Failed != nil {
-		o.Failed(op, err, before.Err == nil && !c.down)
+	opened, closed := c.breaker.Count(err == nil, 1)
+	lasted := time.Since(c.changedAt)
+	if opened || closed {
+		c.changedAt = time.Now()
 	}
-	if c.failures >= downAfter && !c.down {
-		c.down, c.changedAt = true, now
-		if o.Down != nil {
-			o.Down(err)
-		}
+	switch {
+	case opened && o.Down != nil:
+		o.Down(err)
+	case closed && o.Up != nil:
+		o.Up(lasted)
 	}
 }
 
@@ -259,7 +248,7 @@ func (c *Calls) broken() error {
 func (c *Calls) Status() (up bool, changedAt time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.called && !c.down, c.changedAt, c.err
+	return c.called && !c.breaker.Open(), c.changedAt, c.err
 }
 
 // WasCalled reports whether a call has returned.
@@ -288,7 +277,7 @@ func (c *Calls) FailureOf(op string) Failure {
 func (c *Calls) Reachable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.down {
+	if !c.breaker.Open() {
 		return nil
 	}
 	return fmt.Errorf("%s has not answered for %v: %w", c.options.Name,
