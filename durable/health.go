@@ -14,8 +14,8 @@ import (
 // are bounded.
 func stallAfter(c Config) time.Duration { return max(time.Minute, 5*c.CallTimeout) }
 
-// Live returns an error if a call to the database ignores its context, or a loop has stalled: only a
-// restart of the process helps then. It does not fail because the database is down.
+// Live returns an error if a call to the database ignores its context, or a loop has stalled: only
+// a restart of the process helps then. It does not fail because the database is down.
 func (w *Worker) Live() error {
 	most := stallAfter(w.config)
 	for _, l := range append(w.askingLoops(), w.renewer.Loop) {

@@ -15,8 +15,8 @@ import (
 // are bounded.
 func stallAfter(c RelayConfig) time.Duration { return max(time.Minute, 5*c.CallTimeout) }
 
-// Live returns an error if a call to the database ignores its context, or a loop has stalled: only a
-// restart of the process helps then. It does not fail because the database is down.
+// Live returns an error if a call to the database ignores its context, or a loop has stalled: only
+// a restart of the process helps then. It does not fail because the database is down.
 func (r *Relay) Live() error {
 	most := stallAfter(r.config)
 	if took := r.sampler.StepTook(); took > most {

@@ -241,7 +241,7 @@ func TestHooksAreToldOfAnOutage(t *testing.T) {
 
 // Of a store of several servers hooks are told which one is down.
 //
-// Fails when recordServer tells nothing.
+// Fails when nothing is told of a server.
 func TestHooksAreToldOfOneServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -1,6 +1,7 @@
-// Package answers knows whether the other side answers: a database, or a store. It bounds the calls
-// to it, counts which kinds of calls fail, and tells when it goes down and comes back. A Batch is what
-// one call is for, and shrinks if that was too much. A Breaker is for who bounds calls by other means.
+// Package answers knows whether the other side answers: a database, or a store. Calls bounds what is
+// asked of it, counts which kinds of calls fail, and tells when it goes down and comes back. A Batch
+// is what one call is for, and shrinks if that was too much. A Breaker is for who bounds calls by
+// other means.
 //
 // It does not repeat calls, and cannot end one whose driver does not look at its context: it leaves
 // such a call behind. That may still succeed later, as one whose reply is lost may, so it must not
@@ -102,9 +103,10 @@ func (c *Calls) Timeout() time.Duration { return c.options.Timeout }
 // is runtime.Goexit. The error of a call that the end of ctx has cut off is not recorded, because
 // it says nothing about the other side.
 //
-// If f does not return when its time is over (see Options.Behind), or soon after ctx has ended, it is left behind, and no
-// other call of its kind is made until it does. Then it still may have an effect, as a call whose
-// reply is lost, and its answer is dropped. So f must use nothing that the caller changes later.
+// If f does not return when its time is over (see Options.Behind), or soon after ctx has ended, it
+// is left behind, and no other call of its kind is made until it does. Then it still may have an
+// effect, as a call whose reply is lost, and its answer is dropped. So f must use nothing that the
+// caller changes later.
 func Do[T any](ctx context.Context, c *Calls, op string, f func(context.Context) (T, error)) (T, error) {
 	return DoFor(ctx, c, op, 0, f)
 }
@@ -303,8 +305,8 @@ func (c *Calls) Working() error {
 	return errors.Join(errs...)
 }
 
-// Hanging returns an error if a call was made longer ago, and has not returned, although its time is
-// over: perhaps it never will.
+// Hanging returns an error if a call was made longer ago, and has not returned, although its time
+// is over: perhaps it never will.
 func (c *Calls) Hanging(longer time.Duration) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,8 @@ func TestDownAndUp(t *testing.T) {
 		c.Begin(t.Context())
 		oops := errors.New("oops")
 		do := func(op string, f func(context.Context) error) error {
-			_, err := answers.Do(c.Life(), c, op, func(ctx context.Context) (none struct{}, err error) { return none, f(ctx) })
+			_, err := answers.Do(c.Life(), c, op,
+				func(ctx context.Context) (none struct{}, err error) { return none, f(ctx) })
 			return err
 		}
 		fails := func(context.Context) error { return oops }
@@ -172,8 +173,8 @@ func TestCallThatHangs(t *testing.T) {
 		hangs := func(context.Context) (int, error) { made.Add(1); <-free; return 7, nil }
 		works := func(context.Context) (int, error) { return 1, nil }
 		began := time.Now()
-		if n, err := answers.DoFor(t.Context(), c, "a", 1, hangs); n != 0 || !errors.Is(err, context.DeadlineExceeded) ||
-			time.Since(began) != 2*time.Second {
+		if n, err := answers.DoFor(t.Context(), c, "a", 1, hangs); n != 0 ||
+			!errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 2*time.Second {
 			t.Errorf("%d, %v after %v", n, err, time.Since(began))
 		}
 		for range 10 {
@@ -242,7 +243,8 @@ func TestTurned(t *testing.T) {
 			_, _ = answers.Do(t.Context(), c, call.op, func(context.Context) (int, error) { return 0, call.err })
 			time.Sleep(time.Second)
 			at, err := c.Broken()
-			if failing := len(told) == 1; (err != nil) != failing || failing && !errors.Is(err, oops) || at.After(time.Now()) {
+			if failing := len(told) == 1; (err != nil) != failing || failing && !errors.Is(err, oops) ||
+				at.After(time.Now()) {
 				t.Errorf("%+v: %v since %v, told %q", call, err, at, told)
 			}
 		}
