@@ -1,7 +1,7 @@
-// Package answers knows whether the other side answers: a database, or a store. Calls bounds what is
-// asked of it, counts which kinds of calls fail, and tells when it goes down and comes back. A Batch
-// is what one call is for, and shrinks if that was too much. A Breaker is for who bounds calls by
-// other means.
+// Package answers knows whether the other side answers: a database, or a store. Calls bounds what
+// is asked of it, counts which kinds of calls fail, and tells when it goes down and comes back. A
+// Batch is what one call is for, and shrinks if that was too much. A Breaker is for who bounds
+// calls by other means.
 //
 // It does not repeat calls, and cannot end one whose driver does not look at its context: it leaves
 // such a call behind. That may still succeed later, as one whose reply is lost may, so it must not
@@ -53,7 +53,7 @@ type Failure struct {
 // Calls are those to one other side. Make them with New.
 type Calls struct {
 	options Options
-	life    context.Context // Set by Begin
+	life    context.Context // set by Begin
 
 	mu        sync.Mutex // of all callers
 	called    bool
