@@ -33,28 +33,24 @@ import (
 // refuses this process, Run starts nothing, and returns the error. If it does so later, Run ends as
 // it does when ctx ends, but without PreStopDelay.
 func (w *Worker) Run(ctx context.Context) error {
-	if ctx == nil {
-		return named(errNilContext)
-	}
-	faults := w.Check()
-	if !w.enter(faults) {
-		return errors.New("durable: Run was called before: make another Worker")
+	if err := w.life.Begin(ctx); err != nil {
+		return err
 	}
 	if w.metrics != nil {
 		defer w.config.Registerer.Unregister(w.metrics)
 	}
-	if faults != nil {
+	if faults := w.Check(); faults != nil {
+		w.life.Enter(PhaseStopped)
 		return faults
 	}
-	defer w.phases.Enter(PhaseStopped)
-	return w.door.Enter(ctx, w.run)
+	return w.life.Work(ctx, w.run)
 }
 
 // AdmitBy has Run call ask before it takes anything: an error keeps it from starting, and a later
 // call of refused stops it. Ready and Started return the error, too. Registry.Add of package
 // cluster calls AdmitBy, so that a process on the database of another environment takes no run.
 func (w *Worker) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
-	w.door.AdmitBy(ask)
+	w.life.AdmitBy(ask)
 }
 
 func (w *Worker) run(ctx context.Context) error {
@@ -73,7 +69,7 @@ func (w *Worker) run(ctx context.Context) error {
 		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.Name(),
 			err)
 	}
-	w.phases.Enter(PhaseStopped)
+	w.life.Enter(PhaseStopped)
 	if hook := w.events.Close(HookGrace); hook != "" {
 		err = withHook(err, hook)
 	}
@@ -104,6 +100,7 @@ func (w *Worker) begin(life, base context.Context) {
 	for _, name := range slices.Sorted(maps.Keys(w.schedules)) {
 		w.registrar.schedules = append(w.registrar.schedules, w.schedules[name].stored())
 	}
+	w.life.Enter(PhaseRunning)
 	w.events.AskDebug()
 	w.events.Log(slog.LevelInfo, "durable: worker started", "worker", w.config.Name, "handlers", len(w.handlers),
 		"schedules", len(w.schedules), "max_runs", w.config.MaxRuns, "ttl", w.config.TTL)
@@ -127,11 +124,11 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 
 	<-ctx.Done()
 	w.events.Log(slog.LevelInfo, "durable: draining", "cause", context.Cause(ctx))
-	w.phases.Enter(PhasePreStop)
-	if w.door.Refused() == nil {
+	w.life.Enter(PhasePreStop)
+	if w.life.Refused() == nil {
 		time.Sleep(w.config.PreStopDelay)
 	}
-	w.phases.Enter(PhaseDraining)
+	w.life.Enter(PhaseDraining)
 	w.claimer.draining.Store(true)
 	close(stopAsking)
 	endAsks()

@@ -12,9 +12,9 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/admission"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/notify"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // Run takes part in the election of a role until ctx ends. It is [New] and [Elector.Run] in one.
@@ -34,13 +34,12 @@ type Elector struct {
 	role    Role
 	lines   notify.Queue // of the log
 	metrics *metrics     // nil: no Registerer
-	door    admission.Door
+	life    service.Life
 
 	// Of the goroutine of Run.
 	backOff backoff.ExponentialBackOff // after failures
 
 	mu   sync.Mutex
-	run  bool // Run was called
 	view view
 }
 
@@ -68,6 +67,7 @@ func New(session *dlock.Session, role Role) (*Elector, error) {
 			Multiplier:          2,
 		},
 	}
+	e.life.Prefix, e.life.Type = fmt.Sprintf("leader: role %q", role.Name), "Elector"
 	e.backOff.Reset()
 	if role.Registerer != nil {
 		e.metrics = newMetrics(e)
@@ -85,18 +85,14 @@ func New(session *dlock.Session, role Role) (*Elector, error) {
 // that the store is not set up right ([dlock.ErrSetup]), and a [StuckError] if the function does
 // not return. All else, such as a store that is down, is logged and tried again.
 func (e *Elector) Run(ctx context.Context) error {
-	e.mu.Lock()
-	again := e.run
-	e.run = true
-	e.mu.Unlock()
-	if again {
-		return fmt.Errorf("leader: role %q: Run was called before: make another Elector", e.role.Name)
+	if err := e.life.Begin(ctx); err != nil {
+		return err
 	}
 	if e.metrics != nil {
 		defer e.role.Registerer.Unregister(e.metrics)
 	}
 	e.began()
-	err := e.door.Enter(ctx, e.loop)
+	err := e.life.Work(ctx, e.loop)
 	e.stopped(err)
 	return err
 }
@@ -105,7 +101,7 @@ func (e *Elector) Run(ctx context.Context) error {
 // of refused ends its part and its term. Registry.Add of package cluster calls AdmitBy, so that a
 // process on the store of another environment leads nothing.
 func (e *Elector) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
-	e.door.AdmitBy(ask)
+	e.life.AdmitBy(ask)
 }
 
 func (e *Elector) loop(ctx context.Context) error {

@@ -8,44 +8,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/service"
 )
 
-// stallThreshold is for how long a step of a loop may go on: its calls to the database are bounded.
-const stallThreshold = time.Minute
-
 // Live returns an error if a loop has stalled because a call to the database ignores its context:
 // only a restart of the process helps then. It does not fail because the database is down.
-func (r *Relay) Live() error {
-	if took := r.sampler.StepTook(); took > max(stallThreshold, 5*r.config.CallTimeout) {
-		return fmt.Errorf("the %s has stalled for %v", r.sampler.Name, took.Round(time.Second))
-	}
-	return nil
-}
+func (r *Relay) Live() error { return loop.Stalled(r.config.CallTimeout, r.sampler.Loop) }
 
 // Started returns an error until Run has begun and the database has been called once, whatever it
 // answered. A database that is down does not keep a process from starting.
-func (r *Relay) Started() error {
-	if err := r.door.Refused(); err != nil {
-		return err
-	}
-	switch phase, _ := r.phases.Current(); {
-	case phase == service.Created:
-		return errors.New("the relay is not running yet")
-	case !r.calls.WasCalled():
-		return errors.New("the database has not been called yet")
-	}
-	return nil
-}
+func (r *Relay) Started() error { return r.life.Started("database", r.calls.WasCalled()) }
 
 // Ready returns an error unless Run is running and its context has not ended, or if a threshold of
 // RelayConfig.Unready is passed. A database that is down does not make a relay unready, because all
 // would be unready at once.
 func (r *Relay) Ready() error {
-	if err := r.door.Refused(); err != nil {
-		return err
-	}
-	if err := r.phases.Ready("relay"); err != nil {
+	if err := r.life.Ready(); err != nil {
 		return err
 	}
 	most := r.config.Unready
@@ -151,7 +130,7 @@ func sinksReturn(r *Relay) error {
 // Runners shows a Relay and the shards that it delivers, so that it is a cluster.Runner. It reads
 // memory only.
 func (r *Relay) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
-	phase, changedAt := r.phases.Current()
+	phase, changedAt := r.life.Current()
 	r.mu.Lock()
 	shards := slices.Sorted(maps.Keys(r.shards))
 	r.mu.Unlock()

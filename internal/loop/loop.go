@@ -3,6 +3,7 @@
 package loop
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -92,4 +93,18 @@ func (l *Loop) StepTook() time.Duration {
 		return 0
 	}
 	return time.Since(l.madeAt) - time.Duration(at)
+}
+
+// stallThreshold is for how long a step may go on.
+const stallThreshold = time.Minute
+
+// Stalled returns an error if a step of a loop goes on for too long, although its calls take at
+// most callTimeout: only a restart of the process helps then.
+func Stalled(callTimeout time.Duration, loops ...*Loop) error {
+	for _, l := range loops {
+		if took := l.StepTook(); took > max(stallThreshold, 5*callTimeout) {
+			return fmt.Errorf("the %s has stalled for %v", l.Name, took.Round(time.Second))
+		}
+	}
+	return nil
 }
