@@ -109,17 +109,16 @@ func (w *Worker) begin(life, base context.Context) {
 // work runs the parts until ctx ends, and drains.
 func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.CancelCauseFunc) error {
 	var asking, writing sync.WaitGroup
-	stopAsking, stopRenewing := make(chan struct{}), make(chan struct{})
 	writes, stopWriting := context.WithCancel(context.Background())
 	asks, endAsks := context.WithCancel(w.database.Life())
 	defer stopWriting()
 	defer endAsks()
 	for _, l := range w.askingLoops() {
-		asking.Go(func() { l.Run(stopAsking) })
+		asking.Go(func() { l.Run(asks) })
 	}
-	asking.Go(func() { runSweeper(asks, w.sweeper) })
+	asking.Go(func() { w.sweeper.Run(asks, nil) })
 	asking.Go(func() { w.listen(asks) })
-	writing.Go(func() { w.renewer.Run(stopRenewing) })
+	writing.Go(func() { w.renewer.Run(writes) })
 	writing.Go(func() { w.finisher.run(writes) })
 
 	<-ctx.Done()
@@ -130,25 +129,25 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	}
 	w.life.Enter(PhaseDraining)
 	w.claimer.draining.Store(true)
-	close(stopAsking)
 	endAsks()
-	asked := make(chan struct{})
-	go func() {
+	idle := make(chan struct{})
+	writing.Go(func() {
 		asking.Wait() // for the calls under way: what a claim still brings is given back
-		close(asked)
-	}()
-	drained := w.drain(asked, endRuns)
+		select {
+		case <-w.book.whenEmpty():
+			close(idle)
+		case <-writes.Done():
+		}
+	})
 	var stuck []string
 	unwritten := 0
-	if !drained {
+	if !w.drain(idle, endRuns) {
 		w.runner.gaveUp.Store(true)
 		stuck, unwritten = w.book.giveUp()
 	}
-	close(stopRenewing)
 	stopWriting()
 	endLife()
 	writing.Wait()
-	<-asked
 	return w.left(stuck, unwritten)
 }
 
@@ -169,35 +168,14 @@ func (w *Worker) askingLoops() []*loop.Loop {
 
 // drain waits for the handlers and their results. After DrainTimeout it ends the contexts of those
 // that are left. It reports false if CancelGrace has passed, too.
-func (w *Worker) drain(asked <-chan struct{}, endRuns context.CancelCauseFunc) bool {
-	timeout := time.NewTimer(w.config.DrainTimeout)
-	defer timeout.Stop()
-	if w.idle(asked, timeout.C) {
-		return true
-	}
-	if n := len(w.book.list()); n > 0 {
-		w.events.Log(slog.LevelWarn, "durable: handlers did not finish within DrainTimeout; ending their contexts",
-			"drain_timeout", w.config.DrainTimeout, "runs", n)
-	}
-	endRuns(ErrDraining)
-	timeout.Reset(CancelGrace)
-	return w.idle(asked, timeout.C)
-}
-
-// idle waits until the last claim has returned and no attempt is left. It reports false if timeout
-// fires before.
-func (w *Worker) idle(asked <-chan struct{}, timeout <-chan time.Time) bool {
-	select {
-	case <-asked:
-	case <-timeout:
-		return false
-	}
-	select {
-	case <-w.book.whenEmpty():
-		return true
-	case <-timeout:
-		return false
-	}
+func (w *Worker) drain(idle <-chan struct{}, endRuns context.CancelCauseFunc) bool {
+	return service.Drain(idle, w.config.DrainTimeout, func() {
+		if n := len(w.book.list()); n > 0 {
+			w.events.Log(slog.LevelWarn, "durable: handlers did not finish within DrainTimeout; ending their contexts",
+				"drain_timeout", w.config.DrainTimeout, "runs", n)
+		}
+		endRuns(ErrDraining)
+	}, CancelGrace)
 }
 
 // left returns an error for what is left when Run ends.

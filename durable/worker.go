@@ -51,7 +51,7 @@ type Phase = service.Phase
 
 // The phases, in their order.
 const (
-	PhaseCreated  = service.Created  // Run was not called
+	PhaseCreated  = service.Created  // Run was not called, or asks whether it may begin
 	PhaseRunning  = service.Running  // runs are claimed
 	PhasePreStop  = service.PreStop  // for PreStopDelay runs are still claimed, but Ready fails
 	PhaseDraining = service.Draining // Run waits for the last handlers and their results

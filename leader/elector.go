@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/notify"
@@ -36,8 +34,7 @@ type Elector struct {
 	metrics *metrics     // nil: no Registerer
 	life    service.Life
 
-	// Of the goroutine of Run.
-	backOff backoff.ExponentialBackOff // after failures
+	backOffs int // after failures, in a row; of the goroutine of Run
 
 	mu   sync.Mutex
 	view view
@@ -59,16 +56,8 @@ func New(session *dlock.Session, role Role) (*Elector, error) {
 		slots:   session.Semaphore(lockPrefix+role.Name, role.Max),
 		role:    role,
 		view:    view{state: StateStopped},
-		// It varies a wait in both directions: the first is between one and two intervals.
-		backOff: backoff.ExponentialBackOff{
-			InitialInterval:     role.RetryInterval * 3 / 2,
-			MaxInterval:         max(MaxBackOff, role.RetryInterval) * 3 / 4,
-			RandomizationFactor: 1. / 3,
-			Multiplier:          2,
-		},
 	}
 	e.life.Prefix, e.life.Type = fmt.Sprintf("leader: role %q", role.Name), "Elector"
-	e.backOff.Reset()
 	if role.Registerer != nil {
 		e.metrics = newMetrics(e)
 		if err := role.Registerer.Register(e.metrics); err != nil {
@@ -196,14 +185,7 @@ func (e *Elector) await(ctx context.Context, ended <-chan error) (err error, ret
 		return err, true
 	case <-ctx.Done():
 	}
-	timeout := time.NewTimer(e.role.StopTimeout)
-	defer timeout.Stop()
-	select {
-	case err = <-ended:
-		return err, true
-	case <-timeout.C:
-		return nil, false
-	}
+	return service.Await(ended, e.role.StopTimeout)
 }
 
 // interval returns the time between two tries. It is random, so that hosts that began together

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/loop"
 )
 
 // logGrace is how long Run waits in the end for a Logger that is slow.
@@ -197,10 +198,12 @@ func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
 // waitAfter returns how long to wait after a term, and whether that is to let others have a try.
 func (e *Elector) waitAfter(outcome Outcome, err error, took time.Duration) (wait time.Duration, backsOff bool) {
 	if outcome != OutcomeFailed || took >= MaxBackOff {
-		e.backOff.Reset()
+		e.backOffs = 0
 	}
 	if outcome == OutcomeFailed {
-		return max(e.role.RetryInterval, e.backOff.NextBackOff()), true
+		e.backOffs++
+		most := max(MaxBackOff, e.role.RetryInterval)
+		return max(e.role.RetryInterval, loop.Backoff(2*e.role.RetryInterval, most, e.backOffs)), true
 	}
 	if lost, ok := errors.AsType[*dlock.LostError](err); outcome == OutcomeReturned || ok && lost.RevokedBy != nil {
 		return e.role.RetryInterval + rand.N(e.role.RetryInterval), true

@@ -197,20 +197,18 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 		return err
 	}
 	var asking, writing sync.WaitGroup
-	stop := make(chan struct{})
 	asks, endAsks := context.WithCancel(r.calls.Life())
 	writes, stopWriting := context.WithCancel(context.Background())
 	defer endAsks()
 	defer stopWriting()
-	asking.Go(func() { r.sampler.Run(stop) })
-	asking.Go(func() { r.sweep(asks) })
+	asking.Go(func() { r.sampler.Run(asks) })
+	asking.Go(func() { r.sweeper.Run(asks, r.leadsFirst) })
 	asking.Go(func() { r.listener.run(asks) })
 	left := 0
 	writing.Go(func() { left = r.marker.run(writes) })
 
 	err = r.electAll(ctx, session)
 	r.life.Enter(service.Draining)
-	close(stop)
 	endAsks()
 	asking.Wait()
 	grace, cancel := context.WithTimeout(context.Background(), writeGrace)

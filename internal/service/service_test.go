@@ -220,8 +220,8 @@ func TestSampler(t *testing.T) {
 		if _, fresh := s.Latest(); fresh {
 			t.Error("it has read nothing yet")
 		}
-		stop := make(chan struct{})
-		go s.Run(stop)
+		ctx, stop := context.WithCancel(t.Context())
+		go s.Run(ctx)
 		time.Sleep(100 * time.Second)
 		got, fresh := s.Latest()
 		if !fresh || got < 8 || got != n.Load() {
@@ -236,6 +236,6 @@ func TestSampler(t *testing.T) {
 		if _, fresh := s.Latest(); fresh {
 			t.Error("what was read a minute ago counts")
 		}
-		close(stop)
+		stop()
 	})
 }
