@@ -60,7 +60,7 @@ var rules = []rule{
 		"timers work on any store, so they must not know one; nor health, which asks whatever has its four methods"},
 	{"timer/control", []string{"dlock", "internal/guard", "internal/mask", "timer/internal/fleet"},
 		"it changes a fleet through its store: who runs no timers needs no scheduler for it"},
-	{"timer/manager", []string{"internal/guard", "internal/mask", "schedule", "timer"},
+	{"timer/manager", []string{"internal/guard", "internal/mask", "internal/service", "schedule", "timer"},
 		"it uses of a Scheduler what anybody can"},
 	{"timer/internal/fleet", []string{"dlock", "internal/guard"},
 		"hosts and who controls them agree on it, so it knows neither"},

@@ -41,7 +41,7 @@ type Worker struct {
 	metrics      *metrics // nil: nobody wants them
 
 	mu        sync.Mutex // of all callers
-	faults    []error    // of NewWorker, Handle and Schedule, none of which is added once Run was called
+	faults    []error    // of NewWorker, Handle and Schedule
 	handlers  map[string]*handler
 	schedules map[string]*scheduled
 }

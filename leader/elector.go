@@ -152,7 +152,7 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	case <-work.Done():
 		e.ending(lease.Err())
 		var returned bool
-		if err, returned = e.await(ctx, ended); !returned {
+		if err, returned = service.AwaitEnd(ctx, ended, e.role.StopTimeout); !returned {
 			lease.StopRenewing()
 			return 0, &StuckError{e.role.Name}
 		}
@@ -175,17 +175,6 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	default:
 		return e.ended(OutcomeReturned, nil), nil
 	}
-}
-
-// await waits for a function whose context has ended: forever, or for StopTimeout once the context
-// of Run has ended, too. If the function has returned, err is what it returned.
-func (e *Elector) await(ctx context.Context, ended <-chan error) (err error, returned bool) {
-	select {
-	case err = <-ended:
-		return err, true
-	case <-ctx.Done():
-	}
-	return service.Await(ended, e.role.StopTimeout)
 }
 
 // interval returns the time between two tries. It is random, so that hosts that began together

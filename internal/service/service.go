@@ -90,6 +90,17 @@ func Await[T any](from <-chan T, d time.Duration) (got T, ok bool) {
 	}
 }
 
+// AwaitEnd receives what code of a user sends when it returns. It waits until ctx ends, and then
+// for grace: it reports false if the code ignores that its time is over.
+func AwaitEnd[T any](ctx context.Context, ended <-chan T, grace time.Duration) (got T, ok bool) {
+	select {
+	case got = <-ended:
+		return got, true
+	case <-ctx.Done():
+		return Await(ended, grace)
+	}
+}
+
 // Drain waits until idle is closed. After timeout it calls end, which ends the contexts of what
 // goes on. It reports false if that ignores this for grace.
 func Drain(idle <-chan struct{}, timeout time.Duration, end func(), grace time.Duration) bool {
