@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/internal/notify"
 	"github.com/tickslot/tickslot/internal/service"
 )
 
@@ -42,8 +43,8 @@ func New(options Options) (*Registry, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	r := &Registry{options: o, pending: newPending(), listing: newListing(o.Locks), faults: newFaults(o)}
-	r.life.Prefix, r.life.Type = "cluster", "Registry"
+	r := &Registry{options: o, pending: newPending(), listing: newListing(o.Locks), faults: newFaults(o),
+		life: service.Life{Prefix: "cluster", Type: "Registry"}}
 	r.admission = newAdmission(r)
 	r.kinds = &kinds{user: o.Kind, warn: r.faults.warn}
 	r.runners = &runners{own: r.runner, refused: func() bool { return r.admission.refused() != nil }}
@@ -66,9 +67,6 @@ func New(options Options) (*Registry, error) {
 // dlock.SessionOptions.Holder.
 func (r *Registry) Holder() dlock.Holder { return r.options.Holder }
 
-// logGrace is how long Run waits in the end for a Logger that is slow.
-const logGrace = time.Second
-
 // Run writes heartbeats of this process to the registry, with its leases, events and runs, until
 // ctx ends. Then it writes that the process has left, which takes up to Options.StoreTimeout, and
 // returns nil.
@@ -90,7 +88,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	if r.metrics != nil {
 		defer r.options.Registerer.Unregister(r.metrics)
 	}
-	defer r.faults.lines.Close(logGrace)
+	defer r.faults.lines.Close(notify.LogGrace)
 	return r.life.Work(ctx, r.run)
 }
 

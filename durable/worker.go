@@ -61,8 +61,9 @@ const (
 // NewWorker returns a worker. It starts nothing and does not call the database. Check and Run
 // report invalid arguments.
 func NewWorker(s *Store, config Config) *Worker {
-	w := &Worker{store: s, config: config.withDefaults(), handlers: map[string]*handler{}, schedules: map[string]*scheduled{}}
-	w.life.Prefix, w.life.Type, w.life.Is, w.life.CreatedAt = "durable", "Worker", "worker is", time.Now()
+	w := &Worker{store: s, config: config.withDefaults(), handlers: map[string]*handler{},
+		schedules: map[string]*scheduled{},
+		life:      service.Life{Prefix: "durable", Type: "Worker", Is: "worker is", CreatedAt: time.Now()}}
 	w.faults = w.config.check()
 	var inner store.Store
 	name := "none"

@@ -27,12 +27,12 @@ func Run(ctx context.Context, session *dlock.Session, role Role) error {
 // An Elector takes part in the election of a role, for one host. Its methods may be called from any
 // goroutine.
 type Elector struct {
-	session *dlock.Session
-	slots   dlock.Semaphore
-	role    Role
-	lines   notify.Queue // of the log
-	metrics *metrics     // nil: no Registerer
-	life    service.Life
+	session  *dlock.Session
+	slots    dlock.Semaphore
+	role     Role
+	metrics  *metrics // nil: no Registerer
+	life     service.Life
+	reporter *notify.Reporter
 
 	backOffs int // after failures, in a row; of the goroutine of Run
 
@@ -52,12 +52,13 @@ func New(session *dlock.Session, role Role) (*Elector, error) {
 		return nil, fmt.Errorf("leader: role %.60q: %w", role.Name, errs)
 	}
 	e := &Elector{
-		session: session,
-		slots:   session.Semaphore(lockPrefix+role.Name, role.Max),
-		role:    role,
-		view:    view{state: StateStopped},
+		session:  session,
+		slots:    session.Semaphore(lockPrefix+role.Name, role.Max),
+		role:     role,
+		view:     view{state: StateStopped},
+		reporter: notify.NewReporter("leader", role.Logger),
+		life:     service.Life{Prefix: fmt.Sprintf("leader: role %q", role.Name), Type: "Elector"},
 	}
-	e.life.Prefix, e.life.Type = fmt.Sprintf("leader: role %q", role.Name), "Elector"
 	if role.Registerer != nil {
 		e.metrics = newMetrics(e)
 		if err := role.Registerer.Register(e.metrics); err != nil {

@@ -57,8 +57,8 @@ type Relay struct {
 // what is wrong with the arguments.
 func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	r := &Relay{outbox: box, config: config.withDefaults(), shards: map[int]*shard{}, stuckIn: map[string]int{},
-		alone: make(chan struct{}, 1)}
-	r.life.Prefix, r.life.Type, r.life.Is, r.life.CreatedAt = "outbox", "Relay", "relay is", time.Now()
+		alone: make(chan struct{}, 1),
+		life:  service.Life{Prefix: "outbox", Type: "Relay", Is: "relay is", CreatedAt: time.Now()}}
 	if err := r.config.check(); err != nil {
 		r.faults = append(r.faults, err)
 	}

@@ -37,9 +37,9 @@ const (
 )
 
 func newRegistry(config Config) *registry {
-	g := &registry{entries: make(entries), ran: make(chan struct{}), reserved: make(map[*entry]int)}
+	g := &registry{entries: make(entries), ran: make(chan struct{}), reserved: make(map[*entry]int),
+		life: service.Life{Prefix: "timer", Type: "Scheduler", Is: "timers are"}}
 	g.waiting = newWaiting(config, g)
-	g.life.Prefix, g.life.Type, g.life.Is = "timer", "Scheduler", "timers are"
 	return g
 }
 
