@@ -152,7 +152,7 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	case err = <-ended:
 	case <-work.Done():
 		e.ending(lease.Err())
-		var returned bool
+		var returned bool // it may take its time, unless Run is to end
 		if err, returned = service.AwaitEnd(ctx, ended, e.role.StopTimeout); !returned {
 			lease.StopRenewing()
 			return 0, &StuckError{e.role.Name}
