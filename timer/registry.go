@@ -29,7 +29,7 @@ type registry struct {
 type Phase = service.Phase
 
 const (
-	PhaseCreated  = service.Created  // Run was not called
+	PhaseCreated  = service.Created  // Run was not called, or asks whether it may begin
 	PhaseRunning  = service.Running  // timers are due, and runs start
 	PhasePreStop  = service.PreStop  // for PreStopDelay runs still start, but Ready fails
 	PhaseDraining = service.Draining // Run waits for the last runs
