@@ -82,7 +82,7 @@ func (a *admission) once() (none any, err error) {
 	// that no host of the other environment that starts meanwhile is refused because of it.
 	others, err := a.others()
 	written := !r.writer.lastWrite().IsZero()
-	if err == nil && len(others) == 0 && !written && r.begun.Load() {
+	if err == nil && len(others) == 0 && !written && r.life.Begun() {
 		// Of two that start at once each has written before it reads again, so at least one sees
 		// the other.
 		if _, err = r.writer.write(context.Background(), false); err == nil {

@@ -4,6 +4,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // The kinds of leases that KindOf knows. A Kind function of your own may return others.
@@ -84,32 +87,22 @@ func (k *kinds) of(name string) string {
 	k.calling = true
 	k.mu.Unlock()
 
-	type answer struct {
-		kind  string
-		panic any
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		var a answer
+	answered := guard.Go("Kind function", func() error {
 		defer func() {
-			a.panic = recover()
 			k.mu.Lock()
 			k.calling = false
 			k.mu.Unlock()
-			answered <- a
 		}()
-		a.kind = clean(k.user(name), maxKindLen)
-	}()
-	timeout := time.NewTimer(kindTimeout)
-	defer timeout.Stop()
-	select {
-	case a := <-answered:
-		if a.panic == nil {
-			return k.remember(name, a.kind)
-		}
-		k.warnOnce("lock", name, "panic", a.panic)
-	case <-timeout.C:
+		kind = clean(k.user(name), maxKindLen)
+		return nil
+	})
+	switch err, ok := service.Await(answered, kindTimeout); {
+	case !ok:
 		k.warnOnce("lock", name, "took", "longer than "+kindTimeout.String())
+	case err != nil:
+		k.warnOnce("lock", name, "err", err)
+	default:
+		return k.remember(name, kind)
 	}
 	return k.remember(name, KindOf(name))
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/internal/notify"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // A Registry writes to a store what this process is and holds, and reads from it what the fleet is
@@ -30,10 +31,9 @@ type Registry struct {
 	loop     *loop
 	metrics  *metrics // nil: there is no Options.Registerer
 
-	begun   atomic.Bool // Run was called
-	running atomic.Bool
-	runs    atomic.Uint64 // that were recorded without an ID
-	events  atomic.Uint64 // that were recorded without an ID
+	life   service.Life
+	runs   atomic.Uint64 // that were recorded without an ID
+	events atomic.Uint64 // that were recorded without an ID
 }
 
 // New returns a Registry, or an error that lists every fault of the options. It starts nothing, and
@@ -43,7 +43,8 @@ func New(options Options) (*Registry, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	r := &Registry{options: o, pending: newPending(), listing: newListing(o.Locks), faults: newFaults(o)}
+	r := &Registry{options: o, pending: newPending(), listing: newListing(o.Locks), faults: newFaults(o),
+		life: service.Life{Prefix: "cluster", Type: "Registry"}}
 	r.admission = newAdmission(r)
 	r.kinds = &kinds{user: o.Kind, warn: r.faults.warn}
 	r.runners = &runners{own: r.runner, refused: func() bool { return r.admission.refused() != nil }}
@@ -66,9 +67,6 @@ func New(options Options) (*Registry, error) {
 // dlock.SessionOptions.Holder.
 func (r *Registry) Holder() dlock.Holder { return r.options.Holder }
 
-// logGrace is how long Run waits in the end for a Logger that is slow.
-const logGrace = time.Second
-
 // Run writes heartbeats of this process to the registry, with its leases, events and runs, until
 // ctx ends. Then it writes that the process has left, which takes up to Options.StoreTimeout, and
 // returns nil.
@@ -84,15 +82,18 @@ const logGrace = time.Second
 // It also returns an error if it was called before. All else, such as a store that is down or lacks
 // a table, is logged and tried again.
 func (r *Registry) Run(ctx context.Context) error {
-	if !r.begun.CompareAndSwap(false, true) {
-		return errors.New("cluster: Run was called before: make another Registry")
+	if err := r.life.Begin(ctx); err != nil {
+		return err
 	}
 	if r.metrics != nil {
 		defer r.options.Registerer.Unregister(r.metrics)
 	}
-	defer r.faults.lines.Close(logGrace)
-	r.running.Store(true)
-	defer r.running.Store(false)
+	defer r.faults.lines.Close(notify.LogGrace)
+	return r.life.Work(ctx, r.run)
+}
+
+func (r *Registry) run(ctx context.Context) error {
+	r.life.Enter(service.Running)
 	r.hostEvent(EventHostJoined)
 	r.loop.start(ctx)
 	r.loop.run(ctx)
@@ -108,7 +109,7 @@ func (r *Registry) hostEvent(kind EventKind) {
 
 // runner is what the registry shows of itself.
 func (r *Registry) runner() RunnerDetail {
-	d := r.writer.runner(r.running.Load())
+	d := r.writer.runner(r.life.Phase() == service.Running)
 	if err := r.admission.refused(); err != nil {
 		d.State, d.Err = "refused", clean(err.Error(), maxTextLen)
 	}

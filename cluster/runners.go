@@ -12,7 +12,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // A Runner is a part of a process that runs loops: a *leader.Elector, a *dlock.Session, a
@@ -122,18 +124,14 @@ func (a *askedRunner) detail() HostDetail {
 	a.mu.Lock()
 	call := a.call
 	if call == nil {
-		call = &runnerCall{began: time.Now(), done: make(chan struct{}), err: errors.New("it called runtime.Goexit")}
+		call = &runnerCall{began: time.Now(), done: make(chan struct{})}
 		a.call = call
 		go a.ask(call)
 	}
 	a.mu.Unlock()
-	timeout := time.NewTimer(time.Until(call.began.Add(runnerTimeout)))
-	defer timeout.Stop()
 	err := errors.New("it does not return")
-	select {
-	case <-call.done:
+	if _, ok := service.Await(call.done, time.Until(call.began.Add(runnerTimeout))); ok {
 		err = call.err
-	case <-timeout.C:
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,17 +143,11 @@ func (a *askedRunner) detail() HostDetail {
 }
 
 func (a *askedRunner) ask(call *runnerCall) {
-	defer func() {
-		if p := recover(); p != nil {
-			call.err = fmt.Errorf("it panicked: %v", p)
-		}
-		a.mu.Lock()
-		a.call = nil
-		a.mu.Unlock()
-		close(call.done)
-	}()
-	call.detail = ask(a.runner)
-	call.err = nil
+	call.err = <-guard.Go("runner", func() error { call.detail = ask(a.runner); return nil })
+	a.mu.Lock()
+	a.call = nil
+	a.mu.Unlock()
+	close(call.done)
 }
 
 // stuck returns what a runner showed last, and that it does not answer. Called with mu held.

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,47 +9,26 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// stallAfter returns for how long a call to the database, or a step of a loop, may go on: the calls
-// are bounded.
-func stallAfter(c Config) time.Duration { return max(time.Minute, 5*c.CallTimeout) }
+// stallAfter returns for how long a call to the database may go on: it is bounded.
+func stallAfter(c Config) time.Duration { return loop.StallAfter(c.CallTimeout) }
 
 // Live returns an error if a call to the database ignores its context, or a loop has stalled: only
 // a restart of the process helps then. It does not fail because the database is down.
 func (w *Worker) Live() error {
-	most := stallAfter(w.config)
-	for _, l := range append(w.askingLoops(), w.renewer.Loop) {
-		if took := l.StepTook(); took > most {
-			return fmt.Errorf("the %s has stalled for %v", l.Name, took.Round(time.Second))
-		}
-	}
-	return w.database.Hanging(most)
+	err := loop.Stalled(w.config.CallTimeout, append(w.askingLoops(), w.renewer.Loop)...)
+	return cmp.Or(err, w.database.Hanging(stallAfter(w.config)))
 }
 
 // Started returns an error until Run has begun and the database has been called once, whatever it
 // answered. A database that is down does not keep a process from starting.
-func (w *Worker) Started() error {
-	if err := w.door.Refused(); err != nil {
-		return err
-	}
-	switch {
-	case !w.begun():
-		return errors.New("the worker is not running yet")
-	case !w.database.WasCalled():
-		return errors.New("the database has not been called yet")
-	}
-	return nil
-}
+func (w *Worker) Started() error { return w.life.Started("database", w.database.WasCalled()) }
 
 // Ready returns an error unless Run is running and its context has not ended. A database that is
 // down does not make a worker unready, because all would be unready at once.
-func (w *Worker) Ready() error {
-	if err := w.door.Refused(); err != nil {
-		return err
-	}
-	return w.phases.Ready("worker")
-}
+func (w *Worker) Ready() error { return w.life.Ready() }
 
 // Checks returns checks by name, so that a Worker is a health.Source. A worker with a failing check
 // is degraded, but can serve. They read memory only. The checks runs, dead and handlers judge the
@@ -160,7 +140,7 @@ func (w *Worker) schedulesWork() error {
 // Runners shows the parts of a Worker, so that it is a cluster.Runner: itself with its phase, and
 // its loops. It reads memory only.
 func (w *Worker) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
-	p, changedAt := w.phases.Current()
+	p, changedAt := w.life.Current()
 	show("worker", w.config.Name, string(p), changedAt, nil)
 	for _, part := range []struct{ name, op string }{{"materializer", opMaterialize}, {"claimer", opClaim},
 		{"renewer", opRenew}, {"finisher", opFinish}, {"reclaimer", opReclaim}, {"sweeper", opSweep}} {

@@ -33,28 +33,24 @@ import (
 // refuses this process, Run starts nothing, and returns the error. If it does so later, Run ends as
 // it does when ctx ends, but without PreStopDelay.
 func (w *Worker) Run(ctx context.Context) error {
-	if ctx == nil {
-		return named(errNilContext)
-	}
-	faults := w.Check()
-	if !w.enter(faults) {
-		return errors.New("durable: Run was called before: make another Worker")
+	if err := w.life.Begin(ctx); err != nil {
+		return err
 	}
 	if w.metrics != nil {
 		defer w.config.Registerer.Unregister(w.metrics)
 	}
-	if faults != nil {
+	if faults := w.Check(); faults != nil {
+		w.life.Enter(PhaseStopped)
 		return faults
 	}
-	defer w.phases.Enter(PhaseStopped)
-	return w.door.Enter(ctx, w.run)
+	return w.life.Work(ctx, w.run)
 }
 
 // AdmitBy has Run call ask before it takes anything: an error keeps it from starting, and a later
 // call of refused stops it. Ready and Started return the error, too. Registry.Add of package
 // cluster calls AdmitBy, so that a process on the database of another environment takes no run.
 func (w *Worker) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
-	w.door.AdmitBy(ask)
+	w.life.AdmitBy(ask)
 }
 
 func (w *Worker) run(ctx context.Context) error {
@@ -73,7 +69,7 @@ func (w *Worker) run(ctx context.Context) error {
 		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.Name(),
 			err)
 	}
-	w.phases.Enter(PhaseStopped)
+	w.life.Enter(PhaseStopped)
 	if hook := w.events.Close(HookGrace); hook != "" {
 		err = withHook(err, hook)
 	}
@@ -104,6 +100,7 @@ func (w *Worker) begin(life, base context.Context) {
 	for _, name := range slices.Sorted(maps.Keys(w.schedules)) {
 		w.registrar.schedules = append(w.registrar.schedules, w.schedules[name].stored())
 	}
+	w.life.Enter(PhaseRunning)
 	w.events.AskDebug()
 	w.events.Log(slog.LevelInfo, "durable: worker started", "worker", w.config.Name, "handlers", len(w.handlers),
 		"schedules", len(w.schedules), "max_runs", w.config.MaxRuns, "ttl", w.config.TTL)
@@ -112,46 +109,45 @@ func (w *Worker) begin(life, base context.Context) {
 // work runs the parts until ctx ends, and drains.
 func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.CancelCauseFunc) error {
 	var asking, writing sync.WaitGroup
-	stopAsking, stopRenewing := make(chan struct{}), make(chan struct{})
 	writes, stopWriting := context.WithCancel(context.Background())
 	asks, endAsks := context.WithCancel(w.database.Life())
 	defer stopWriting()
 	defer endAsks()
 	for _, l := range w.askingLoops() {
-		asking.Go(func() { l.Run(stopAsking) })
+		asking.Go(func() { l.Run(asks) })
 	}
-	asking.Go(func() { runSweeper(asks, w.sweeper) })
+	asking.Go(func() { w.sweeper.Run(asks, nil) })
 	asking.Go(func() { w.listen(asks) })
-	writing.Go(func() { w.renewer.Run(stopRenewing) })
+	writing.Go(func() { w.renewer.Run(writes) })
 	writing.Go(func() { w.finisher.run(writes) })
 
 	<-ctx.Done()
 	w.events.Log(slog.LevelInfo, "durable: draining", "cause", context.Cause(ctx))
-	w.phases.Enter(PhasePreStop)
-	if w.door.Refused() == nil {
+	w.life.Enter(PhasePreStop)
+	if w.life.Refused() == nil {
 		time.Sleep(w.config.PreStopDelay)
 	}
-	w.phases.Enter(PhaseDraining)
+	w.life.Enter(PhaseDraining)
 	w.claimer.draining.Store(true)
-	close(stopAsking)
 	endAsks()
-	asked := make(chan struct{})
-	go func() {
+	idle := make(chan struct{})
+	writing.Go(func() {
 		asking.Wait() // for the calls under way: what a claim still brings is given back
-		close(asked)
-	}()
-	drained := w.drain(asked, endRuns)
+		select {
+		case <-w.book.whenEmpty():
+			close(idle)
+		case <-writes.Done():
+		}
+	})
 	var stuck []string
 	unwritten := 0
-	if !drained {
+	if !w.drain(idle, endRuns) {
 		w.runner.gaveUp.Store(true)
 		stuck, unwritten = w.book.giveUp()
 	}
-	close(stopRenewing)
 	stopWriting()
 	endLife()
 	writing.Wait()
-	<-asked
 	return w.left(stuck, unwritten)
 }
 
@@ -172,35 +168,14 @@ func (w *Worker) askingLoops() []*loop.Loop {
 
 // drain waits for the handlers and their results. After DrainTimeout it ends the contexts of those
 // that are left. It reports false if CancelGrace has passed, too.
-func (w *Worker) drain(asked <-chan struct{}, endRuns context.CancelCauseFunc) bool {
-	timeout := time.NewTimer(w.config.DrainTimeout)
-	defer timeout.Stop()
-	if w.idle(asked, timeout.C) {
-		return true
-	}
-	if n := len(w.book.list()); n > 0 {
-		w.events.Log(slog.LevelWarn, "durable: handlers did not finish within DrainTimeout; ending their contexts",
-			"drain_timeout", w.config.DrainTimeout, "runs", n)
-	}
-	endRuns(ErrDraining)
-	timeout.Reset(CancelGrace)
-	return w.idle(asked, timeout.C)
-}
-
-// idle waits until the last claim has returned and no attempt is left. It reports false if timeout
-// fires before.
-func (w *Worker) idle(asked <-chan struct{}, timeout <-chan time.Time) bool {
-	select {
-	case <-asked:
-	case <-timeout:
-		return false
-	}
-	select {
-	case <-w.book.whenEmpty():
-		return true
-	case <-timeout:
-		return false
-	}
+func (w *Worker) drain(idle <-chan struct{}, endRuns context.CancelCauseFunc) bool {
+	return service.Drain(idle, w.config.DrainTimeout, func() {
+		if n := len(w.book.list()); n > 0 {
+			w.events.Log(slog.LevelWarn, "durable: handlers did not finish within DrainTimeout; ending their contexts",
+				"drain_timeout", w.config.DrainTimeout, "runs", n)
+		}
+		endRuns(ErrDraining)
+	}, CancelGrace)
 }
 
 // left returns an error for what is left when Run ends.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -78,19 +79,10 @@ func (s *scheduled) answer() (p planned, ok bool) {
 	if s.slow {
 		wait = 0
 	}
-	timeout := time.NewTimer(wait)
-	defer timeout.Stop()
-	select {
-	case p = <-s.asking:
-	case <-timeout.C:
-		select { // both may be ready
-		case p = <-s.asking:
-		default:
-			return p, false
-		}
+	if p, ok = service.Await(s.asking, wait); ok {
+		s.asking, s.slow = nil, false
 	}
-	s.asking, s.slow = nil, false
-	return p, true
+	return p, ok
 }
 
 var errStuckSchedule = fmt.Errorf("its Next does not return within %v", planTimeout)

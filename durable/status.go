@@ -64,7 +64,7 @@ type RunStatus struct {
 
 // Status returns a snapshot.
 func (w *Worker) Status() Status {
-	p, _ := w.phases.Current()
+	p := w.life.Phase()
 	s := Status{Name: w.config.Name, Phase: p, MaxRuns: w.config.MaxRuns,
 		Places: w.config.MaxRuns - w.book.room(), DroppedEvents: w.events.Dropped(),
 		Handlers: []HandlerStatus{}, Schedules: []ScheduleStatus{}, Running: []RunStatus{}}

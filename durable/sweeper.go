@@ -23,15 +23,3 @@ func newSweeper(c Config, s store.Worker, d *database) *retention.Sweeper {
 			return call(d, opSweep, func(ctx context.Context) (int, error) { return s.Sweep(ctx, old, limit) })
 		}}
 }
-
-// runSweeper deletes old rows until ctx ends.
-func runSweeper(ctx context.Context, s *retention.Sweeper) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(s.Next(1)):
-		}
-		_ = s.Once(ctx) // a call that fails is counted, and the next one comes
-	}
-}

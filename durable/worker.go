@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
-	"github.com/tickslot/tickslot/internal/admission"
 	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/loop"
@@ -26,7 +25,7 @@ type Worker struct {
 	store  *Store
 	config Config
 	events *events
-	door   admission.Door
+	life   service.Life
 
 	database     *database
 	book         *leaseBook
@@ -45,7 +44,6 @@ type Worker struct {
 	faults    []error    // of NewWorker, Handle and Schedule
 	handlers  map[string]*handler
 	schedules map[string]*scheduled
-	phases    service.Phases // Begin is called with mu held: afterwards no handler is added
 }
 
 // A Phase is what a Worker is doing.
@@ -53,7 +51,7 @@ type Phase = service.Phase
 
 // The phases, in their order.
 const (
-	PhaseCreated  = service.Created  // Run was not called
+	PhaseCreated  = service.Created  // Run was not called, or asks whether it may begin
 	PhaseRunning  = service.Running  // runs are claimed
 	PhasePreStop  = service.PreStop  // for PreStopDelay runs are still claimed, but Ready fails
 	PhaseDraining = service.Draining // Run waits for the last handlers and their results
@@ -63,8 +61,9 @@ const (
 // NewWorker returns a worker. It starts nothing and does not call the database. Check and Run
 // report invalid arguments.
 func NewWorker(s *Store, config Config) *Worker {
-	w := &Worker{store: s, config: config.withDefaults(), phases: service.Phases{CreatedAt: time.Now()},
-		handlers: map[string]*handler{}, schedules: map[string]*scheduled{}}
+	w := &Worker{store: s, config: config.withDefaults(), handlers: map[string]*handler{},
+		schedules: map[string]*scheduled{},
+		life:      service.Life{Prefix: "durable", Type: "Worker", Is: "worker is", CreatedAt: time.Now()}}
 	w.faults = w.config.check()
 	var inner store.Store
 	name := "none"
@@ -153,7 +152,7 @@ func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 	if w.handlers[name] != nil {
 		fault("name", "there is another handler of that name: each needs its own")
 	}
-	if w.begun() {
+	if w.life.Begun() {
 		fault("Handle", "Run was called before: call Handle first")
 	} else if len(errs) == 0 {
 		w.handlers[name] = h
@@ -196,7 +195,7 @@ func (w *Worker) Schedule(name, handler string, s schedule.Schedule, options Sch
 	if w.schedules[name] != nil {
 		fault("name", "there is another schedule of that name: each needs its own")
 	}
-	if w.begun() {
+	if w.life.Begun() {
 		fault("Schedule", "Run was called before: call Schedule first")
 	} else if w.schedules[name] == nil {
 		w.schedules[name] = added
@@ -220,22 +219,4 @@ func (w *Worker) Check() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// enter begins, unless Run was called before. With faults it also stops.
-func (w *Worker) enter(faults error) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.phases.Begin() {
-		return false
-	}
-	if faults != nil {
-		w.phases.Enter(PhaseStopped)
-	}
-	return true
-}
-
-func (w *Worker) begun() bool {
-	phase, _ := w.phases.Current()
-	return phase != PhaseCreated
 }

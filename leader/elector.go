@@ -9,12 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/admission"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/notify"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // Run takes part in the election of a role until ctx ends. It is [New] and [Elector.Run] in one.
@@ -29,18 +27,16 @@ func Run(ctx context.Context, session *dlock.Session, role Role) error {
 // An Elector takes part in the election of a role, for one host. Its methods may be called from any
 // goroutine.
 type Elector struct {
-	session *dlock.Session
-	slots   dlock.Semaphore
-	role    Role
-	lines   notify.Queue // of the log
-	metrics *metrics     // nil: no Registerer
-	door    admission.Door
+	session  *dlock.Session
+	slots    dlock.Semaphore
+	role     Role
+	metrics  *metrics // nil: no Registerer
+	life     service.Life
+	reporter *notify.Reporter
 
-	// Of the goroutine of Run.
-	backOff backoff.ExponentialBackOff // after failures
+	backOffs int // after failures, in a row; of the goroutine of Run
 
 	mu   sync.Mutex
-	run  bool // Run was called
 	view view
 }
 
@@ -56,19 +52,13 @@ func New(session *dlock.Session, role Role) (*Elector, error) {
 		return nil, fmt.Errorf("leader: role %.60q: %w", role.Name, errs)
 	}
 	e := &Elector{
-		session: session,
-		slots:   session.Semaphore(lockPrefix+role.Name, role.Max),
-		role:    role,
-		view:    view{state: StateStopped},
-		// It varies a wait in both directions: the first is between one and two intervals.
-		backOff: backoff.ExponentialBackOff{
-			InitialInterval:     role.RetryInterval * 3 / 2,
-			MaxInterval:         max(MaxBackOff, role.RetryInterval) * 3 / 4,
-			RandomizationFactor: 1. / 3,
-			Multiplier:          2,
-		},
+		session:  session,
+		slots:    session.Semaphore(lockPrefix+role.Name, role.Max),
+		role:     role,
+		view:     view{state: StateStopped},
+		reporter: notify.NewReporter("leader", role.Logger),
+		life:     service.Life{Prefix: fmt.Sprintf("leader: role %q", role.Name), Type: "Elector"},
 	}
-	e.backOff.Reset()
 	if role.Registerer != nil {
 		e.metrics = newMetrics(e)
 		if err := role.Registerer.Register(e.metrics); err != nil {
@@ -85,18 +75,14 @@ func New(session *dlock.Session, role Role) (*Elector, error) {
 // that the store is not set up right ([dlock.ErrSetup]), and a [StuckError] if the function does
 // not return. All else, such as a store that is down, is logged and tried again.
 func (e *Elector) Run(ctx context.Context) error {
-	e.mu.Lock()
-	again := e.run
-	e.run = true
-	e.mu.Unlock()
-	if again {
-		return fmt.Errorf("leader: role %q: Run was called before: make another Elector", e.role.Name)
+	if err := e.life.Begin(ctx); err != nil {
+		return err
 	}
 	if e.metrics != nil {
 		defer e.role.Registerer.Unregister(e.metrics)
 	}
 	e.began()
-	err := e.door.Enter(ctx, e.loop)
+	err := e.life.Work(ctx, e.loop)
 	e.stopped(err)
 	return err
 }
@@ -105,7 +91,7 @@ func (e *Elector) Run(ctx context.Context) error {
 // of refused ends its part and its term. Registry.Add of package cluster calls AdmitBy, so that a
 // process on the store of another environment leads nothing.
 func (e *Elector) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
-	e.door.AdmitBy(ask)
+	e.life.AdmitBy(ask)
 }
 
 func (e *Elector) loop(ctx context.Context) error {
@@ -166,8 +152,8 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	case err = <-ended:
 	case <-work.Done():
 		e.ending(lease.Err())
-		var returned bool
-		if err, returned = e.await(ctx, ended); !returned {
+		var returned bool // it may take its time, unless Run is to end
+		if err, returned = service.AwaitEnd(ctx, ended, e.role.StopTimeout); !returned {
 			lease.StopRenewing()
 			return 0, &StuckError{e.role.Name}
 		}
@@ -189,24 +175,6 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 		return e.ended(OutcomeFailed, err), nil
 	default:
 		return e.ended(OutcomeReturned, nil), nil
-	}
-}
-
-// await waits for a function whose context has ended: forever, or for StopTimeout once the context
-// of Run has ended, too. If the function has returned, err is what it returned.
-func (e *Elector) await(ctx context.Context, ended <-chan error) (err error, returned bool) {
-	select {
-	case err = <-ended:
-		return err, true
-	case <-ctx.Done():
-	}
-	timeout := time.NewTimer(e.role.StopTimeout)
-	defer timeout.Stop()
-	select {
-	case err = <-ended:
-		return err, true
-	case <-timeout.C:
-		return nil, false
 	}
 }
 

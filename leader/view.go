@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -10,10 +9,9 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/loop"
+	"github.com/tickslot/tickslot/internal/notify"
 )
-
-// logGrace is how long Run waits in the end for a Logger that is slow.
-const logGrace = time.Second
 
 // maxFailures is how many terms in a row may fail, while nobody else is known to lead, before this
 // host is not healthy. A host beside one that leads is elected twice in a row now and then, between
@@ -85,7 +83,7 @@ func (e *Elector) stopped(err error) {
 	e.view.set(StateStopped, err)
 	e.view.term = nil
 	e.mu.Unlock()
-	e.lines.Close(logGrace)
+	e.reporter.Close(notify.LogGrace)
 }
 
 func (e *Elector) setRetryIn(wait time.Duration) {
@@ -197,10 +195,12 @@ func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
 // waitAfter returns how long to wait after a term, and whether that is to let others have a try.
 func (e *Elector) waitAfter(outcome Outcome, err error, took time.Duration) (wait time.Duration, backsOff bool) {
 	if outcome != OutcomeFailed || took >= MaxBackOff {
-		e.backOff.Reset()
+		e.backOffs = 0
 	}
 	if outcome == OutcomeFailed {
-		return max(e.role.RetryInterval, e.backOff.NextBackOff()), true
+		e.backOffs++
+		most := max(MaxBackOff, e.role.RetryInterval)
+		return max(e.role.RetryInterval, loop.Backoff(2*e.role.RetryInterval, most, e.backOffs)), true
 	}
 	if lost, ok := errors.AsType[*dlock.LostError](err); outcome == OutcomeReturned || ok && lost.RevokedBy != nil {
 		return e.role.RetryInterval + rand.N(e.role.RetryInterval), true
@@ -231,8 +231,6 @@ func (v *view) ended(outcome Outcome, err error, took time.Duration) {
 	}
 }
 
-// log tells the Logger, on a goroutine of its own: it may block, or panic.
 func (e *Elector) log(level slog.Level, line string, args ...any) {
-	args = append([]any{"role", e.role.Name}, args...)
-	e.lines.Put("Logger", func() { e.role.Logger.Log(context.Background(), level, line, args...) })
+	e.reporter.Log(level, line, append([]any{"role", e.role.Name}, args...)...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/loop"
+	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -34,25 +35,18 @@ func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt
 	defer cancel()
 	began := time.Now()
 	result := guard.Go("sink", func() error { return r.try(ctx, m) })
-	var err error
-	select {
-	case err = <-result:
-	case <-ctx.Done():
-		select {
-		case err = <-result:
-		case <-time.After(returnGrace):
-			err = errors.New("outbox: the sink ignores that its context has ended")
-			done(r.attempt(m, time.Since(began), err, context.Cause(ctx), base.Err() != nil))
-			r.events.Log(slog.LevelError, "outbox: a sink ignores that its context has ended: it keeps its place "+
-				"until it returns", "topic", m.Topic, "message", ID(m.ID).String())
-			r.countStuck(m.Topic, 1)
-			<-result
-			r.countStuck(m.Topic, -1)
-			returned()
-			return
-		}
+	err, ended := service.AwaitEnd(ctx, result, returnGrace)
+	if !ended {
+		err = errors.New("outbox: the sink ignores that its context has ended")
 	}
 	done(r.attempt(m, time.Since(began), err, context.Cause(ctx), base.Err() != nil))
+	if !ended {
+		r.events.Log(slog.LevelError, "outbox: a sink ignores that its context has ended: it keeps its place "+
+			"until it returns", "topic", m.Topic, "message", ID(m.ID).String())
+		r.countStuck(m.Topic, 1)
+		<-result
+		r.countStuck(m.Topic, -1)
+	}
 	returned()
 }
 

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,46 +9,28 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/service"
 )
 
-// stallAfter returns for how long a call to the database, or a step of a loop, may go on: the calls
-// are bounded.
-func stallAfter(c RelayConfig) time.Duration { return max(time.Minute, 5*c.CallTimeout) }
+// stallAfter returns for how long a call to the database may go on: it is bounded.
+func stallAfter(c RelayConfig) time.Duration { return loop.StallAfter(c.CallTimeout) }
 
 // Live returns an error if a call to the database ignores its context, or a loop has stalled: only
 // a restart of the process helps then. It does not fail because the database is down.
 func (r *Relay) Live() error {
-	most := stallAfter(r.config)
-	if took := r.sampler.StepTook(); took > most {
-		return fmt.Errorf("the %s has stalled for %v", r.sampler.Name, took.Round(time.Second))
-	}
-	return r.calls.Hanging(most)
+	return cmp.Or(loop.Stalled(r.config.CallTimeout, r.sampler.Loop), r.calls.Hanging(stallAfter(r.config)))
 }
 
 // Started returns an error until Run has begun and the database has been called once, whatever it
 // answered. A database that is down does not keep a process from starting.
-func (r *Relay) Started() error {
-	if err := r.door.Refused(); err != nil {
-		return err
-	}
-	switch phase, _ := r.phases.Current(); {
-	case phase == service.Created:
-		return errors.New("the relay is not running yet")
-	case !r.calls.WasCalled():
-		return errors.New("the database has not been called yet")
-	}
-	return nil
-}
+func (r *Relay) Started() error { return r.life.Started("database", r.calls.WasCalled()) }
 
 // Ready returns an error unless Run is running and its context has not ended, or if a threshold of
 // RelayConfig.Unready is passed. A database that is down does not make a relay unready, because all
 // would be unready at once.
 func (r *Relay) Ready() error {
-	if err := r.door.Refused(); err != nil {
-		return err
-	}
-	if err := r.phases.Ready("relay"); err != nil {
+	if err := r.life.Ready(); err != nil {
 		return err
 	}
 	most := r.config.Unready
@@ -153,7 +136,7 @@ func sinksReturn(r *Relay) error {
 // Runners shows a Relay and the shards that it delivers, so that it is a cluster.Runner. It reads
 // memory only.
 func (r *Relay) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
-	phase, changedAt := r.phases.Current()
+	phase, changedAt := r.life.Current()
 	r.mu.Lock()
 	shards := slices.Sorted(maps.Keys(r.shards))
 	r.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/admission"
 	"github.com/tickslot/tickslot/internal/retention"
 	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/outbox/internal/store"
@@ -36,8 +35,7 @@ type Relay struct {
 	store  store.Store
 	events *events
 	calls  *calls
-	door   admission.Door
-	phases service.Phases
+	life   service.Life
 
 	marker   *marker
 	listener *listener
@@ -59,7 +57,8 @@ type Relay struct {
 // what is wrong with the arguments.
 func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	r := &Relay{outbox: box, config: config.withDefaults(), shards: map[int]*shard{}, stuckIn: map[string]int{},
-		alone: make(chan struct{}, 1), phases: service.Phases{CreatedAt: time.Now()}}
+		alone: make(chan struct{}, 1),
+		life:  service.Life{Prefix: "outbox", Type: "Relay", Is: "relay is", CreatedAt: time.Now()}}
 	if err := r.config.check(); err != nil {
 		r.faults = append(r.faults, err)
 	}
@@ -127,33 +126,31 @@ func (r *Relay) Check() error {
 // refuses this process, Run starts nothing, and returns the error. If it does so later, Run ends as
 // it does when ctx ends.
 func (r *Relay) Run(ctx context.Context) error {
-	if ctx == nil {
-		return errNilContext
-	}
-	if err := r.Check(); err != nil {
+	if err := r.life.Begin(ctx); err != nil {
 		return err
-	}
-	if !r.phases.Begin() {
-		return errors.New("outbox: Run was called before: make another Relay")
 	}
 	if r.metrics != nil {
 		defer r.config.Registerer.Unregister(r.metrics)
 	}
-	defer r.phases.Enter(service.Stopped)
-	return r.door.Enter(ctx, r.run)
+	if faults := r.Check(); faults != nil {
+		r.life.Enter(service.Stopped)
+		return faults
+	}
+	return r.life.Work(ctx, r.run)
 }
 
 // AdmitBy has Run call ask before it delivers anything: an error keeps it from starting, and a
 // later call of refused stops it. Ready and Started return the error, too. Registry.Add of package
 // cluster calls AdmitBy, so that a process on the database of another environment delivers nothing.
 func (r *Relay) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
-	r.door.AdmitBy(ask)
+	r.life.AdmitBy(ask)
 }
 
 func (r *Relay) run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
 	r.calls.Begin(life)
+	r.life.Enter(service.Running)
 	r.events.AskDebug()
 	r.events.Log(slog.LevelInfo, "outbox: relay started", "relay", r.config.Name, "topics", strings.Join(r.topics, ","))
 	r.outbox.add(r)
@@ -168,7 +165,7 @@ func (r *Relay) run(ctx context.Context) error {
 	default:
 		err = fmt.Errorf("outbox: nothing was started, because the database (%s) cannot serve: %w", r.calls.Name(), err)
 	}
-	r.phases.Enter(service.Stopped)
+	r.life.Enter(service.Stopped)
 	if hook := r.events.Close(HookGrace); hook != "" {
 		err = errors.Join(err, fmt.Errorf("outbox: the hook %s does not return", hook))
 	}
@@ -200,20 +197,18 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 		return err
 	}
 	var asking, writing sync.WaitGroup
-	stop := make(chan struct{})
 	asks, endAsks := context.WithCancel(r.calls.Life())
 	writes, stopWriting := context.WithCancel(context.Background())
 	defer endAsks()
 	defer stopWriting()
-	asking.Go(func() { r.sampler.Run(stop) })
-	asking.Go(func() { r.sweep(asks) })
+	asking.Go(func() { r.sampler.Run(asks) })
+	asking.Go(func() { r.sweeper.Run(asks, r.leadsFirst) })
 	asking.Go(func() { r.listener.run(asks) })
 	left := 0
 	writing.Go(func() { left = r.marker.run(writes) })
 
 	err = r.electAll(ctx, session)
-	r.phases.Enter(service.Draining)
-	close(stop)
+	r.life.Enter(service.Draining)
 	endAsks()
 	asking.Wait()
 	grace, cancel := context.WithTimeout(context.Background(), writeGrace)

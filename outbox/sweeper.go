@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/retention"
-	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -28,14 +27,9 @@ func newSweeper(r *Relay) *retention.Sweeper {
 		}}
 }
 
-// sweep deletes old rows while this relay leads the first shard, until ctx ends.
-func (r *Relay) sweep(ctx context.Context) {
-	for service.Sleep(ctx, r.sweeper.Next(1)) {
-		r.mu.Lock()
-		leads := r.shards[0] != nil
-		r.mu.Unlock()
-		if leads {
-			_ = r.sweeper.Once(ctx) // a call that fails is counted, and the next one comes
-		}
-	}
+// leadsFirst reports whether this relay leads the first shard: its host deletes for all.
+func (r *Relay) leadsFirst() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shards[0] != nil
 }

@@ -37,9 +37,7 @@ func dueAgainWith(
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.start(t.Context())
 	until, set := make(chan struct{}), s.registry.get("a")
 	tick = func() {
 		e := set.entry

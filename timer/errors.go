@@ -27,7 +27,6 @@ var (
 	errShuttingDown = errors.New("timer: the scheduler is shutting down: nothing can be registered any more")
 
 	errNilContext = errors.New("timer: the context is nil: use context.Background()")
-	errRunAgain   = errors.New("timer: Run was called before: make another Scheduler")
 	errGoexit     = guard.Goexit("handler")
 )
 

@@ -27,9 +27,7 @@ func TestUpdatesDoNotFillTheHeap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	s.start(context.Background())
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for n := range 20_000 {
@@ -57,9 +55,7 @@ func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	s.start(context.Background())
 	stepped := false
 	back := scheduleFunc(func(after time.Time) time.Time {
 		if set := s.registry.get("a"); !stepped && set.entry.failures == planning {
@@ -93,9 +89,7 @@ func TestRegisterWhileTheClockIsSetBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	s.start(context.Background())
 	s.planner.clock.skew.Store(int64(24 * time.Hour))
 	back := scheduleFunc(func(after time.Time) time.Time {
 		s.planner.clock.skew.Store(0)

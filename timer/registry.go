@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/tickslot/tickslot/internal/service"
 )
@@ -15,9 +13,8 @@ import (
 // the places are free. All parts use the registry, and it uses none of them. The planner, and what
 // waits, share its mutex.
 type registry struct {
-	phase atomic.Pointer[Phase] // written with mu held
-	since atomic.Int64          // when the phase began, in nanoseconds; 0: Run was not called. Likewise
-	ran   chan struct{}         // closed when Run has begun
+	life service.Life  // phases are entered with mu held, except the last one if Run was refused
+	ran  chan struct{} // closed when Run has begun
 
 	mu       sync.Mutex
 	entries  entries
@@ -32,7 +29,7 @@ type registry struct {
 type Phase = service.Phase
 
 const (
-	PhaseCreated  = service.Created  // Run was not called
+	PhaseCreated  = service.Created  // Run was not called, or asks whether it may begin
 	PhaseRunning  = service.Running  // timers are due, and runs start
 	PhasePreStop  = service.PreStop  // for PreStopDelay runs still start, but Ready fails
 	PhaseDraining = service.Draining // Run waits for the last runs
@@ -40,13 +37,13 @@ const (
 )
 
 func newRegistry(config Config) *registry {
-	g := &registry{entries: make(entries), ran: make(chan struct{}), reserved: make(map[*entry]int)}
+	g := &registry{entries: make(entries), ran: make(chan struct{}), reserved: make(map[*entry]int),
+		life: service.Life{Prefix: "timer", Type: "Scheduler", Is: "timers are"}}
 	g.waiting = newWaiting(config, g)
-	g.phase.Store(new(PhaseCreated))
 	return g
 }
 
-func (g *registry) current() Phase { return *g.phase.Load() }
+func (g *registry) current() Phase { return g.life.Phase() }
 
 // starting reports whether runs may start.
 func (g *registry) starting() bool {
@@ -60,23 +57,16 @@ func (g *registry) mayStart(s *settings) bool { return g.starting() && s.current
 func (g *registry) setPhase(p Phase) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.phase.Store(&p)
-	g.since.Store(time.Now().UnixNano())
+	g.life.Enter(p)
 }
 
-// begin enters PhaseRunning. It returns an error if Run was called before. prepare is called before
-// anything may start, with mu held.
-func (g *registry) begin(prepare func()) error {
+// begin enters PhaseRunning. prepare is called before anything may start, with mu held.
+func (g *registry) begin(prepare func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.current() != PhaseCreated {
-		return errRunAgain
-	}
 	prepare()
-	g.phase.Store(new(PhaseRunning))
-	g.since.Store(time.Now().UnixNano())
+	g.life.Enter(PhaseRunning)
 	close(g.ran)
-	return nil
 }
 
 // add adds timers: all or, if a name is taken, none. A timer that takes the name of a removed one

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/admission"
 	"github.com/tickslot/tickslot/timer/control"
 )
 
@@ -19,7 +18,6 @@ type Scheduler struct {
 	events   *events
 	session  *dlock.Session // nil: no store
 	metrics  *metrics       // nil: none
-	door     admission.Door
 	registry *registry
 	limits   *limits
 	waiting  *waiting

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
-	"github.com/tickslot/tickslot/internal/admission"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // Run runs the timers until ctx ends, and then drains: Ready fails at once, PreStopDelay passes,
@@ -28,38 +27,27 @@ import (
 // refuses this process, Run starts nothing, and returns the error. If it does so later, Run ends as
 // it does when ctx ends, but without PreStopDelay.
 func (s *Scheduler) Run(ctx context.Context) error {
-	if ctx == nil {
-		return errNilContext
+	life := &s.registry.life
+	if err := life.Begin(ctx); err != nil {
+		return err
 	}
-	err := s.door.Enter(ctx, s.run)
-	switch {
-	case errors.Is(err, admission.ErrEntered):
-		return errRunAgain
-	case s.registry.current() == PhaseCreated: // it was refused
-		s.registry.setPhase(PhaseStopped)
-		if s.metrics != nil {
-			s.config.Registerer.Unregister(s.metrics)
-		}
+	if s.metrics != nil {
+		defer s.config.Registerer.Unregister(s.metrics) // another Scheduler may use it then
 	}
-	return err
+	return life.Work(ctx, s.run)
 }
 
 // AdmitBy has Run call ask before it starts anything: an error keeps it from starting, and a later
 // call of refused stops it. Ready and Started return the error, too. Registry.Add of package
 // cluster calls AdmitBy, so that a process on the store of another environment runs no timer.
 func (s *Scheduler) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
-	s.door.AdmitBy(ask)
+	s.registry.life.AdmitBy(ask)
 }
 
 func (s *Scheduler) run(ctx context.Context) error {
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	if err := s.start(base); err != nil {
-		return err
-	}
-	if s.metrics != nil {
-		defer s.config.Registerer.Unregister(s.metrics) // another Scheduler may use it now
-	}
+	s.start(base)
 	stopProbing := func() func() { return func() {} }
 	var err error
 	if s.store != nil {
@@ -72,7 +60,7 @@ func (s *Scheduler) run(ctx context.Context) error {
 		s.planner.loop(ctx.Done())
 		s.log.Info("timer: draining", "cause", context.Cause(ctx))
 		s.registry.setPhase(PhasePreStop)
-		if s.config.PreStopDelay > 0 && s.door.Refused() == nil {
+		if s.config.PreStopDelay > 0 && s.registry.life.Refused() == nil {
 			over, stop := context.WithTimeout(context.Background(), s.config.PreStopDelay)
 			s.planner.loop(over.Done())
 			stop()
@@ -101,9 +89,9 @@ func (s *Scheduler) run(ctx context.Context) error {
 	return err
 }
 
-func (s *Scheduler) start(base context.Context) error {
+func (s *Scheduler) start(base context.Context) {
 	var list []*settings
-	err := s.registry.begin(func() {
+	s.registry.begin(func() {
 		s.runner.base = base
 		if s.store != nil {
 			s.store.begin(base)
@@ -111,11 +99,8 @@ func (s *Scheduler) start(base context.Context) error {
 		list = slices.DeleteFunc(s.registry.list(), (*settings).removed)
 		s.planner.setStarted() // timers that are registered later are planned at once
 	})
-	if err == nil {
-		s.planner.begin(list)
-		s.announcer.add(list)
-	}
-	return err
+	s.planner.begin(list)
+	s.announcer.add(list)
 }
 
 // drain ends all starts. It returns a channel that is closed when the last run has ended.
@@ -137,21 +122,12 @@ func (s *Scheduler) drain() <-chan struct{} {
 // wait waits for the runs to end, and after DrainTimeout ends their contexts. It returns the timers
 // of the runs that are left after CancelGrace.
 func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) []string {
-	timeout := time.NewTimer(s.config.DrainTimeout)
-	defer timeout.Stop()
-	select {
-	case <-idle:
+	if service.Drain(idle, s.config.DrainTimeout, func() {
+		s.log.Warn("timer: handlers did not finish within DrainTimeout; ending their contexts",
+			"drain_timeout", s.config.DrainTimeout)
+		cancel(ErrDraining)
+	}, CancelGrace) {
 		return nil
-	case <-timeout.C:
-	}
-	s.log.Warn("timer: handlers did not finish within DrainTimeout; ending their contexts",
-		"drain_timeout", s.config.DrainTimeout)
-	cancel(ErrDraining)
-	timeout.Reset(CancelGrace)
-	select {
-	case <-idle:
-		return nil
-	case <-timeout.C:
 	}
 	return s.runner.giveUp()
 }

@@ -275,19 +275,7 @@ func (s *Scheduler) Live() error {
 // Ready returns an error unless Run is running and its context has not ended. A store that is down
 // does not make a host unready, because all hosts would be unready at once.
 func (s *Scheduler) Ready() error {
-	if err := s.door.Refused(); err != nil {
-		return err
-	}
-	switch s.registry.current() {
-	case PhaseRunning:
-		return nil
-	case PhaseCreated:
-		return errors.New("the timers are not running yet")
-	case PhasePreStop, PhaseDraining:
-		return errors.New("the timers are draining")
-	default:
-		return errors.New("the timers are stopped")
-	}
+	return s.registry.life.Ready()
 }
 
 // Running returns a channel that is closed when Run has begun: from then on, Trigger starts runs.
@@ -298,17 +286,7 @@ func (s *Scheduler) Running() <-chan struct{} { return s.registry.ran }
 // Started returns an error until Run has begun and the store has been called once, whatever it
 // answered. A store that is down does not keep a host from starting.
 func (s *Scheduler) Started() error {
-	if err := s.door.Refused(); err != nil {
-		return err
-	}
-	switch {
-	case s.registry.current() == PhaseCreated:
-		return errors.New("the timers are not running yet")
-	case s.store != nil && !s.store.calledOnce():
-		return errors.New("the store has not been called yet")
-	default:
-		return nil
-	}
+	return s.registry.life.Started("store", s.store == nil || s.store.calledOnce())
 }
 
 // StoreReachable returns an error while the store does not answer, or is not set up right: from the
@@ -393,11 +371,8 @@ func checkStore(w *storeWatch) error {
 // the prober with what it last found of the store, and the heartbeat of its leases. It reads memory
 // only.
 func (s *Scheduler) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
-	var since time.Time
-	if n := s.registry.since.Load(); n != 0 {
-		since = time.Unix(0, n)
-	}
-	show("scheduler", "", string(s.registry.current()), since, nil)
+	phase, since := s.registry.life.Current()
+	show("scheduler", "", string(phase), since, nil)
 	if s.store == nil {
 		return
 	}

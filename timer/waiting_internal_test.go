@@ -340,9 +340,7 @@ func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.registry.begin(func() { s.runner.base = t.Context() }); err != nil {
-			t.Fatal(err)
-		}
+		s.registry.begin(func() { s.runner.base = t.Context() })
 		p, old := s.planner, s.registry.get("a")
 		s.registry.mu.Lock()
 		p.setStarted()
@@ -394,9 +392,7 @@ func TestTicksInQueueFollowOnStoreDownAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.registry.begin(func() { s.runner.base = t.Context() }); err != nil {
-			t.Fatal(err)
-		}
+		s.registry.begin(func() { s.runner.base = t.Context() })
 		w := s.waiting
 		w.inFlight = maxInFlight
 		for i := range 20 {

@@ -3,6 +3,8 @@
 package loop
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -38,32 +40,27 @@ func (l *Loop) Wake() {
 	}
 }
 
-// Run takes steps until stop is closed. It does not cut off a step.
-func (l *Loop) Run(stop <-chan struct{}) {
+// Run takes steps until ctx ends. It does not cut off a step.
+func (l *Loop) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-stop:
+		case <-ctx.Done():
 			return
 		case <-timer.C:
 		case <-l.wakes:
 		}
-		select {
-		case <-stop: // both are ready
+		if ctx.Err() != nil { // both are ready
 			return
-		default:
 		}
 		l.stepAt.Store(int64(time.Since(l.madeAt)) | 1)
 		next := l.step()
 		l.stepAt.Store(0)
-		timer.Reset(max(0, min(next, l.pause())))
+		// It is random each time, so that workers that started together drift apart.
+		timer.Reset(max(0, min(next, Jittered(l.interval, l.jitter))))
 	}
 }
-
-// pause returns how long to wait before the next poll. It is random each time, so that workers that
-// started together drift apart.
-func (l *Loop) pause() time.Duration { return Jittered(l.interval, l.jitter) }
 
 // Jittered returns d, longer or shorter by up to a share of it.
 func Jittered(d time.Duration, share float64) time.Duration {
@@ -92,4 +89,18 @@ func (l *Loop) StepTook() time.Duration {
 		return 0
 	}
 	return time.Since(l.madeAt) - time.Duration(at)
+}
+
+// StallAfter returns for how long a step, or a call, may go on if a call takes at most callTimeout.
+func StallAfter(callTimeout time.Duration) time.Duration { return max(time.Minute, 5*callTimeout) }
+
+// Stalled returns an error if a step of a loop goes on for too long, although its calls take at
+// most callTimeout: only a restart of the process helps then.
+func Stalled(callTimeout time.Duration, loops ...*Loop) error {
+	for _, l := range loops {
+		if took := l.StepTook(); took > StallAfter(callTimeout) {
+			return fmt.Errorf("the %s has stalled for %v", l.Name, took.Round(time.Second))
+		}
+	}
+	return nil
 }

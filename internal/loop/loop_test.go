@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,8 +29,9 @@ func TestStepsComeWhenTheyAreDue(t *testing.T) {
 			defer mu.Unlock()
 			next = d
 		}
-		stop, stopped := make(chan struct{}), make(chan struct{})
-		go func() { l.Run(stop); close(stopped) }()
+		ctx, stop := context.WithCancel(t.Context())
+		stopped := make(chan struct{})
+		go func() { l.Run(ctx); close(stopped) }()
 		step := func(what string, want time.Duration) {
 			t.Helper()
 			synctest.Wait()
@@ -52,7 +54,7 @@ func TestStepsComeWhenTheyAreDue(t *testing.T) {
 		if took := l.StepTook(); took != 0 {
 			t.Errorf("no step is under way, and it takes %v", took)
 		}
-		close(stop)
+		stop()
 		<-stopped
 		n := len(at)
 		l.Wake()

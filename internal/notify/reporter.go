@@ -21,6 +21,9 @@ type Reporter struct {
 	minutes map[string]*minute // by line
 }
 
+// LogGrace is how long a service that has no hooks waits in the end for a logger that is slow.
+const LogGrace = time.Second
+
 // maxPerMinute is how often LogSome logs a line in a minute.
 const maxPerMinute = 10
 

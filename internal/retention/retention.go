@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // A Sweeper deletes the old rows of one place. Set its exported fields before use. Rows may be
@@ -60,6 +61,16 @@ func (s *Sweeper) Once(ctx context.Context) (err error) {
 	}
 	s.more = err == nil && n >= s.Batch
 	return err
+}
+
+// Run deletes batches until ctx ends, as if this host was alone. mine reports whether this host
+// deletes at the moment; nil: it does.
+func (s *Sweeper) Run(ctx context.Context, mine func() bool) {
+	for service.Sleep(ctx, s.Next(1)) {
+		if mine == nil || mine() {
+			_ = s.Once(ctx) // Delete counts its failures, and the next batch comes
+		}
+	}
 }
 
 // More reports whether the last batch was full, so that the next one is soon due.

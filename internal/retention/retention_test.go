@@ -87,3 +87,34 @@ func TestSweepersShareTheWork(t *testing.T) {
 		})
 	}
 }
+
+// A sweeper that runs deletes while it is its turn, goes on after a failure, and stops with its
+// context.
+//
+// Fails when a host deletes that should not, one failure ends its deletes, or they go on.
+func TestSweeperRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, turn := 0, true
+		s := retention.Sweeper{Interval: time.Minute, Pause: time.Second, Batch: 10,
+			Delete: func(context.Context, int) (int, error) {
+				calls++
+				return 0, errors.New("connection refused")
+			}}
+		run := func(mine func() bool) (n int) {
+			ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+			defer stop()
+			before := calls
+			s.Run(ctx, mine)
+			return calls - before
+		}
+		if n := run(nil); n < 40 || n > 120 {
+			t.Errorf("%d deletes in an hour", n)
+		}
+		if n := run(func() bool { turn = !turn; return turn }); n < 20 || n > 60 {
+			t.Errorf("%d deletes in an hour, of which half is its turn", n)
+		}
+		if n := run(func() bool { return false }); n > 0 {
+			t.Errorf("%d deletes, and it is never its turn", n)
+		}
+	})
+}

@@ -1,81 +1,18 @@
 // Package service has what the services of tickslot have in common: schedulers of timers, workers
-// of durable runs and relays of an outbox. Each runs once, moves through the same phases, asks its
-// server until that answers for the first time, samples what probes and metrics show, and listens
-// to its database. Loops are in package loop, hooks and lines in notify, calls in answers.
+// of durable runs, relays of an outbox, electors and registries. Each runs once, if nobody refuses
+// it, moves through the same phases, asks its server until that answers for the first time, samples
+// what probes and metrics show, listens to its database, and drains. Loops are in package loop,
+// hooks and lines in notify, calls in answers, deletes of old rows in retention.
 package service
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/loop"
 )
-
-// A Phase is what a service is doing.
-type Phase string
-
-// The phases, in their order. A service may leave out some.
-const (
-	Created  Phase = "created"  // Run was not called
-	Running  Phase = "running"  // work begins
-	PreStop  Phase = "pre_stop" // work still begins, but Ready fails
-	Draining Phase = "draining" // Run waits for work that has begun
-	Stopped  Phase = "stopped"  // Run has returned, or is about to
-)
-
-var order = map[Phase]int{"": 0, Created: 0, Running: 1, PreStop: 2, Draining: 3, Stopped: 4}
-
-// Phases are the phases of a service, which never go back. The zero value is Created.
-type Phases struct {
-	CreatedAt time.Time // since when it is Created, for Current
-
-	mu        sync.Mutex
-	phase     Phase
-	changedAt time.Time
-}
-
-// Begin enters Running. It reports false if the service has begun before.
-func (p *Phases) Begin() bool { return p.enter(Running) }
-
-// Enter enters a phase, unless the service is in that one or a later one.
-func (p *Phases) Enter(phase Phase) { p.enter(phase) }
-
-func (p *Phases) enter(phase Phase) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if order[phase] <= order[p.phase] {
-		return false
-	}
-	p.phase, p.changedAt = phase, time.Now()
-	return true
-}
-
-// Current returns the phase, and since when the service is in it.
-func (p *Phases) Current() (Phase, time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.phase == "" {
-		return Created, p.CreatedAt
-	}
-	return p.phase, p.changedAt
-}
-
-// Ready returns an error unless the service is running. name is what it is, such as "worker".
-func (p *Phases) Ready(name string) error {
-	switch phase, _ := p.Current(); phase {
-	case Running:
-		return nil
-	case Created:
-		return fmt.Errorf("the %s is not running yet", name)
-	case Stopped:
-		return fmt.Errorf("the %s is stopped", name)
-	default:
-		return fmt.Errorf("the %s is draining", name)
-	}
-}
 
 // A call that has failed is repeated after pauses that grow from MinWait to MaxWait.
 const (
@@ -134,6 +71,45 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	}
+}
+
+// Await receives from a channel, and reports false if d passes before.
+func Await[T any](from <-chan T, d time.Duration) (got T, ok bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case got = <-from:
+		return got, true
+	case <-timer.C:
+	}
+	select { // both are ready
+	case got = <-from:
+		return got, true
+	default:
+		return got, false
+	}
+}
+
+// AwaitEnd receives what code of a user sends when it returns. It waits until ctx ends, and then
+// for grace: it reports false if the code ignores that its time is over.
+func AwaitEnd[T any](ctx context.Context, ended <-chan T, grace time.Duration) (got T, ok bool) {
+	select {
+	case got = <-ended:
+		return got, true
+	case <-ctx.Done():
+		return Await(ended, grace)
+	}
+}
+
+// Drain waits until idle is closed. After timeout it calls end, which ends the contexts of what
+// goes on. It reports false if that ignores this for grace.
+func Drain(idle <-chan struct{}, timeout time.Duration, end func(), grace time.Duration) bool {
+	_, ok := Await(idle, timeout)
+	if !ok {
+		end()
+		_, ok = Await(idle, grace)
+	}
+	return ok
 }
 
 // A Sampler is a loop that reads what health and metrics show, so that a probe or a scrape costs

@@ -18,32 +18,113 @@ import (
 // stopped.
 func TestPhasesGoForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p service.Phases
+		l := service.Life{Prefix: "relay", Type: "Relay", CreatedAt: time.Now()}
 		is := func(want service.Phase, since time.Time) {
 			t.Helper()
-			if got, at := p.Current(); got != want || !at.Equal(since) {
+			if got, at := l.Current(); got != want || !at.Equal(since) {
 				t.Errorf("%s since %v, want %s since %v", got, at, want, since)
 			}
 		}
-		is(service.Created, time.Time{})
-		if began := time.Now(); !p.Begin() || p.Begin() {
-			t.Error("it does not begin once")
-		} else {
-			time.Sleep(time.Second)
-			is(service.Running, began)
+		again := func() {
+			t.Helper()
+			if err := l.Begin(t.Context()); err == nil ||
+				err.Error() != "relay: Run was called before: make another Relay" {
+				t.Errorf("it began again: %v", err)
+			}
 		}
-		p.Enter(service.Draining)
+		is(service.Created, time.Now())
+		if l.Begin(nil) == nil || l.Begun() { //nolint:staticcheck // that is the fault
+			t.Error("it has begun without a context")
+		}
+		if err := l.Begin(t.Context()); err != nil || !l.Begun() {
+			t.Errorf("it has not begun: %v", err)
+		}
+		is(service.Created, time.Now())
+		time.Sleep(time.Second)
+		l.Enter(service.Running)
+		began := time.Now()
+		time.Sleep(time.Second)
+		again()
+		is(service.Running, began)
+		l.Enter(service.Draining)
 		drained := time.Now()
 		time.Sleep(time.Second)
-		p.Enter(service.PreStop)
-		p.Enter(service.Draining)
+		l.Enter(service.PreStop)
+		l.Enter(service.Draining)
 		is(service.Draining, drained)
-		p.Enter(service.Stopped)
-		p.Enter(service.Running)
-		if is(service.Stopped, time.Now()); p.Begin() {
-			t.Error("it began again")
-		}
+		l.Enter(service.Stopped)
+		l.Enter(service.Running)
+		is(service.Stopped, time.Now())
+		again()
 	})
+}
+
+// A service works unless it is refused, is stopped by a no that comes later, and says so.
+//
+// Fails when a service that was refused works, one that is refused later works on, or an ask that
+// comes late is forgotten.
+func TestRefusals(t *testing.T) {
+	no := errors.New("another environment")
+	yes := func(context.Context, func(error)) (func(), error) { return func() {}, nil }
+	never := func(context.Context, func(error)) (func(), error) { return nil, no }
+	run := func(before, during service.Ask) (worked bool, err error) {
+		l := service.Life{Is: "relay is"}
+		l.AdmitBy(before)
+		err = l.Work(t.Context(), func(ctx context.Context) error {
+			worked = true
+			l.Enter(service.Running)
+			if err := l.Ready(); err != nil {
+				t.Error(err)
+			}
+			l.AdmitBy(during)
+			<-ctx.Done()
+			return nil
+		})
+		if phase := l.Phase(); phase != service.Stopped || l.Ready() != no || l.Started("server", true) != no {
+			t.Errorf("%s; %v, %v, want %v", phase, l.Ready(), l.Started("server", true), no)
+		}
+		return worked, err
+	}
+	if worked, err := run(never, nil); worked || err != no {
+		t.Errorf("refused: it has worked (%v), and returned %v", worked, err)
+	}
+	if worked, err := run(yes, never); !worked || !errors.Is(err, no) {
+		t.Errorf("refused later: it has worked (%v), and returned %v", worked, err)
+	}
+}
+
+// What goes on has its time, then its context ends, and it has its grace.
+//
+// Fails when what is idle is waited for, or what hangs is waited for longer than that.
+func TestDrain(t *testing.T) {
+	for name, c := range map[string]struct {
+		idleAfter time.Duration
+		ends      bool
+		ok        bool
+		took      time.Duration
+	}{
+		"idle":             {0, false, true, 0},
+		"in time":          {5 * time.Second, false, true, 5 * time.Second},
+		"within its grace": {12 * time.Second, true, true, 12 * time.Second},
+		"never":            {time.Hour, true, false, 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				idle := make(chan struct{})
+				if c.idleAfter == 0 {
+					close(idle)
+				} else {
+					timer := time.AfterFunc(c.idleAfter, func() { close(idle) })
+					defer timer.Stop()
+				}
+				began, ended := time.Now(), false
+				ok := service.Drain(idle, 10*time.Second, func() { ended = true }, 5*time.Second)
+				if took := time.Since(began); ok != c.ok || ended != c.ends || took != c.took {
+					t.Errorf("%v after %v, ended %v; want %+v", ok, took, ended, c)
+				}
+			})
+		})
+	}
 }
 
 // The first call is repeated, after pauses that grow to two seconds, until the server answers; but
@@ -139,8 +220,8 @@ func TestSampler(t *testing.T) {
 		if _, fresh := s.Latest(); fresh {
 			t.Error("it has read nothing yet")
 		}
-		stop := make(chan struct{})
-		go s.Run(stop)
+		ctx, stop := context.WithCancel(t.Context())
+		go s.Run(ctx)
 		time.Sleep(100 * time.Second)
 		got, fresh := s.Latest()
 		if !fresh || got < 8 || got != n.Load() {
@@ -155,6 +236,6 @@ func TestSampler(t *testing.T) {
 		if _, fresh := s.Latest(); fresh {
 			t.Error("what was read a minute ago counts")
 		}
-		close(stop)
+		stop()
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -155,7 +156,7 @@ func (m *Manager[Row]) sync(ctx context.Context) error {
 	}
 	done := make(chan error, 1)
 	go m.carryOut(ctx, done)
-	err, returned := m.await(ctx, done)
+	err, returned := service.AwaitEnd(ctx, done, timer.CancelGrace)
 	if returned {
 		m.end()
 		return err
@@ -239,24 +240,6 @@ func (m *Manager[Row]) end() {
 	m.busy = nil
 }
 
-// await waits for the end of a round, and for CancelGrace after the end of ctx. returned is false
-// if it goes on.
-func (m *Manager[Row]) await(ctx context.Context, done <-chan error) (err error, returned bool) {
-	select {
-	case err = <-done:
-		return err, true
-	case <-ctx.Done():
-	}
-	grace := time.NewTimer(timer.CancelGrace)
-	defer grace.Stop()
-	select {
-	case err = <-done:
-		return err, true
-	case <-grace.C:
-		return nil, false
-	}
-}
-
 // locate adds to an error which row the round under way is at, if it is at one.
 func (m *Manager[Row]) locate(err error) error {
 	if name := m.making.Load(); name != nil {
@@ -278,12 +261,8 @@ func (e *roundError) goesOn(grace time.Duration) bool {
 	if e.underWay == nil {
 		return false
 	}
-	select {
-	case <-e.underWay:
-		return false
-	case <-time.After(grace):
-		return true
-	}
+	_, returned := service.Await(e.underWay, grace)
+	return !returned
 }
 
 // newRoundError makes the text at once: the methods of the error may be the user's.

@@ -1,0 +1,206 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Phase is what a service is doing.
+type Phase string
+
+// The phases, in their order. A service may leave out some.
+const (
+	Created  Phase = "created"  // Run was not called, or asks whether the service may begin
+	Running  Phase = "running"  // work begins
+	PreStop  Phase = "pre_stop" // work still begins, but Ready fails
+	Draining Phase = "draining" // Run waits for work that has begun
+	Stopped  Phase = "stopped"  // Run has returned, or is about to
+)
+
+var order = map[Phase]int{Created: 0, Running: 1, PreStop: 2, Draining: 3, Stopped: 4}
+
+// Ask asks once, in a bounded time, whether the service may begin: one that was started on the
+// store of another environment may not. An error refuses it. If it is refused later, refused is
+// called with the error, unless stop was called before. Registry.Admit of package cluster is an
+// Ask.
+type Ask = func(ctx context.Context, refused func(error)) (stop func(), err error)
+
+// A Life is that of a service: it runs once, if it may, in phases that never go back. Set its
+// exported fields before use. Its methods may be called from any goroutine.
+type Life struct {
+	Prefix    string    // of the errors of Begin, such as "durable"
+	Type      string    // of the service, such as "Worker": likewise
+	Is        string    // the subject of the errors of probes, such as "worker is"
+	CreatedAt time.Time // since when it is Created, for Current
+
+	now atomic.Pointer[reached] // written with mu held; nil: Created
+
+	mu      sync.Mutex
+	begun   bool
+	asks    []Ask
+	inside  context.Context // of the work; nil: Work was not called
+	close   context.CancelCauseFunc
+	stops   []func()
+	late    sync.WaitGroup // asks that were added after Work was called
+	left    bool           // Work has ended
+	refusal error          // the first no
+}
+
+// reached is a phase, and when it was entered.
+type reached struct {
+	phase Phase
+	at    time.Time
+}
+
+// Begin is the first call of Run. It returns an error if there is no context, or Run was called
+// before.
+func (l *Life) Begin(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New(l.Prefix + ": the context is nil: use context.Background()")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.begun {
+		return errors.New(l.Prefix + ": Run was called before: make another " + l.Type)
+	}
+	l.begun = true
+	return nil
+}
+
+// Begun reports whether Run was called.
+func (l *Life) Begun() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.begun
+}
+
+// Work asks whether the service may begin, and has it work unless the answer is no. The context of
+// work ends when ctx does, or when a no has come later. Work returns a no, and what work has
+// returned; the service is Stopped then. Call it once, after Begin.
+func (l *Life) Work(ctx context.Context, work func(ctx context.Context) error) error {
+	l.mu.Lock()
+	l.inside, l.close = context.WithCancelCause(ctx)
+	inside, asks := l.inside, l.asks
+	l.mu.Unlock()
+	defer l.Enter(Stopped)
+	defer l.leave()
+	for _, ask := range asks {
+		l.ask(inside, ask)
+	}
+	if err := l.Refused(); err != nil {
+		return err
+	}
+	err := work(inside)
+	if refused := l.Refused(); refused != nil {
+		return errors.Join(refused, err)
+	}
+	return err
+}
+
+func (l *Life) leave() {
+	l.mu.Lock()
+	l.left = true
+	l.close(nil)
+	l.mu.Unlock()
+	l.late.Wait()
+	for _, stop := range l.stops {
+		stop()
+	}
+}
+
+// AdmitBy adds who is asked. If the service works, it is asked at once, and a no stops the service.
+func (l *Life) AdmitBy(ask Ask) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asks = append(l.asks, ask)
+	if inside := l.inside; inside != nil && !l.left {
+		l.late.Go(func() { l.ask(inside, ask) })
+	}
+}
+
+func (l *Life) ask(ctx context.Context, ask Ask) {
+	stop, err := ask(ctx, l.refuse)
+	if err != nil {
+		l.refuse(err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stops = append(l.stops, stop)
+}
+
+func (l *Life) refuse(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left || l.refusal != nil {
+		return
+	}
+	l.refusal = err
+	l.close(err)
+}
+
+// Refused returns the no; nil: there is none.
+func (l *Life) Refused() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refusal
+}
+
+// Enter enters a phase, unless the service is in that one or a later one.
+func (l *Life) Enter(phase Phase) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if order[phase] > order[l.Phase()] {
+		l.now.Store(&reached{phase, time.Now()})
+	}
+}
+
+// Current returns the phase, and since when the service is in it.
+func (l *Life) Current() (Phase, time.Time) {
+	if now := l.now.Load(); now != nil {
+		return now.phase, now.at
+	}
+	return Created, l.CreatedAt
+}
+
+// Phase returns the phase. It takes no lock.
+func (l *Life) Phase() Phase {
+	phase, _ := l.Current()
+	return phase
+}
+
+// Ready returns an error unless the service is running, and was not refused.
+func (l *Life) Ready() error {
+	if err := l.Refused(); err != nil {
+		return err
+	}
+	switch l.Phase() {
+	case Running:
+		return nil
+	case Created:
+		return fmt.Errorf("the %s not running yet", l.Is)
+	case Stopped:
+		return fmt.Errorf("the %s stopped", l.Is)
+	default:
+		return fmt.Errorf("the %s draining", l.Is)
+	}
+}
+
+// Started returns an error until the service has begun to run and has called its server, such as
+// the "database", or if it was refused.
+func (l *Life) Started(server string, called bool) error {
+	if err := l.Refused(); err != nil {
+		return err
+	}
+	switch {
+	case l.Phase() == Created:
+		return fmt.Errorf("the %s not running yet", l.Is)
+	case !called:
+		return fmt.Errorf("the %s has not been called yet", server)
+	}
+	return nil
+}
