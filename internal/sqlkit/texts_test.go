@@ -15,9 +15,10 @@ func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(tex
 // Fails when a file of another database is read, or a part is not filled in.
 func TestReadTexts(t *testing.T) {
 	files := fstest.MapFS{
-		"sql/relay.sql":          file("-- For all.\n\n-- name: count\nSELECT count(*) FROM {messages}\n"),
-		"sql/relay.postgres.sql": file("-- name: mine\nm.key = {key}\n\n-- name: due\nSELECT 1 FROM {messages} AS m WHERE {mine}\n"),
-		"sql/relay.sqlite.sql":   file("-- name: due\nSELECT 2\n"),
+		"sql/relay.sql": file("-- For all.\n\n-- name: count\nSELECT count(*) FROM {messages}\n"),
+		"sql/relay.postgres.sql": file("-- name: mine\nm.key = {key}\n\n" +
+			"-- name: due\nSELECT 1 FROM {messages} AS m WHERE {mine}\n"),
+		"sql/relay.sqlite.sql": file("-- name: due\nSELECT 2\n"),
 	}
 	texts := sqlkit.ReadTexts(files, sqlkit.Postgres, map[string]string{"messages": `"a{b}"`})
 	for name, want := range map[string]string{"count": `SELECT count(*) FROM "a{b}"`,

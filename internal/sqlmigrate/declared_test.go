@@ -25,7 +25,8 @@ CREATE TABLE IF NOT EXISTS "s"."it's, a" (
 ) WITH (fillfactor = 80)`}}, Repeat: []string{`CREATE UNIQUE INDEX IF NOT EXISTS "it's, a_key" ON "s"."it's, a" (key, id)
 	WHERE key <> ''`, `CREATE FUNCTION f() AS $$ BEGIN CREATED := 1; END $$`}},
 			sqlmigrate.Table{Name: `"s"."it's, a"`, Key: []string{"id"},
-				Columns: []sqlkit.Column{{Name: "id", Type: "int8"}, {Name: "key", Type: "text"}, {Name: "done", Type: "bool"}},
+				Columns: []sqlkit.Column{{Name: "id", Type: "int8"}, {Name: "key", Type: "text"},
+					{Name: "done", Type: "bool"}},
 				Indexes: []sqlkit.Index{{Name: "it's, a_key", Columns: "key,id"}}}},
 		{sqlmigrate.Schema{Dialect: sqlkit.MySQL, Migrations: [][]string{{"CREATE TABLE IF NOT EXISTS `a``b` (\n" +
 			"\t`key` VARBINARY(200) NOT NULL,\n\tn INT UNSIGNED AS (1 + 1) VIRTUAL,\n" +
