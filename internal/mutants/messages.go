@@ -37,7 +37,7 @@ var ofMessages = []mutant{
 	},
 	{
 		name: "an instant of a clock that was ahead, believed by an outbox",
-		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/mark.sql",
+		edits: []edit{{"outbox/internal/sqlstore/sql/relay.sqlite.sql",
 			"WHEN m.failing_since IS NULL OR m.failing_since > {now} - x.took THEN",
 			"WHEN m.failing_since IS NULL THEN"}},
 		layer: messages("^TestInstantOfAClockThatWasAhead$/^SQLite$"),
@@ -45,7 +45,7 @@ var ofMessages = []mutant{
 	},
 	{
 		name: "a message of which every attempt is kept",
-		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/mark.sql",
+		edits: []edit{{"outbox/internal/sqlstore/sql/relay.sqlite.sql",
 			"WHERE m.attempts > {first_attempts} + {last_attempts});",
 			"WHERE false AND m.attempts > {first_attempts} + {last_attempts});"}},
 		layer: messages("^TestConformance$/^SQLite$/^failing$"),
@@ -53,7 +53,7 @@ var ofMessages = []mutant{
 	},
 	{
 		name: "a requeued message that has failed before",
-		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/requeue.sql",
+		edits: []edit{{"outbox/internal/sqlstore/sql/operator.sqlite.sql",
 			"failing_since = NULL, ", ""}},
 		layer: messages("^TestConformance$/^SQLite$/^failing$"),
 		says:  "has not failed since it was requeued",
@@ -74,14 +74,15 @@ var ofMessages = []mutant{
 	},
 	{
 		name: "messages to deliver without a bound in bytes",
-		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/due.sql", "WHERE r.ahead < {bytes}",
-			"WHERE r.ahead < 1000 * {bytes}"}},
+		edits: []edit{{"outbox/internal/sqlstore/sql/relay.sqlite.sql",
+			"WHERE r.ahead < {bytes}\n)\nSELECT l.shards",
+			"WHERE r.ahead < 1000 * {bytes}\n)\nSELECT l.shards"}},
 		layer: messages("^TestConformance$/^SQLite$/^due$"),
 		says:  "the first four: 6 messages, full true; want 4, true",
 	},
 	{
 		name: "a message in back-off that holds nothing back",
-		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/free.sql",
+		edits: []edit{{"outbox/internal/sqlstore/sql/relay.sqlite.sql",
 			"AND e.tried > 0 AND e.key <> '' AND e.seq",
 			"AND false AND e.key <> '' AND e.seq"}},
 		layer: messages("^TestConformance$/^SQLite$/^due$"),
@@ -124,21 +125,23 @@ var ofMessages = []mutant{
 	},
 	{
 		name: "a result of an outbox that names the number of a row only",
-		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/mark.sql",
-			"WHERE m.seq = x.seq AND {padded_id} = x.id AND m.attempts", "WHERE m.seq = x.seq AND m.attempts"}},
+		edits: []edit{{"outbox/internal/sqlstore/sql/relay.sqlite.sql",
+			"AND {padded_id} = x.id AND m.attempts = x.attempts AND m.state = 'pending';",
+			"AND m.attempts = x.attempts AND m.state = 'pending';"}},
 		layer: messages("^TestConformance$/^SQLite$/^mark"),
 		says:  "0 rows of history, want 0 attempts",
 	},
 	{
 		name: "results of an outbox that wait for a locked row",
-		edits: []edit{{"outbox/internal/sqlstore/internal/postgres/mark.sql",
-			"FOR NO KEY UPDATE OF m SKIP LOCKED", "FOR NO KEY UPDATE OF m"}},
+		edits: []edit{{"outbox/internal/sqlstore/sql/relay.postgres.sql",
+			"FOR NO KEY UPDATE OF m SKIP LOCKED\n),\nwritten AS (",
+			"FOR NO KEY UPDATE OF m\n),\nwritten AS ("}},
 		layer: messages("^TestWhatALockedRowCosts$/^Postgres$"),
 		says:  "Mark, one row is locked",
 	},
 	{
 		name: "a result that is repeated and waits for a locked row",
-		edits: []edit{{"outbox/internal/sqlstore/internal/mysql/mark.sql",
+		edits: []edit{{"outbox/internal/sqlstore/sql/relay.mysql.sql",
 			"WHERE FIND_IN_SET(x.seq, @tickslot_marked);\n\n{where}{bounded} SELECT {hint} m",
 			";\n\n{where}{bounded} SELECT {hint} m"}},
 		layer: messages("^TestWhatALockedRowCosts$/^MariaDB$"),
@@ -146,7 +149,7 @@ var ofMessages = []mutant{
 	},
 	{
 		name: "a result that waits for a transaction that was cut off",
-		edits: []edit{{"outbox/internal/sqlstore/internal/mysql/mark.sql",
+		edits: []edit{{"outbox/internal/sqlstore/sql/relay.mysql.sql",
 			"FROM {results_as_rows} AS x WHERE FIND_IN_SET(x.seq, @tickslot_marked);",
 			"FROM {results_as_rows} AS x STRAIGHT_JOIN {messages} AS m FORCE INDEX (PRIMARY) ON m.seq = x.seq\n" +
 				"WHERE m.message_id = UNHEX(x.id) AND m.attempts = x.attempts AND m.state = 'pending';"}},
@@ -155,14 +158,14 @@ var ofMessages = []mutant{
 	},
 	{
 		name: "a row without checks that gets no result on MariaDB",
-		edits: []edit{{"outbox/internal/sqlstore/internal/mysql/mysql.go",
+		edits: []edit{{"outbox/internal/sqlstore/server.go",
 			", check_constraint_checks = 0 FOR", " FOR"}},
 		layer: layer{pkg: "outbox", test: "^TestRowThatCannotBeRead$/^MariaDB$"},
 		says:  "not within",
 	},
 	{
 		name: "a result of a deleted message that locks the end of the table",
-		edits: []edit{{"outbox/internal/sqlstore/internal/mysql/mark.sql",
+		edits: []edit{{"outbox/internal/sqlstore/sql/relay.mysql.sql",
 			" STRAIGHT_JOIN {messages} AS e FORCE INDEX (PRIMARY) ON e.seq = x.seq", ""}},
 		layer: messages("^TestRelayLocksNoGapOnMySQL$"),
 		says:  "Mark locks a gap",
@@ -170,17 +173,17 @@ var ofMessages = []mutant{
 	{
 		name: "an inbox outside the transaction",
 		edits: []edit{{"outbox/internal/sqlstore/producer.go",
-			"	return s.insert(ctx, tx, st, dialect.IndexOfRecords)\n}\n", `	return s.insert(ctx, outside{s}, st, dialect.IndexOfRecords)
+			"	return s.insert(ctx, tx, st, indexOfRecords)\n}\n", `	return s.insert(ctx, outside{s}, st, indexOfRecords)
 }
 
 type outside struct{ s *Store }
 
 func (o outside) QueryRow(ctx context.Context, text string, args ...any) store.Row {
-	return o.s.pool.QueryRowContext(ctx, text, args...)
+	return o.s.db.(server).db.QueryRowContext(ctx, text, args...)
 }
 
 func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, error) {
-	result, err := o.s.pool.ExecContext(ctx, text, args...)
+	result, err := o.s.db.(server).db.ExecContext(ctx, text, args...)
 	if err != nil {
 		return 0, err
 	}
@@ -233,7 +236,7 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 	},
 	{
 		name: "requeued messages as old as their rows",
-		edits: []edit{{"outbox/internal/sqlstore/internal/sqlite/stats.sql",
+		edits: []edit{{"outbox/internal/sqlstore/sql/relay.sqlite.sql",
 			"coalesce(m.requeued_at, m.created_at) AS since", "m.created_at AS since"}},
 		layer: messages("^TestConformance$/^SQLite$/^stats"),
 		says:  "want since it was requeued",

@@ -11,7 +11,7 @@ import (
 // A column is a store or a product.
 type column struct {
 	name string
-	// folder has its code.
+	// folder has its code; or a file, if the folder has the code of several columns.
 	folder string
 }
 

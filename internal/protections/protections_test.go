@@ -68,10 +68,16 @@ func TestEveryStoreAndProductHasAColumn(t *testing.T) {
 	} {
 		found = append(found, foldersWith(t, folder, regexp.MustCompile(method))...)
 	}
-	// The others have a folder for each database.
-	for _, folder := range []string{"dlock/sqllock/internal", "cluster/sqlregistry/internal", "durable/internal",
-		"outbox/internal/sqlstore/internal"} {
+	// The others have a folder, or files, for each database.
+	for _, folder := range []string{"dlock/sqllock/internal", "cluster/sqlregistry/internal", "durable/internal"} {
 		found = append(found, subfolders(t, folder)...)
+	}
+	files, err := filepath.Glob(filepath.Join(top, "outbox/internal/sqlstore/sql/relay.*.sql"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no statements of relays: ", err)
+	}
+	for _, file := range files {
+		found = append(found, relative(t, file))
 	}
 	found = append(found, subfolders(t, ".")...)
 	for _, folder := range found {

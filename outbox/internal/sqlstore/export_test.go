@@ -4,41 +4,41 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// Explained returns the statements of calls that a relay makes all the time, by file.
+// Explained returns the statements of calls that a relay makes all the time, by name.
 func (s *Store) Explained() map[string][]Explained {
 	r := store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32, Topics: []string{"orders", "mails"},
 		StopOnDead: true, Keys: []string{"busy", "b2"}, IDs: []int64{7}}
-	all := map[string]dialect.Params{
+	all := map[string]sqlkit.Params{
 		"due": dueParams(r), "layout": {}, "stats": statsParams([]string{"orders"}, true),
 		"sweep": {"dispatched": int64(9e10), "dead": int64(9e10), "inbox_kept": int64(9e10), "limit": int64(100)},
-		"mark": {"results": dialect.List([]resultJSON{{ID: inHex(1), Seq: 100_001, Outcome: "ok"},
+		"mark": {"results": sqlkit.InJSON([]resultJSON{{ID: inHex(1), Seq: 100_001, Outcome: "ok"},
 			{ID: inHex(2), Seq: 100_002, Outcome: "transient"}, {ID: inHex(3), Seq: 100_003, Outcome: "ok"}})},
-		"begun":   {"begun": dialect.List([]begunJSON{{ID: inHex(1), Seq: 100_001}, {ID: inHex(2), Seq: 100_002}})},
-		"failing": failingParams(),
-		"message": {"id": store.ID{1}}, "append": appendParams(store.Message{ID: store.ID{15: 1}, Topic: "orders"}),
-		"appended": {"id": store.ID{1}}, "once": {"consumer": dialect.Name("c"), "id": store.ID{1}},
+		"note_begun": {"begun": sqlkit.InJSON([]begunJSON{{ID: inHex(1), Seq: 100_001}, {ID: inHex(2), Seq: 100_002}})},
+		"failing":    failingParams(),
+		"message":    {"id": sqlkit.ID{1}}, "append": appendParams(store.Message{ID: store.ID{15: 1}, Topic: "orders"}),
+		"appended": {"id": sqlkit.ID{1}}, "once": {"consumer": sqlkit.Name("c"), "id": sqlkit.ID{1}},
 		"messages": {"limit": int64(10)}, "due_by_key": dueParams(r), "due_keyless": dueParams(r),
 		"due_live": dueParams(r), "oldest_by_key": statsParams([]string{"orders"}, true),
 	}
 	if _, ok := s.texts["sweep_inbox"]; ok {
 		all["sweep_inbox"] = all["sweep"]
 	}
-	if _, ok := s.texts["held"]; ok {
-		all["held"] = dialect.Params{"after": dialect.Name(""), "most_held": int64(dueHeld)}
-		all["due_by_key"]["held"], all["oldest_by_key"]["held"] = dialect.Names{"a", "b"}, dialect.Names{"a", "b"}
+	if _, ok := s.texts["held_keys"]; ok {
+		all["held_keys"] = sqlkit.Params{"after": sqlkit.Name(""), "most_held": int64(dueHeld)}
+		all["due_by_key"]["held"], all["oldest_by_key"]["held"] = sqlkit.Names{"a", "b"}, sqlkit.Names{"a", "b"}
 	}
 	statements := map[string][]Explained{}
-	for file, p := range all {
-		for _, st := range s.statements(file, "", p)() {
-			statements[file] = append(statements[file], Explained{st.Text, st.Args})
+	for name, p := range all {
+		for _, st := range s.statements(name, "", p) {
+			statements[name] = append(statements[name], Explained{st.Text, st.Args})
 		}
 	}
 	r.StopOnDead, r.Topics = false, nil
-	for _, st := range s.statements("due", "", dueParams(r))() {
+	for _, st := range s.statements("due", "", dueParams(r)) {
 		statements["due of all topics"] = append(statements["due of all topics"], Explained{st.Text, st.Args})
 	}
 	return statements
@@ -53,26 +53,26 @@ type Explained struct {
 }
 
 // Spoil has a statement fail from now on.
-func (s *Store) Spoil(file string) { s.texts[file] = "SELECT nothing FROM nowhere" }
+func (s *Store) Spoil(name string) { s.texts[name] = "SELECT nothing FROM nowhere" }
 
 // ExplainedDue is the statement of Due.
 func (s *Store) ExplainedDue(stopOnDead bool) Explained {
 	st := s.statements("due", "", dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32,
-		StopOnDead: stopOnDead}))()[0]
+		StopOnDead: stopOnDead}))[0]
 	return Explained{st.Text, st.Args}
 }
 
 // ExplainedSearch returns the statements by which a relay, and health, look for what is due, by
 // file, as they are after a first call.
 func (s *Store) ExplainedSearch(ctx context.Context, stopOnDead bool, keys ...string) (map[string]Explained, error) {
-	texts := map[string]dialect.Params{
+	texts := map[string]sqlkit.Params{
 		"due": dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32, StopOnDead: stopOnDead,
 			Keys: keys}),
 		"stats": statsParams([]string{"orders"}, stopOnDead),
 	}
 	texts["due_by_key"], texts["due_keyless"], texts["oldest_by_key"] = texts["due"], texts["due"], texts["stats"]
-	if _, ok := s.texts["held"]; ok {
-		texts["held"] = dialect.Params{"after": dialect.Name(""), "most_held": int64(dueHeld)}
+	if _, ok := s.texts["held_keys"]; ok {
+		texts["held_keys"] = sqlkit.Params{"after": sqlkit.Name(""), "most_held": int64(dueHeld)}
 	}
 	held, err := s.held(ctx, "")
 	if err != nil {
@@ -82,11 +82,11 @@ func (s *Store) ExplainedSearch(ctx context.Context, stopOnDead bool, keys ...st
 		return nil, err
 	}
 	search := map[string]Explained{}
-	for file, p := range texts {
+	for name, p := range texts {
 		s.edgeOf(p)
 		p["held"] = held
-		st := s.statements(file, "", p)()[0]
-		search[file] = Explained{st.Text, st.Args}
+		st := s.statements(name, "", p)[0]
+		search[name] = Explained{st.Text, st.Args}
 	}
 	return search, nil
 }

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/guard"
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
 // Messages implements store.Operator.
 func (s *Store) Messages(ctx context.Context, which store.Filter, limit int) ([]store.Record, error) {
-	where, p := s.conditions(which, dialect.Params{"limit": int64(max(0, limit))})
-	return query(ctx, s, "messages", where, p, func(rows store.Row, r *store.Record) error {
+	where, p := s.conditions(which, sqlkit.Params{"limit": int64(max(0, limit))})
+	return answer(ctx, s, reading, "messages", where, p, func(rows store.Row, r *store.Record) error {
 		return scanRecord(rows, r)
 	})
 }
@@ -27,7 +27,8 @@ func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attem
 		number sql.NullInt64
 		store.Attempt
 	}
-	list, err := query(ctx, s, "message", "", dialect.Params{"id": id}, func(rows store.Row, r *row) error {
+	p := sqlkit.Params{"id": sqlkit.ID(id)}
+	list, err := answer(ctx, s, reading, "message", "", p, func(rows store.Row, r *row) error {
 		var headers []byte
 		var at, took sql.NullInt64
 		var node, outcome, text sql.Null[[]byte]
@@ -49,7 +50,7 @@ func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attem
 	return m, attempts, ok, err
 }
 
-// scanRecord scans the columns of record.sql, and others after them.
+// scanRecord scans the columns of the part record, and others after them.
 func scanRecord(rows store.Row, r *store.Record, more ...any) error {
 	var id, topic, key, state, text []byte
 	var hash, next, created int64
@@ -79,20 +80,22 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, r store.Requeue
 	if r.Force {
 		r.OlderThan = 0
 	}
-	where, p := s.conditions(which, dialect.Params{"older": inMicros(r.OlderThan), "note": guard.Storable(r.Note),
+	where, p := s.conditions(which, sqlkit.Params{"older": inMicros(r.OlderThan), "note": guard.Storable(r.Note),
 		"limit": int64(r.Limit), "from": r.After})
 	type row struct {
 		n, tooOld int
 		last      int64
 	}
 	where += " AND m.seq > {from}"
-	page, err := query(ctx, s, "dead", where, p, func(rows store.Row, r *row) error { return rows.Scan(&r.n, &r.last) })
+	page, err := answer(ctx, s, reading, "requeue_page", where, p, func(rows store.Row, r *row) error {
+		return rows.Scan(&r.n, &r.last)
+	})
 	if err != nil || len(page) != 1 {
 		return done, err
 	}
 	where += " AND m.seq <= {to}"
 	p["to"] = page[0].last
-	list, err := changeAndCount(ctx, s, "requeue", where, p, func(rows store.Row, r *row) error {
+	list, err := answer(ctx, s, counting, "requeue", where, p, func(rows store.Row, r *row) error {
 		return rows.Scan(&r.n, &r.tooOld)
 	})
 	if err == nil && len(list) != 1 {
@@ -110,7 +113,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, r store.Requeue
 
 // Delete implements store.Operator.
 func (s *Store) Delete(ctx context.Context, which store.Filter) (int, error) {
-	where, p := s.conditions(which, dialect.Params{})
-	rows, err := changeAndCount(ctx, s, "delete", where, p, scanNumber)
+	where, p := s.conditions(which, sqlkit.Params{})
+	rows, err := answer(ctx, s, counting, "delete", where, p, scanNumber)
 	return count(rows), err
 }

@@ -10,13 +10,12 @@ import (
 	"fmt"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-func appendParams(m store.Message) dialect.Params {
-	return dialect.Params{"id": m.ID, "topic": dialect.Name(m.Topic), "key": dialect.Name(m.Key), "hash": int64(m.Hash),
-		"payload": payload(m.Payload), "headers": headersJSON(m.Headers)}
+func appendParams(m store.Message) sqlkit.Params {
+	return sqlkit.Params{"id": sqlkit.ID(m.ID), "topic": sqlkit.Name(m.Topic), "key": sqlkit.Name(m.Key),
+		"hash": int64(m.Hash), "payload": payload(m.Payload), "headers": headersJSON(m.Headers)}
 }
 
 // Append implements store.Producer.
@@ -25,17 +24,17 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 	if err = fits(m.Topic, m.Key); err != nil {
 		return false, old, err
 	}
-	fresh, err = s.insert(ctx, tx, s.db.Bind(s.texts["append"], p), dialect.IndexOfMessages)
+	fresh, err = s.insert(ctx, tx, s.dialect.Bind(s.texts["append"], p), indexOfMessages)
 	if fresh || err != nil {
 		return fresh, old, err
 	}
 	old.ID = m.ID
-	for _, file := range []string{"appended", "appended_now"} {
-		text, ok := s.texts[file]
+	for _, name := range []string{"appended", "appended_now"} {
+		text, ok := s.texts[name]
 		if !ok {
 			break
 		}
-		st := s.db.Bind(text, p)
+		st := s.dialect.Bind(text, p)
 		var topic, key, inHex []byte // a setting of the application may change how a database writes bytes
 		err = tx.QueryRow(ctx, st.Text, st.Args...).Scan(&topic, &key, &inHex)
 		if err == nil {
@@ -56,8 +55,8 @@ func (s *Store) Once(ctx context.Context, tx store.Tx, consumer string, id store
 	if err := fits(consumer); err != nil {
 		return false, err
 	}
-	st := s.db.Bind(s.texts["once"], dialect.Params{"consumer": dialect.Name(consumer), "id": id})
-	return s.insert(ctx, tx, st, dialect.IndexOfRecords)
+	st := s.dialect.Bind(s.texts["once"], sqlkit.Params{"consumer": sqlkit.Name(consumer), "id": sqlkit.ID(id)})
+	return s.insert(ctx, tx, st, indexOfRecords)
 }
 
 // fits returns an error for a name that MySQL cuts without one, depending on its sql_mode.
@@ -71,7 +70,7 @@ func fits(names ...string) error {
 }
 
 // insert executes a statement in the caller's transaction, and returns false if the row is there.
-func (s *Store) insert(ctx context.Context, tx store.Tx, st dialect.Statement, index string) (bool, error) {
+func (s *Store) insert(ctx context.Context, tx store.Tx, st sqlkit.Statement, index string) (bool, error) {
 	if tx == nil {
 		return false, errors.New("outbox: no transaction: pass one")
 	}
@@ -80,7 +79,7 @@ func (s *Store) insert(ctx context.Context, tx store.Tx, st dialect.Statement, i
 	}
 	rows, err := tx.Exec(ctx, st.Text, st.Args...)
 	switch {
-	case s.db.IsThere(err, index):
+	case s.isThere(err, index):
 		return false, nil
 	case err != nil:
 		return false, s.inTransaction(err)
@@ -90,10 +89,10 @@ func (s *Store) insert(ctx context.Context, tx store.Tx, st dialect.Statement, i
 
 // inTransaction explains an error of a statement in the caller's transaction.
 func (s *Store) inTransaction(err error) error {
-	if s.db.IsLater(err) {
+	if s.isLater(err) {
 		return fmt.Errorf("outbox: %w: %w", store.ErrRepeat, err)
 	}
-	return fmt.Errorf("outbox: %w", s.db.Explain(err))
+	return s.explain(err)
 }
 
 // payload is not nil, which would be NULL.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/guard"
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -22,14 +22,15 @@ func (s *Store) Layout(ctx context.Context, want int) (store.Layout, error) {
 	if err != nil || want == 0 || want == now.Shards {
 		return now, err
 	}
-	if _, err := change(ctx, s, "set_layout", "", dialect.Params{"shards": int64(want)}, scanNumber); err != nil {
+	p := sqlkit.Params{"shards": int64(want)}
+	if _, err := answer(ctx, s, writing, "set_layout", "", p, scanNumber); err != nil {
 		return store.Layout{}, err
 	}
 	return s.layout(ctx)
 }
 
 func (s *Store) layout(ctx context.Context) (store.Layout, error) {
-	list, err := query(ctx, s, "layout", "", nil, func(rows store.Row, l *store.Layout) error {
+	list, err := answer(ctx, s, reading, "layout", "", nil, func(rows store.Row, l *store.Layout) error {
 		return rows.Scan(&l.Shards, &l.Epoch)
 	})
 	if err != nil {
@@ -45,8 +46,8 @@ var errNoLayout = fmt.Errorf("outbox: %w: the table of the layout has no row: ca
 	dlock.ErrSetup)
 
 // ofTopics returns the parameters of statements that look at what can be delivered.
-func ofTopics(topics, full []string, stopOnDead bool) dialect.Params {
-	p := dialect.Params{"topics_with_sinks": dialect.Names(topics), "full_topics": dialect.Names(full),
+func ofTopics(topics, full []string, stopOnDead bool) sqlkit.Params {
+	p := sqlkit.Params{"topics_with_sinks": sqlkit.Names(topics), "full_topics": sqlkit.Names(full),
 		"all": int64(0), "all_free": int64(0), "stop": int64(0)}
 	if topics == nil {
 		p["all"] = int64(1)
@@ -69,13 +70,13 @@ const (
 	dueHeld   = 500 // keys that MySQL is told to step over
 )
 
-func dueParams(r store.DueRequest) dialect.Params {
+func dueParams(r store.DueRequest) sqlkit.Params {
 	p := ofTopics(r.Topics, r.FullTopics, r.StopOnDead)
 	p["shards"], p["shard"] = int64(max(1, r.Layout.Shards)), int64(r.Shard)
-	p["limit"], p["keys"], p["ids"] = int64(max(0, r.Limit)), dialect.Names(r.Keys), dialect.Numbers(r.IDs)
+	p["limit"], p["keys"], p["ids"] = int64(max(0, r.Limit)), sqlkit.Names(r.Keys), sqlkit.Numbers(r.IDs)
 	p["window"], p["inside"] = int64(max(dueWindow, 2*r.Limit)), int64(math.MaxInt64)
 	p["bytes"] = int64(store.DueBytes)
-	p["after"], p["page_size"], p["most_of_key"] = dialect.Name(r.After), int64(max(duePage, r.Limit)), int64(dueOfKey)
+	p["after"], p["page_size"], p["most_of_key"] = sqlkit.Name(r.After), int64(max(duePage, r.Limit)), int64(dueOfKey)
 	return p
 }
 
@@ -91,7 +92,7 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 		edge   sql.NullInt64
 		delivery
 	}
-	list, err := query(ctx, s, "due", "", p, func(rows store.Row, r *row) error {
+	list, err := answer(ctx, s, reading, "due", "", p, func(rows store.Row, r *row) error {
 		return r.scan(rows, &r.layout.Shards, &r.layout.Epoch, &r.nextIn, &r.edge)
 	})
 	if err != nil {
@@ -142,7 +143,7 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 func (s *Store) dueLive(ctx context.Context, r store.DueRequest, due *store.Due, n int) error {
 	p := dueParams(r)
 	p["limit"] = int64(n)
-	live, err := query(ctx, s, "due_live", "", p, func(rows store.Row, d *delivery) error { return d.scan(rows) })
+	live, err := answer(ctx, s, reading, "due_live", "", p, scanDelivery)
 	if err != nil || len(live) == 0 {
 		return err
 	}
@@ -185,7 +186,7 @@ func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Du
 	room := r.Limit - len(due.Messages)
 	p := dueParams(r)
 	p["limit"] = int64(room)
-	keyless, err := query(ctx, s, "due_keyless", "", p, func(rows store.Row, d *delivery) error { return d.scan(rows) })
+	keyless, err := answer(ctx, s, reading, "due_keyless", "", p, scanDelivery)
 	if err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due 
 	for range duePages {
 		p := dueParams(r)
 		p["held"], p["limit"] = held, int64(most-len(due.Messages))
-		list, err := query(ctx, s, "due_by_key", "", p, func(rows store.Row, r *row) error {
+		list, err := answer(ctx, s, reading, "due_by_key", "", p, func(rows store.Row, r *row) error {
 			return r.scan(rows, &r.n, &r.last)
 		})
 		if err != nil {
@@ -240,7 +241,7 @@ func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due 
 // far the next one is to look. Only MySQL needs to be told: it chooses indexes by numbers in the
 // text. An edge that is out of date costs time, but hides nothing: messages behind it are found by
 // key.
-func (s *Store) edgeOf(p dialect.Params) (told bool) {
+func (s *Store) edgeOf(p sqlkit.Params) (told bool) {
 	edge := s.edge.Load()
 	if told = edge > 0; told {
 		p["inside"] = edge
@@ -255,15 +256,17 @@ func (s *Store) learned(edge sql.NullInt64) {
 }
 
 // held returns keys that are in back-off, for MySQL.
-func (s *Store) held(ctx context.Context, after string) (dialect.Names, error) {
-	if _, ok := s.texts["held"]; !ok {
+func (s *Store) held(ctx context.Context, after string) (sqlkit.Names, error) {
+	if _, ok := s.texts["held_keys"]; !ok {
 		return nil, nil
 	}
-	p := dialect.Params{"after": dialect.Name(after), "most_held": int64(dueHeld)}
-	return query(ctx, s, "held", "", p, func(rows store.Row, key *string) error { return rows.Scan(key) })
+	p := sqlkit.Params{"after": sqlkit.Name(after), "most_held": int64(dueHeld)}
+	return answer(ctx, s, reading, "held_keys", "", p, func(rows store.Row, key *string) error {
+		return rows.Scan(key)
+	})
 }
 
-// A delivery is the columns of delivery.sql; seq is NULL if there is no message.
+// A delivery is the columns of the part delivery; seq is NULL if there is no message.
 type delivery struct {
 	seq      sql.NullInt64
 	requeued sql.NullBool
@@ -287,6 +290,8 @@ func (d *delivery) scan(rows store.Row, before ...any) error {
 	setID(&m.Message, id)
 	return nil
 }
+
+func scanDelivery(rows store.Row, d *delivery) error { return d.scan(rows) }
 
 func (d *delivery) appendTo(list []store.Pending) []store.Pending {
 	if !d.seq.Valid {
@@ -333,14 +338,14 @@ func (s *Store) Mark(ctx context.Context, relay string, results []store.Result) 
 		id     store.ID
 		locked bool
 	}
-	p := dialect.Params{"results": dialect.List(rows)}
+	p := sqlkit.Params{"results": sqlkit.InJSON(rows)}
 	forget := "" // most messages have few attempts, and MySQL one round trip less
 	if slices.ContainsFunc(results, func(r store.Result) bool {
 		return r.Attempts >= store.FirstAttempts+store.LastAttempts
 	}) {
 		forget = s.texts["forget"] + "\n"
 	}
-	list, err := change(ctx, s, "mark", forget, p, func(rows store.Row, r *row) error {
+	list, err := answer(ctx, s, writing, "mark", forget, p, func(rows store.Row, r *row) error {
 		var id []byte
 		if err := rows.Scan(&id, &r.locked); err != nil {
 			return err
@@ -375,7 +380,7 @@ func (s *Store) NoteBegun(ctx context.Context, list []store.Begun) error {
 	for i, b := range list {
 		rows[i] = begunJSON{fmt.Sprintf("%X", b.ID[:]), b.Seq, b.Attempts, b.Crashes}
 	}
-	_, err := change(ctx, s, "begun", "", dialect.Params{"begun": dialect.List(rows)}, scanNumber)
+	_, err := answer(ctx, s, writing, "note_begun", "", sqlkit.Params{"begun": sqlkit.InJSON(rows)}, scanNumber)
 	return err
 }
 
@@ -384,13 +389,13 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 	if limit <= 0 {
 		return 0, ctx.Err()
 	}
-	p := dialect.Params{"dispatched": inMicros(r.Dispatched), "dead": inMicros(r.Dead), "inbox_kept": inMicros(r.Inbox),
+	p := sqlkit.Params{"dispatched": inMicros(r.Dispatched), "dead": inMicros(r.Dead), "inbox_kept": inMicros(r.Inbox),
 		"limit": int64(limit)}
-	for _, file := range []string{"sweep", "sweep_inbox"} {
-		if _, ok := s.texts[file]; !ok { // the one before does all
+	for _, name := range []string{"sweep", "sweep_inbox"} {
+		if _, ok := s.texts[name]; !ok { // the one before does all
 			continue
 		}
-		rows, err := changeAndCount(ctx, s, file, "", p, scanNumber)
+		rows, err := answer(ctx, s, counting, name, "", p, scanNumber)
 		if err != nil {
 			return deleted, err
 		}
@@ -402,11 +407,11 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 // firstDue is of how many messages Stats looks for the one that has waited longest.
 const firstDue = 100
 
-func statsParams(topics []string, stopOnDead bool) dialect.Params {
+func statsParams(topics []string, stopOnDead bool) sqlkit.Params {
 	p := ofTopics(topics, nil, stopOnDead)
 	p["most"], p["first"], p["max_unknown"] = int64(store.MaxCount), int64(firstDue), int64(store.MaxUnknown)
 	p["window"], p["inside"] = int64(dueWindow), int64(math.MaxInt64)
-	p["after"], p["page_size"], p["keys"] = dialect.Name(""), int64(firstDue), dialect.Names(nil)
+	p["after"], p["page_size"], p["keys"] = sqlkit.Name(""), int64(firstDue), sqlkit.Names(nil)
 	return p
 }
 
@@ -419,7 +424,7 @@ func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (st
 	}
 	p := statsParams(topics, stopOnDead)
 	told := s.edgeOf(p)
-	list, err := query(ctx, s, "stats", "", p, func(rows store.Row, r *row) error {
+	list, err := answer(ctx, s, reading, "stats", "", p, func(rows store.Row, r *row) error {
 		return rows.Scan(&r.pending, &r.dead, &r.due, &r.oldest, &r.edge, &r.topic, &r.waiting)
 	})
 	for _, r := range list {
@@ -442,7 +447,7 @@ func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (st
 
 // oldestBehind returns the first OldestDue that it finds behind the first messages in the order of
 // the rows.
-func oldestBehind(ctx context.Context, s *Store, p dialect.Params) (time.Duration, error) {
+func oldestBehind(ctx context.Context, s *Store, p sqlkit.Params) (time.Duration, error) {
 	type row struct {
 		n, due int64
 		last   []byte
@@ -453,7 +458,7 @@ func oldestBehind(ctx context.Context, s *Store, p dialect.Params) (time.Duratio
 	}
 	p["held"] = held
 	for range duePages {
-		list, err := query(ctx, s, "oldest_by_key", "", p, func(rows store.Row, r *row) error {
+		list, err := answer(ctx, s, reading, "oldest_by_key", "", p, func(rows store.Row, r *row) error {
 			return rows.Scan(&r.n, &r.last, &r.due)
 		})
 		if err != nil || len(list) == 0 {
@@ -462,7 +467,7 @@ func oldestBehind(ctx context.Context, s *Store, p dialect.Params) (time.Duratio
 		if due := list[0].due; due > 0 || list[0].n < p["page_size"].(int64) {
 			return max(0, micros(due)), nil
 		}
-		p["after"] = dialect.Name(list[0].last)
+		p["after"] = sqlkit.Name(list[0].last)
 	}
 	return 0, nil
 }

@@ -9,18 +9,20 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"database/sql"
-	"errors"
+	"embed"
 	"fmt"
 	"strings"
 	"sync/atomic"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -44,54 +46,96 @@ type Options struct {
 
 // Store implements store.Store.
 type Store struct {
-	db     dialect.Database
-	texts  dialect.Texts
-	tables sqlmigrate.Tables
+	dialect sqlkit.Dialect
+	db      database
+	texts   sqlkit.Texts
+	tables  sqlmigrate.Tables
+
+	connect func(context.Context) (*pgx.Conn, error) // for Listen; nil: there is none
+	channel string                                   // of NOTIFY
 
 	edge atomic.Int64 // of the first rows, as the latest call has found it, for MySQL; 0: there is none
 }
 
 var _ store.Store = (*Store)(nil)
 
+// A database executes statements, and calls row for each row of the answer to the last. begin is
+// called before each attempt.
+type database interface {
+	do(ctx context.Context, w way, list []sqlkit.Statement, begin func(), row func(store.Row) error) error
+}
+
+// A way is how statements are executed.
+type way int
+
+const (
+	reading way = iota // one statement
+	writing            // in one transaction
+
+	// counting is for a statement that writes, and one that asks the same connection what it has
+	// done. On MySQL that is no transaction: if the network of this host fails within one, the
+	// server keeps it for as long as it does not notice, hours by default, and its locks are in the
+	// way of all that is marked meanwhile.
+	counting
+)
+
 // errSchema is matched by errors of Migrate and Verify when tables are missing, old, or different
 // from those of Schema.
 var errSchema = fmt.Errorf("outbox: %w: the schema is not right", dlock.ErrSetup)
 
-// newStore checks what all databases have in common.
-func newStore(db *sql.DB, opts Options, checkName func(what, name string) error,
-	open func(schema, table string) dialect.Database) (*Store, error) {
-	if opts.TableName == "" {
-		opts.TableName = DefaultTableName
-	}
-	var faults []error
-	check := func(what, name string, most int) {
-		// Braces are the placeholders of the statements.
-		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) || len(name) > most ||
-			strings.ContainsAny(name, "{}") {
-			faults = append(faults, fmt.Errorf(
-				"outbox: %w: %s %q: use text without braces and control characters, at most %d bytes",
-				dlock.ErrSetup, what, name, most))
-		}
-		if err := checkName(what, name); err != nil {
-			faults = append(faults, fmt.Errorf("outbox: %w: %w", dlock.ErrSetup, err))
-		}
-	}
-	check("TableName", opts.TableName, maxTableName)
-	check("Schema", opts.Schema, 63)
-	if db == nil {
-		faults = append(faults, fmt.Errorf("outbox: %w: no *sql.DB: pass one", dlock.ErrSetup))
-	}
-	if err := errors.Join(faults...); err != nil {
+//go:embed sql
+var files embed.FS
+
+func newStore(d sqlkit.Dialect, db *sql.DB, opts Options) (*Store, error) {
+	table, schema := cmp.Or(opts.TableName, DefaultTableName), opts.Schema
+	if err := d.CheckNames("outbox", table, schema, maxTableName, db == nil); err != nil {
 		return nil, err
 	}
-	d := open(opts.Schema, opts.TableName)
-	s := &Store{db: d, texts: d.Texts(), tables: d.Tables()}
-	s.tables.Wrong, s.tables.Explain = errSchema, s.explain
+	switch d {
+	case sqlkit.Postgres:
+		schema = cmp.Or(schema, "public")
+	case sqlkit.SQLite:
+		schema = "main" // not a temporary table of that name
+	}
+	names := namesOf(d, schema, table)
+	s := &Store{dialect: d, texts: sqlkit.ReadTexts(files, d, names),
+		channel: fmt.Sprintf("tickslot_outbox_%x", sha256.Sum256([]byte(names["messages"])))[:32]}
+	of := sqlmigrate.Schema{Dialect: d, Schema: schema, Name: table, Table: table,
+		Migrations: [][]string{s.split(s.texts["schema"])}, Repeat: s.split(s.texts["indexes"])}
+	if d == sqlkit.SQLite {
+		f := sqlkit.NewFile(db)
+		s.db, s.tables = file{f}, sqlmigrate.Tables{Read: sqlmigrate.ReadFile(f), File: f,
+			Up: func(ctx context.Context) error { return of.UpFile(ctx, f) }}
+	} else {
+		s.db, s.tables = server{d, db}, sqlmigrate.Tables{Read: sqlmigrate.ReadDB(d, db),
+			Up: func(ctx context.Context) error { return of.Up(ctx, db) }}
+	}
+	s.tables.Schema, s.tables.Wrong, s.tables.Explain = of, errSchema, s.explain
 	return s, nil
 }
 
+// namesOf returns what stands for {messages} and the like in statements. The name of a table
+// without its schema is {messages_name}, and that of an index {pending}.
+func namesOf(d sqlkit.Dialect, schema, table string) map[string]string {
+	names := map[string]string{"message_id": d.Quote(table + "_message_id"),
+		"first_attempts": fmt.Sprint(store.FirstAttempts), "last_attempts": fmt.Sprint(store.LastAttempts)}
+	for name, suffix := range map[string]string{"messages": "", "attempts": "_attempts", "inbox": "_inbox",
+		"layout": "_layout"} {
+		names[name], names[name+"_name"] = d.Qualified(schema, table+suffix), d.Quote(table+suffix)
+	}
+	names["messages_text"] = "N" + sqlkit.Text(names["messages"])
+	if d != sqlkit.SQLite {
+		schema = "" // an index is in that of its table
+	}
+	for _, name := range []string{"pending", "fresh", "topics", "retried", "dead_keys", "backoff", "failing",
+		"requeued", "finished", "received"} {
+		names[name] = d.Qualified(schema, table+"_"+name)
+	}
+	return names
+}
+
 // String implements store.Store.
-func (s *Store) String() string { return s.db.String() }
+func (s *Store) String() string { return s.dialect.String() }
 
 // Schema implements store.Store.
 func (s *Store) Schema() ([]string, error) { return s.tables.Schema.Statements(), nil }
@@ -99,62 +143,31 @@ func (s *Store) Schema() ([]string, error) { return s.tables.Schema.Statements()
 // Migrate implements store.Store.
 func (s *Store) Migrate(ctx context.Context) error { return s.tables.Migrate(ctx) }
 
-// explain adds to a driver's error what to do about it.
-func (s *Store) explain(err error) error { return fmt.Errorf("outbox: %w", s.db.Explain(err)) }
-
 // Verify implements store.Store.
 func (s *Store) Verify(ctx context.Context) error { return s.tables.Verify(ctx) }
 
-// statements returns those of a file, each with its arguments. where is added to the conditions of
+// statements returns those of a text, each with its arguments. where is added to the conditions of
 // those that have it.
-func (s *Store) statements(file, where string, p dialect.Params) func() []dialect.Statement {
-	return func() (list []dialect.Statement) {
-		for _, text := range s.db.Split(strings.ReplaceAll(s.texts[file], "{where}", where)) {
-			list = append(list, s.db.Bind(text, p))
-		}
-		return list
+func (s *Store) statements(name, where string, p sqlkit.Params) (list []sqlkit.Statement) {
+	for _, text := range s.split(strings.ReplaceAll(s.texts[name], "{where}", where)) {
+		list = append(list, s.dialect.Bind(text, p))
 	}
+	return list
 }
 
-// query returns the rows that a statement reads.
-func query[R any](ctx context.Context, s *Store, file, where string, p dialect.Params,
+// answer returns the rows that the last statement of a text answers. After an error it does not
+// look at them: the call may still go on.
+func answer[R any](ctx context.Context, s *Store, w way, name, where string, p sqlkit.Params,
 	scan func(store.Row, *R) error) ([]R, error) {
-	text := s.statements(file, where, p)()[0]
-	return answer(s, scan, func(begin func(), row func(store.Row) error) error {
-		return s.db.Read(ctx, text, begin, row)
-	})
-}
-
-// change returns the rows of the last of the statements of a file, which are one transaction.
-func change[R any](ctx context.Context, s *Store, file, where string, p dialect.Params,
-	scan func(store.Row, *R) error) ([]R, error) {
-	statements := s.statements(file, where, p)
-	return answer(s, scan, func(begin func(), row func(store.Row) error) error {
-		return s.db.Write(ctx, statements, begin, row)
-	})
-}
-
-// changeAndCount is change for a file whose last statement asks what the one before has done.
-func changeAndCount[R any](ctx context.Context, s *Store, file, where string, p dialect.Params,
-	scan func(store.Row, *R) error) ([]R, error) {
-	statements := s.statements(file, where, p)
-	return answer(s, scan, func(begin func(), row func(store.Row) error) error {
-		return s.db.WriteAndCount(ctx, statements, begin, row)
-	})
-}
-
-// answer collects rows. After an error it does not look at them: the call may still go on.
-func answer[R any](s *Store, scan func(store.Row, *R) error, call func(begin func(), row func(store.Row) error) error) (
-	[]R, error) {
 	var list []R
-	err := call(func() { list = nil }, func(rows store.Row) error {
+	err := s.db.do(ctx, w, s.statements(name, where, p), func() { list = nil }, func(rows store.Row) error {
 		var r R
 		err := scan(rows, &r)
 		list = append(list, r)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("outbox: %w", s.db.Explain(err))
+		return nil, s.explain(err)
 	}
 	return list, nil
 }
@@ -169,28 +182,8 @@ func count(rows []int64) int {
 
 func scanNumber(rows store.Row, n *int64) error { return rows.Scan(n) }
 
-// Notify implements store.Producer.
-func (s *Store) Notify(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("outbox: %w", err)
-	}
-	if err := s.db.Notify(ctx); err != nil {
-		return fmt.Errorf("outbox: %w", s.db.Explain(err))
-	}
-	return nil
-}
-
-// Listen implements store.Relay.
-func (s *Store) Listen(ctx context.Context, woken func()) error {
-	err := s.db.Listen(ctx, woken)
-	if err == nil || errors.Is(err, store.ErrNoListen) {
-		return err
-	}
-	return fmt.Errorf("outbox: %w", s.db.Explain(err))
-}
-
 // conditions returns what a filter adds to a WHERE, and its arguments.
-func (s *Store) conditions(f store.Filter, p dialect.Params) (string, dialect.Params) {
+func (s *Store) conditions(f store.Filter, p sqlkit.Params) (string, sqlkit.Params) {
 	var b strings.Builder
 	add := func(condition, param string, value any) {
 		b.WriteString(" AND " + condition)
@@ -199,24 +192,24 @@ func (s *Store) conditions(f store.Filter, p dialect.Params) (string, dialect.Pa
 	if len(f.IDs) > 0 {
 		ids := make([]string, len(f.IDs))
 		for i, id := range f.IDs {
-			ids[i] = s.db.ID(id)
+			ids[i] = s.literal(id)
 		}
 		b.WriteString(" AND m.message_id IN (" + strings.Join(ids, ", ") + ")")
 	}
 	if f.Topic != "" {
-		add("m.topic = {topic}", "topic", dialect.Name(f.Topic))
+		add("m.topic = {topic}", "topic", sqlkit.Name(f.Topic))
 	}
 	if f.Key != "" {
-		add("m."+s.tables.Schema.Dialect.Quote("key")+" = {key}", "key", dialect.Name(f.Key))
+		add("m."+s.dialect.Quote("key")+" = {key}", "key", sqlkit.Name(f.Key))
 	}
 	if f.State != "" {
-		add("m.state = {state}", "state", dialect.Name(f.State))
+		add("m.state = {state}", "state", sqlkit.Name(f.State))
 	}
 	if !f.CreatedFrom.IsZero() {
-		add("m.created_at >= "+s.db.Instant("{since}"), "since", f.CreatedFrom.UnixMicro())
+		add("m.created_at >= "+s.instantOf("{since}"), "since", f.CreatedFrom.UnixMicro())
 	}
 	if !f.CreatedBefore.IsZero() {
-		add("m.created_at < "+s.db.Instant("{until}"), "until", f.CreatedBefore.UnixMicro())
+		add("m.created_at < "+s.instantOf("{until}"), "until", f.CreatedBefore.UnixMicro())
 	}
 	if f.BeforeSeq > 0 {
 		add("m.seq < {after}", "after", f.BeforeSeq)

@@ -3,17 +3,10 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/dialect"
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/mysql"
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/postgres"
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/sqlite"
-	"github.com/tickslot/tickslot/outbox/internal/sqlstore/internal/sqlserver"
 )
 
 // Postgres returns a store on Postgres 13 or newer, in a database with the encoding UTF8, with any
@@ -24,13 +17,12 @@ import (
 //
 // connect makes a connection for Listen, which closes it; nil: there is no Listen.
 func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts Options) (*Store, error) {
-	return newStore(db, opts, anyName, func(schema, table string) dialect.Database {
-		return postgres.New(db, connect, schema, table)
-	})
+	s, err := newStore(sqlkit.Postgres, db, opts)
+	if err == nil {
+		s.connect = connect
+	}
+	return s, err
 }
-
-// anyName is for databases that have names of any text.
-func anyName(string, string) error { return nil }
 
 // MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
 // It does not call the server.
@@ -46,9 +38,7 @@ func anyName(string, string) error { return nil }
 // MySQL has no such limit for statements that write: one that waits for a locked row goes on for as
 // long as innodb_lock_wait_timeout of the server says, 50 s by default.
 func MySQL(db *sql.DB, opts Options) (*Store, error) {
-	return newStore(db, opts, sqlkit.CheckMySQLName, func(schema, table string) dialect.Database {
-		return mysql.New(db, schema, table)
-	})
+	return newStore(sqlkit.MySQL, db, opts)
 }
 
 // SQLite returns a store in a SQLite file, for the processes of one machine. It needs SQLite 3.38
@@ -58,16 +48,7 @@ func MySQL(db *sql.DB, opts Options) (*Store, error) {
 // lock per file: a call that finds it taken tries again about every millisecond, until its context
 // ends.
 func SQLite(db *sql.DB, opts Options) (*Store, error) {
-	check := func(what, name string) error {
-		switch {
-		case what == "Schema" && name != "":
-			return fmt.Errorf("Schema %q: SQLite has none", name)
-		case strings.HasPrefix(strings.ToLower(name), "sqlite_"):
-			return fmt.Errorf("%s %q: SQLite keeps names that begin with sqlite_ to itself", what, name)
-		}
-		return nil
-	}
-	return newStore(db, opts, check, func(_, table string) dialect.Database { return sqlite.New(db, table) })
+	return newStore(sqlkit.SQLite, db, opts)
 }
 
 // SQLServer returns a store on Microsoft SQL Server 2017 or newer, with any driver for database/sql
@@ -78,7 +59,5 @@ func SQLite(db *sql.DB, opts Options) (*Store, error) {
 // documentation, and only their texts are tested. Run package storetest on it before you rely on
 // it, and tell us. It may change or be removed in any release.
 func SQLServer(db *sql.DB, opts Options) (*Store, error) {
-	return newStore(db, opts, anyName, func(schema, table string) dialect.Database {
-		return sqlserver.New(db, schema, table)
-	})
+	return newStore(sqlkit.SQLServer, db, opts)
 }

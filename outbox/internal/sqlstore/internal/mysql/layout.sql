@@ -1,1 +1,0 @@
-{bounded} SELECT {hint} l.shards, l.epoch FROM {layout} AS l WHERE l.id = 1

@@ -1,1 +1,0 @@
-{bounded} SELECT {hint} {record} FROM {messages} AS m WHERE 1 = 1{where} ORDER BY m.seq DESC LIMIT {limit}

@@ -1,5 +1,0 @@
--- It is one of the application's transaction, so all names are qualified. Under a level at which
--- the transaction does not see a message that was committed since it began, it fails.
-INSERT INTO {messages} (message_id, topic, key, key_hash, payload, headers)
-VALUES ({id}, {topic}, {key}, {hash}, {payload}, {headers})
-ON CONFLICT (message_id) DO NOTHING

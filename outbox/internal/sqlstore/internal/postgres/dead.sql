@@ -1,2 +1,0 @@
-SELECT count(*), coalesce(max(p.seq), 0) FROM (
-	SELECT m.seq FROM {messages} AS m WHERE m.state = 'dead'{where} ORDER BY m.seq LIMIT {limit}) AS p

@@ -1,1 +1,0 @@
-m.seq < coalesce((SELECT e.seq FROM edge AS e), 9223372036854775807)

@@ -1,1 +1,0 @@
-INSERT INTO {inbox} (consumer, message_id) VALUES ({consumer}, {id}) ON CONFLICT DO NOTHING

@@ -1,1 +1,0 @@
-SELECT l.shards, l.epoch FROM {layout} AS l WHERE l.id = 1

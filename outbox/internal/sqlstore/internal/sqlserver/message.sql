@@ -1,6 +1,0 @@
-{begin}
-SELECT {record}, m.payload, m.headers,
-	a.attempt, DATEDIFF_BIG(MICROSECOND, '1970-01-01', a.at), a.took, a.node, a.outcome, a.error
-FROM {messages} AS m LEFT JOIN {attempts} AS a ON a.message = m.seq
-WHERE m.message_id = {id}
-ORDER BY a.attempt;

@@ -1,0 +1,83 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+// server is a database of Postgres, MySQL or SQL Server. Statements that were in the way of another
+// transaction are executed again: they were undone then.
+type server struct {
+	dialect sqlkit.Dialect
+	db      *sql.DB
+}
+
+func (v server) do(ctx context.Context, w way, list []sqlkit.Statement, begin func(), row func(store.Row) error) error {
+	return sqlkit.Repeat(ctx, func() error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return sqlkit.With(ctx, v.db, func(conn *sql.Conn) error {
+			begin()
+			if v.dialect == sqlkit.Postgres {
+				return pipelined(ctx, conn, list, row)
+			}
+			list := slices.Clone(list)
+			for i := range list {
+				list[i].Text = bound(ctx, list[i].Text)
+			}
+			if len(list) == 1 || w == counting { // each is a transaction of its own
+				return oneByOne(ctx, conn, list, row)
+			}
+			tx, err := conn.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			if err := oneByOne(ctx, tx, list, row); err != nil {
+				return errors.Join(err, tx.Rollback())
+			}
+			return tx.Commit()
+		})
+	})
+}
+
+// oneByOne executes statements, and calls row for each row of the answer to the last.
+func oneByOne(ctx context.Context, q interface {
+	sqlkit.Querier
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}, list []sqlkit.Statement, row func(store.Row) error) error {
+	last := len(list) - 1
+	for _, s := range list[:last] {
+		if _, err := q.ExecContext(ctx, s.Text, s.Args...); err != nil {
+			return err
+		}
+	}
+	return sqlkit.EachRow(ctx, q, list[last].Text, list[last].Args, func(rows *sql.Rows) error { return row(rows) })
+}
+
+// bound returns a statement that ends a little before ctx does. MariaDB executes the text of
+// {bounded}, which MySQL ignores. MySQL obeys the hints of {hint}, which MariaDB ignores. MariaDB
+// checks a row whenever it changes: of one that somebody has inserted without checks, the result
+// could never be written. MySQL has no such rows. {wait} is the LOCK_TIMEOUT of SQL Server, which
+// takes no parameter.
+func bound(ctx context.Context, text string) string {
+	limit := sqlkit.LastResort
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = max(time.Millisecond, min(time.Until(deadline)*9/10, time.Minute))
+	}
+	ms, s := limit.Milliseconds(), max(1, int64(limit/time.Second))
+	return strings.NewReplacer(
+		"{bounded}", fmt.Sprintf(
+			"/*M! SET STATEMENT max_statement_time = %d / 1000, check_constraint_checks = 0 FOR */", ms),
+		"{hint}", fmt.Sprintf("/*+ SET_VAR(lock_wait_timeout = %d) MAX_EXECUTION_TIME(%d) */", s, ms),
+		"{wait}", fmt.Sprint(ms),
+	).Replace(text)
+}

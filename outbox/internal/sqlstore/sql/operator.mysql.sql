@@ -1,0 +1,36 @@
+-- name: record
+m.seq, m.message_id, m.topic, m.`key`, m.key_hash, m.state, m.attempts,
+	TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.next_attempt_at),
+	TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.created_at),
+	TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.failing_since),
+	TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.finished_at), CAST(m.last_error AS BINARY)
+
+-- name: messages
+{bounded} SELECT {hint} {record} FROM {messages} AS m WHERE 1 = 1{where} ORDER BY m.seq DESC LIMIT {limit}
+
+-- name: message
+{bounded} SELECT {hint} {record}, m.payload, CAST(m.headers AS BINARY),
+	a.attempt, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', a.at), a.took, CAST(a.node AS BINARY),
+	a.outcome, CAST(a.error AS BINARY)
+FROM {messages} AS m LEFT JOIN {attempts} AS a ON a.message = m.seq
+WHERE m.message_id = {id}
+ORDER BY a.attempt
+LIMIT 18446744073709551615
+
+-- name: requeue_page
+{bounded} SELECT {hint} COUNT(*), COALESCE(MAX(p.seq), 0) FROM (
+	SELECT m.seq FROM {messages} AS m WHERE m.state = 'dead'{where} ORDER BY m.seq LIMIT {limit}) AS p
+
+-- name: requeue
+{bounded} UPDATE {hint} {messages} AS m SET m.state = 'pending', m.tried = 0, m.crashes = 0,
+	m.next_attempt_at = UTC_TIMESTAMP(6), m.requeued_at = UTC_TIMESTAMP(6), m.failing_since = NULL,
+	m.finished_at = NULL, m.note = {note}
+WHERE m.state = 'dead' AND ({older} = 0 OR m.created_at >= UTC_TIMESTAMP(6) - INTERVAL {older} MICROSECOND){where};
+
+-- What is left is too old.
+SELECT ROW_COUNT(), (SELECT COUNT(*) FROM {messages} AS m WHERE m.state = 'dead'{where});
+
+-- name: delete
+{bounded} DELETE {hint} m FROM {messages} AS m WHERE m.state = 'dead'{where};
+
+SELECT ROW_COUNT();

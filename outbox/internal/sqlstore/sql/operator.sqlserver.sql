@@ -1,0 +1,43 @@
+-- Never run against a server.
+
+-- name: record
+m.seq, m.message_id, m.topic, m.[key], m.key_hash, m.state, m.attempts,
+	DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.next_attempt_at), DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.created_at),
+	DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.failing_since), DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.finished_at),
+	 m.last_error
+
+-- name: messages
+{begin}
+SELECT TOP ({limit}) {record} FROM {messages} AS m WHERE 1 = 1{where} ORDER BY m.seq DESC;
+
+-- name: message
+{begin}
+SELECT {record}, m.payload, m.headers,
+	a.attempt, DATEDIFF_BIG(MICROSECOND, '1970-01-01', a.at), a.took, a.node, a.outcome, a.error
+FROM {messages} AS m LEFT JOIN {attempts} AS a ON a.message = m.seq
+WHERE m.message_id = {id}
+ORDER BY a.attempt;
+
+-- name: requeue_page
+{begin}
+SELECT COUNT_BIG(*), COALESCE(MAX(p.seq), 0) FROM (
+	SELECT TOP ({limit}) m.seq FROM {messages} AS m WHERE m.state = 'dead'{where} ORDER BY m.seq) AS p;
+
+-- name: requeue
+{begin}
+DECLARE @n int;
+BEGIN TRANSACTION;
+UPDATE m SET state = 'pending', tried = 0, crashes = 0, next_attempt_at = @now, requeued_at = @now,
+	failing_since = NULL, finished_at = NULL, note = {note}
+FROM {messages} AS m
+WHERE m.state = 'dead' AND ({older} = 0 OR m.created_at
+	>= DATEADD(second, -({older} / 1000000), DATEADD(microsecond, -({older} % 1000000), @now))){where};
+SET @n = @@ROWCOUNT;
+-- What is left is too old.
+SELECT @n, (SELECT COUNT(*) FROM {messages} AS m WHERE m.state = 'dead'{where});
+COMMIT TRANSACTION;
+
+-- name: delete
+{begin}
+DELETE m FROM {messages} AS m WHERE m.state = 'dead'{where};
+SELECT @@ROWCOUNT;

@@ -1,0 +1,14 @@
+-- name: append
+-- Not INSERT IGNORE, which would hide other errors, too.
+INSERT INTO {messages} (message_id, topic, `key`, key_hash, payload, headers)
+VALUES ({id}, {topic}, {key}, {hash}, {payload}, {headers})
+
+-- name: appended
+SELECT m.topic, m.`key`, HEX(m.payload) FROM {messages} AS m WHERE m.message_id = {id}
+
+-- name: appended_now
+-- The message may have been committed since the transaction began, whose other reads do not see it.
+SELECT m.topic, m.`key`, HEX(m.payload) FROM {messages} AS m WHERE m.message_id = {id} LOCK IN SHARE MODE
+
+-- name: once
+INSERT INTO {inbox} (consumer, message_id) VALUES ({consumer}, {id})

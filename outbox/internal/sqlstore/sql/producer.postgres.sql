@@ -1,0 +1,15 @@
+-- name: append
+-- It is one of the application's transaction, so all names are qualified. Under a level at which
+-- the transaction does not see a message that was committed since it began, it fails.
+INSERT INTO {messages} (message_id, topic, key, key_hash, payload, headers)
+VALUES ({id}, {topic}, {key}, {hash}, {payload}, {headers})
+ON CONFLICT (message_id) DO NOTHING
+
+-- name: appended
+SELECT m.topic, m.key, pg_catalog.encode(m.payload, 'hex') FROM {messages} AS m WHERE m.message_id = {id}
+
+-- name: once
+INSERT INTO {inbox} (consumer, message_id) VALUES ({consumer}, {id}) ON CONFLICT DO NOTHING
+
+-- name: notify
+SELECT pg_catalog.pg_notify({channel}, '')

@@ -1,0 +1,10 @@
+-- name: append
+INSERT INTO {messages} (message_id, topic, key, key_hash, payload, headers)
+VALUES ({id}, {topic}, {key}, {hash}, coalesce({payload}, x''), {headers})
+ON CONFLICT (message_id) DO NOTHING
+
+-- name: appended
+SELECT m.topic, m.key, HEX(m.payload) FROM {messages} AS m WHERE m.message_id = {id}
+
+-- name: once
+INSERT INTO {inbox} (consumer, message_id) VALUES ({consumer}, {id}) ON CONFLICT (consumer, message_id) DO NOTHING

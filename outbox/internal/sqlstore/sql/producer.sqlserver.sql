@@ -1,0 +1,20 @@
+-- Never run against a server.
+
+-- name: append
+-- Who appends the same message at the same time waits for this transaction. So does who appends
+-- another one whose ID falls between the same two: HOLDLOCK locks the gap in which an ID that is
+-- not there would be, and two transactions that append into two gaps each can deadlock (1205). A
+-- plain INSERT would lock the row only, but its error ends a transaction with XACT_ABORT ON.
+INSERT INTO {messages} (message_id, topic, [key], key_hash, payload, headers)
+SELECT {id}, {topic}, {key}, {hash}, {payload}, {headers}
+WHERE NOT EXISTS (SELECT 1 FROM {messages} AS m WITH (UPDLOCK, HOLDLOCK) WHERE m.message_id = {id})
+
+-- name: appended
+SELECT m.topic, m.[key], CONVERT(varchar(max), m.payload, 2) FROM {messages} AS m WHERE m.message_id = {id}
+
+-- name: once
+-- It locks the gap in which the row would be, as append does.
+INSERT INTO {inbox} (consumer, message_id)
+SELECT {consumer}, {id}
+WHERE NOT EXISTS (SELECT 1 FROM {inbox} AS i WITH (UPDLOCK, HOLDLOCK)
+	WHERE i.consumer = {consumer} AND i.message_id = {id})
