@@ -12,12 +12,51 @@ import (
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/dialect"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-type row = dialect.Row
+// The sorts of rows.
+const (
+	sortHost  = "host"
+	sortLease = "lease"
+	sortEvent = "event"
+	sortRun   = "run"
+)
+
+// A row is one of the table, as statements take it and give it. Instants are in µs ago, lengths in
+// µs.
+type row struct {
+	Sort     string `json:"sort"`
+	ID       string `json:"id"`
+	Name     string `json:"lock_name"`
+	Node     string `json:"node_id"` // is not read
+	Machine  string `json:"machine"`
+	PID      int64  `json:"pid"`
+	HolderID string `json:"holder_id"`
+	Kind     string `json:"kind"`
+	Slot     int32  `json:"slot"`
+	Slots    int32  `json:"slots"`
+	Fence    int64  `json:"fence"`
+	Grant    string `json:"grant_id"`
+
+	Acquired *int64 `json:"acquired,omitempty"`
+	Renewed  *int64 `json:"renewed,omitempty"`
+	Expires  *int64 `json:"expires,omitempty"`
+	Released *int64 `json:"released,omitempty"`
+	Happened *int64 `json:"happened,omitempty"`
+
+	TTL    *int64  `json:"ttl,omitempty"`
+	UpFor  *int64  `json:"up_for,omitempty"`
+	Data   string  `json:"data"`
+	Detail *string `json:"detail,omitempty"`
+}
+
+// columns returns where to scan the columns of {columns}.
+func (r *row) columns() []any {
+	return []any{&r.Sort, &r.ID, &r.Name, &r.Machine, &r.PID, &r.HolderID, &r.Kind, &r.Slot, &r.Slots, &r.Fence,
+		&r.Grant, &r.Acquired, &r.Renewed, &r.Expires, &r.Released, &r.Happened, &r.TTL, &r.UpFor, &r.Data, &r.Detail}
+}
 
 // What is in the column data. Programs of other versions may write more, or less.
 type (
@@ -84,7 +123,7 @@ func rowsOf(b cluster.Batch) []row {
 // replaces decides which of two rows of a batch counts, as the statements do for rows of the table.
 func replaces(r, old row) bool {
 	switch {
-	case r.Sort != dialect.SortLease:
+	case r.Sort != sortLease:
 		return false
 	case r.Machine == old.Machine && r.PID == old.PID && r.HolderID == old.HolderID && r.Grant == old.Grant:
 		return old.Released == nil
@@ -95,7 +134,7 @@ func replaces(r, old row) bool {
 }
 
 func rowOfHost(h cluster.Heartbeat) row {
-	r := row{Sort: dialect.SortHost, ID: hostID(h.Holder), Acquired: micros(h.UpFor), Renewed: new(int64),
+	r := row{Sort: sortHost, ID: hostID(h.Holder), Acquired: micros(h.UpFor), Renewed: new(int64),
 		TTL: micros(h.TTL), UpFor: micros(h.UpFor)}
 	setHolder(&r, h.Holder)
 	if h.Left {
@@ -115,7 +154,7 @@ func rowOfLease(l cluster.LeaseRecord) row {
 	if l.Slots != 0 {
 		id = strconv.Itoa(l.Slot) + id
 	}
-	r := row{Sort: dialect.SortLease, ID: key(id), Name: cut(l.Name, maxName), Kind: cut(l.Kind, maxWords),
+	r := row{Sort: sortLease, ID: key(id), Name: cut(l.Name, maxName), Kind: cut(l.Kind, maxWords),
 		Slot: int32(l.Slot), Slots: int32(l.Slots), Fence: int64(l.Fence), Grant: key(l.Grant),
 		Acquired: micros(l.HeldFor), Renewed: micros(l.RenewedAgo), Expires: micros(-l.ExpiresIn)}
 	setHolder(&r, l.Holder)
@@ -127,7 +166,7 @@ func rowOfLease(l cluster.LeaseRecord) row {
 }
 
 func rowOfEvent(e cluster.Event) row {
-	r := row{Sort: dialect.SortEvent, ID: key(e.ID), Name: cut(e.Name, maxName), Kind: cut(string(e.Kind), maxWords),
+	r := row{Sort: sortEvent, ID: key(e.ID), Name: cut(e.Name, maxName), Kind: cut(string(e.Kind), maxWords),
 		Slot: int32(e.Slot), Fence: int64(e.Fence), Happened: micros(e.Ago)}
 	setHolder(&r, e.Holder)
 	setData(&r, eventData{cut(e.Text, maxText)})
@@ -135,7 +174,7 @@ func rowOfEvent(e cluster.Event) row {
 }
 
 func rowOfRun(run cluster.Run) row {
-	r := row{Sort: dialect.SortRun, ID: key(run.ID), Name: cut(run.Timer, maxName), Kind: cut(run.Outcome, maxWords),
+	r := row{Sort: sortRun, ID: key(run.ID), Name: cut(run.Timer, maxName), Kind: cut(run.Outcome, maxWords),
 		Slot: int32(run.Slot), Fence: int64(run.Fence), Happened: micros(run.EndedAgo)}
 	setHolder(&r, run.Holder)
 	setData(&r, runData{Tick: run.Tick.UTC(), Took: run.Took, Err: cut(run.Err, maxText), Attempts: run.Attempts,
@@ -174,7 +213,7 @@ func holderOf(r *row) dlock.Holder {
 // written.
 func addTo(rows *cluster.Rows, r *row) {
 	switch r.Sort {
-	case dialect.SortHost:
+	case sortHost:
 		if r.Detail == nil { // it was deleted while its heartbeat was written: the host sends the detail again
 			return
 		}
@@ -186,18 +225,18 @@ func addTo(rows *cluster.Rows, r *row) {
 				Detail: json.RawMessage(*r.Detail), Left: r.Released != nil},
 			SeenAgo: max(0, duration(r.Renewed)),
 		})
-	case dialect.SortLease:
+	case sortLease:
 		rows.Leases = append(rows.Leases, cluster.LeaseRecord{Name: r.Name, Slots: int(r.Slots), Slot: int(r.Slot),
 			Kind: r.Kind, Holder: holderOf(r), Fence: dlock.Fence(r.Fence), Grant: r.Grant,
 			HeldFor: duration(r.Acquired), RenewedAgo: duration(r.Renewed), ExpiresIn: -duration(r.Expires),
 			Released: r.Released != nil})
-	case dialect.SortEvent:
+	case sortEvent:
 		var d eventData
 		_ = json.Unmarshal([]byte(r.Data), &d)
 		rows.Events = append(rows.Events, cluster.Event{ID: r.ID, Kind: cluster.EventKind(r.Kind), Name: r.Name,
 			Slot: int(r.Slot), Fence: dlock.Fence(r.Fence), Holder: holderOf(r), Text: d.Text,
 			Ago: duration(r.Happened)})
-	case dialect.SortRun:
+	case sortRun:
 		var d runData
 		_ = json.Unmarshal([]byte(r.Data), &d)
 		rows.Runs = append(rows.Runs, cluster.Run{ID: r.ID, Timer: r.Name, Holder: holderOf(r), Tick: d.Tick,

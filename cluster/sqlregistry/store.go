@@ -1,17 +1,13 @@
 package sqlregistry
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/dialect"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
@@ -39,7 +35,7 @@ type Options struct {
 // Store implements cluster.Store on a table of an SQL database. Make one with Postgres, MySQL,
 // SQLite or SQLServer.
 type Store struct {
-	db    dialect.Database
+	db    database
 	fault error
 }
 
@@ -49,31 +45,10 @@ var _ cluster.Store = (*Store)(nil)
 // different from that of Schema. It matches dlock.ErrSetup.
 var ErrSchema = fmt.Errorf("sqlregistry: %w: the schema is not right", dlock.ErrSetup)
 
-// newStore checks what all databases have in common.
-func newStore(db *sql.DB, opts Options, checkName func(what, name string) error,
-	open func(schema, table string) dialect.Database) *Store {
-	if opts.TableName == "" {
-		opts.TableName = DefaultTableName
-	}
-	var faults []error
-	check := func(what, name string, most int) {
-		// Braces are the placeholders of the statements.
-		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) || len(name) > most ||
-			strings.ContainsAny(name, "{}") {
-			faults = append(faults, fmt.Errorf(
-				"sqlregistry: %w: %s %q: use text without braces and control characters, at most %d bytes",
-				dlock.ErrSetup, what, name, most))
-		}
-		if err := checkName(what, name); err != nil {
-			faults = append(faults, fmt.Errorf("sqlregistry: %w: %w", dlock.ErrSetup, err))
-		}
-	}
-	check("TableName", opts.TableName, maxTableName)
-	check("Schema", opts.Schema, 63)
-	if db == nil {
-		faults = append(faults, fmt.Errorf("sqlregistry: %w: no *sql.DB: pass one", dlock.ErrSetup))
-	}
-	return &Store{db: open(opts.Schema, opts.TableName), fault: errors.Join(faults...)}
+func newStore(d sqlkit.Dialect, db *sql.DB, opts Options) *Store {
+	opts.TableName = cmp.Or(opts.TableName, DefaultTableName)
+	return &Store{db: newDatabase(d, db, opts),
+		fault: d.CheckNames("sqlregistry", opts.TableName, opts.Schema, maxTableName, db == nil)}
 }
 
 // Check returns the faults of the options, without calling the server. All methods return them.
@@ -114,13 +89,13 @@ func (s *Store) Write(ctx context.Context, b cluster.Batch) (cluster.Written, er
 	if b.Host != nil {
 		host = hostID(b.Host.Holder)
 	}
-	a, err := s.db.Write(ctx, func() []row { return later(rows, time.Since(began)) }, host)
+	a, err := s.db.write(ctx, func() []row { return later(rows, time.Since(began)) }, host)
 	if err != nil {
 		return cluster.Written{}, explain(err)
 	}
-	w := cluster.Written{HostUnknown: b.Host != nil && b.Host.Detail == nil && !a.HostKnown}
-	if a.Clock > 0 {
-		w.At = time.UnixMicro(a.Clock)
+	w := cluster.Written{HostUnknown: b.Host != nil && b.Host.Detail == nil && !a.hostKnown}
+	if a.clock > 0 {
+		w.At = time.UnixMicro(a.clock)
 	}
 	return w, nil
 }
@@ -130,8 +105,8 @@ func (s *Store) Read(ctx context.Context, q cluster.Query) (rows cluster.Rows, e
 	if err := s.ready(ctx); err != nil {
 		return rows, err
 	}
-	list, err := s.db.Query(ctx, "read", map[string]int64{
-		"events": int64(min(max(q.Events, 0), cluster.MaxEvents)), "runs": int64(max(q.Runs, 0))})
+	list, err := s.db.query(ctx, "read", sqlkit.Params{
+		"events": sqlkit.InText(min(max(q.Events, 0), cluster.MaxEvents)), "runs": sqlkit.InText(max(q.Runs, 0))})
 	if err != nil {
 		return rows, explain(err)
 	}
@@ -147,7 +122,7 @@ func (s *Store) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	list, err := s.db.Query(ctx, "runs", nil, cut(timer, maxName))
+	list, err := s.db.query(ctx, "timer_runs", sqlkit.Params{"timer": cut(timer, maxName)})
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -165,8 +140,9 @@ func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (dele
 	if err := s.ready(ctx); err != nil || limit <= 0 {
 		return 0, err
 	}
-	n, err := s.db.Sweep(ctx, map[string]int64{"limit": int64(limit), "hosts": *micros(r.Hosts),
-		"leases": *micros(r.Leases), "events": *micros(r.Events), "runs": *micros(r.Runs)})
+	age := func(d time.Duration) sqlkit.InText { return sqlkit.InText(*micros(d)) }
+	n, err := s.db.sweep(ctx, sqlkit.Params{"limit": sqlkit.InText(limit), "hosts": age(r.Hosts),
+		"leases": age(r.Leases), "events": age(r.Events), "runs": age(r.Runs)})
 	if err != nil {
 		return 0, explain(err)
 	}
@@ -178,7 +154,7 @@ func (s *Store) Schema() ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	return s.db.Tables().Schema.Statements(), nil
+	return s.tables().Schema.Statements(), nil
 }
 
 // Migrate creates or upgrades the table, its indexes, and a table beside it that says which
@@ -194,7 +170,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 }
 
 func (s *Store) tables() sqlmigrate.Tables {
-	t := s.db.Tables()
+	t := s.db.tables()
 	t.Wrong, t.Explain = ErrSchema, explain
 	return t
 }

@@ -2,14 +2,7 @@ package sqlregistry
 
 import (
 	"database/sql"
-	"fmt"
-	"strings"
 
-	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/dialect"
-	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/mysql"
-	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/postgres"
-	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/sqlite"
-	"github.com/tickslot/tickslot/cluster/sqlregistry/internal/sqlserver"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -26,14 +19,7 @@ import (
 // connection, the pool keeps connecting, and the next call uses that connection. sql.Open("pgx",
 // url) gives up with the call (cluster.Options.StoreTimeout): if connecting takes longer than that,
 // no call ever reaches the server.
-func Postgres(db *sql.DB, opts Options) *Store {
-	return newStore(db, opts, anyName, func(schema, table string) dialect.Database {
-		return postgres.New(db, schema, table)
-	})
-}
-
-// anyName is for databases that have names of any text.
-func anyName(string, string) error { return nil }
+func Postgres(db *sql.DB, opts Options) *Store { return newStore(sqlkit.Postgres, db, opts) }
 
 // MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
 // It does not call the server.
@@ -46,11 +32,7 @@ func anyName(string, string) error { return nil }
 // notice that. So each statement tells MariaDB how long it may take. MySQL has no such limit for
 // statements that write: one that waits for a locked row goes on for as long as
 // innodb_lock_wait_timeout of the server says, 50 s by default.
-func MySQL(db *sql.DB, opts Options) *Store {
-	return newStore(db, opts, sqlkit.CheckMySQLName, func(schema, table string) dialect.Database {
-		return mysql.New(db, schema, table)
-	})
-}
+func MySQL(db *sql.DB, opts Options) *Store { return newStore(sqlkit.MySQL, db, opts) }
 
 // SQLite returns a store in a SQLite file, for the processes of one machine. It needs SQLite 3.38
 // or newer, and works with any driver for database/sql. It does not open the file.
@@ -62,20 +44,7 @@ func MySQL(db *sql.DB, opts Options) *Store {
 //
 // Each connection to a database in memory has a database of its own, which ends with it: call
 // db.SetMaxOpenConns(1). What package sqllock says of network file systems holds here, too.
-func SQLite(db *sql.DB, opts Options) *Store {
-	check := func(what, name string) error {
-		switch {
-		case what == "Schema" && name != "":
-			return fmt.Errorf("Schema %q: SQLite has none", name)
-		case strings.HasPrefix(strings.ToLower(name), "sqlite_"):
-			return fmt.Errorf("%s %q: SQLite keeps names that begin with sqlite_ to itself", what, name)
-		}
-		return nil
-	}
-	return newStore(db, opts, check, func(_, table string) dialect.Database {
-		return sqlite.New(db, table)
-	})
-}
+func SQLite(db *sql.DB, opts Options) *Store { return newStore(sqlkit.SQLite, db, opts) }
 
 // SQLServer returns a store on Microsoft SQL Server 2017 or newer, with any driver for database/sql
 // that numbers its parameters @p1, @p2 and so on, as microsoft/go-mssqldb does. It does not call
@@ -84,8 +53,4 @@ func SQLite(db *sql.DB, opts Options) *Store {
 // It is EXPERIMENTAL: it has not been run against a server. Its statements follow the
 // documentation, and only their texts are tested. Run cluster/clustertest on it before you rely on
 // it, and tell us. It may change or be removed in any release.
-func SQLServer(db *sql.DB, opts Options) *Store {
-	return newStore(db, opts, anyName, func(schema, table string) dialect.Database {
-		return sqlserver.New(db, schema, table)
-	})
-}
+func SQLServer(db *sql.DB, opts Options) *Store { return newStore(sqlkit.SQLServer, db, opts) }

@@ -81,10 +81,12 @@ func (r *reader) text(name string) string {
 }
 
 // Params are the arguments of statements, by name: an int64, a string, a Name (of a topic, a key, a
-// consumer), []byte, an ID, or a list of Names or of Numbers.
+// consumer), []byte, an ID, or a list of Names or of Numbers. An InText is a number that is part of
+// the text on every database: some take no argument in its place, and others choose indexes by it.
 type Params map[string]any
 
 type (
+	InText  int64
 	Name    string
 	Names   []string
 	Numbers []int64
@@ -123,6 +125,9 @@ func bind(text string, p Params, once bool, place func(n int, value any) (string
 		value, ok := p[b[1:len(b)-1]]
 		if !ok {
 			return b // the database refuses it
+		}
+		if n, ok := value.(InText); ok {
+			return strconv.FormatInt(int64(n), 10)
 		}
 		there, arg, isArg := place(len(s.Args)+1, value)
 		if isArg {

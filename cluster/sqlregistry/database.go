@@ -1,0 +1,97 @@
+package sqlregistry
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"embed"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// A database executes the statements of a store.
+type database interface {
+	// String is "postgres", "mysql" …
+	String() string
+	// write writes rows, which it gets when it sends them, because their times go on. host is the
+	// id of the host whose heartbeat is among them; "": none.
+	write(ctx context.Context, rows func() []row, host string) (answer, error)
+	// query returns the rows of read or timer_runs.
+	query(ctx context.Context, name string, p sqlkit.Params) ([]row, error)
+	// sweep returns how many rows it deleted.
+	sweep(ctx context.Context, p sqlkit.Params) (int64, error)
+	// tables are what Migrate creates and Verify compares. The store adds Wrong and Explain.
+	tables() sqlmigrate.Tables
+}
+
+// An answer is the database's answer to a batch.
+type answer struct {
+	hostKnown bool  // the host has a row
+	clock     int64 // the database's time, in µs since 1970; 0: not known
+}
+
+// newDatabase returns the database of a registry. It does not call it.
+func newDatabase(d sqlkit.Dialect, db *sql.DB, opts Options) database {
+	switch d {
+	case sqlkit.Postgres:
+		return server{newStatements(d, cmp.Or(opts.Schema, "public"), opts.TableName), db}
+	case sqlkit.MySQL:
+		return mysql{server{newStatements(d, opts.Schema, opts.TableName), db}}
+	case sqlkit.SQLite:
+		return sqlite{newStatements(d, "main", opts.TableName), sqlkit.NewFile(db)}
+	}
+	return sqlserver{server{newStatements(d, opts.Schema, opts.TableName), db}}
+}
+
+// statements are those of a database on one table.
+type statements struct {
+	sqlkit.Dialect
+	texts  sqlkit.Texts
+	schema sqlmigrate.Schema
+}
+
+func newStatements(d sqlkit.Dialect, schema, table string) statements {
+	in := func(suffix string) string { return d.Qualified(schema, table+suffix) }
+	texts := sqlkit.ReadTexts(files, d, map[string]string{
+		"table": in(""), "name": d.Quote(table), "table_text": "N" + sqlkit.Text(in("")),
+		"recent": d.Quote(table + "_recent"), "named": d.Quote(table + "_named"),
+		"recent_in": in("_recent"), "named_in": in("_named"),
+		"runs_per_timer": strconv.Itoa(cluster.RunsPerTimer), "max_events": strconv.Itoa(cluster.MaxEvents),
+	})
+	return statements{d, texts, sqlmigrate.Schema{Dialect: d, Schema: schema, Name: table, Table: table,
+		Migrations: [][]string{sqlmigrate.Statements(texts["schema"])},
+		Repeat:     sqlmigrate.Statements(texts["indexes"])}}
+}
+
+// bind returns a statement that waits for locks no longer than ctx allows, if the database has such
+// a limit.
+func (s statements) bind(ctx context.Context, name string, p sqlkit.Params) sqlkit.Statement {
+	p = maps.Clone(p)
+	wait := maxWait(ctx)
+	p["wait_ms"], p["wait_s"] = sqlkit.InText(wait.Milliseconds()), sqlkit.InText(max(1, int64(wait/time.Second)))
+	return s.Bind(s.texts[name], p)
+}
+
+// maxWait returns for how long a statement may wait for a lock in the database: nine tenths of the
+// time that the caller has left, so that it still gets the error, and no statement goes on for long
+// after it has given up.
+func maxWait(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return sqlkit.LastResort
+	}
+	return max(time.Millisecond, min(time.Until(deadline)*9/10, time.Minute))
+}
+
+// batch are the parameters of write.
+func batch(rows []row, host string) sqlkit.Params {
+	return sqlkit.Params{"rows": sqlkit.InJSON(rows), "host_id": sqlkit.Name(host)}
+}

@@ -1,1 +1,0 @@
-o.renewed_at < {now} - INTERVAL GREATEST({hosts}, 3 * o.ttl) MICROSECOND

@@ -1,1 +1,0 @@
-o.renewed_at < {now} - greatest({hosts}, 3 * o.ttl) * interval '1 microsecond'

@@ -1,1 +1,0 @@
-DATEDIFF_BIG(MICROSECOND, o.renewed_at, @now) > {hosts} AND DATEDIFF_BIG(MICROSECOND, o.renewed_at, @now) > 3 * o.ttl

@@ -1,0 +1,137 @@
+package sqlregistry
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+
+	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/sqlmigrate"
+)
+
+// A server is Postgres, and what other servers have in common with it.
+type server struct {
+	statements
+	db *sql.DB
+}
+
+// call executes a statement, and executes it again if it conflicted with another transaction: the
+// second time it changes nothing.
+func (s server) call(ctx context.Context, execute func(*sql.Conn) error) error {
+	return sqlkit.Repeat(ctx, func() error { return sqlkit.With(ctx, s.db, execute) })
+}
+
+func (s server) write(ctx context.Context, rows func() []row, host string) (a answer, err error) {
+	err = s.call(ctx, func(conn *sql.Conn) error {
+		st := s.bind(ctx, "write", batch(rows(), host))
+		return sqlkit.QueryRow(ctx, conn, st.Text, st.Args, &a.hostKnown, &a.clock)
+	})
+	return a, err
+}
+
+func (s server) query(ctx context.Context, name string, p sqlkit.Params) (list []row, err error) {
+	err = s.call(ctx, func(conn *sql.Conn) (err error) {
+		list, err = rowsOn(ctx, conn, s.bind(ctx, name, p))
+		return err
+	})
+	return list, err
+}
+
+// rowsOn returns the rows of a statement.
+func rowsOn(ctx context.Context, conn *sql.Conn, st sqlkit.Statement) (list []row, err error) {
+	err = sqlkit.EachRow(ctx, conn, st.Text, st.Args, func(rows *sql.Rows) error {
+		list = append(list, row{})
+		return rows.Scan(list[len(list)-1].columns()...)
+	})
+	return list, err
+}
+
+func (s server) sweep(ctx context.Context, p sqlkit.Params) (deleted int64, err error) {
+	err = s.call(ctx, func(conn *sql.Conn) (err error) {
+		deleted, err = deletedOn(ctx, conn, s.bind(ctx, "sweep", p))
+		return err
+	})
+	return deleted, err
+}
+
+// deletedOn executes a statement, and returns how many rows it deleted.
+func deletedOn(ctx context.Context, conn *sql.Conn, st sqlkit.Statement) (int64, error) {
+	result, err := conn.ExecContext(ctx, st.Text, st.Args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+func (s server) tables() sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: s.schema, Read: sqlmigrate.ReadDB(s.Dialect, s.db),
+		Up: func(ctx context.Context) error { return s.schema.Up(ctx, s.db) }}
+}
+
+type mysql struct{ server }
+
+func (m mysql) write(ctx context.Context, rows func() []row, host string) (a answer, err error) {
+	err = m.call(ctx, func(conn *sql.Conn) error {
+		st := m.bind(ctx, "write", batch(rows(), host))
+		result, err := conn.ExecContext(ctx, st.Text, st.Args...)
+		if err != nil {
+			return err
+		}
+		id, err := result.LastInsertId() // has the answer: see the statement
+		a = answer{hostKnown: id%2 == 1, clock: id / 2}
+		return err
+	})
+	return a, err
+}
+
+func (m mysql) tables() sqlmigrate.Tables {
+	t := m.server.tables()
+	t.Besides = m.besides
+	return t
+}
+
+// besides returns what is wrong with settings that only these statements do not cope with.
+func (m mysql) besides(ctx context.Context) ([]error, error) {
+	var simultaneous bool
+	err := m.call(ctx, func(conn *sql.Conn) error {
+		return sqlkit.QueryRow(ctx, conn, m.texts["simultaneous"], nil, &simultaneous)
+	})
+	if err != nil || !simultaneous {
+		return nil, err
+	}
+	return []error{errors.New("the sql_mode has SIMULTANEOUS_ASSIGNMENT, with which rows are not written: take it " +
+		"out")}, nil
+}
+
+type sqlserver struct{ server }
+
+func (s sqlserver) write(ctx context.Context, rows func() []row, host string) (answer, error) {
+	return s.server.write(ctx, func() []row { return inHex(rows()) }, host)
+}
+
+// inHex writes the columns that are binary as hex, which no collation changes.
+func inHex(rows []row) []row {
+	for i := range rows { // they are a copy
+		r := &rows[i]
+		for _, text := range []*string{&r.Sort, &r.ID, &r.Name} {
+			*text = hex.EncodeToString([]byte(*text))
+		}
+	}
+	return rows
+}
+
+func (s sqlserver) query(ctx context.Context, name string, p sqlkit.Params) ([]row, error) {
+	if timer, ok := p["timer"].(string); ok {
+		p["timer"] = sqlkit.Name(timer)
+	}
+	return s.server.query(ctx, name, p)
+}
+
+func (s sqlserver) sweep(ctx context.Context, p sqlkit.Params) (deleted int64, err error) {
+	err = s.call(ctx, func(conn *sql.Conn) error {
+		st := s.bind(ctx, "sweep", p)
+		return sqlkit.QueryRow(ctx, conn, st.Text, st.Args, &deleted)
+	})
+	return deleted, err
+}

@@ -1,0 +1,167 @@
+-- Registry of package cluster on MySQL and MariaDB. Every call says how long it may take, because a
+-- server that waits for a lock does not notice that its client has gone: MariaDB executes the text
+-- of a comment with M!, and ignores hints. MySQL ignores such comments, and obeys hints.
+
+-- name: schema
+-- The registry of tickslot: who is there, who holds what, and what happened.
+--
+-- sort is 'host', 'lease', 'event' or 'run'. For a lease the columns up to released_at say what the
+-- holder last reported. Times are UTC. Names and ids are binary because a collation may take 'job',
+-- 'JOB' and 'job ' for one; some clients therefore show them as 0x74... Ids are cut and end with a
+-- hash if they are long.
+CREATE TABLE IF NOT EXISTS {table} (
+	sort        VARBINARY(8) NOT NULL,
+	id          VARBINARY(255) NOT NULL,       -- lease: the slot, if it is a semaphore, a colon, and the name
+	lock_name   VARBINARY(512) NOT NULL,       -- run: the timer
+	node_id     VARCHAR(300) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- machine/pid
+	machine     VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+	pid         BIGINT NOT NULL,
+	holder_id   VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- tells processes apart
+	kind        VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- run: its outcome
+	slot        INT NOT NULL,
+	slots       INT NOT NULL,                  -- 0: a mutex
+	fence       BIGINT NOT NULL,
+	grant_id    VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- tells grants apart
+	acquired_at DATETIME(6),                   -- host: when it started
+	renewed_at  DATETIME(6),                   -- host: when it was last seen
+	expires_at  DATETIME(6),
+	released_at DATETIME(6),                   -- host: when it stopped in good order
+	happened_at DATETIME(6),                   -- of an event, and the end of a run; else NULL
+	ttl         BIGINT,                        -- of a host, in microseconds
+	up_for      BIGINT,                        -- of a host, when it was last seen, in microseconds
+	data        TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- the rest, as JSON
+	detail      LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,      -- of a host, as JSON
+	taken       TINYINT NOT NULL DEFAULT 0,    -- 1 if the last write replaced the row: used within one statement only
+	PRIMARY KEY (sort, id),
+	KEY recent (sort, happened_at, id),        -- finds the newest events and runs of all
+	KEY named (sort, lock_name, happened_at, id) -- finds the newest runs of a timer
+) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4 ROW_FORMAT = DYNAMIC
+
+-- name: now
+UTC_TIMESTAMP(6)
+
+-- name: bounded
+/*M! SET STATEMENT max_statement_time = {wait_ms} / 1000 FOR */
+
+-- name: hint
+/*+ SET_VAR(lock_wait_timeout = {wait_s}) MAX_EXECUTION_TIME({wait_ms}) */
+
+-- name: micros
+TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))
+
+-- name: write
+{bounded} INSERT {hint} INTO {table} (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence,
+	grant_id, acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
+SELECT j_sort, j_id, j_name, j_node,
+	j_machine, j_pid, j_holder, j_kind, j_slot,
+	-- The answer is what mysql_insert_id returns: twice the time, and one more if the host has a
+	-- row.
+	IF(j_sort = 'host', LAST_INSERT_ID(2 * {micros}) * 0, 0) + j_slots,
+	j_fence, j_grant,
+	UTC_TIMESTAMP(6) - INTERVAL j_acquired MICROSECOND, UTC_TIMESTAMP(6) - INTERVAL j_renewed MICROSECOND,
+	UTC_TIMESTAMP(6) - INTERVAL j_expires MICROSECOND, UTC_TIMESTAMP(6) - INTERVAL j_released MICROSECOND,
+	UTC_TIMESTAMP(6) - INTERVAL j_happened MICROSECOND, j_ttl, j_up_for, j_data, j_detail
+FROM JSON_TABLE(CONVERT({rows} USING utf8mb4), '$[*]' COLUMNS (
+	j_sort VARCHAR(8) CHARACTER SET utf8mb4 PATH '$.sort', j_id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.id',
+	j_name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.lock_name',
+	j_node VARCHAR(300) CHARACTER SET utf8mb4 PATH '$.node_id',
+	j_machine VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.machine', j_pid BIGINT PATH '$.pid',
+	j_holder VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.holder_id',
+	j_kind VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.kind',
+	j_slot INT PATH '$.slot', j_slots INT PATH '$.slots', j_fence BIGINT PATH '$.fence',
+	j_grant VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.grant_id',
+	j_acquired BIGINT PATH '$.acquired', j_renewed BIGINT PATH '$.renewed', j_expires BIGINT PATH '$.expires',
+	j_released BIGINT PATH '$.released', j_happened BIGINT PATH '$.happened', j_ttl BIGINT PATH '$.ttl',
+	j_up_for BIGINT PATH '$.up_for', j_data TEXT CHARACTER SET utf8mb4 PATH '$.data',
+	j_detail LONGTEXT CHARACTER SET utf8mb4 PATH '$.detail')) AS x
+WHERE j_sort <> 'host' OR j_detail IS NOT NULL
+	OR EXISTS (SELECT 1 FROM {table} AS h WHERE h.sort = 'host' AND h.id = CAST(j_id AS BINARY))
+ON DUPLICATE KEY UPDATE
+	-- Each assignment sees those before it, so what is decided on the old values is kept in taken.
+	taken = CASE sort
+		WHEN 'host' THEN VALUES(up_for) >= up_for
+		WHEN 'lease' THEN CASE
+			WHEN CAST(machine AS BINARY) = CAST(VALUES(machine) AS BINARY) AND pid = VALUES(pid)
+				AND CAST(holder_id AS BINARY) = CAST(VALUES(holder_id) AS BINARY)
+				AND CAST(grant_id AS BINARY) = CAST(VALUES(grant_id) AS BINARY) THEN released_at IS NULL
+			WHEN fence <> 0 AND VALUES(fence) <> 0 THEN VALUES(fence) > fence
+			-- It is live and the row is over: the row may be a late record of an earlier holder.
+			WHEN VALUES(released_at) IS NULL AND VALUES(expires_at) > UTC_TIMESTAMP(6)
+				AND (released_at IS NOT NULL OR expires_at <= UTC_TIMESTAMP(6)) THEN 1
+			ELSE VALUES(acquired_at) > acquired_at END
+		ELSE 0 END, -- events and runs are written once
+	lock_name = IF(taken, VALUES(lock_name), lock_name), node_id = IF(taken, VALUES(node_id), node_id),
+	machine = IF(taken, VALUES(machine), machine), pid = IF(taken, VALUES(pid), pid),
+	holder_id = IF(taken, VALUES(holder_id), holder_id), kind = IF(taken, VALUES(kind), kind),
+	slot = IF(taken, VALUES(slot), slot), fence = IF(taken, VALUES(fence), fence),
+	grant_id = IF(taken, VALUES(grant_id), grant_id), acquired_at = IF(taken, VALUES(acquired_at), acquired_at),
+	renewed_at = IF(taken, VALUES(renewed_at), renewed_at), expires_at = IF(taken, VALUES(expires_at), expires_at),
+	released_at = IF(taken, VALUES(released_at), released_at), ttl = IF(taken, VALUES(ttl), ttl),
+	up_for = IF(taken, VALUES(up_for), up_for), data = IF(taken, VALUES(data), data),
+	detail = IF(taken, COALESCE(VALUES(detail), detail), detail),
+	slots = IF(sort = 'host' AND detail IS NOT NULL, LAST_INSERT_ID(2 * {micros} + 1) * 0, 0)
+		+ IF(taken, VALUES(slots), slots)
+
+-- name: columns
+SELECT {hint} t.sort, t.id, t.lock_name, CAST(t.machine AS BINARY), t.pid, CAST(t.holder_id AS BINARY),
+	CAST(t.kind AS BINARY),
+	t.slot, t.slots, t.fence, CAST(t.grant_id AS BINARY),
+	TIMESTAMPDIFF(MICROSECOND, t.acquired_at, UTC_TIMESTAMP(6)),
+	TIMESTAMPDIFF(MICROSECOND, t.renewed_at, UTC_TIMESTAMP(6)),
+	TIMESTAMPDIFF(MICROSECOND, t.expires_at, UTC_TIMESTAMP(6)),
+	TIMESTAMPDIFF(MICROSECOND, t.released_at, UTC_TIMESTAMP(6)),
+	TIMESTAMPDIFF(MICROSECOND, t.happened_at, UTC_TIMESTAMP(6)),
+	t.ttl, t.up_for, CAST(t.data AS BINARY), CAST(t.detail AS BINARY)
+
+-- name: read
+{bounded} {columns}
+FROM (
+	SELECT * FROM {table} WHERE sort = 'host' AND detail IS NOT NULL
+	UNION ALL
+	SELECT * FROM {table} WHERE sort = 'lease'
+	UNION ALL
+	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'event' ORDER BY happened_at DESC, id DESC LIMIT {events}) AS e
+	UNION ALL
+	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'run' ORDER BY happened_at DESC, id DESC LIMIT {runs}) AS r
+) AS t
+LIMIT 18446744073709551615 -- all, whatever sql_select_limit is
+
+-- name: timer_runs
+{bounded} {columns}
+FROM {table} AS t WHERE t.sort = 'run' AND t.lock_name = {timer}
+ORDER BY t.happened_at DESC, t.id DESC LIMIT {runs_per_timer}
+
+-- name: host_is_old
+o.renewed_at < {now} - INTERVAL GREATEST({hosts}, 3 * o.ttl) MICROSECOND
+
+-- name: lease_is_old
+GREATEST(o.renewed_at, IF(o.released_at IS NULL, o.expires_at, o.renewed_at)) < {now} - INTERVAL {leases} MICROSECOND
+
+-- name: sweep
+-- Rows that are read are locked, those of hosts and leases last, because these are written all the
+-- time. At read committed they are not, and so looked at again.
+{bounded} DELETE {hint} o FROM {table} AS o JOIN (
+	SELECT * FROM (SELECT sort, id FROM (SELECT sort, id, happened_at,
+			ROW_NUMBER() OVER (ORDER BY happened_at DESC, id DESC) AS n
+			FROM {table} WHERE sort = 'event') AS o
+		WHERE n > {max_events} OR happened_at < {now} - INTERVAL {events} MICROSECOND LIMIT {limit}) AS e
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM (
+			SELECT sort, id FROM {table} WHERE sort = 'run' AND happened_at < {now} - INTERVAL {runs} MICROSECOND
+			UNION
+			SELECT sort, id FROM (SELECT sort, id,
+				ROW_NUMBER() OVER (PARTITION BY lock_name ORDER BY happened_at DESC, id DESC) AS n
+				FROM {table} WHERE sort = 'run' AND lock_name IN (
+					SELECT lock_name FROM {table} WHERE sort = 'run'
+					GROUP BY lock_name HAVING COUNT(*) > {runs_per_timer})
+			) AS x WHERE n > {runs_per_timer}
+		) AS y LIMIT {limit}) AS r
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM {table} AS o WHERE sort = 'host' AND {host_is_old} LIMIT {limit}) AS h
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM {table} AS o WHERE sort = 'lease' AND {lease_is_old} LIMIT {limit}) AS l
+) AS old ON old.sort = o.sort AND old.id = o.id
+WHERE CASE o.sort WHEN 'host' THEN {host_is_old} WHEN 'lease' THEN {lease_is_old} ELSE 1 END
+
+-- name: simultaneous
+SELECT @@SESSION.sql_mode LIKE '%SIMULTANEOUS_ASSIGNMENT%'

@@ -1,0 +1,150 @@
+-- Registry of package cluster on Postgres.
+
+-- name: schema
+-- The registry of tickslot: who is there, who holds what, and what happened.
+--
+-- sort is 'host', 'lease', 'event' or 'run'. For a lease the columns up to released_at say what the
+-- holder last reported. Text is kept as it is, ids are cut and end with a hash if they are long.
+CREATE TABLE IF NOT EXISTS {table} (
+	sort        text COLLATE "C" NOT NULL,
+	id          text COLLATE "C" NOT NULL,     -- lease: the slot, if it is a semaphore, a colon, and the name
+	lock_name   text COLLATE "C" NOT NULL,     -- run: the timer
+	node_id     text COLLATE "C" NOT NULL,     -- machine/pid
+	machine     text COLLATE "C" NOT NULL,
+	pid         bigint NOT NULL,
+	holder_id   text COLLATE "C" NOT NULL,     -- tells processes with one node_id apart
+	kind        text COLLATE "C" NOT NULL,     -- event: what happened; run: its outcome
+	slot        integer NOT NULL,
+	slots       integer NOT NULL,              -- 0: a mutex
+	fence       bigint NOT NULL,
+	grant_id    text COLLATE "C" NOT NULL,     -- tells the grants of one holder apart
+	acquired_at timestamptz,                   -- host: when it started
+	renewed_at  timestamptz,                   -- host: when it was last seen
+	expires_at  timestamptz,
+	released_at timestamptz,                   -- host: when it stopped in good order
+	happened_at timestamptz,                   -- of an event, and the end of a run; else NULL
+	ttl         bigint,                        -- of a host, in microseconds
+	up_for      bigint,                        -- of a host, when it was last seen, in microseconds
+	data        text COLLATE "C" NOT NULL,     -- the rest, as JSON
+	detail      text COLLATE "C",              -- of a host, as JSON
+	PRIMARY KEY (sort, id)
+) WITH (fillfactor = 70); -- room for the new versions of rows that are written often
+
+-- name: indexes
+-- Finds the newest events and runs of all. No index has a column that a later write to the row
+-- changes, so that such a write updates no index (HOT).
+CREATE INDEX IF NOT EXISTS {recent} ON {table} (sort, happened_at, id) WHERE happened_at IS NOT NULL;
+
+-- Finds the newest runs of a timer.
+CREATE INDEX IF NOT EXISTS {named} ON {table} (sort, lock_name, happened_at, id) WHERE happened_at IS NOT NULL;
+
+-- name: now
+pg_catalog.statement_timestamp()
+
+-- name: write
+-- rows: as JSON, in the order of the primary key, with their times in microseconds ago.
+-- host_id: of the host whose heartbeat is written.
+WITH written AS (
+	INSERT INTO {table} AS t (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
+		acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
+	SELECT x.sort, x.id, x.lock_name, x.node_id, x.machine, x.pid, x.holder_id, x.kind, x.slot, x.slots, x.fence,
+		x.grant_id,
+		pg_catalog.statement_timestamp() - x.acquired * interval '1 microsecond',
+		pg_catalog.statement_timestamp() - x.renewed * interval '1 microsecond',
+		pg_catalog.statement_timestamp() - x.expires * interval '1 microsecond',
+		pg_catalog.statement_timestamp() - x.released * interval '1 microsecond',
+		pg_catalog.statement_timestamp() - x.happened * interval '1 microsecond',
+		x.ttl, x.up_for, x.data, x.detail
+	FROM pg_catalog.json_to_recordset({rows}::json) AS x(sort text, id text, lock_name text, node_id text,
+		machine text, pid bigint, holder_id text, kind text, slot integer, slots integer, fence bigint, grant_id text,
+		acquired bigint, renewed bigint, expires bigint, released bigint, happened bigint, ttl bigint, up_for bigint,
+		data text, detail text)
+	WHERE x.sort <> 'host' OR x.detail IS NOT NULL
+		OR EXISTS (SELECT FROM {table} AS h WHERE h.sort = 'host' AND h.id = {host_id})
+	ON CONFLICT (sort, id) DO UPDATE SET
+		lock_name = excluded.lock_name, node_id = excluded.node_id, machine = excluded.machine, pid = excluded.pid,
+		holder_id = excluded.holder_id, kind = excluded.kind, slot = excluded.slot, slots = excluded.slots,
+		fence = excluded.fence, grant_id = excluded.grant_id, acquired_at = excluded.acquired_at,
+		renewed_at = excluded.renewed_at, expires_at = excluded.expires_at, released_at = excluded.released_at,
+		ttl = excluded.ttl, up_for = excluded.up_for, data = excluded.data,
+		detail = coalesce(excluded.detail, t.detail)
+	WHERE CASE t.sort
+		WHEN 'host' THEN excluded.up_for >= t.up_for
+		WHEN 'lease' THEN CASE
+			WHEN t.machine = excluded.machine AND t.pid = excluded.pid AND t.holder_id = excluded.holder_id
+				AND t.grant_id = excluded.grant_id THEN t.released_at IS NULL
+			WHEN t.fence <> 0 AND excluded.fence <> 0 THEN excluded.fence > t.fence
+			-- It is live and the row is over: the row may be a late record of an earlier holder.
+			WHEN excluded.released_at IS NULL AND excluded.expires_at > pg_catalog.statement_timestamp()
+				AND (t.released_at IS NOT NULL OR t.expires_at <= pg_catalog.statement_timestamp()) THEN true
+			ELSE excluded.acquired_at > t.acquired_at END
+		ELSE false END -- events and runs are written once
+	RETURNING t.sort, t.detail IS NOT NULL AS known
+)
+-- A heartbeat that was overtaken is not among what was written.
+SELECT coalesce((SELECT w.known FROM written AS w WHERE w.sort = 'host'),
+		EXISTS (SELECT FROM {table} AS h WHERE h.sort = 'host' AND h.id = {host_id} AND h.detail IS NOT NULL)),
+	(extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint
+
+-- name: columns
+SELECT t.sort, t.id, t.lock_name, t.machine, t.pid, t.holder_id, t.kind, t.slot, t.slots, t.fence, t.grant_id,
+	(extract(epoch FROM pg_catalog.statement_timestamp() - t.acquired_at) * 1000000)::bigint,
+	(extract(epoch FROM pg_catalog.statement_timestamp() - t.renewed_at) * 1000000)::bigint,
+	(extract(epoch FROM pg_catalog.statement_timestamp() - t.expires_at) * 1000000)::bigint,
+	(extract(epoch FROM pg_catalog.statement_timestamp() - t.released_at) * 1000000)::bigint,
+	(extract(epoch FROM pg_catalog.statement_timestamp() - t.happened_at) * 1000000)::bigint,
+	t.ttl, t.up_for, t.data, t.detail
+
+-- name: read
+{columns}
+FROM (
+	SELECT * FROM {table} WHERE sort = 'host' AND detail IS NOT NULL OR sort = 'lease'
+	UNION ALL
+	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'event' AND happened_at IS NOT NULL
+		ORDER BY happened_at DESC, id DESC LIMIT {events}) AS e
+	UNION ALL
+	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'run' AND happened_at IS NOT NULL
+		ORDER BY happened_at DESC, id DESC LIMIT {runs}) AS r
+) AS t
+
+-- name: timer_runs
+{columns}
+FROM {table} AS t WHERE t.sort = 'run' AND t.lock_name = {timer} AND t.happened_at IS NOT NULL
+ORDER BY t.happened_at DESC, t.id DESC LIMIT {runs_per_timer}
+
+-- name: host_is_old
+o.renewed_at < {now} - greatest({hosts}, 3 * o.ttl) * interval '1 microsecond'
+
+-- name: lease_is_old
+greatest(o.renewed_at, CASE WHEN o.released_at IS NULL THEN o.expires_at END)
+	< {now} - {leases} * interval '1 microsecond'
+
+-- name: sweep
+-- Rows that another session has locked are left to it. Those that were written since this statement
+-- began are looked at again, and stay.
+DELETE FROM {table} AS t USING (
+	SELECT o.sort, o.id FROM {table} AS o
+	WHERE (o.sort, o.id) IN (
+		SELECT * FROM (SELECT sort, id FROM {table} AS o WHERE sort = 'host' AND {host_is_old} LIMIT {limit}) AS h
+		UNION ALL
+		SELECT * FROM (SELECT sort, id FROM {table} AS o WHERE sort = 'lease' AND {lease_is_old} LIMIT {limit}) AS l
+		UNION ALL
+		SELECT * FROM (SELECT sort, id FROM (SELECT sort, id, happened_at,
+				row_number() OVER (ORDER BY happened_at DESC, id DESC) AS n
+				FROM {table} WHERE sort = 'event' AND happened_at IS NOT NULL) AS o
+			WHERE n > {max_events} OR happened_at < {now} - {events} * interval '1 microsecond' LIMIT {limit}) AS e
+		UNION ALL
+		SELECT * FROM (SELECT sort, id FROM (
+				SELECT sort, id FROM {table}
+				WHERE sort = 'run' AND happened_at < {now} - {runs} * interval '1 microsecond'
+				UNION
+				SELECT sort, id FROM (SELECT sort, id,
+					row_number() OVER (PARTITION BY lock_name ORDER BY happened_at DESC, id DESC) AS n
+					FROM {table} WHERE sort = 'run' AND happened_at IS NOT NULL AND lock_name IN (
+						SELECT lock_name FROM {table} WHERE sort = 'run' AND happened_at IS NOT NULL
+						GROUP BY lock_name HAVING COUNT(*) > {runs_per_timer})
+				) AS x WHERE n > {runs_per_timer}
+			) AS y LIMIT {limit}) AS r)
+		AND CASE o.sort WHEN 'host' THEN {host_is_old} WHEN 'lease' THEN {lease_is_old} ELSE true END
+	ORDER BY o.sort, o.id FOR UPDATE SKIP LOCKED
+) AS old WHERE t.sort = old.sort AND t.id = old.id

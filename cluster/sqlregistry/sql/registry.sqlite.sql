@@ -1,0 +1,124 @@
+-- Registry of package cluster on SQLite. now is in microseconds, exact to the millisecond, and
+-- constant within a statement. julianday is the oldest function with milliseconds; round removes
+-- the error of its float64.
+
+-- name: schema
+-- The registry of tickslot: who is there, who holds what, and what happened.
+--
+-- sort is 'host', 'lease', 'event' or 'run'. For a lease the columns up to released_at say what the
+-- holder last reported. Times are microseconds since 1970. Ids are cut and end with a hash if they
+-- are long.
+CREATE TABLE IF NOT EXISTS {table} (
+	sort        TEXT NOT NULL,
+	id          TEXT NOT NULL,                 -- lease: the slot, if it is a semaphore, a colon, and the name
+	lock_name   TEXT NOT NULL,                 -- run: the timer
+	node_id     TEXT NOT NULL,                 -- machine/pid
+	machine     TEXT NOT NULL,
+	pid         INTEGER NOT NULL,
+	holder_id   TEXT NOT NULL,                 -- tells processes with one node_id apart
+	kind        TEXT NOT NULL,                 -- event: what happened; run: its outcome
+	slot        INTEGER NOT NULL,
+	slots       INTEGER NOT NULL,              -- 0: a mutex
+	fence       INTEGER NOT NULL,
+	grant_id    TEXT NOT NULL,                 -- tells the grants of one holder apart
+	acquired_at INTEGER,                       -- host: when it started
+	renewed_at  INTEGER,                       -- host: when it was last seen
+	expires_at  INTEGER,
+	released_at INTEGER,                       -- host: when it stopped in good order
+	happened_at INTEGER,                       -- of an event, and the end of a run; else NULL
+	ttl         INTEGER,                       -- of a host, in microseconds
+	up_for      INTEGER,                       -- of a host, when it was last seen, in microseconds
+	data        TEXT NOT NULL,                 -- the rest, as JSON
+	detail      TEXT,                          -- of a host, as JSON
+	PRIMARY KEY (sort, id)
+) STRICT;
+
+-- name: indexes
+-- Finds the newest events and runs of all.
+CREATE INDEX IF NOT EXISTS {recent_in} ON {name} (sort, happened_at, id) WHERE happened_at IS NOT NULL;
+
+-- Finds the newest runs of a timer.
+CREATE INDEX IF NOT EXISTS {named_in} ON {name} (sort, lock_name, happened_at, id) WHERE happened_at IS NOT NULL;
+
+-- name: now
+(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+
+-- name: write
+-- rows: as JSON, with their times in microseconds ago.
+INSERT INTO {table} AS t (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
+	acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
+SELECT value ->> 'sort', value ->> 'id', value ->> 'lock_name', value ->> 'node_id', value ->> 'machine',
+	value ->> 'pid', value ->> 'holder_id', value ->> 'kind', value ->> 'slot', value ->> 'slots', value ->> 'fence',
+	value ->> 'grant_id', {now} - (value ->> 'acquired'), {now} - (value ->> 'renewed'), {now} - (value ->> 'expires'),
+	{now} - (value ->> 'released'), {now} - (value ->> 'happened'), value ->> 'ttl', value ->> 'up_for',
+	value ->> 'data', value ->> 'detail'
+FROM json_each({rows})
+WHERE value ->> 'sort' <> 'host' OR value ->> 'detail' IS NOT NULL
+	OR EXISTS (SELECT 1 FROM {table} AS h WHERE h.sort = 'host' AND h.id = value ->> 'id')
+ON CONFLICT (sort, id) DO UPDATE SET
+	lock_name = excluded.lock_name, node_id = excluded.node_id, machine = excluded.machine, pid = excluded.pid,
+	holder_id = excluded.holder_id, kind = excluded.kind, slot = excluded.slot, slots = excluded.slots,
+	fence = excluded.fence, grant_id = excluded.grant_id, acquired_at = excluded.acquired_at,
+	renewed_at = excluded.renewed_at, expires_at = excluded.expires_at, released_at = excluded.released_at,
+	ttl = excluded.ttl, up_for = excluded.up_for, data = excluded.data, detail = coalesce(excluded.detail, t.detail)
+WHERE CASE t.sort
+	WHEN 'host' THEN excluded.up_for >= t.up_for
+	WHEN 'lease' THEN CASE
+		WHEN t.machine = excluded.machine AND t.pid = excluded.pid AND t.holder_id = excluded.holder_id
+			AND t.grant_id = excluded.grant_id THEN t.released_at IS NULL
+		WHEN t.fence <> 0 AND excluded.fence <> 0 THEN excluded.fence > t.fence
+		-- It is live and the row is over: the row may be a late record of an earlier holder.
+		WHEN excluded.released_at IS NULL AND excluded.expires_at > {now}
+			AND (t.released_at IS NOT NULL OR t.expires_at <= {now}) THEN 1
+		ELSE excluded.acquired_at > t.acquired_at END
+	ELSE 0 END -- events and runs are written once
+
+-- name: known
+SELECT EXISTS (SELECT 1 FROM {table} WHERE sort = 'host' AND id = {host_id}), {now}
+
+-- name: columns
+SELECT t.sort, t.id, t.lock_name, t.machine, t.pid, t.holder_id, t.kind, t.slot, t.slots, t.fence, t.grant_id,
+	{now} - t.acquired_at, {now} - t.renewed_at, {now} - t.expires_at, {now} - t.released_at, {now} - t.happened_at,
+	t.ttl, t.up_for, t.data, t.detail
+
+-- name: read
+{columns}
+FROM (
+	SELECT * FROM {table} WHERE sort IN ('host', 'lease')
+	UNION ALL
+	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'event' AND happened_at IS NOT NULL
+		ORDER BY happened_at DESC, id DESC LIMIT {events})
+	UNION ALL
+	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'run' AND happened_at IS NOT NULL
+		ORDER BY happened_at DESC, id DESC LIMIT {runs})
+) AS t
+
+-- name: timer_runs
+{columns}
+FROM {table} AS t WHERE t.sort = 'run' AND t.lock_name = {timer} AND t.happened_at IS NOT NULL
+ORDER BY t.happened_at DESC, t.id DESC LIMIT {runs_per_timer}
+
+-- name: sweep
+DELETE FROM {table} WHERE (sort, id) IN (
+	SELECT * FROM (SELECT sort, id FROM {table} WHERE sort = 'host' AND renewed_at < {now} - max({hosts}, 3 * ttl)
+		LIMIT {limit})
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM {table} WHERE sort = 'lease'
+		AND max(renewed_at, CASE WHEN released_at IS NULL THEN expires_at ELSE renewed_at END) < {now} - {leases}
+		LIMIT {limit})
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM (SELECT sort, id, happened_at,
+			row_number() OVER (ORDER BY happened_at DESC, id DESC) AS n
+			FROM {table} WHERE sort = 'event' AND happened_at IS NOT NULL)
+		WHERE n > {max_events} OR happened_at < {now} - {events} LIMIT {limit})
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM (
+			SELECT sort, id FROM {table} WHERE sort = 'run' AND happened_at < {now} - {runs}
+			UNION
+			SELECT sort, id FROM (SELECT sort, id,
+				row_number() OVER (PARTITION BY lock_name ORDER BY happened_at DESC, id DESC) AS n
+				FROM {table} WHERE sort = 'run' AND happened_at IS NOT NULL AND lock_name IN (
+					SELECT lock_name FROM {table} WHERE sort = 'run' AND happened_at IS NOT NULL
+					GROUP BY lock_name HAVING COUNT(*) > {runs_per_timer})
+			) WHERE n > {runs_per_timer}
+		) LIMIT {limit}))
