@@ -135,8 +135,7 @@ var rules = []rule{
 		"github.com/prometheus/client_golang/"},
 		"it brings its own locks, and keeps its own rows: it needs no store of locks, no timers and no leader"},
 	{"durable/internal/postgres", []string{"dlock", "durable/internal/store", "internal/guard",
-		"internal/pgxkit", "internal/retention",
-		"internal/sqlkit", "internal/sqlmigrate", "github.com/jackc/pgx/"},
+		"internal/pgxkit", "internal/retention", "internal/sqlkit", "internal/sqlmigrate", "github.com/jackc/pgx/"},
 		"a database is one folder, which knows no worker and no other database; its driver is the one that sends a " +
 			"transaction as a whole, and has LISTEN"},
 	{"durable/internal/sqlite", []string{"dlock", "durable/internal/store", "internal/retention", "internal/sqlkit",

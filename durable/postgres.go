@@ -1,8 +1,6 @@
 package durable
 
 import (
-	"cmp"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/durable/internal/postgres"
@@ -28,7 +26,7 @@ import (
 // What each role may do in the database: docs/sql.md.
 func Postgres(pool *pgxpool.Pool, opts ...Options) *Store {
 	o := oneOf(opts)
-	s, err := postgres.New(pool, postgres.Options{TableName: o.TableName, Schema: cmp.Or(o.Schema, "public")})
+	s, err := postgres.New(pool, postgres.Options{TableName: o.TableName, Schema: o.Schema})
 	if err != nil {
 		return &Store{fault: err}
 	}

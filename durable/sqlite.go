@@ -2,10 +2,7 @@ package durable
 
 import (
 	"database/sql"
-	"errors"
-	"fmt"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/sqlite"
 )
 
@@ -36,10 +33,7 @@ import (
 // runs may be lost when the machine loses power, though not when a process dies.
 func SQLite(db *sql.DB, opts ...Options) *Store {
 	o := oneOf(opts)
-	s, err := sqlite.New(db, o.TableName)
-	if o.Schema != "" {
-		err = errors.Join(err, fmt.Errorf("%w: Schema %q: SQLite has none", dlock.ErrSetup, o.Schema))
-	}
+	s, err := sqlite.New(db, o.TableName, o.Schema)
 	if err != nil {
 		return &Store{fault: err}
 	}

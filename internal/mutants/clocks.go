@@ -158,7 +158,7 @@ var ofClocks = []mutant{
 	},
 	{
 		name: "schedule planned by a clock that was ahead, on SQLite",
-		edits: []edit{{"durable/internal/sqlite/register_schedule.sql",
+		edits: []edit{{"durable/internal/sqlite/sql/worker.sql",
 			"THEN '' ELSE s.next_spec END",
 			"THEN s.next_spec ELSE s.next_spec END"}},
 		layer: layer{pkg: "durable/internal/sqlite", test: "^TestSQLite$/^registering$"},

@@ -53,13 +53,16 @@ func (d Dialect) Qualified(schema, name string) string {
 func Text(s string) string { return quote("'", "'", s) }
 
 // CheckNames returns what is wrong with the names of a table and its schema, and with a pool that
-// is not there. Each fault begins with the product's name, and matches dlock.ErrSetup. The name of
-// the table may have most bytes, so that there is room for suffixes within the 63 bytes that
-// Postgres keeps of a name.
+// is not there. Each fault begins with the product's name, unless that is "", and matches
+// dlock.ErrSetup. The name of the table may have most bytes, so that there is room for suffixes
+// within the 63 bytes that Postgres keeps of a name.
 func (d Dialect) CheckNames(product, table, schema string, most int, noPool bool) error {
 	var faults []error
+	if product != "" {
+		product += ": "
+	}
 	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%s: %w: "+format, append([]any{product, dlock.ErrSetup}, args...)...))
+		faults = append(faults, fmt.Errorf("%s%w: "+format, append([]any{product, dlock.ErrSetup}, args...)...))
 	}
 	check := func(what, name string, most int) {
 		// Braces are the placeholders of the statements.

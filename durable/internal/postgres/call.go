@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,23 +48,15 @@ func (s *Store) shared(ctx context.Context, call func(*pgx.Conn) error) error {
 	return err
 }
 
-// call executes statements in one transaction and one round trip. After a deadlock or a
-// serialization failure it calls statements again and repeats the transaction, until ctx ends.
+// call executes statements in one transaction and one round trip. If it conflicts with another one,
+// call calls statements again and repeats the transaction, until ctx ends.
 func (s *Store) call(ctx context.Context, from source, statements func() []statement) error {
-	for {
-		if err := ctx.Err(); err != nil {
-			return sqlkit.Explain(err)
-		}
-		err := from(ctx, func(conn *pgx.Conn) error { return transact(ctx, conn, statements()) })
-		if state := sqlkit.State(err); state != "40001" && state != "40P01" {
-			return s.explain(ctx, from, err)
-		}
-		select {
-		case <-ctx.Done():
-			return sqlkit.Explain(err)
-		case <-time.After(time.Millisecond):
-		}
+	if err := ctx.Err(); err != nil {
+		return sqlkit.Explain(err)
 	}
+	return s.explain(ctx, from, sqlkit.Repeat(ctx, func() error {
+		return from(ctx, func(conn *pgx.Conn) error { return transact(ctx, conn, statements()) })
+	}))
 }
 
 func transact(ctx context.Context, conn *pgx.Conn, statements []statement) error {

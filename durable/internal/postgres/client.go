@@ -124,9 +124,9 @@ func (s *Store) SetSchedule(ctx context.Context, name string, change store.Overr
 
 // Forget implements store.Client.
 func (s *Store) Forget(ctx context.Context, schedule string) (ok bool, err error) {
-	text := "DELETE FROM " + s.names["schedules"] + " AS s WHERE s.name = $1::text RETURNING true"
 	err = s.call(ctx, s.shared, func() []statement {
-		return []statement{{text, []any{schedule}, func(rows pgx.Rows) error { return rows.Scan(into(&ok)) }}}
+		return []statement{{s.texts["forget_schedule"], []any{schedule},
+			func(rows pgx.Rows) error { return rows.Scan(into(&ok)) }}}
 	})
 	return ok, err
 }

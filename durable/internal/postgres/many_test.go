@@ -39,7 +39,7 @@ func TestManySchedulesAreDueAtOnce(t *testing.T) {
 		if pages := pagesRead(t, plan); pages > 1500 {
 			t.Errorf("%d pages of the table and the index are read for %d schedules:\n%s", pages, page, plan)
 		}
-		plan, err = s.explainPlan(t.Context(), "handlers", []any{int64(3600e6)}, generic)
+		plan, err = s.explainPlan(t.Context(), "list_handlers", []any{int64(3600e6)}, generic)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,7 +67,7 @@ func TestPlansUseTheIndexes(t *testing.T) {
 		"claim": {handlers, 50, 16, "w", 1e6, 1, claimSlack, store.MaxClaimedBytes},
 		"renew": {inJSON(keys), "w", int64(1e6)}, "finish": {inJSON(results), "w"}, "reclaim": {100, "lost", 5},
 		"sweep": {week / 20, week / 10, week / 10, week, 100}, "register": {handlers}, "cancel": {110_030, "", ""},
-		"handlers": {week},
+		"list_handlers": {week},
 	}
 	for _, states := range [][]store.State{{store.StateQueued}, {store.StateRunning, store.StateQueued},
 		{store.StateRunning}, {store.StateDead, store.StateRunning}} {
@@ -154,7 +154,8 @@ func TestBacklogIsCountedUpToANumber(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	s := d.migrated(t)
-	s.texts["handlers"] = strings.ReplaceAll(s.texts["handlers"], fmt.Sprint("LIMIT ", maxCounted), "LIMIT 30")
+	s.texts["list_handlers"] = strings.ReplaceAll(s.texts["list_handlers"], fmt.Sprint("LIMIT ", maxCounted),
+		"LIMIT 30")
 	d.exec(t, "INSERT INTO durable_runs (handler, run_at, priority) SELECT 'h' || i % 2, "+
 		"'2020-01-01 00:00:00Z'::timestamptz + i * interval '1 s', 1 - i / 20 FROM generate_series(1, 59) AS i",
 		"INSERT INTO durable_runs (handler, run_at) VALUES ('later', now() + interval '1 hour')")
@@ -186,8 +187,8 @@ func TestBacklogIsListedFromItsEnd(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	s := d.migrated(t)
-	s.texts["state"] = strings.NewReplacer(fmt.Sprint(" ", maxSorted), " 100", fmt.Sprint(" ", maxScanned), " 5000").
-		Replace(s.texts["state"])
+	s.texts["of_state"] = strings.NewReplacer(fmt.Sprint(" ", maxSorted), " 100", fmt.Sprint(" ", maxScanned), " 5000").
+		Replace(s.texts["of_state"])
 	const all, limit = 20_000, 50
 	check := func(what string, which store.Filter, step, most int) {
 		t.Helper()

@@ -10,17 +10,17 @@
 package postgres
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -30,13 +30,13 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-//go:embed *.sql
+//go:embed sql/*.sql
 var files embed.FS
 
-// Options are the names of the tables. None is empty.
+// Options are the names of the tables.
 type Options struct {
 	TableName string // what the names of the tables begin with
-	Schema    string
+	Schema    string // default "public"
 }
 
 // maxTableName leaves room for the suffixes of tables and indexes within the 63 bytes that Postgres
@@ -72,7 +72,7 @@ type Store struct {
 	own     *connections
 	schema  sqlmigrate.Schema
 	names   map[string]string // of tables and indexes, quoted
-	texts   map[string]string // the statements, by file
+	texts   sqlkit.Texts      // the statements
 	channel string            // of NOTIFY
 
 	claimLock int64        // the number of the lock between claims and overrides
@@ -85,33 +85,23 @@ var _ store.Store = (*Store)(nil)
 
 // New checks the options. It does not call the server.
 func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
-	var faults []error
-	check := func(what, name string, most int) {
-		// Braces are the placeholders of the statements.
-		if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) ||
-			len(name) > most || strings.ContainsAny(name, "{}") {
-			faults = append(faults, fmt.Errorf(
-				"%w: %s %q: use text without braces and control characters, at most %d bytes",
-				dlock.ErrSetup, what, name, most))
-		}
-	}
-	check("TableName", opts.TableName, maxTableName)
-	check("Schema", opts.Schema, 63)
+	d := sqlkit.Postgres
+	opts.Schema = cmp.Or(opts.Schema, "public")
+	err := d.CheckNames("", opts.TableName, opts.Schema, maxTableName, false)
 	if pool == nil {
-		faults = append(faults, fmt.Errorf("%w: no pool: pass a *pgxpool.Pool", dlock.ErrSetup))
+		err = errors.Join(err, fmt.Errorf("%w: no pool: pass a *pgxpool.Pool", dlock.ErrSetup))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	d := sqlkit.Postgres
-	s := &Store{pool: pool, own: newConnections(pool), names: map[string]string{}, texts: map[string]string{}}
+	s := &Store{pool: pool, own: newConnections(pool), names: map[string]string{}}
 	for _, name := range tables {
 		s.names[name] = d.Qualified(opts.Schema, opts.TableName+"_"+name)
 	}
 	for _, name := range indexes {
 		s.names[name] = d.Quote(opts.TableName + "_" + name)
 	}
-	s.fill()
+	s.read()
 	s.schema = sqlmigrate.Schema{Dialect: d, Schema: opts.Schema, Name: opts.TableName, Table: opts.TableName + "_runs",
 		Migrations: [][]string{sqlmigrate.Statements(s.texts["schema"])},
 		Repeat:     sqlmigrate.Statements(s.texts["indexes"])}
@@ -124,41 +114,25 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 
 func (s *Store) String() string { return "postgres" }
 
-// fill fills names into the statements.
-func (s *Store) fill() {
-	fill := func(file string, values map[string]string) string {
-		text, err := files.ReadFile(file)
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		return sqlmigrate.Fill(sqlmigrate.Fill(strings.TrimSpace(string(text)), s.names), values)
-	}
-	values := map[string]string{
+// read reads the statements, with the names in them.
+func (s *Store) read() {
+	values := maps.Clone(s.names)
+	maps.Copy(values, map[string]string{
 		"max_counted": strconv.Itoa(maxCounted),
 		"max_sorted":  strconv.Itoa(maxSorted),
 		"max_scanned": strconv.Itoa(maxScanned),
-		"priorities":  "(VALUES (-1::smallint), (0::smallint), (1::smallint)) AS p(priority)",
-		"columns":     fill("columns.sql", nil),
-		"skip":        " SKIP LOCKED",
 		"ahead":       fmt.Sprintf("interval '%d s'", store.MaxAhead/time.Second),
 		"first":       strconv.Itoa(store.FirstAttempts),
 		"last":        strconv.Itoa(store.LastAttempts),
+		"skip":        "",
+	})
+	waiting := sqlkit.ReadTexts(files, sqlkit.Postgres, values)
+	values["skip"] = " SKIP LOCKED"
+	s.texts = sqlkit.ReadTexts(files, sqlkit.Postgres, values)
+	s.texts["renew_and_wait"], s.texts["claim_lock_and_wait"] = waiting["renew"], waiting["claim_lock"]
+	for name, of := range map[string]string{"reclaim": "reclaimed", "finish": "finished"} {
+		s.texts[name] = strings.ReplaceAll(s.texts[name], "{of}", of) // of forget_attempts
 	}
-	for _, of := range []string{"reclaimed", "finished"} {
-		values["of"] = of
-		values["forget_"+of] = fill("forget.sql", values)
-	}
-	values["candidates"], values["free"] = fill("candidates.sql", values), fill("free.sql", values)
-	list, err := files.ReadDir(".")
-	if err != nil {
-		panic(err)
-	}
-	for _, file := range list {
-		s.texts[strings.TrimSuffix(file.Name(), ".sql")] = fill(file.Name(), values)
-	}
-	values["skip"] = ""
-	s.texts["renew_and_wait"] = fill("renew.sql", values)
-	s.texts["claim_lock_and_wait"] = fill("claim_lock.sql", values)
 }
 
 // instant is a time as Postgres reads it: "" if there is none.

@@ -29,7 +29,7 @@ func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) (runs [
 
 // listing returns the statement that lists runs. Each state is a part of its own, because each has
 // its index. Nearly all runs have succeeded, so these are found among the newest. Of the others
-// there are few, or a backlog: see state.sql.
+// there are few, or a backlog: see of_state.
 func (s *Store) listing(which store.Filter, limit int) (text string, args []any) {
 	states := slices.Compact(slices.Sorted(slices.Values(which.States)))
 	which.States = nil
@@ -50,12 +50,12 @@ func (s *Store) listing(which store.Filter, limit int) (text string, args []any)
 			of += " AND r.finished_at IS NOT NULL"
 		}
 		after := conditions(store.Filter{BeforeID: which.BeforeID}, &args)
-		parts = append(parts, strings.NewReplacer(whichRuns, of+where, afterRun, after).Replace(s.texts["state"]))
+		parts = append(parts, strings.NewReplacer(whichRuns, of+where, afterRun, after).Replace(s.texts["of_state"]))
 	}
 	if len(parts) == 0 {
 		parts = []string{newest("true")}
 	}
-	return strings.Replace(s.texts["runs"], whichRuns, "("+strings.Join(parts, ") UNION ALL (")+")", 1), args
+	return strings.Replace(s.texts["list_runs"], whichRuns, "("+strings.Join(parts, ") UNION ALL (")+")", 1), args
 }
 
 // Run implements store.Reader.
@@ -64,7 +64,7 @@ func (s *Store) Run(ctx context.Context, id int64) (run store.Run, attempts []st
 		run, attempts = store.Run{}, nil
 		return []statement{
 			{s.texts["run"], []any{id}, func(rows pgx.Rows) error { return scanRun(rows, &run) }},
-			{s.texts["attempts"], []any{id}, func(rows pgx.Rows) error {
+			{s.texts["list_attempts"], []any{id}, func(rows pgx.Rows) error {
 				var a store.Attempt
 				err := rows.Scan(into(&a.Attempt), into(&a.Worker), into(&a.StartedAt), into(&a.FinishedAt),
 					into(&a.Outcome), into(&a.Error))
@@ -83,7 +83,7 @@ func (s *Store) Run(ctx context.Context, id int64) (run store.Run, attempts []st
 func (s *Store) Schedules(ctx context.Context) (list []store.ScheduleRow, err error) {
 	err = s.call(ctx, s.shared, func() []statement {
 		list = nil
-		return []statement{{text: s.texts["schedules"], row: func(rows pgx.Rows) error {
+		return []statement{{text: s.texts["list_schedules"], row: func(rows pgx.Rows) error {
 			var r store.ScheduleRow
 			var until time.Time
 			var by store.Origin
@@ -129,7 +129,7 @@ func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration,
 	each func(r store.HandlerRow, registered bool, oldest time.Time)) (stats store.Stats, err error) {
 	err = s.call(ctx, from, func() []statement {
 		begin()
-		return []statement{{s.texts["handlers"], []any{unseen.Microseconds()}, func(rows pgx.Rows) error {
+		return []statement{{s.texts["list_handlers"], []any{unseen.Microseconds()}, func(rows pgx.Rows) error {
 			var r store.HandlerRow
 			var name *string
 			var registered bool

@@ -51,7 +51,7 @@ func (c *column[T]) Scan(value any) error {
 	return nil
 }
 
-// scanRun scans the columns of columns.sql, after others.
+// scanRun scans the columns of the part columns, after others.
 func scanRun(rows pgx.Rows, r *store.Run, before ...any) error {
 	return rows.Scan(append(before, into(&r.Payload), into(&r.ID), into(&r.Attempt), into(&r.Claim), into(&r.Handler),
 		into(&r.Schedule), into(&r.DueAt), into(&r.Backfill), into(&r.State), into(&r.Priority),

@@ -38,7 +38,7 @@ func init() {
 		if err != nil {
 			return nil, err
 		}
-		return sqlite.New(db, table)
+		return sqlite.New(db, table, "")
 	})
 }
 

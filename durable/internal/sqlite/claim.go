@@ -54,7 +54,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 	})
 }
 
-// looked is what look.sql tells of the handlers of a worker.
+// looked is what the statement look tells of the handlers of a worker.
 type looked struct {
 	now  time.Time
 	each []part
@@ -139,7 +139,7 @@ func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []c
 	return chosen, nil
 }
 
-// columns are those of run.sql.
+// columns are those of the part columns.
 func columns(r *store.Run) []any {
 	return []any{&r.ID, &r.Attempt, &r.Claim, &r.Handler, text{&r.Schedule}, at{&r.DueAt}, &r.Backfill, &r.State,
 		&r.Priority,
@@ -200,7 +200,8 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 type ending struct{ insert, finish, forget statement }
 
 func (s *Store) prepareEnd(conn *sql.Conn) ending {
-	return ending{prepare(conn, s.texts["attempt"]), prepare(conn, s.texts["finish"]), prepare(conn, s.texts["forget"])}
+	return ending{prepare(conn, s.texts["attempt"]), prepare(conn, s.texts["finish"]),
+		prepare(conn, s.texts["forget_attempts"])}
 }
 
 func (e ending) close() {

@@ -20,17 +20,17 @@ import (
 func TestFaultsOfArguments(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"": "use text", "a{b": "without braces", "a\x00": "control", "\xff": "use text",
+		"": "no TableName", "a{b": "without braces", "a\x00": "control", "\xff": "use text",
 		strings.Repeat("a", 41): "at most 40 bytes", "SQLite_durable": "begin with sqlite_",
 	} {
-		_, err := sqlite.New(nil, name)
+		_, err := sqlite.New(nil, name, "")
 		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(fmt.Sprint(err), want) ||
 			!strings.Contains(err.Error(), "no *sql.DB") {
 			t.Errorf("%q: %v, want %q", name, err, want)
 		}
 	}
 	for _, name := range []string{"a", `o'r"d`, "grüße 日本", strings.Repeat("a", 40)} {
-		s, err := sqlite.New(open(t, dsn(filepath.Join(t.TempDir(), "durable.db"))), name)
+		s, err := sqlite.New(open(t, dsn(filepath.Join(t.TempDir(), "durable.db"))), name, "")
 		if err != nil {
 			t.Fatalf("%q: %v", name, err)
 		}
@@ -209,7 +209,7 @@ func TestLockedFile(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	fresh, err := sqlite.New(open(t, dsn(path)), "other")
+	fresh, err := sqlite.New(open(t, dsn(path)), "other", "")
 	if err != nil {
 		t.Fatal(err)
 	}

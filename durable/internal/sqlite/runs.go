@@ -59,7 +59,7 @@ func (s *Store) insert(run store.NewRun, query func(string, []any, *int64) (bool
 	return got, err
 }
 
-// insertArgs are those of insert.sql.
+// insertArgs are those of the statement insert.
 func insertArgs(r store.NewRun) []any {
 	return []any{r.Handler, orNil(r.Schedule), micros(r.DueAt), r.Backfill, micros(r.RunAt), r.RunIn.Microseconds(),
 		r.Priority, r.MaxAttempts, orNil(r.Key), r.Payload, r.By.By, r.By.Note,
@@ -83,7 +83,7 @@ func (e otherDatabaseError) Unwrap() error { return e.err }
 // Cancel implements store.Client.
 func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.State, error) {
 	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (was store.State, _ error) {
-		_, err := found(conn, s.fill("SELECT state FROM {runs} WHERE id = ?1"), []any{id}, &was)
+		_, err := found(conn, s.texts["state"], []any{id}, &was)
 		if err == nil && (was == store.StateQueued || was == store.StateRunning) {
 			_, err = exec(conn, s.texts["cancel"], id, by.By, by.Note)
 		}
@@ -155,13 +155,13 @@ func filter(f store.Filter, args ...any) (string, []any) {
 func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) ([]store.Run, error) {
 	limit = max(0, limit)
 	where, args := filter(which, limit)
-	all := s.fill("SELECT {run} FROM {runs} WHERE ") + where
+	all := "SELECT " + s.texts["columns"] + " FROM " + s.runs + " WHERE " + where
 	return sqlkit.Read(ctx, s.file, func(conn *sql.Conn) ([]store.Run, error) {
 		if len(which.States) == 0 || slices.Contains(which.States, store.StateSucceeded) {
 			return rows(conn, all+" ORDER BY id DESC LIMIT ?1", columns, args...)
 		}
 		var n int
-		count := s.fill("SELECT count(*) FROM (SELECT 1 FROM {runs} WHERE ") + where +
+		count := "SELECT count(*) FROM (SELECT 1 FROM " + s.runs + " WHERE " + where +
 			fmt.Sprintf(" LIMIT ?1 + %d)", maxSorted)
 		if _, err := found(conn, count, args, &n); err != nil {
 			return nil, err
@@ -194,8 +194,9 @@ func (s *Store) newest(which store.Filter, where string, args []any) (string, []
 	}
 	args = append(slices.Clone(args), before)
 	last := fmt.Sprintf("?%d", len(args))
-	return s.fill("SELECT {run} FROM {runs} NOT INDEXED WHERE id < "+last+" AND id >= (SELECT max(id) FROM {runs} "+
-		"WHERE id < "+last+fmt.Sprintf(") - %d AND ", maxScanned)) + where + " ORDER BY id DESC LIMIT ?1", args
+	return "SELECT " + s.texts["columns"] + " FROM " + s.runs + " NOT INDEXED WHERE id < " + last +
+		" AND id >= (SELECT max(id) FROM " + s.runs + " WHERE id < " + last +
+		fmt.Sprintf(") - %d AND ", maxScanned) + where + " ORDER BY id DESC LIMIT ?1", args
 }
 
 // Run implements store.Reader.
@@ -206,13 +207,12 @@ func (s *Store) Run(ctx context.Context, id int64) (store.Run, []store.Attempt, 
 		ok       bool
 	}
 	a, err := sqlkit.Read(ctx, s.file, func(conn *sql.Conn) (a answer, err error) {
-		a.ok, err = found(conn, s.fill("SELECT {run}, payload FROM {runs} WHERE id = ?1"), []any{id},
+		a.ok, err = found(conn, s.texts["run"], []any{id},
 			append(columns(&a.run), &a.run.Payload)...)
 		if err != nil || !a.ok {
 			return a, err
 		}
-		a.attempts, err = rows(conn, s.fill("SELECT attempt, worker, started_at, finished_at, outcome, error "+
-			"FROM {attempts} WHERE run_id = ?1 ORDER BY attempt"), func(a *store.Attempt) []any {
+		a.attempts, err = rows(conn, s.texts["list_attempts"], func(a *store.Attempt) []any {
 			return []any{&a.Attempt, &a.Worker, at{&a.StartedAt}, at{&a.FinishedAt}, &a.Outcome, &a.Error}
 		}, id)
 		return a, err
@@ -235,28 +235,20 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (int, e
 		if err != nil {
 			return 0, err
 		}
-		for _, statement := range []string{
-			"DELETE FROM {attempts} WHERE run_id IN (SELECT value FROM json_each(?1))",
-			"DELETE FROM {runs} WHERE id IN (SELECT value FROM json_each(?1))",
-		} {
+		for _, name := range []string{"delete_attempts", "delete_runs"} {
 			if len(old) == 0 {
 				break
 			}
-			if _, err := exec(conn, s.fill(statement), string(ids)); err != nil {
+			if _, err := exec(conn, s.texts[name], string(ids)); err != nil {
 				return 0, err
 			}
 		}
 		deleted = len(old)
-		for _, of := range []struct{ table, idle string }{
-			{"{schedules}", ""}, {"{handlers}", " AND override IS NULL"},
-		} {
+		for _, name := range []string{"delete_schedules", "delete_handlers"} {
 			if r.Unseen <= 0 {
 				break
 			}
-			n, err := exec(conn, s.fill("DELETE FROM "+of.table+" WHERE name IN (SELECT name FROM "+of.table+
-				" WHERE name <> '' AND seen_at < {now} - ?1 AND coalesce(paused_until <= {now}, 1)"+
-				of.idle+" LIMIT ?2)"),
-				r.Unseen.Microseconds(), limit-deleted)
+			n, err := exec(conn, s.texts[name], r.Unseen.Microseconds(), limit-deleted)
 			if err != nil {
 				return 0, err
 			}

@@ -121,7 +121,7 @@ func (s *Store) SetSchedule(ctx context.Context, name string, change store.Overr
 // Forget implements store.Client.
 func (s *Store) Forget(ctx context.Context, schedule string) (bool, error) {
 	n, err := sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (int64, error) {
-		return exec(conn, s.fill("DELETE FROM {schedules} WHERE name = ?1"), schedule)
+		return exec(conn, s.texts["forget_schedule"], schedule)
 	})
 	return n > 0, err
 }

@@ -10,19 +10,13 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"embed"
-	"errors"
 	"fmt"
-	"io/fs"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
@@ -30,20 +24,15 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-//go:embed *.sql
+//go:embed sql/*.sql
 var files embed.FS
-
-// now is the current time in µs, exact to the millisecond. SQLite's clock is the machine's; it is
-// constant within a statement. julianday is the oldest function with milliseconds; round removes
-// the error of its float64.
-const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
 
 // Store implements store.Store.
 type Store struct {
 	file   *sqlkit.File
 	schema sqlmigrate.Schema
-	names  map[string]string
-	texts  map[string]string // the statements, by the names of their files
+	runs   string       // the quoted name of their table
+	texts  sqlkit.Texts // the statements
 
 	mu        sync.Mutex
 	listeners map[chan none]bool // each has a buffer of one
@@ -54,65 +43,30 @@ var _ store.Store = (*Store)(nil)
 // maxTableName is what Postgres allows, so that a name fits both.
 const maxTableName = 40
 
-// New returns the store of the tables whose names begin with table, and a fault of its
-// arguments. It does not open the file.
-func New(db *sql.DB, table string) (*Store, error) {
-	var faults []error
-	// Braces are the placeholders of the statements.
-	if table == "" || !utf8.ValidString(table) || strings.ContainsFunc(table, unicode.IsControl) ||
-		len(table) > maxTableName || strings.ContainsAny(table, "{}") {
-		faults = append(faults, fmt.Errorf(
-			"%w: TableName %q: use text without braces and control characters, at most %d bytes",
-			dlock.ErrSetup, table, maxTableName))
-	}
-	if strings.HasPrefix(strings.ToLower(table), "sqlite_") {
-		faults = append(faults, fmt.Errorf("%w: TableName %q: SQLite keeps names that begin with sqlite_ to "+
-			"itself", dlock.ErrSetup, table))
-	}
-	if db == nil {
-		faults = append(faults, fmt.Errorf("%w: no *sql.DB: pass one", dlock.ErrSetup))
-	}
-	if err := errors.Join(faults...); err != nil {
+// New returns the store of the tables whose names begin with table, and a fault of its arguments.
+// schema is empty. It does not open the file.
+func New(db *sql.DB, table, schema string) (*Store, error) {
+	d := sqlkit.SQLite
+	if err := d.CheckNames("", table, schema, maxTableName, db == nil); err != nil {
 		return nil, err
 	}
-	d := sqlkit.SQLite
-	s := &Store{
-		file:  sqlkit.NewFile(db),
-		names: map[string]string{"now": now, "ahead": fmt.Sprint(store.MaxAhead.Microseconds())},
-		texts: map[string]string{}, listeners: map[chan none]bool{},
+	names := map[string]string{
+		"ahead": fmt.Sprint(store.MaxAhead.Microseconds()), "first": strconv.Itoa(store.FirstAttempts),
+		"last": strconv.Itoa(store.LastAttempts), "runs_name": d.Quote(table + "_runs"),
+		"schedules_name": d.Quote(table + "_schedules"), "plan_in": d.Qualified("main", table+"_schedules_plan"),
 	}
 	for _, suffix := range []string{"schedules", "runs", "attempts", "handlers"} {
-		s.names[suffix] = d.Qualified("main", table+"_"+suffix) // not a temporary table of that name
+		names[suffix] = d.Qualified("main", table+"_"+suffix) // not a temporary table of that name
 	}
-	s.names["runs_name"] = d.Quote(table + "_runs")
-	s.names["schedules_name"] = d.Quote(table + "_schedules")
-	s.names["plan_in"] = d.Qualified("main", table+"_schedules_plan")
 	for _, suffix := range []string{"tick", "waits", "key", "claim", "running", "dead", "ended"} {
-		index := table + "_runs_" + suffix
-		s.names[suffix+"_in"] = d.Qualified("main", index)
+		names[suffix+"_in"] = d.Qualified("main", table+"_runs_"+suffix)
 	}
-	all, err := fs.Glob(files, "*.sql")
-	for _, name := range all {
-		text, readErr := files.ReadFile(name)
-		err = cmp.Or(err, readErr)
-		s.texts[strings.TrimSuffix(name, ".sql")] = strings.TrimSpace(string(text))
-	}
-	if err != nil {
-		panic(err) // they are embedded
-	}
-	s.names["run"] = s.texts["run"]
-	s.names["first"], s.names["last"] = strconv.Itoa(store.FirstAttempts), strconv.Itoa(store.LastAttempts)
-	for name, text := range s.texts {
-		s.texts[name] = s.fill(text)
-	}
-	s.schema = sqlmigrate.Schema{Dialect: d, Schema: "main", Name: table, Table: table + "_runs",
-		Migrations: [][]string{sqlmigrate.Statements(s.texts["schema"])},
-		Repeat:     sqlmigrate.Statements(s.texts["indexes"])}
-	return s, nil
+	texts := sqlkit.ReadTexts(files, d, names)
+	return &Store{file: sqlkit.NewFile(db), runs: names["runs"], texts: texts, listeners: map[chan none]bool{},
+		schema: sqlmigrate.Schema{Dialect: d, Schema: "main", Name: table, Table: table + "_runs",
+			Migrations: [][]string{sqlmigrate.Statements(texts["schema"])},
+			Repeat:     sqlmigrate.Statements(texts["indexes"])}}, nil
 }
-
-// fill fills the names of the tables into a statement.
-func (s *Store) fill(text string) string { return sqlmigrate.Fill(text, s.names) }
 
 func (s *Store) String() string { return "sqlite" }
 

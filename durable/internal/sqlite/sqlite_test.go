@@ -35,7 +35,7 @@ func dsn(path string) string { return "file:" + path + "?_pragma=synchronous(off
 // on returns the store in a pool.
 func on(t testing.TB, db *sql.DB) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.New(db, table)
+	s, err := sqlite.New(db, table, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,55 @@
+-- name: columns
+r.id, r.attempt, r.claim, r.handler, r.schedule, r.due_at, r.backfill, r.state, r.priority, r.run_at,
+	CASE r.max_attempts WHEN 0 THEN 0 ELSE r.uncounted + r.max_attempts END, r.uncounted, r.failing_since, r.key,
+	r.nonce::text,
+	coalesce(length(r.payload), 0), r.queued_by, r.queued_note, r.traceparent,
+	r.canceled_by, r.canceled_note, r.worker, r.claimed_at, r.lease_until, r.last_error,
+	r.created_at, r.finished_at
+
+-- name: run
+SELECT r.payload, {columns} FROM {runs} AS r WHERE r.id = $1::bigint
+
+-- name: list_attempts
+SELECT a.attempt, a.worker, a.started_at, a.finished_at, a.outcome, a.error
+FROM {attempts} AS a WHERE a.run_id = $1::bigint ORDER BY a.attempt
+
+-- name: list_runs
+-- "which" is where the runs come from.
+SELECT NULL::bytea, {columns} FROM (/* which */) AS r ORDER BY r.id DESC LIMIT $1::bigint
+
+-- name: of_state
+-- A part of list_runs: the newest runs of a state, of which there are few, or a backlog. "which" is
+-- where the condition on the state and the filter are filled in, "after" the one on the id.
+--
+-- Few are found by an index of their state, and sorted. Of a backlog that would read all, so the
+-- newest are looked for among the newest of all runs, up to {max_scanned} of them. Only if these
+-- are not enough, because the backlog is old, is all of it sorted.
+WITH sample AS MATERIALIZED (
+	SELECT r.id FROM {runs} AS r WHERE /* which */ LIMIT {max_sorted} + 1
+),
+newest AS MATERIALIZED (
+	SELECT r.* FROM (
+		SELECT r.* FROM {runs} AS r WHERE (SELECT count(*) > {max_sorted} FROM sample) /* after */
+		ORDER BY r.id DESC LIMIT {max_scanned}
+	) AS r WHERE /* which */ ORDER BY r.id DESC LIMIT $1::bigint
+)
+SELECT r.* FROM {runs} AS r WHERE r.id = ANY (ARRAY(
+	SELECT s.id FROM sample AS s WHERE (SELECT count(*) <= {max_sorted} FROM sample) ORDER BY s.id DESC LIMIT $1::bigint
+))
+UNION ALL
+SELECT n.* FROM newest AS n WHERE (SELECT count(*) = $1::bigint FROM newest)
+UNION ALL
+(SELECT r.* FROM {runs} AS r
+	WHERE (SELECT count(*) > {max_sorted} FROM sample) AND (SELECT count(*) < $1::bigint FROM newest) AND /* which */
+	ORDER BY r.id + 0 DESC LIMIT $1::bigint)
+
+-- name: list_schedules
+SELECT s.name, s.handler, s.spec, s.description, s.next_due_at, s.last_due_at, s.seen_at,
+	CASE WHEN s.paused_until > clock_timestamp() THEN s.paused_until END, coalesce(s.paused_by, ''),
+	coalesce(s.paused_note, ''), s.ticks_queued, s.ticks_coalesced, s.ticks_skipped, s.ticks_paused
+FROM {schedules} AS s ORDER BY s.name
+
+-- name: list_handlers
 -- $1: for how many microseconds a schedule must have been unseen for no worker to have it.
 -- The handlers that have a row or a run. Of each no more than {max_counted} queued runs are
 -- counted: each worker does this all the time, and a backlog may have millions. The first three

@@ -1,1 +1,0 @@
-SELECT r.payload, {columns} FROM {runs} AS r WHERE r.id = $1::bigint

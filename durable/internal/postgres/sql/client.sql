@@ -1,0 +1,78 @@
+-- name: insert
+-- The statement may be one of the application's transaction, so all names are qualified, and all
+-- arguments are texts, numbers and bytes, which every driver sends. $5: run_at, or '' and $6: after
+-- how many microseconds. It answers 0 if another transaction has inserted the key since this
+-- statement began.
+WITH fresh AS (
+	INSERT INTO {runs} (handler, schedule, due_at, backfill, run_at, priority, own_attempts, max_attempts, key, payload,
+		queued_by, queued_note, traceparent)
+	VALUES ($1::text, nullif($2::text, ''), nullif($3::text, '')::timestamptz, $4::boolean,
+		coalesce(nullif($5::text, '')::timestamptz,
+			pg_catalog.clock_timestamp() + $6::bigint * interval '1 microsecond'),
+		$7::smallint, $8::integer, $8::integer, nullif($9::text, ''), $10::bytea, $11::text, $12::text,
+		nullif($13::text, ''))
+	ON CONFLICT (handler, key) WHERE key IS NOT NULL DO NOTHING
+	RETURNING id
+)
+SELECT coalesce((SELECT id FROM fresh),
+		(SELECT r.id FROM {runs} AS r WHERE r.handler = $1::text AND r.key = nullif($9::text, '')), 0),
+	EXISTS (SELECT FROM fresh)
+
+-- name: cancel
+WITH was AS MATERIALIZED (SELECT r.id, r.state FROM {runs} AS r WHERE r.id = $1::bigint FOR NO KEY UPDATE),
+canceled AS (
+	UPDATE {runs} AS r SET canceled_by = $2::text, canceled_note = $3::text,
+		state = CASE was.state WHEN 'queued' THEN 'canceled' ELSE was.state END,
+		finished_at = CASE was.state WHEN 'queued' THEN clock_timestamp() END
+	FROM was WHERE r.id = $1::bigint AND was.state IN ('queued', 'running')
+)
+SELECT coalesce((SELECT state FROM was), '')
+
+-- name: requeue
+-- A run that is queued again may wait beside others of its schedule. "which" is where the
+-- filter is added.
+WITH old AS MATERIALIZED (
+	SELECT r.id FROM {runs} AS r WHERE r.state IN ('dead', 'canceled') AND r.finished_at IS NOT NULL /* which */
+	ORDER BY r.id DESC LIMIT $3::bigint
+),
+queued AS (
+	UPDATE {runs} AS r SET state = 'queued', backfill = r.schedule IS NOT NULL, run_at = clock_timestamp(),
+		uncounted = r.attempt, crashes = 0, failing_since = NULL, canceled_by = NULL, canceled_note = NULL,
+		queued_by = $1::text, queued_note = $2::text,
+		finished_at = NULL
+	WHERE r.id = ANY (ARRAY(SELECT id FROM old)) AND r.state IN ('dead', 'canceled') AND r.finished_at IS NOT NULL
+	RETURNING 1
+)
+SELECT (SELECT count(*) FROM queued), (SELECT CASE WHEN count(*) = $3::bigint THEN min(old.id) END FROM old)
+
+-- name: set_handler
+-- $2: the limit, -1: none, NULL: it stays; $5: for how many microseconds to pause, NULL: it stays.
+INSERT INTO {handlers} AS h (name, override, override_by, override_note, paused_until, paused_by, paused_note)
+SELECT $1::text, nullif($2::integer, -1), CASE WHEN $2::integer IS NULL THEN '' ELSE $3::text END,
+	CASE WHEN $2::integer IS NULL THEN '' ELSE $4::text END, p.until, CASE WHEN p.until IS NOT NULL THEN $3::text END,
+	CASE WHEN p.until IS NOT NULL THEN $4::text END
+FROM (SELECT CASE WHEN $5::bigint > 0 THEN clock_timestamp() + $5::bigint * interval '1 microsecond' END AS until) AS p
+ON CONFLICT (name) DO UPDATE SET
+	override = CASE WHEN $2::integer IS NULL THEN h.override ELSE excluded.override END,
+	override_by = CASE WHEN $2::integer IS NULL THEN h.override_by ELSE excluded.override_by END,
+	override_note = CASE WHEN $2::integer IS NULL THEN h.override_note ELSE excluded.override_note END,
+	paused_until = CASE WHEN $5::bigint IS NULL THEN h.paused_until ELSE excluded.paused_until END,
+	paused_by = CASE WHEN $5::bigint IS NULL THEN h.paused_by ELSE excluded.paused_by END,
+	paused_note = CASE WHEN $5::bigint IS NULL THEN h.paused_note ELSE excluded.paused_note END
+
+-- name: set_schedule
+-- $2: for how many microseconds to pause, 0: not any more; NULL: it stays. What is left of a pause
+-- that is over says which ticks were of it, so that they are not caught up.
+INSERT INTO {schedules} AS s (name, paused_at, paused_until, paused_by, paused_note)
+SELECT $1::text, now.at, now.at + $2::bigint * interval '1 microsecond', $3::text, $4::text
+FROM (SELECT clock_timestamp() AS at) AS now
+WHERE $2::bigint IS NOT NULL
+ON CONFLICT (name) DO UPDATE SET
+	paused_at = CASE WHEN $2::bigint = 0 OR s.paused_until > excluded.paused_at THEN s.paused_at
+		ELSE excluded.paused_at END,
+	paused_until = CASE WHEN $2::bigint > 0 OR s.paused_until > excluded.paused_until THEN excluded.paused_until
+		ELSE s.paused_until END,
+	paused_by = excluded.paused_by, paused_note = excluded.paused_note
+
+-- name: forget_schedule
+DELETE FROM {schedules} AS s WHERE s.name = $1::text RETURNING true

@@ -1,0 +1,396 @@
+-- name: register
+-- $1: the names of handlers, as JSON, with their limits. Rows are written in the order of their
+-- names, so that workers who do so at once wait for each other, and do not lock each other out.
+INSERT INTO {handlers} AS h (name, max_concurrency, seen_at)
+SELECT x.name, x.max_concurrency, clock_timestamp()
+FROM (SELECT name, max_concurrency FROM json_to_recordset($1::text::json) AS j(name text, max_concurrency integer)
+	UNION ALL SELECT '', 0) AS x
+ORDER BY x.name COLLATE "C"
+ON CONFLICT (name) DO UPDATE SET max_concurrency = excluded.max_concurrency, seen_at = excluded.seen_at
+
+-- name: register_schedules
+-- $1: schedules as JSON, $2: whether to take over those that have another spec. A row that has been
+-- seen within half a minute is not written again: with many workers it would be all the time. One
+-- that was seen in the future is of a clock that was ahead: its next tick is planned again, and a
+-- pause that was over then stays over.
+INSERT INTO {schedules} AS s (name, handler, spec, description, seen_at)
+SELECT x.name, x.handler, x.spec, x.description, clock_timestamp()
+FROM json_to_recordset($1::text::json) AS x(name text, handler text, spec text, description text)
+LEFT JOIN {schedules} AS is_there ON is_there.name = x.name COLLATE "C"
+WHERE $2::boolean OR is_there.name IS NULL OR is_there.spec = ''
+	OR is_there.spec = x.spec COLLATE "C" AND (is_there.seen_at < clock_timestamp() - interval '30 s'
+		OR is_there.seen_at > clock_timestamp() + {ahead})
+ORDER BY x.name COLLATE "C"
+ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, seen_at = excluded.seen_at,
+	next_spec = CASE WHEN s.seen_at > excluded.seen_at + {ahead} THEN '' ELSE s.next_spec END,
+	paused_at = CASE WHEN s.seen_at > excluded.seen_at + {ahead} AND s.paused_until > excluded.seen_at
+		AND s.paused_until <= s.seen_at THEN NULL ELSE s.paused_at END,
+	paused_until = CASE WHEN s.seen_at > excluded.seen_at + {ahead} AND s.paused_until > excluded.seen_at
+		AND s.paused_until <= s.seen_at THEN NULL ELSE s.paused_until END,
+	handler = CASE WHEN $2::boolean OR s.spec = '' THEN excluded.handler ELSE s.handler END,
+	description = CASE WHEN $2::boolean OR s.spec = '' THEN excluded.description ELSE s.description END
+WHERE $2::boolean OR s.spec IN ('', excluded.spec)
+
+-- name: due
+-- $1, $2: plan_at and name of the schedule behind which to begin, $3: how many at most. What is the
+-- same in all rows is computed once, and each part looks only at the rows that it returns.
+WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+next AS MATERIALIZED (
+	SELECT min(n.plan_at) AS at FROM (
+		SELECT s.plan_at FROM {schedules} AS s WHERE s.plan_at > (SELECT at FROM now) ORDER BY s.plan_at LIMIT 1) AS n
+),
+due AS MATERIALIZED (
+	SELECT s.* FROM {schedules} AS s
+	WHERE (s.plan_at, s.name) > ($1::text::timestamptz, $2::text COLLATE "C") AND s.plan_at <= (SELECT at FROM now)
+	ORDER BY s.plan_at, s.name LIMIT $3::bigint
+)
+SELECT now.at, next.at, s.name, s.spec, s.next_spec, s.next_due_at, s.paused_at, s.paused_until
+FROM now CROSS JOIN next LEFT JOIN due AS s ON true
+ORDER BY s.plan_at, s.name
+
+-- name: materialize
+-- $1: plans as JSON. One whose schedule is no longer as it was, or is locked, is left out. The
+-- schedules stay locked until the end of the transaction, and their runs are inserted in the order
+-- of their names.
+WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+plans AS MATERIALIZED (
+	SELECT * FROM json_to_recordset($1::text::json) AS p(name text, spec text, next_spec text, next_due_at timestamptz,
+		paused_at timestamptz, paused_until timestamptz, handler text, last timestamptz, next timestamptz,
+		coalesced bigint, skipped bigint, ticks_paused bigint, runs json)
+),
+mine AS MATERIALIZED (
+	SELECT s.name FROM {schedules} AS s JOIN plans AS p ON p.name = s.name
+	WHERE s.spec = p.spec AND s.next_spec = p.next_spec AND s.next_due_at IS NOT DISTINCT FROM p.next_due_at
+		AND s.paused_at IS NOT DISTINCT FROM p.paused_at AND s.paused_until IS NOT DISTINCT FROM p.paused_until
+	ORDER BY s.name
+	FOR UPDATE OF s SKIP LOCKED
+),
+inserted AS (
+	INSERT INTO {runs} (schedule, handler, due_at, backfill, priority, run_at, own_attempts, max_attempts, key,
+		payload, queued_by, queued_note)
+	SELECT p.name, p.handler, r.due_at, r.backfill, r.priority,
+		coalesce(r.run_at, now.at + r.run_in * interval '1 microsecond'), r.attempts, r.attempts, r.key,
+		decode(r.payload, 'base64'), r.by, r.note
+	FROM mine JOIN plans AS p ON p.name = mine.name, now, json_to_recordset(p.runs) AS r(due_at timestamptz,
+		backfill boolean, priority smallint, run_at timestamptz, run_in bigint, attempts integer, key text,
+		payload text, by text, note text)
+	ORDER BY p.name COLLATE "C", r.due_at
+	ON CONFLICT DO NOTHING
+	RETURNING schedule
+),
+done AS (
+	SELECT p.*, n.queued, p.coalesced + json_array_length(p.runs) - n.queued AS refused
+	FROM mine JOIN plans AS p ON p.name = mine.name,
+		LATERAL (SELECT count(*) AS queued FROM inserted AS i WHERE i.schedule = p.name COLLATE "C") AS n
+)
+UPDATE {schedules} AS s SET next_spec = s.spec, next_due_at = d.next, last_due_at = greatest(s.last_due_at, d.last),
+	ticks_queued = s.ticks_queued + d.queued, ticks_coalesced = s.ticks_coalesced + d.refused,
+	ticks_skipped = s.ticks_skipped + d.skipped, ticks_paused = s.ticks_paused + d.ticks_paused
+FROM done AS d WHERE s.name = d.name COLLATE "C"
+RETURNING s.name, d.queued, d.refused, d.skipped, d.ticks_paused
+
+-- name: claim_lock
+-- $1: the handlers of the worker as JSON, $2: its limit for all of them together. It locks the rows
+-- of the limits that they have, in the order of their names, and returns the names of those that it
+-- could not lock. What is counted afterwards, by a statement of its own, has all that was committed
+-- by those who had them before. $3: how many milliseconds to wait for a lock, in this transaction;
+-- 0: it stays as it is.
+WITH wait AS MATERIALIZED (
+	SELECT CASE WHEN $3::bigint > 0 THEN set_config('lock_timeout', $3::bigint::text, true) END AS set
+),
+limits AS MATERIALIZED (
+	SELECT h.name FROM wait CROSS JOIN {handlers} AS h
+	LEFT JOIN json_to_recordset($1::text::json) AS x(name text, max_concurrency integer) ON x.name = h.name COLLATE "C"
+	WHERE coalesce(wait.set, '') IS NOT NULL AND (
+		CASE h.name WHEN '' THEN $2::integer > 0 ELSE x.max_concurrency > 0 END
+		OR h.override IS NOT NULL AND (h.name = '' OR x.name IS NOT NULL))
+),
+mine AS MATERIALIZED (
+	SELECT h.name FROM {handlers} AS h WHERE h.name = ANY (ARRAY(SELECT name FROM limits)) ORDER BY h.name
+	FOR UPDATE OF h{skip}
+)
+SELECT name FROM limits WHERE name NOT IN (SELECT name FROM mine)
+
+-- name: claim_share
+-- Waits until no override is being set, and has those wait that are, until this transaction ends. A
+-- limit that is set where there was none has no row that a claim would have locked before. $1: the
+-- number of the lock, which belongs to the tables.
+SELECT pg_advisory_xact_lock_shared($1::bigint)
+
+-- name: priorities
+(VALUES (-1::smallint), (0::smallint), (1::smallint)) AS p(priority)
+
+-- name: candidates
+-- The runs of a handler, l, that are due, the most urgent first. Each priority has its range of an
+-- index. Somebody may have some of them locked, so there are $7 more than are wanted.
+SELECT r.id, r.run_at, p.priority FROM {priorities}, LATERAL (
+	SELECT q.id, q.run_at FROM {runs} AS q
+	WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority AND q.run_at <= now.at
+	ORDER BY q.run_at, q.id
+	LIMIT least(l.room, wanted.runs) + $7::bigint
+) AS r
+ORDER BY p.priority, r.run_at, r.id
+
+-- name: free
+-- Locks a candidate, c, unless somebody else has it locked, or has claimed it since this statement
+-- began; then it may also have failed, and wait for its next attempt. It is found by its id, as in
+-- finish.
+SELECT r.id, coalesce(octet_length(r.payload), 0) AS bytes FROM {runs} AS r
+WHERE r.id = c.id AND r.state || '' = 'queued' AND r.run_at <= now.at
+FOR UPDATE SKIP LOCKED
+
+-- name: claim
+-- $1: the handlers of the worker as JSON, $2: its limit for all of them together, $3: how many runs
+-- it wants, $4: its name, $5: the lease in microseconds, $6: the random value of the claim, $7: how
+-- many more runs it looks at than it wants, $8: how many bytes it carries.
+--
+-- The columns before those of the run are the same in all rows, and if there is no run there is one
+-- row with them: the time, when the next run is due, whether some were left out because of their
+-- size, and whether there may be others behind those that were looked at.
+WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+-- The handlers that may start runs, and how many at most. A limit whose row is not locked by this
+-- transaction, which its xmax tells, was set, or its row deleted, since the rows were locked: then
+-- nothing is claimed that it limits.
+limits AS MATERIALIZED (
+	SELECT x.name, x.max_attempts, CASE
+		WHEN coalesce(h.override, nullif(x.max_concurrency, 0)) IS NULL THEN NULL
+		WHEN h.xmax = pg_current_xact_id_if_assigned()::xid
+			THEN greatest(0, coalesce(h.override, x.max_concurrency) - (SELECT count(*) FROM {runs} AS r
+				WHERE r.state = 'running' AND r.handler = h.name))
+		ELSE 0 END AS room
+	FROM now, json_to_recordset($1::text::json) AS x(name text, max_concurrency integer, max_attempts integer)
+	LEFT JOIN {handlers} AS h ON h.name = x.name COLLATE "C"
+	WHERE coalesce(h.paused_until <= now.at, true)
+),
+wanted AS MATERIALIZED (
+	SELECT CASE
+		WHEN coalesce(h.override, nullif($2::integer, 0)) IS NULL THEN $3::bigint
+		WHEN h.xmax = pg_current_xact_id_if_assigned()::xid
+			THEN least($3::bigint, greatest(0, coalesce(h.override, $2::integer) - (SELECT count(*) FROM {runs} AS r
+				WHERE r.state = 'running')))
+		ELSE 0 END AS runs
+	FROM (SELECT) AS one LEFT JOIN {handlers} AS h ON h.name = ''
+),
+candidates AS MATERIALIZED (
+	SELECT l.name, least(l.room, wanted.runs) AS room, l.room IS NOT NULL AS limited, c.id, c.run_at, c.priority
+	FROM limits AS l, wanted, now, LATERAL ({candidates}) AS c
+	WHERE wanted.runs > 0 AND coalesce(l.room > 0, true)
+),
+-- Of a handler with a limit no more rows are locked than it has room for: those that others have
+-- locked take none of it. Nobody else is claiming them, who would have to pass over those that are
+-- not picked in the end.
+bounded AS MATERIALIZED (
+	SELECT mine.* FROM limits AS l, wanted, now, LATERAL (
+		SELECT c.name, c.id, c.run_at, c.priority FROM (
+			SELECT * FROM candidates AS x WHERE x.name = l.name ORDER BY x.priority, x.run_at, x.id
+		) AS c, LATERAL ({free}) AS free
+		LIMIT least(l.room, wanted.runs)
+	) AS mine
+	WHERE l.room > 0 AND wanted.runs > 0
+),
+due AS MATERIALIZED (
+	SELECT id, run_at, priority FROM bounded
+	UNION ALL
+	SELECT id, run_at, priority FROM candidates WHERE NOT limited
+	ORDER BY priority, run_at, id
+),
+-- Rows are locked one after the other, in the order of due, until there are enough.
+picked AS MATERIALIZED (
+	SELECT c.id, c.priority, c.run_at, free.bytes FROM now, due AS c, LATERAL ({free}) AS free
+	LIMIT (SELECT runs FROM wanted)
+),
+-- The answer has to come whole, through whatever link: the rest is for the next claim.
+carried AS MATERIALIZED (
+	SELECT p.id FROM (
+		SELECT p.id, sum(p.bytes) OVER (ORDER BY p.priority, p.run_at, p.id) - p.bytes AS before FROM picked AS p
+	) AS p WHERE p.before < $8::bigint
+),
+-- Whether fewer were picked than there is room for, and all were looked at that could be.
+short AS MATERIALIZED (
+	SELECT (SELECT count(*) FROM picked) < (SELECT runs FROM wanted) AND EXISTS (
+		SELECT FROM candidates AS c GROUP BY c.name, c.priority, c.room, c.limited
+		HAVING count(*) >= c.room + $7::bigint
+			AND (NOT c.limited OR (SELECT count(*) FROM bounded AS b WHERE b.name = c.name) < c.room)) AS yes
+),
+-- The planner expects a tenth of the backlog in picked, so a join with it may read all runs in the
+-- order of their ids. It expects an array to be short.
+claimed AS (
+	UPDATE {runs} AS r SET state = 'running', attempt = r.attempt + 1, worker = $4::text, claim = $6::bigint,
+		claimed_at = now.at,
+		lease_until = now.at + $5::bigint * interval '1 microsecond',
+		max_attempts = coalesce(nullif(r.own_attempts, 0), l.max_attempts)
+	FROM limits AS l, now WHERE r.id = ANY (ARRAY(SELECT id FROM carried)) AND r.handler = l.name COLLATE "C"
+	RETURNING r.*
+),
+next AS (
+	SELECT min(r.run_at) AS at FROM limits AS l, now, {priorities}, LATERAL (
+		SELECT q.run_at FROM {runs} AS q
+		WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority AND q.run_at > now.at
+		ORDER BY q.run_at LIMIT 1
+	) AS r
+)
+SELECT now.at, next.at, (SELECT count(*) FROM carried) < (SELECT count(*) FROM picked), short.yes, r.payload, {columns}
+FROM now CROSS JOIN next CROSS JOIN short LEFT JOIN claimed AS r ON true
+ORDER BY r.priority, r.run_at, r.id
+
+-- name: renew
+-- $1: claims of runs as JSON, $2: the worker, $3: the lease in microseconds. A row that is
+-- locked is passed over (waited for without {skip}), and answered as one that is not sure.
+-- Rows are found by their ids, as in finish.
+WITH keys AS MATERIALIZED (
+	SELECT * FROM json_to_recordset($1::text::json) AS k(id bigint, attempt integer, claim bigint)
+),
+mine AS MATERIALIZED (
+	SELECT r.id FROM {runs} AS r JOIN keys AS k ON k.id = r.id
+	WHERE r.id = ANY (ARRAY(SELECT id FROM keys)) AND r.attempt = k.attempt AND r.state || '' = 'running'
+		AND r.claim = k.claim AND r.worker = $2::text
+	ORDER BY r.id
+	FOR NO KEY UPDATE OF r{skip}
+),
+renewed AS (
+	UPDATE {runs} AS r SET lease_until = clock_timestamp() + $3::bigint * interval '1 microsecond'
+	WHERE r.id = ANY (ARRAY(SELECT id FROM mine))
+	RETURNING r.id, r.attempt, r.claim, r.canceled_by, r.canceled_note
+)
+SELECT id, attempt, claim, true, canceled_by, canceled_note FROM renewed
+UNION ALL
+SELECT r.id, r.attempt, r.claim, false, NULL, NULL FROM {runs} AS r JOIN keys AS k ON k.id = r.id
+WHERE r.id = ANY (ARRAY(SELECT id FROM keys)) AND r.attempt = k.attempt AND r.state || '' = 'running'
+	AND r.claim = k.claim AND r.worker = $2::text AND r.id NOT IN (SELECT id FROM mine)
+
+-- name: forget_attempts
+-- Deletes attempts of the runs in {of}, by id and latest attempt: those that are neither among the
+-- first nor among the latest.
+DELETE FROM {attempts} AS a
+WHERE a.run_id = ANY (ARRAY(SELECT id FROM {of} WHERE attempt > {first} + {last})) AND a.attempt > {first}
+	AND a.attempt <= (SELECT l.attempt - {last} FROM {of} AS l WHERE l.id = a.run_id)
+
+-- name: finish
+-- $1: results as JSON, $2: the worker. A row that is locked is passed over, and answered as one
+-- that is not sure; so is one that somebody has changed since this statement began.
+--
+-- Rows are found by their ids, in an array. A connection may use a plan that was made while the
+-- tables were empty, and that would read a whole index now: in a join, or the index of running
+-- runs. "state || ''" matches no index.
+WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+results AS MATERIALIZED (
+	SELECT * FROM json_to_recordset($1::text::json) AS x(id bigint, attempt integer, claim bigint, outcome text,
+		state text, error text, retry_in bigint, took bigint)
+),
+mine AS MATERIALIZED (
+	SELECT r.id, r.attempt, r.claim FROM {runs} AS r JOIN results AS x ON x.id = r.id
+	WHERE r.id = ANY (ARRAY(SELECT id FROM results)) AND r.attempt = x.attempt AND r.state || '' = 'running'
+		AND r.claim = x.claim AND r.worker = $2::text
+	ORDER BY r.id
+	FOR NO KEY UPDATE OF r SKIP LOCKED
+),
+finished AS (
+	UPDATE {runs} AS r SET
+		state = CASE WHEN x.state = 'queued' AND r.canceled_by IS NOT NULL THEN 'canceled' ELSE x.state END,
+		run_at = CASE x.state WHEN 'queued' THEN now.at + x.retry_in * interval '1 microsecond' ELSE r.run_at END,
+		uncounted = r.uncounted + CASE x.outcome WHEN 'interrupted' THEN 1 ELSE 0 END,
+		failing_since = CASE WHEN x.outcome IN ('ok', 'interrupted', 'canceled') THEN r.failing_since
+			ELSE coalesce(r.failing_since, r.claimed_at) END,
+		finished_at = CASE WHEN x.state = 'queued' AND r.canceled_by IS NULL THEN NULL ELSE now.at END,
+		last_error = coalesce(nullif(x.error, ''), r.last_error),
+		lease_until = NULL
+	FROM mine JOIN results AS x ON x.id = mine.id AND x.attempt = mine.attempt AND x.claim = mine.claim, now
+	WHERE r.id = ANY (ARRAY(SELECT id FROM mine)) AND r.id = mine.id
+	RETURNING r.id, r.attempt, r.claim, r.worker, r.claimed_at, x.outcome, x.error, x.took
+),
+attempts AS (
+	INSERT INTO {attempts} (run_id, attempt, worker, started_at, finished_at, outcome, error, claim)
+	SELECT f.id, f.attempt, f.worker, f.claimed_at,
+		greatest(f.claimed_at, least(now.at, f.claimed_at + f.took * interval '1 microsecond')), f.outcome, f.error,
+		f.claim
+	FROM finished AS f, now
+),
+forgotten AS ({forget_attempts})
+SELECT id, attempt, claim, true FROM finished
+UNION ALL
+SELECT x.id, x.attempt, x.claim, true FROM results AS x JOIN {attempts} AS a ON a.run_id = x.id
+WHERE a.run_id = ANY (ARRAY(SELECT id FROM results)) AND a.attempt = x.attempt AND a.claim = x.claim
+	AND a.outcome = x.outcome COLLATE "C"
+UNION ALL
+SELECT r.id, r.attempt, r.claim, false FROM {runs} AS r JOIN results AS x ON x.id = r.id
+WHERE r.id = ANY (ARRAY(SELECT id FROM results)) AND r.attempt = x.attempt AND r.state || '' = 'running'
+	AND r.claim = x.claim AND r.worker = $2::text AND r.id NOT IN (SELECT id FROM mine)
+
+-- name: reclaim
+-- $1: how many runs at most, $2: what is noted as their error, $3: after how many lost leases a run
+-- is dead; 0: any number.
+WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+expired AS MATERIALIZED (
+	SELECT r.id FROM {runs} AS r, now WHERE r.state = 'running' AND r.lease_until <= now.at
+	ORDER BY r.lease_until LIMIT $1::bigint
+	FOR NO KEY UPDATE OF r SKIP LOCKED
+),
+reclaimed AS (
+	UPDATE {runs} AS r SET
+		state = CASE WHEN r.canceled_by IS NOT NULL THEN 'canceled'
+			WHEN r.attempt >= r.uncounted + nullif(r.max_attempts, 0)
+				OR r.crashes + 1 >= nullif($3::integer, 0) THEN 'dead'
+			ELSE 'queued' END,
+		finished_at = CASE WHEN r.canceled_by IS NOT NULL OR r.attempt >= r.uncounted + nullif(r.max_attempts, 0)
+			OR r.crashes + 1 >= nullif($3::integer, 0) THEN now.at END,
+		crashes = r.crashes + 1,
+		failing_since = coalesce(r.failing_since, r.claimed_at),
+		last_error = $2::text,
+		lease_until = NULL
+	FROM now WHERE r.id = ANY (ARRAY(SELECT id FROM expired))
+	RETURNING r.id, r.attempt, r.claim,
+		CASE r.max_attempts WHEN 0 THEN 0 ELSE r.uncounted + r.max_attempts END AS max_attempts,
+		r.crashes, r.handler, r.worker, r.schedule, r.state,
+		r.claimed_at
+),
+attempts AS (
+	INSERT INTO {attempts} (run_id, attempt, worker, started_at, finished_at, outcome, error, claim)
+	SELECT r.id, r.attempt, r.worker, r.claimed_at, now.at, 'lease_lost', $2::text, r.claim FROM reclaimed AS r, now
+),
+forgotten AS ({forget_attempts})
+SELECT id, attempt, claim, max_attempts, crashes, handler, worker, coalesce(schedule, ''), state = 'dead',
+	state = 'canceled'
+FROM reclaimed
+
+-- name: sweep
+-- $1, $2, $3: for how long succeeded, dead and canceled runs are kept, $4: schedules and handlers
+-- that no worker has, in microseconds, or NULL; $5: how many to delete of each at most. What has
+-- been queued again, seen again or paused since this statement began is looked at once more, and
+-- stays. A pause or a limit that is in force stays, too: without it, what was stopped would run as
+-- soon as a worker has it again.
+WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+old AS MATERIALIZED (
+	SELECT d.id FROM now, (VALUES ('succeeded' COLLATE "C", $1::bigint), ('dead', $2::bigint), ('canceled', $3::bigint))
+		AS k(state, kept), LATERAL (
+			SELECT r.id FROM {runs} AS r
+			WHERE r.state = k.state AND r.finished_at < now.at - k.kept * interval '1 microsecond'
+			ORDER BY r.finished_at LIMIT $5::bigint
+		) AS d
+	LIMIT $5::bigint
+),
+runs AS (
+	DELETE FROM {runs} WHERE id = ANY (ARRAY(
+		SELECT r.id FROM {runs} AS r, now
+		WHERE r.id = ANY (ARRAY(SELECT id FROM old)) AND r.finished_at < now.at - interval '1 microsecond'
+			* CASE r.state WHEN 'succeeded' THEN $1::bigint WHEN 'dead' THEN $2::bigint ELSE $3::bigint END
+		ORDER BY r.id
+		FOR UPDATE OF r SKIP LOCKED))
+	RETURNING 1
+),
+schedules AS (
+	DELETE FROM {schedules} WHERE name IN (
+		SELECT s.name FROM {schedules} AS s, now
+		WHERE s.seen_at < now.at - $4::bigint * interval '1 microsecond'
+			AND coalesce(s.paused_until <= now.at, true)
+		ORDER BY s.name LIMIT $5::bigint FOR UPDATE OF s SKIP LOCKED)
+	RETURNING 1
+),
+handlers AS (
+	DELETE FROM {handlers} WHERE name IN (
+		SELECT h.name FROM {handlers} AS h, now
+		WHERE h.name <> '' AND h.seen_at < now.at - $4::bigint * interval '1 microsecond'
+			AND h.override IS NULL AND coalesce(h.paused_until <= now.at, true)
+		ORDER BY h.name LIMIT $5::bigint FOR UPDATE OF h SKIP LOCKED)
+	RETURNING 1
+)
+SELECT (SELECT count(*) FROM runs) + (SELECT count(*) FROM schedules) + (SELECT count(*) FROM handlers)

@@ -1,1 +1,0 @@
-SELECT {now}, (SELECT min(plan_at) FROM {schedules} WHERE plan_at > {now})
