@@ -48,7 +48,8 @@ var ErrSchema = fmt.Errorf("sqlregistry: %w: the schema is not right", dlock.Err
 func newStore(d sqlkit.Dialect, db *sql.DB, opts Options) *Store {
 	opts.TableName = cmp.Or(opts.TableName, DefaultTableName)
 	return &Store{db: newDatabase(d, db, opts),
-		fault: d.CheckNames("sqlregistry", opts.TableName, opts.Schema, maxTableName, db == nil)}
+		fault: d.CheckNames(sqlkit.TableNames{Product: "sqlregistry", Table: opts.TableName, Schema: opts.Schema,
+			MaxTable: maxTableName, NoPool: db == nil})}
 }
 
 // Check returns the faults of the options, without calling the server. All methods return them.

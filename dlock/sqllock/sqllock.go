@@ -34,8 +34,7 @@ type Options struct {
 	Prefix string
 
 	// TableName is the name of the table, and the beginning of the names of its indexes and
-	// routines. It is quoted, so any text without braces is valid. At most 44 bytes. Default
-	// "distributed_locks".
+	// routines. It is quoted, so any text is valid. At most 44 bytes. Default "distributed_locks".
 	TableName string
 
 	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the table. SQLite has
@@ -66,7 +65,8 @@ func newStore(dialect sqlkit.Dialect, opts Options, db func(store.Table) (store.
 	if opts.TableName == "" {
 		opts.TableName = DefaultTableName
 	}
-	faults := []error{dialect.CheckNames("sqllock", opts.TableName, opts.Schema, maxTableName, false)}
+	faults := []error{dialect.CheckNames(sqlkit.TableNames{Product: "sqllock", Table: opts.TableName,
+		Schema: opts.Schema, MaxTable: maxTableName, Braces: true})}
 	check := func(wrong bool, format string, args ...any) {
 		if wrong {
 			faults = append(faults, fmt.Errorf("sqllock: "+format, args...))

@@ -52,12 +52,20 @@ func (d Dialect) Qualified(schema, name string) string {
 // Text returns a literal.
 func Text(s string) string { return quote("'", "'", s) }
 
-// CheckNames returns what is wrong with the names of a table and its schema, and with a pool that
-// is not there. Each fault begins with the product's name, unless that is "", and matches
-// dlock.ErrSetup. The name of the table may have most bytes, so that there is room for suffixes
-// within the 63 bytes that Postgres keeps of a name.
-func (d Dialect) CheckNames(product, table, schema string, most int, noPool bool) error {
+// TableNames are the names that options have for tables.
+type TableNames struct {
+	Product  string // begins each fault; "": none does
+	Table    string // the name of a table, or what the names of several begin with
+	Schema   string // "": that of the database or the connection
+	MaxTable int    // in bytes: Postgres keeps 63 bytes of a name, and there are suffixes
+	Braces   bool   // they may have braces, because no statement is sent by way of Bind
+	NoPool   bool   // there is no pool
+}
+
+// CheckNames returns what is wrong with names. Each fault matches dlock.ErrSetup.
+func (d Dialect) CheckNames(n TableNames) error {
 	var faults []error
+	product := n.Product
 	if product != "" {
 		product += ": "
 	}
@@ -65,12 +73,15 @@ func (d Dialect) CheckNames(product, table, schema string, most int, noPool bool
 		faults = append(faults, fmt.Errorf("%s%w: "+format, append([]any{product, dlock.ErrSetup}, args...)...))
 	}
 	check := func(what, name string, most int) {
-		// Braces are the placeholders of the statements.
-		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) || len(name) > most ||
-			strings.ContainsAny(name, "{}") {
-			fault("%s %q: use text without braces and control characters, at most %d bytes", what, name, most)
+		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+			fault("%s %q: use text without control characters", what, name)
+		}
+		if len(name) > most {
+			fault("%s of %d bytes: at most %d bytes", what, len(name), most)
 		}
 		switch {
+		case strings.ContainsAny(name, "{}") && !n.Braces:
+			fault("%s %q: use text without braces", what, name)
 		case d == MySQL && strings.HasSuffix(name, " "):
 			fault("%s %q: MySQL has no names that end with a space", what, name)
 		case d == MySQL && strings.ContainsFunc(name, func(r rune) bool { return r > 0xFFFF }):
@@ -81,12 +92,12 @@ func (d Dialect) CheckNames(product, table, schema string, most int, noPool bool
 			fault("%s %q: SQLite keeps names that begin with sqlite_ to itself", what, name)
 		}
 	}
-	if table == "" {
+	if n.Table == "" {
 		fault("no TableName: set one")
 	}
-	check("TableName", table, most)
-	check("Schema", schema, 63)
-	if noPool {
+	check("TableName", n.Table, n.MaxTable)
+	check("Schema", n.Schema, 63)
+	if n.NoPool {
 		fault("no *sql.DB: pass one")
 	}
 	return errors.Join(faults...)

@@ -73,12 +73,12 @@ func TestCheckNames(t *testing.T) {
 		{sqlkit.MySQL, "a ", "", false}, {sqlkit.MySQL, "a", "b ", false}, {sqlkit.MySQL, "😀", "", false},
 		{sqlkit.SQLite, "a ", "", true}, {sqlkit.SQLite, "a", "main", false}, {sqlkit.SQLite, "SQLite_a", "", false},
 	} {
-		err := c.dialect.CheckNames("shop", c.table, c.schema, 10, false)
+		err := c.dialect.CheckNames(sqlkit.TableNames{Table: c.table, Schema: c.schema, MaxTable: 10})
 		if (err == nil) != c.fine {
 			t.Errorf("%v %q %q: %v", c.dialect, c.table, c.schema, err)
 		}
 	}
-	if sqlkit.Postgres.CheckNames("shop", "a", "", 10, true) == nil {
+	if sqlkit.Postgres.CheckNames(sqlkit.TableNames{Table: "a", MaxTable: 10, NoPool: true}) == nil {
 		t.Error("no pool is accepted")
 	}
 }

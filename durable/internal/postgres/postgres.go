@@ -87,7 +87,7 @@ var _ store.Store = (*Store)(nil)
 func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	d := sqlkit.Postgres
 	opts.Schema = cmp.Or(opts.Schema, "public")
-	err := d.CheckNames("", opts.TableName, opts.Schema, maxTableName, false)
+	err := d.CheckNames(sqlkit.TableNames{Table: opts.TableName, Schema: opts.Schema, MaxTable: maxTableName})
 	if pool == nil {
 		err = errors.Join(err, fmt.Errorf("%w: no pool: pass a *pgxpool.Pool", dlock.ErrSetup))
 	}

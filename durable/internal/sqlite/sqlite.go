@@ -47,7 +47,8 @@ const maxTableName = 40
 // schema is empty. It does not open the file.
 func New(db *sql.DB, table, schema string) (*Store, error) {
 	d := sqlkit.SQLite
-	if err := d.CheckNames("", table, schema, maxTableName, db == nil); err != nil {
+	err := d.CheckNames(sqlkit.TableNames{Table: table, Schema: schema, MaxTable: maxTableName, NoPool: db == nil})
+	if err != nil {
 		return nil, err
 	}
 	names := map[string]string{

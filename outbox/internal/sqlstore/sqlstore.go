@@ -88,7 +88,9 @@ var files embed.FS
 
 func newStore(d sqlkit.Dialect, db *sql.DB, opts Options) (*Store, error) {
 	table, schema := cmp.Or(opts.TableName, DefaultTableName), opts.Schema
-	if err := d.CheckNames("outbox", table, schema, maxTableName, db == nil); err != nil {
+	err := d.CheckNames(sqlkit.TableNames{Product: "outbox", Table: table, Schema: schema, MaxTable: maxTableName,
+		NoPool: db == nil})
+	if err != nil {
 		return nil, err
 	}
 	switch d {
