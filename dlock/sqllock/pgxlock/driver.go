@@ -71,9 +71,9 @@ func (d *driver) call(ctx context.Context, dest []any,
 		defer cancel()
 		err := do(patient, conn.Conn(), own)
 		d.giveBack(conn)
-		if patient.Err() != nil { // lateAnswer is over
+		if patient.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) { // lateAnswer is over
 			d.pool.Reset()
-		} else {
+		} else { // a call that was cancelled may have waited for a lock, on a server that is well
 			d.judge(err)
 		}
 		done <- err
