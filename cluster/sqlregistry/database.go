@@ -75,20 +75,9 @@ func newStatements(d sqlkit.Dialect, schema, table string) statements {
 // a limit.
 func (s statements) bind(ctx context.Context, name string, p sqlkit.Params) sqlkit.Statement {
 	p = maps.Clone(p)
-	wait := maxWait(ctx)
+	wait := sqlkit.MaxWait(ctx, time.Minute)
 	p["wait_ms"], p["wait_s"] = sqlkit.InText(wait.Milliseconds()), sqlkit.InText(max(1, int64(wait/time.Second)))
 	return s.Bind(s.texts[name], p)
-}
-
-// maxWait returns for how long a statement may wait for a lock in the database: nine tenths of the
-// time that the caller has left, so that it still gets the error, and no statement goes on for long
-// after it has given up.
-func maxWait(ctx context.Context) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return sqlkit.LastResort
-	}
-	return max(time.Millisecond, min(time.Until(deadline)*9/10, time.Minute))
 }
 
 // batch are the parameters of write.

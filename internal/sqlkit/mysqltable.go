@@ -9,18 +9,6 @@ import (
 	"strings"
 )
 
-// CheckMySQLName returns what is wrong with the name of a table or database, which the server would
-// refuse later.
-func CheckMySQLName(what, name string) error {
-	switch {
-	case strings.HasSuffix(name, " "):
-		return fmt.Errorf("%s %q: MySQL has no names that end with a space", what, name)
-	case strings.ContainsFunc(name, func(r rune) bool { return r > 0xFFFF }):
-		return fmt.Errorf("%s %q: MySQL has no names with characters beyond U+FFFF", what, name)
-	}
-	return nil
-}
-
 // A MySQLTable is what the catalogue of MySQL says about a table.
 type MySQLTable struct {
 	engine  string

@@ -73,14 +73,7 @@ const lastWait = sqlkit.LastResort
 // server ends its session.
 const pause = 10 * time.Second
 
-// wait returns nine tenths of the context's time, so that the server's error still arrives.
-func wait(ctx context.Context) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return lastWait
-	}
-	return max(time.Millisecond, min(time.Until(deadline)*9/10, 24*time.Hour))
-}
+func wait(ctx context.Context) time.Duration { return sqlkit.MaxWait(ctx, 24*time.Hour) }
 
 // An executor is a *sql.Tx or a *sql.Conn.
 type executor interface {

@@ -10,17 +10,17 @@
 //		Dialect: sqlkit.Postgres, Schema: opts.Schema, Name: opts.TableName,
 //		Table: opts.TableName + "_hosts", // of migration 1
 //		Migrations: [][]string{
-//			sqlmigrate.Statements(sqlmigrate.Fill(file("1_hosts.sql"), names)),  // migration 1
-//			sqlmigrate.Statements(sqlmigrate.Fill(file("2_events.sql"), names)), // migration 2
+//			sqlmigrate.Statements(texts["schema"]), // migration 1, of sqlkit.ReadTexts
+//			sqlmigrate.Statements(texts["events"]), // migration 2
 //		},
 //		Repeat: indexesAndFunctions,
 //	}
-//	err := schema.Up(ctx, db)       // Migrate
-//	err := schema.Verify(ctx, db)   // Verify: also asks whether the columns are there
-//	list := schema.Statements()     // Schema
+//	tables := sqlmigrate.Tables{Schema: schema, Read: sqlmigrate.ReadDB(sqlkit.Postgres, db), …}
+//	err := tables.Migrate(ctx)
+//	err := tables.Verify(ctx)
+//	list := schema.Statements() // for users who apply their own migrations
 //
-// A Migrate best calls Verify first, and Up only if that fails: then hosts that may not create
-// anything can call it, too. On Postgres name a Schema, or the search_path decides, which behind a
+// What the tables need to have is read from the statements that create them. On Postgres name a Schema, or the search_path decides, which behind a
 // pooler another client may have set. The name of an index or table has at most 63 bytes there.
 //
 // # What a package promises

@@ -6,9 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -237,15 +235,6 @@ func bounded(ctx context.Context, call func() error) error {
 
 // grace is how long the answer of a driver is waited for that looks at the context itself.
 const grace = 50 * time.Millisecond
-
-// Fill replaces {table} and the like in a statement.
-func Fill(text string, names map[string]string) string {
-	pairs := make([]string, 0, 2*len(names))
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		pairs = append(pairs, "{"+name+"}", names[name])
-	}
-	return strings.NewReplacer(pairs...).Replace(text)
-}
 
 // Statements splits a script at the semicolons that end a line.
 func Statements(script string) []string {

@@ -69,10 +69,7 @@ func oneByOne(ctx context.Context, q interface {
 // could never be written. MySQL has no such rows. {wait} is the LOCK_TIMEOUT of SQL Server, which
 // takes no parameter.
 func bound(ctx context.Context, text string) string {
-	limit := sqlkit.LastResort
-	if deadline, ok := ctx.Deadline(); ok {
-		limit = max(time.Millisecond, min(time.Until(deadline)*9/10, time.Minute))
-	}
+	limit := sqlkit.MaxWait(ctx, time.Minute)
 	ms, s := limit.Milliseconds(), max(1, int64(limit/time.Second))
 	return strings.NewReplacer(
 		"{bounded}", fmt.Sprintf(

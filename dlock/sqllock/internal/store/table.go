@@ -73,11 +73,7 @@ func ClockWarnings(sent, got time.Time, server int64) []string {
 // LockWait returns the longest wait for a lock in the database, in milliseconds: nine tenths of the
 // caller's time, so that the error still reaches the caller.
 func LockWait(ctx context.Context) int64 {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return sqlkit.LastResort.Milliseconds()
-	}
-	return max(1, min(time.Until(deadline)*9/10, dlock.MaxTTL).Milliseconds())
+	return sqlkit.MaxWait(ctx, dlock.MaxTTL).Milliseconds()
 }
 
 // OrNull returns nil for an empty text.
