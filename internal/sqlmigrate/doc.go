@@ -20,8 +20,9 @@
 //	err := tables.Verify(ctx)
 //	list := schema.Statements() // for users who apply their own migrations
 //
-// What the tables need to have is read from the statements that create them. On Postgres name a Schema, or the search_path decides, which behind a
-// pooler another client may have set. The name of an index or table has at most 63 bytes there.
+// What the tables need to have is read from the statements that create them. On Postgres name a
+// Schema, or the search_path decides, which behind a pooler another client may have set. The name
+// of an index or table has at most 63 bytes there.
 //
 // # What a package promises
 //
