@@ -111,6 +111,19 @@ var rows = []row{
 		"health":            "health.TestHostileTexts",
 		"SQL Server":        sqlServer,
 	}},
+	{"tables that a crash would empty, and files that two cannot share, are refused", map[string]string{
+		"memlock, redislock, redlock, registry memory, registry redis": "no: it has no tables and files",
+		"nativelock": "no: its locks are those of connections, and no rows",
+		"sqllock postgres, durable postgres, outbox postgres, registry postgres": "" +
+			"internal/sqlkit.TestTablesThatACrashWouldEmpty",
+		"sqllock mysql, outbox mysql, registry mysql": "" +
+			"internal/sqlkit.TestTablesOfAnEngineWithoutTransactions",
+		"sqllock sqlite, durable sqlite, outbox sqlite, registry sqlite": "" +
+			"internal/sqlkit.TestFilesThatCannotBeShared; internal/sqlkit.TestFileThatWasReplaced",
+		"timer, leader": "no: its store has the tables",
+		"people":        shows,
+		"SQL Server":    sqlServer,
+	}},
 	{"a set-up that is wrong is an error that says what to do, and no outage", map[string]string{
 		"memlock, registry memory": "no: there is nothing to set up",
 		"redislock":                "dlock/redislock.TestI11NotSetUp",

@@ -2,21 +2,15 @@ package sqlkit_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/sqltest"
-	"github.com/tickslot/tickslot/outbox"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }
@@ -44,22 +38,7 @@ func TestRowLevelSecurityIsFound(t *testing.T) {
 		}
 	}
 	open := func(user string) map[string]tables {
-		dsn := server.DSN(user, servertest.Canary, database)
-		pool, err := pgxpool.New(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		db, err := sql.Open("pgx", dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { pool.Close(); db.Close() })
-		return map[string]tables{ // by one of their tables
-			"distributed_locks":     sqllock.Postgres(db, sqllock.Options{}),
-			"tickslot_registry":     sqlregistry.Postgres(db, sqlregistry.Options{}),
-			"tickslot_durable_runs": durable.Postgres(pool),
-			"tickslot_outbox":       outbox.New(outbox.Postgres(pool)),
-		}
+		return onPostgres(t, server.DSN(user, servertest.Canary, database))
 	}
 	owner := open("")
 	for _, of := range owner {
