@@ -127,11 +127,12 @@ func DoFor[T any](
 	if returned {
 		answer = got
 	}
+	made := err != errHangs
 	if err != nil && c.options.Wrap != nil {
 		err = c.options.Wrap(op, err)
 	}
 	if err == nil || ctx.Err() == nil {
-		c.record(op, err)
+		c.record(op, err, made)
 	}
 	return answer, err
 }
@@ -185,8 +186,10 @@ func (c *Calls) hangs(l lane) bool {
 	return len(c.behind[l]) > 0
 }
 
-// record records whether a call succeeded, and tells of changes.
-func (c *Calls) record(op string, err error) {
+// record records whether a call succeeded, and tells of changes. One that was not made, because
+// another hangs, is a failure of its kind, but says nothing new about the other side: it would go
+// down and come back each time three of them follow each other between calls that succeed.
+func (c *Calls) record(op string, err error, made bool) {
 	o := c.options
 	ignored := err != nil && o.Ignored != nil && o.Ignored(op, err)
 	c.mu.Lock()
@@ -207,6 +210,9 @@ func (c *Calls) record(op string, err error) {
 	}
 	if err != nil && o.Failed != nil {
 		o.Failed(op, err, before.Err == nil && !c.breaker.Open())
+	}
+	if !made {
+		return
 	}
 	opened, closed := c.breaker.Count(err == nil, 1)
 	lasted := time.Since(c.changedAt)

@@ -223,6 +223,49 @@ func TestCallThatHangs(t *testing.T) {
 	})
 }
 
+// A call that hangs counts as one failure of the other side, however often others are not made
+// because of it. Three kinds of calls that hang bring it down.
+//
+// Fails when it goes down, or comes back, although it answers all that is asked of it.
+func TestCallsThatAreNotMade(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		c := answers.New(answers.Options{Timeout: time.Second,
+			Down: func(error) { told = append(told, "down") },
+			Up:   func(time.Duration) { told = append(told, "up") }})
+		free := make(chan struct{})
+		hangs := func(context.Context) (int, error) { <-free; return 1, nil }
+		works := func(context.Context) (int, error) { return 1, nil }
+		for range 10 {
+			for range 5 {
+				_, _ = answers.Do(t.Context(), c, "a", hangs)
+			}
+			_, _ = answers.Do(t.Context(), c, "b", works)
+		}
+		err := c.Working()
+		if len(told) > 0 || c.ErrorCounts()["a"] != 50 || c.FailureOf("a").Times != 50 || err != nil {
+			t.Errorf("told %q, %v, %v, %v", told, c.ErrorCounts(), c.FailureOf("a"), err)
+		}
+		time.Sleep(4 * time.Second)
+		if c.Working() == nil {
+			t.Error("nobody can see that these calls fail")
+		}
+		for _, op := range []string{"c", "d", "e"} {
+			_, _ = answers.Do(t.Context(), c, op, hangs)
+		}
+		if up, _, _ := c.Status(); up || !slices.Equal(told, []string{"down"}) {
+			t.Errorf("up: %t; told %q", up, told)
+		}
+		close(free)
+		synctest.Wait()
+		_, _ = answers.Do(t.Context(), c, "a", works)
+		if err := c.Reachable(); err != nil || !slices.Equal(told, []string{"down", "up"}) {
+			t.Errorf("%v; told %q", err, told)
+		}
+	})
+}
+
 // What callers and health see of an error is what Wrap returns, failures that Ignored names are
 // only counted, and Turned is told when the first kind of call fails, and when all work again.
 //
