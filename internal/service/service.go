@@ -40,13 +40,18 @@ const (
 	maxListenWait = time.Minute
 )
 
+// listenGrace is how long a connection that listens may take to end.
+const listenGrace = 5 * time.Second
+
 // KeepListening calls listen, which connects and listens, until ctx ends. Whenever that has
-// returned, it calls ended, and pauses. A panic of listen is its error.
+// returned, it calls ended, and pauses. A panic of listen is its error, and so is runtime.Goexit. A
+// listen that ignores that ctx has ended is left behind.
 func KeepListening(ctx context.Context, listen func(context.Context) error, ended func(error)) {
 	wait := minListenWait
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := guard.Call("connection that listens", func() error { return listen(ctx) })
+		ends := guard.Go("connection that listens", func() error { return listen(ctx) })
+		err, _ := AwaitEnd(ctx, ends, listenGrace)
 		if ctx.Err() != nil {
 			return
 		}

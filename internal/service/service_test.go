@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -166,7 +167,8 @@ func TestFirstAnswer(t *testing.T) {
 // A connection that listens is made again, after pauses that grow from a second to a minute, and
 // are short again after one that has lasted.
 //
-// Fails when a panic ends it, or a database that is down is asked without a pause.
+// Fails when a panic or runtime.Goexit ends it, or a database that is down is asked without a
+// pause.
 func TestKeepListening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var began []time.Duration
@@ -178,6 +180,8 @@ func TestKeepListening(t *testing.T) {
 			switch len(began) {
 			case 3:
 				panic("in the driver")
+			case 4:
+				runtime.Goexit()
 			case 10:
 				time.Sleep(2 * time.Minute)
 			case 12:
@@ -201,6 +205,28 @@ func TestKeepListening(t *testing.T) {
 			slices.Max(pauses) > 78*time.Second || pauses[8] < 40*time.Second {
 			t.Errorf("pauses of %v", pauses)
 		}
+	})
+}
+
+// A connection that does not end with its context is left behind.
+//
+// Fails when a service cannot stop because of it.
+func TestListenThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		free := make(chan struct{})
+		returned := make(chan struct{})
+		go func() {
+			service.KeepListening(ctx, func(context.Context) error { <-free; return nil },
+				func(err error) { t.Errorf("it has ended: %v", err) })
+			close(returned)
+		}()
+		time.Sleep(time.Hour)
+		cancel()
+		if _, ok := service.Await(returned, time.Minute); !ok {
+			t.Error("it is waited for")
+		}
+		close(free)
 	})
 }
 
