@@ -66,11 +66,12 @@ type shard struct {
 	batch    *answers.Batch
 	retryAt  time.Time // not before, because a call failed, or found nothing
 	callWait time.Duration
-	pause    time.Duration // before the next look, while nobody tells of messages
-	changed  bool          // the layout is another one
-	wary     bool          // the relay before this one died: see suspects.go
-	first    []start       // deliveries that are to be written down before they begin
-	noting   bool          // some are being written down
+	pause    time.Duration    // before the next look, while nobody tells of messages
+	changed  bool             // the layout is another one
+	wary     bool             // the relay before this one died: see suspects.go
+	first    []start          // deliveries that are to be written down before they begin
+	noting   bool             // some are being written down
+	notNoted map[store.ID]int // Crashes of those given back, because a call to write them down failed
 	stopped  <-chan struct{}
 }
 
@@ -109,7 +110,7 @@ func idOf(m message) laneID {
 func newShard(r *Relay, layout store.Layout, term *leader.Term) *shard {
 	s := &shard{relay: r, term: term, layout: layout, posts: make(chan func(), 64), gone: make(chan struct{}),
 		wakes: make(chan struct{}, 1), lanes: map[laneID]*lane{}, topics: map[string]*topic{},
-		callWait: service.MinWait, pause: minPause, wary: term.PreviousExpired()}
+		notNoted: map[store.ID]int{}, callWait: service.MinWait, pause: minPause, wary: term.PreviousExpired()}
 	s.batch = answers.NewBatch(r.config.BatchSize, r.config.CallTimeout)
 	s.base, s.end = context.WithCancelCause(context.Background())
 	return s
@@ -246,6 +247,7 @@ func (s *shard) delivered(l *lane, a attempt) {
 		s.forget(l)
 		return
 	}
+	delete(s.notNoted, a.message.ID)
 	switch {
 	case a.result.Outcome == store.OutcomeOK:
 	case a.result.Outcome != store.OutcomeTransient && s.relay.config.OnDead == DeadContinue:
@@ -386,6 +388,12 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 	}
 	for _, pending := range due.Messages {
 		m := message{pending, s.wary}
+		if crashes, ok := s.notNoted[m.ID]; ok {
+			m.wary = true
+			if m.Crashes == crashes+1 { // the call has written that after all, and this relay is alive
+				m.Crashes = crashes
+			}
+		}
 		id := idOf(m)
 		l := s.lanes[id]
 		if l == nil {

@@ -135,6 +135,7 @@ func (s *shard) giveBack(d start) { s.post(func() { s.given(d) }) }
 
 func (s *shard) given(d start) {
 	s.retryAt = time.Now().Add(s.callWait/2 + rand.N(s.callWait))
+	s.notNoted[d.m.ID] = d.m.Crashes
 	s.delivered(d.lane, attempt{message: d.m, abandoned: true})
 	s.returned(d.lane, d.topic)
 }

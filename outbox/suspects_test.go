@@ -93,6 +93,45 @@ func kills(t *testing.T, f *fleet, shards, most int) {
 	}
 }
 
+// After a relay has died, the answers to the calls that write what begins are lost: they are done,
+// and fail. The messages wait, and are delivered when the answers come again.
+//
+// Fails when a relay takes what it has written itself for the deaths of others: then the messages
+// are dead, and no sink has had them.
+func TestAnswersAboutWhatBeginsAreLost(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		config := outbox.RelayConfig{TTL: 5 * time.Second, CallTimeout: time.Second, RetryInterval: time.Second}
+		first := f.host()
+		first.relay(config)
+		time.Sleep(10 * time.Second)
+		first.cut.Store(true)
+		time.Sleep(time.Second)
+		var lost atomic.Bool
+		lost.Store(true)
+		f.store.After = func(op string) error {
+			if op == "begin" && lost.Load() {
+				return errReceiver
+			}
+			return nil
+		}
+		f.append("a", 3)
+		f.append("", 3)
+		f.host().relay(config)
+		time.Sleep(time.Minute)
+		if had := f.had(); had != 0 {
+			t.Errorf("%d messages were delivered, and it is not known whether that was written down", had)
+		}
+		lost.Store(false)
+		f.until("all are delivered", time.Minute, func() bool { return f.had() == 6 })
+		time.Sleep(time.Second)
+		f.inOrder(t)
+		if b, err := f.box.Backlog(t.Context()); err != nil || b.Pending != 0 || b.Dead != 0 {
+			t.Errorf("%+v, %v", b, err)
+		}
+	})
+}
+
 // Of the calls that write what begins there are none while relays do not die. After one has died,
 // there is one for each batch that begins, until what was due then has been read.
 //
