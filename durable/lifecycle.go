@@ -21,8 +21,8 @@ import (
 // have HookGrace. Then Run returns nil, a *StuckError, or an error that says how many results could
 // not be written, because the database did not answer or somebody kept the rows locked: those runs
 // are run again when their leases have expired. When Run has returned, no goroutine of the Worker
-// is left except those that a StuckError names, and its metrics are unregistered. Run can be called
-// once.
+// is left except those that a StuckError names, and calls of a driver that ignores their contexts;
+// and its metrics are unregistered. Run can be called once.
 //
 // If Check finds faults, Run returns them and starts nothing: make another Worker. It also returns
 // an error that matches dlock.ErrSetup if the database answers, but is not set up right, for
