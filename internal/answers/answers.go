@@ -186,6 +186,16 @@ func (c *Calls) hangs(l lane) bool {
 	return len(c.behind[l]) > 0
 }
 
+// anyHangs is hangs for all parts of the caller. Called with mu held.
+func (c *Calls) anyHangs(op string) bool {
+	for l, calls := range c.behind {
+		if l.op == op && slices.ContainsFunc(calls, func(h hanging) bool { return !h.returned() }) {
+			return true
+		}
+	}
+	return false
+}
+
 // record records whether a call succeeded, and tells of changes. One that was not made, because
 // another hangs, is a failure of its kind, but says nothing new about the other side: it would go
 // down and come back each time three of them follow each other between calls that succeed.
@@ -205,6 +215,7 @@ func (c *Calls) record(op string, err error, made bool) {
 	switch {
 	case err != nil && before.Err != nil:
 		c.failing[op] = Failure{err, before.Since, before.Times + 1}
+	case before.Err != nil && c.anyHangs(op): // it works for other parts: one stands still
 	case err != nil || before.Err != nil:
 		c.turn(op, err)
 	}

@@ -266,6 +266,36 @@ func TestCallsThatAreNotMade(t *testing.T) {
 	})
 }
 
+// A kind of call that hangs for one part of the caller fails, although it works for others.
+//
+// Fails when that is told again and again, or hidden by those that work.
+func TestHangsForOnePart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		c := answers.New(answers.Options{Timeout: time.Second, Failed: func(_ string, _ error, first bool) {
+			if first {
+				told++
+			}
+		}})
+		free := make(chan struct{})
+		works := func(context.Context) (int, error) { return 1, nil }
+		for range 10 {
+			_, _ = answers.DoFor(t.Context(), c, "a", 1, func(context.Context) (int, error) { <-free; return 1, nil })
+			_, _ = answers.DoFor(t.Context(), c, "a", 2, works)
+			time.Sleep(time.Second)
+		}
+		if told != 1 || c.Working() == nil || c.FailureOf("a").Times != 10 || c.Reachable() != nil {
+			t.Errorf("told %d times; %v, %+v", told, c.Working(), c.FailureOf("a"))
+		}
+		close(free)
+		synctest.Wait()
+		if _, _ = answers.DoFor(t.Context(), c, "a", 2, works); c.Working() != nil || c.FailureOf("a").Err != nil {
+			t.Errorf("it has returned: %v", c.Working())
+		}
+	})
+}
+
 // What callers and health see of an error is what Wrap returns, failures that Ignored names are
 // only counted, and Turned is told when the first kind of call fails, and when all work again.
 //
