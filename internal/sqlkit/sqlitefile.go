@@ -43,19 +43,24 @@ var local = context.Background()
 var errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call "+
 	"db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
 
-// turnTime bounds the wait for turn, which is for fairness only, not for safety.
+// turnTime is how long a turn lasts at most: it is for fairness only, not for safety, and the writer
+// may be waiting for a disk that hangs, in a checkpoint.
 const turnTime = 100 * time.Millisecond
 
-// Turn waits until no other call of this File writes, but not for long, nor longer than ctx. Call
+// Turn waits until no other call of this File writes, or has for turnTime, or ctx ends. Call
 // release in the end.
 func (f *File) Turn(ctx context.Context) (release func()) {
 	select {
 	case f.turn <- struct{}{}:
-		return func() { <-f.turn }
-	case <-time.After(turnTime): // the writer may be waiting for a disk that hangs, in a checkpoint
 	case <-ctx.Done():
+		return func() {}
 	}
-	return func() {}
+	pass := sync.OnceFunc(func() { <-f.turn })
+	timer := time.AfterFunc(turnTime, pass)
+	return func() {
+		timer.Stop()
+		pass()
+	}
 }
 
 // Do makes a call that returns when ctx ends, even if the disk hangs, and tries again while the
@@ -229,16 +234,31 @@ func PathOf(conn *sql.Conn) (path string, err error) {
 	return path, err
 }
 
+// pair is held by the one call that has a connection and waits for another one of the same pool.
+// Two such calls could wait for each other until their contexts end.
+var pair = make(chan struct{}, 1)
+
 // Shared returns an error if each connection of the pool has a database of its own. The query
 // exists reports whether the table exists.
 func (f *File) Shared(ctx context.Context, exists string, args ...any) error {
 	if f.DB.Stats().MaxOpenConnections == 1 {
 		return nil
 	}
+	var path string
+	err := f.With(ctx, func(conn *sql.Conn) (err error) {
+		path, err = PathOf(conn)
+		return err
+	})
+	if path != "" || err != nil {
+		return err
+	}
+	select {
+	case pair <- struct{}{}:
+		defer func() { <-pair }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	return f.With(ctx, func(one *sql.Conn) error {
-		if path, err := PathOf(one); path != "" || err != nil {
-			return err
-		}
 		return f.With(ctx, func(other *sql.Conn) error {
 			var here, there bool
 			if err := one.QueryRowContext(local, exists, args...).Scan(&here); err != nil {

@@ -1,0 +1,103 @@
+package sqlkit
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	_ "modernc.org/sqlite"
+)
+
+// The calls that write have the turn one after the other, however many wait.
+//
+// Fails when those that have waited for some time give up their place: they poll for the lock of
+// the file then, all at once, which takes most of the processor, and in no order, so that some get
+// it only when their time is over.
+func TestTurnsAreOneByOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFile(nil)
+		var writing atomic.Int32
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				defer f.Turn(t.Context())()
+				if n := writing.Add(1); n > 1 {
+					t.Errorf("%d calls have the turn", n)
+				}
+				time.Sleep(turnTime / 10) // of synctest: it writes for so long
+				writing.Add(-1)
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// A call whose disk hangs has the turn for some time only, and nobody waits longer than its
+// context.
+//
+// Fails when a turn lasts until the call ends: all others would wait for it, also if it has the
+// lock of the file no more.
+func TestTurnOfCallThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFile(nil)
+		began := time.Now()
+		first := f.Turn(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), turnTime/2)
+		defer cancel()
+		f.Turn(ctx)() // has had none
+		if took := time.Since(began); took != turnTime/2 {
+			t.Errorf("a call whose time was over waited %v", took)
+		}
+		second := f.Turn(t.Context())
+		if took := time.Since(began); took != turnTime {
+			t.Errorf("the next one waited %v", took)
+		}
+		first() // is not the second one's
+		third := make(chan func())
+		go func() { third <- f.Turn(t.Context()) }()
+		synctest.Wait()
+		select {
+		case <-third:
+			t.Error("the third one has the turn of the second")
+		default:
+		}
+		second()
+		(<-third)()
+	})
+}
+
+// Stores that share a pool can find out at the same time whether its connections share a database.
+//
+// Fails when each has a connection and waits for another: with two connections neither goes on
+// until its context ends.
+func TestSharedAtOnce(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", "file:"+filepath.Base(t.Name())+"?mode=memory&cache=shared")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(2)
+	f := NewFile(db)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 200 {
+				if err := f.Shared(ctx, "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1)", "t"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
