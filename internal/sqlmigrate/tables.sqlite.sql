@@ -6,7 +6,7 @@ SELECT json_group_array(json_object('name', t.value,
 			WHERE s.name = t.value COLLATE NOCASE AND s.type = 'table'), ''),
 		'columns', (SELECT json_group_object(lower(c.name), c.type) FROM pragma_table_xinfo(t.value, 'main') AS c),
 		'key', (SELECT json_group_array(k.name) FROM (
-			SELECT c.name || coalesce((
+			SELECT lower(c.name) || coalesce((
 				SELECT ' COLLATE ' || x.coll
 				FROM pragma_index_list(t.value, 'main') AS i, pragma_index_xinfo(i.name, 'main') AS x
 				WHERE i.origin = 'pk' AND x.key AND x.cid = c.cid AND x.coll <> 'BINARY'), '') AS name
