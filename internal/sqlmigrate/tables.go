@@ -85,9 +85,10 @@ func (t Tables) usable(ctx context.Context) error {
 	}
 	const exists = "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1 COLLATE NOCASE)"
 	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
-		return none, t.File.Shared(ctx, exists, t.Schema.Name+"_migrations")
+		err := t.File.Shared(ctx, exists, t.Schema.Name+"_migrations")
+		return none, cmp.Or(err, t.File.OnePath()) // a file system may hang, too
 	})
-	return cmp.Or(err, t.File.OnePath())
+	return err
 }
 
 // writable returns an error if the file cannot be written. Otherwise the first call that writes
