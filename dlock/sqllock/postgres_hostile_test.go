@@ -198,13 +198,17 @@ func TestReadOnlyServersDoNotRefusePostgres(t *testing.T) {
 	}
 }
 
-// A disguised driver changes the version that a server reports.
+// A disguised driver changes the version that a server reports. Servers that are not Postgres lack
+// a function.
 type disguised struct {
 	sqllock.Driver
 	as string
 }
 
 func (d disguised) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	if !strings.HasPrefix(d.as, "PostgreSQL 1") && strings.Contains(query, "row_security_active") {
+		return errors.New("unknown function: row_security_active()")
+	}
 	err := d.Driver.QueryRow(ctx, query, args, dest...)
 	for _, to := range dest {
 		if text, ok := to.(*string); ok && strings.HasPrefix(*text, "PostgreSQL ") {

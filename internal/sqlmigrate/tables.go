@@ -53,15 +53,18 @@ func (t Tables) Verify(ctx context.Context) error {
 	if err := t.usable(ctx); err != nil {
 		return t.Explain(err)
 	}
-	faults, err := t.Schema.differences(ctx, t.Read)
-	if err == nil && t.Besides != nil {
-		var more []error
-		more, err = t.Besides(ctx)
-		faults = append(faults, more...)
+	var besides []error
+	if t.Besides != nil { // it knows servers that cannot answer what comes next
+		var err error
+		if besides, err = t.Besides(ctx); err != nil {
+			return t.Explain(err)
+		}
 	}
+	faults, err := t.Schema.differences(ctx, t.Read)
 	if err != nil {
 		return t.Explain(err)
 	}
+	faults = append(faults, besides...)
 	switch pending := t.Schema.pending(ctx, t.Read); {
 	case errors.Is(pending, ErrPending):
 		faults = append(faults, pending)
