@@ -280,12 +280,12 @@ func TestSQLServerStatements(t *testing.T) {
 		s := (&scripted{}).
 			will(`[{"slot":1,"host":"h","pid":7,"id":"i","fence":9,"held_for":1000,"renewed_ago":500,"expires_in":2000}]`).
 			will(int64(3), int64(1), []byte("x"), int64(0)).
-			will(`[]`, "", "").
 			will(`[]`). // the format
+			will(`[]`, "", "").
 			will(int64(0)).
 			will(time.Now().Add(-time.Hour).UnixMicro(), int64(2)).
-			will(`[]`, "", "").
 			will(`[{"n":"","version":1}]`).
+			will(`[]`, "", "").
 			will(int64(0))
 		store := s.store(t, sqllock.Options{TableName: "it's [locks]", Schema: "dbo"})
 		held, err := store.List(ctx, "orders", 3)
@@ -299,7 +299,7 @@ func TestSQLServerStatements(t *testing.T) {
 		if err := store.Verify(ctx); !errors.Is(err, sqllock.ErrSchema) {
 			t.Errorf("%v: must say that there is no table", err)
 		}
-		later := (&scripted{}).will(`[]`, "", "").will(`[{"n":"","version":2}]`).store(t, sqllock.Options{})
+		later := (&scripted{}).will(`[{"n":"","version":2}]`).store(t, sqllock.Options{})
 		if err := later.Verify(ctx); !errors.Is(err, dlock.ErrSetup) || errors.Is(err, sqllock.ErrSchema) ||
 			!strings.Contains(err.Error(), "format 2") {
 			t.Errorf("%v: must say that a later version uses the table", err)
