@@ -43,8 +43,8 @@ var local = context.Background()
 var errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call "+
 	"db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
 
-// turnTime is how long a turn lasts at most: it is for fairness only, not for safety, and the writer
-// may be waiting for a disk that hangs, in a checkpoint.
+// turnTime is how long a turn lasts at most: it is for fairness only, not for safety, and the
+// writer may be waiting for a disk that hangs, in a checkpoint.
 const turnTime = 100 * time.Millisecond
 
 // Turn waits until no other call of this File writes, or has for turnTime, or ctx ends. Call

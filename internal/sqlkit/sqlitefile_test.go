@@ -88,11 +88,12 @@ func TestSharedAtOnce(t *testing.T) {
 	f := NewFile(db)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
+	const exists = "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1)"
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 200 {
-				if err := f.Shared(ctx, "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1)", "t"); err != nil {
+				if err := f.Shared(ctx, exists, "t"); err != nil {
 					t.Error(err)
 					return
 				}
