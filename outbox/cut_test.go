@@ -33,8 +33,8 @@ func TestMarkThatIsCutOff(t *testing.T) {
 			const messages, ttl = 100, 6 * time.Second
 			relay := func(b *outbox.Outbox, sink func()) (stop func() error) {
 				return running(t, b, outbox.RelayConfig{TTL: ttl, CallTimeout: ttl / 3, RetryInterval: ttl / 6,
-					DrainTimeout: time.Millisecond, PollInterval: 50 * time.Millisecond, BatchSize: 20,
-					DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
+					DrainTimeout: time.Millisecond, PollInterval: 50 * time.Millisecond, IdleDelay: time.Second,
+					BatchSize: 20, DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
 						sink()
 						return nil
 					})})
