@@ -102,19 +102,19 @@ func TestAnswersAboutWhatBeginsAreLost(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
 		config := outbox.RelayConfig{TTL: 5 * time.Second, CallTimeout: time.Second, RetryInterval: time.Second}
-		first := f.host()
-		first.relay(config)
-		time.Sleep(10 * time.Second)
-		first.cut.Store(true)
-		time.Sleep(time.Second)
 		var lost atomic.Bool
-		lost.Store(true)
 		f.store.After = func(op string) error {
 			if op == "begin" && lost.Load() {
 				return errReceiver
 			}
 			return nil
 		}
+		first := f.host()
+		first.relay(config)
+		time.Sleep(10 * time.Second)
+		first.cut.Store(true)
+		time.Sleep(time.Second)
+		lost.Store(true)
 		f.append("a", 3)
 		f.append("", 3)
 		f.host().relay(config)
