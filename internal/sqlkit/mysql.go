@@ -5,11 +5,6 @@ import (
 	"strings"
 )
 
-// MySQLSession is a query of one row that reads the settings of a session of which
-// MySQLSessionFaults says what is wrong.
-const MySQLSession = "SELECT @@SESSION.autocommit, @@SESSION.completion_type, @@SESSION.sql_safe_updates, " +
-	"@@SESSION.sql_mode"
-
 // MySQLSessionFaults returns what the settings of a session would change: the one list for all
 // packages whose statements are transactions of their own. What else may be set changes nothing.
 func MySQLSessionFaults(autocommit bool, completion string, safe bool, mode string) (faults []error) {

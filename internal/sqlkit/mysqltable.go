@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -19,23 +20,39 @@ type MySQLTable struct {
 // A Scanner is a row of an answer.
 type Scanner interface{ Scan(dest ...any) error }
 
-//go:embed mysql_table.sql
-var mysqlTable string
+//go:embed mysql_tables.sql
+var mysqlTables string
 
 // displayWidth matches the width that MariaDB, and old MySQL, add to integer types. It means
 // nothing.
 var displayWidth = regexp.MustCompile(`^(\w*int)\(\d+\)`)
 
-// ReadMySQLTable returns nil if there is no such table, or this user has no right to it. A schema
-// of "" is that of the connection. read calls row for each row of a query.
-func ReadMySQLTable(ctx context.Context, schema, name string,
-	read func(ctx context.Context, query string, args []any, row func(Scanner) error) error) (*MySQLTable, error) {
-	of := []any{sql.NullString{String: schema, Valid: schema != ""}, name, []byte(name)}
-	t := &MySQLTable{columns: map[string]string{}, indexes: map[string]string{}}
-	err := read(ctx, mysqlTable, append(append(of, of...), of...), func(rows Scanner) error {
-		var kind, name, value string
-		err := rows.Scan(&kind, &name, &value)
-		switch kind {
+// ReadMySQLTables returns what the catalogue says about tables, in the order of their names (nil:
+// there is no such table, or this user has no right to it), and the settings of the session. A
+// schema of "" is that of the connection. read calls row for each row of a query.
+func ReadMySQLTables(ctx context.Context, schema string, names []string,
+	read func(ctx context.Context, query string, args []any, row func(Scanner) error) error) (
+	[]*MySQLTable, map[string]string, error) {
+	of := []any{sql.NullString{String: schema, Valid: schema != ""}}
+	for _, name := range names {
+		of = append(of, name)
+	}
+	list := strings.TrimSuffix(strings.Repeat("?, ", len(names)), ", ")
+	found, session := map[string]*MySQLTable{}, map[string]string{}
+	query := strings.ReplaceAll(mysqlTables, "{names}", list)
+	err := read(ctx, query, slices.Concat(of, of, of), func(rows Scanner) error {
+		var table, kind, name, value string
+		if err := rows.Scan(&table, &kind, &name, &value); err != nil {
+			return err
+		}
+		if kind == "session" {
+			session[name] = value
+			return nil
+		}
+		if found[table] == nil {
+			found[table] = &MySQLTable{columns: map[string]string{}, indexes: map[string]string{}}
+		}
+		switch t := found[table]; kind {
 		case "engine":
 			t.engine = value
 		case "column":
@@ -43,12 +60,24 @@ func ReadMySQLTable(ctx context.Context, schema, name string,
 		case "index":
 			t.indexes[name] = value
 		}
-		return err
+		return nil
 	})
-	if err != nil || t.engine == "" {
-		return nil, err
+	if err != nil {
+		return nil, nil, err
 	}
-	return t, nil
+	tables := make([]*MySQLTable, len(names))
+	for i, name := range names {
+		tables[i] = found[name]
+		for other, t := range found {
+			if session["lower_case_table_names"] != "0" && strings.EqualFold(other, name) {
+				tables[i] = t
+			}
+		}
+		if tables[i] != nil && tables[i].engine == "" {
+			tables[i] = nil
+		}
+	}
+	return tables, session, nil
 }
 
 // An Index is the name of an index, and its columns in order, with commas between.

@@ -160,31 +160,28 @@ func (t *Table) differences(d sqlkit.Dialect, has found) []error {
 // mysqlDifferences is differences of MySQL and MariaDB.
 func (s Schema) mysqlDifferences(ctx context.Context, read Reader, tables []*Table) (faults []error, err error) {
 	p := parser{dialect: s.Dialect}
+	var names []string
 	for _, t := range tables {
-		has, err := sqlkit.ReadMySQLTable(ctx, s.Schema, p.unquote(p.last(t.Name)),
-			func(ctx context.Context, query string, args []any, row func(sqlkit.Scanner) error) error {
-				return read(ctx, query, args, func() {}, func(r Row) error { return row(r) })
-			})
-		switch {
-		case err != nil:
-			return nil, err
-		case has == nil:
+		names = append(names, p.unquote(p.last(t.Name)))
+	}
+	all, session, err := sqlkit.ReadMySQLTables(ctx, s.Schema, names,
+		func(ctx context.Context, query string, args []any, row func(sqlkit.Scanner) error) error {
+			return read(ctx, query, args, func() {}, func(r Row) error { return row(r) })
+		})
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range tables {
+		if all[i] == nil {
 			faults = append(faults, s.noTable(t.Name))
-		default:
-			key := sqlkit.Index{Name: "PRIMARY", Columns: strings.Join(t.Key, ",")}
-			faults = append(faults, has.Faults(t.Name, t.Columns, append([]sqlkit.Index{key}, t.Indexes...))...)
+			continue
 		}
+		key := sqlkit.Index{Name: "PRIMARY", Columns: strings.Join(t.Key, ",")}
+		faults = append(faults, all[i].Faults(t.Name, t.Columns, append([]sqlkit.Index{key}, t.Indexes...))...)
 	}
 	if s.AnySettings {
 		return faults, nil
 	}
-	var commits, safe bool
-	var completion, mode string
-	err = read(ctx, sqlkit.MySQLSession, nil, func() {}, func(r Row) error {
-		return r.Scan(&commits, &completion, &safe, &mode)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return append(faults, sqlkit.MySQLSessionFaults(commits, completion, safe, mode)...), nil
+	return append(faults, sqlkit.MySQLSessionFaults(session["autocommit"] == "1", session["completion_type"],
+		session["sql_safe_updates"] == "1", session["sql_mode"])...), nil
 }
