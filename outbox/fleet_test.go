@@ -138,9 +138,9 @@ func (f *fleet) run(r *outbox.Relay) (stop func() error) {
 	return stop
 }
 
-// until waits in virtual time, and looks so often that what it returns is exact to a millisecond or a
-// thousandth. If it looked each millisecond of a day, tests with real servers beside it would not
-// get the processor in time.
+// until waits in virtual time, and looks so often that what it returns is exact to a millisecond or
+// a thousandth. If it looked each millisecond of a day, tests with real servers beside it would get
+// less of the processors.
 func (f *fleet) until(what string, within time.Duration, done func() bool) time.Duration {
 	f.t.Helper()
 	began := time.Now()
