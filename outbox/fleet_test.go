@@ -138,18 +138,15 @@ func (f *fleet) run(r *outbox.Relay) (stop func() error) {
 	return stop
 }
 
-// until waits in virtual time, and looks so often that what it returns is exact to a millisecond or
-// a thousandth. If it looked each millisecond of a day, tests with real servers beside it would get
-// less of the processors.
+// until waits in virtual time.
 func (f *fleet) until(what string, within time.Duration, done func() bool) time.Duration {
 	f.t.Helper()
 	began := time.Now()
 	for !done() {
-		waited := time.Since(began)
-		if waited > within {
+		if time.Since(began) > within {
 			f.t.Fatalf("not within %v: %s", within, what)
 		}
-		time.Sleep(max(time.Millisecond, waited/1000))
+		time.Sleep(time.Millisecond)
 	}
 	return time.Since(began)
 }
