@@ -35,7 +35,7 @@ type DistributedLock interface {
 	//     has a delay.
 	//  6. slot: one below req.Slots, or below the limit of an override, that no lease has. There is
 	//     none (ReasonFull) while as many leases are held as the limit allows, or any with a delay,
-	//     in whatever slots. The refusal names the lease that ends first: of those below req.Slots,
+	//     in any slots. The refusal names the lease that ends first: of those below req.Slots,
 	//     or of all if all count.
 	//  7. delay: until it has passed, counted from the end of the last lease, ReasonTickEarly.
 	//  8. also: a slot of each of req.Also. The first that is paused or has none is

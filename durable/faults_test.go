@@ -157,8 +157,8 @@ func TestHooksHarmNobody(t *testing.T) {
 	})
 }
 
-// A call that ignores its context is left behind, and not made again until it returns: Live says
-// so, because perhaps only a restart helps. The other calls go on, and the worker can stop.
+// A call that ignores its context is left behind, and not made again until it returns: Live then
+// fails, because only a restart may help. The other calls continue, and the worker can stop.
 //
 // Fails when a worker whose call does not return looks alive, or one in an outage does not, when
 // such calls pile up, when results are not written beside it, or when Run waits for it.

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// stallAfter returns for how long a call to the database may go on: it is bounded.
+// stallAfter returns how long a call to the database may take before Live fails.
 func stallAfter(c Config) time.Duration { return loop.StallAfter(c.CallTimeout) }
 
 // Live returns an error if a call to the database ignores its context, or a loop has stalled: only

@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/internal/service"
 )
 
-// stallAfter returns for how long a call to the database may go on: it is bounded.
+// stallAfter returns how long a call to the database may take before Live fails.
 func stallAfter(c RelayConfig) time.Duration { return loop.StallAfter(c.CallTimeout) }
 
 // Live returns an error if a call to the database ignores its context, or a loop has stalled: only

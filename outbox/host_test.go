@@ -378,7 +378,7 @@ func (s *halfStuck) Due(ctx context.Context, q store.DueRequest) (store.Due, err
 }
 
 // A call that ignores its context is left behind, and not made again for its shard until it
-// returns: Live says so, because perhaps only a restart helps. The other shards go on, and the
+// returns: Live then fails, because only a restart may help. The other shards continue, and the
 // relay can stop.
 //
 // Fails when it holds up another shard, when such calls pile up, when the relay looks alive, when

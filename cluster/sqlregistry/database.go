@@ -21,8 +21,8 @@ var files embed.FS
 type database interface {
 	// String is "postgres", "mysql" …
 	String() string
-	// write writes rows, which it gets when it sends them, because their times go on. host is the
-	// id of the host whose heartbeat is among them; "": none.
+	// write writes rows. It calls rows before each attempt, because their ages grow meanwhile. host
+	// is the id of the host whose heartbeat is among them; "": none.
 	write(ctx context.Context, rows func() []row, host string) (answer, error)
 	// query returns the rows of read or timer_runs.
 	query(ctx context.Context, name string, p sqlkit.Params) ([]row, error)

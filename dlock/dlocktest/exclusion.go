@@ -153,7 +153,7 @@ func namesFirstToEnd(c *check) {
 	}
 }
 
-// endingFromTheTop takes 3 slots, of which the lease of the highest ends first. It returns them by
+// endingFromTheTop takes three slots so that the lease of the highest ends first. It returns them by
 // slot.
 func (h *host) endingFromTheTop(name string) map[int]attempt {
 	held := make(map[int]attempt)

@@ -157,7 +157,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		}
 	}
 
-	// 7. delay: since the last lease ended, in whatever slot.
+	// 7. delay: counted from the end of the last lease, in any slot.
 	if over := e.lastHeld().Add(delay); delay > 0 && now.Before(over) {
 		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonTickEarly, Slots: req.Slots,
 			ExpiresIn: over.Sub(now), Info: info}

@@ -5,7 +5,7 @@
 //
 // It does not repeat calls, and cannot end one whose driver does not look at its context: it leaves
 // such a call behind. That may still succeed later, as one whose reply is lost may, so it must not
-// write to what its caller goes on to use.
+// write to variables that its caller still uses.
 package answers
 
 import (

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/guard"
 )
 
 // A Phase is what a service is doing.
@@ -24,9 +26,9 @@ const (
 var order = map[Phase]int{Created: 0, Running: 1, PreStop: 2, Draining: 3, Stopped: 4}
 
 // Ask asks once, in a bounded time, whether the service may begin: one that was started on the
-// store of another environment may not. An error refuses it. If it is refused later, refused is
-// called with the error, unless stop was called before. Registry.Admit of package cluster is an
-// Ask.
+// store of another environment may not. An error or a panic refuses it. If it is refused later,
+// refused is called with the error, unless stop was called before. stop may be nil. Registry.Admit
+// of package cluster is an Ask.
 type Ask = func(ctx context.Context, refused func(error)) (stop func(), err error)
 
 // A Life is that of a service: it runs once, if it may, in phases that never go back. Set its
@@ -123,9 +125,16 @@ func (l *Life) AdmitBy(ask Ask) {
 }
 
 func (l *Life) ask(ctx context.Context, ask Ask) {
-	stop, err := ask(ctx, l.refuse)
+	var stop func()
+	err := guard.Call("function of AdmitBy", func() (err error) {
+		stop, err = ask(ctx, l.refuse)
+		return err
+	})
 	if err != nil {
 		l.refuse(err)
+		return
+	}
+	if stop == nil { // there is nothing to stop
 		return
 	}
 	l.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/service"
 )
 
@@ -92,6 +93,26 @@ func TestRefusals(t *testing.T) {
 	}
 	if worked, err := run(yes, never); !worked || !errors.Is(err, no) {
 		t.Errorf("refused later: it has worked (%v), and returned %v", worked, err)
+	}
+}
+
+// An Ask is code of users: one that panics refuses the service, and one may have nothing to stop.
+//
+// Fails when either ends the process.
+func TestAsksOfUsers(t *testing.T) {
+	var panics service.Life
+	panics.AdmitBy(func(context.Context, func(error)) (func(), error) { panic("oh") })
+	err := panics.Work(t.Context(), func(context.Context) error {
+		t.Error("it has worked")
+		return nil
+	})
+	if guard.Panicked(err) == nil {
+		t.Errorf("%v: must be the panic", err)
+	}
+	var nothing service.Life
+	nothing.AdmitBy(func(context.Context, func(error)) (func(), error) { return nil, nil })
+	if err := nothing.Work(t.Context(), func(context.Context) error { return nil }); err != nil {
+		t.Error(err)
 	}
 }
 

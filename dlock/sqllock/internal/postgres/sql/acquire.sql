@@ -347,7 +347,7 @@ BEGIN
 		END IF;
 		v_ended := v_ended AND NOT v_skipped;
 
-		-- 7. delay: since the last lease ended, in whatever slot.
+		-- 7. delay: counted from the end of the last lease, in any slot.
 		IF p_delay IS NOT NULL THEN
 			SELECT max(greatest(l.expires_at, CASE WHEN l.released_at <= v_latest THEN l.released_at END))
 				+ p_delay * interval '1 microsecond' INTO v_over
