@@ -153,8 +153,8 @@ func namesFirstToEnd(c *check) {
 	}
 }
 
-// endingFromTheTop takes three slots so that the lease of the highest ends first. It returns them by
-// slot.
+// endingFromTheTop takes three slots so that the lease of the highest ends first, and returns them
+// by slot.
 func (h *host) endingFromTheTop(name string) map[int]attempt {
 	held := make(map[int]attempt)
 	for range 3 {

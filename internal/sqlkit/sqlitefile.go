@@ -207,7 +207,8 @@ func (f *File) OnePath() error {
 		}
 		f.mu.Unlock()
 	}
-	const why = "a process that uses another path has a write-ahead log of its own, and neither sees what the other commits"
+	const why = "a process that uses another path has a write-ahead log of its own, and neither sees what the other " +
+		"commits"
 	if mount != "" {
 		return fmt.Errorf("%w: %s is mounted as a file: %s; mount the folder that the file is in, never the file",
 			dlock.ErrSetup, mount, why)
