@@ -20,6 +20,7 @@ import (
 // Fails when such connections keep the places of the relay's pool for as long as a driver waits by
 // itself: two minutes.
 func TestConnectionsThatGetNoAnswer(t *testing.T) {
+	t.Parallel()
 	server := sqltest.SharedPostgres(t)
 	database := server.NewDatabase(t)
 	direct := postgresAt(t, server.DSN("", "", database))

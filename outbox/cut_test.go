@@ -18,11 +18,9 @@ import (
 // has the first part of that, keeps the locks, and waits. The next relay delivers all that these
 // locks are not on, and the rest when the server gives the connection up.
 //
-// It runs before all that is parallel: the calls of this relay have two seconds, and beside tests
-// in virtual time, which keep all processors busy, a connection alone takes more.
-//
 // Fails when a relay waits for a row that such a connection has locked.
 func TestMarkThatIsCutOff(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"Postgres", "MariaDB"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,6 +20,10 @@ type Table struct {
 // SQL of this project, not all of SQL.
 func (s Schema) Tables() (tables []*Table) {
 	for _, statement := range append(slices.Concat(s.Migrations...), s.Repeat...) {
+		// Routines are a hundred times as long, and to read them takes as long as to connect.
+		if !declares.MatchString(statement) {
+			continue
+		}
 		words := token.FindAllString(statement, -1)
 		words = slices.DeleteFunc(words, func(w string) bool { return strings.HasPrefix(w, "--") })
 		for i, word := range words {
@@ -43,6 +47,9 @@ func (s Schema) Tables() (tables []*Table) {
 	}
 	return tables
 }
+
+// declares matches what creates tables or indexes. No routine does.
+var declares = regexp.MustCompile(`CREATE (TABLE|INDEX|UNIQUE INDEX) `)
 
 // token matches a comment, a string, a quoted name, a word, or a sign.
 var token = regexp.MustCompile("--[^\n]*|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`|" +

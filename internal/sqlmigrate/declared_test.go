@@ -2,10 +2,12 @@ package sqlmigrate_test
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // What a table has is read from the statements that create it: comments, defaults, checks and the
@@ -47,5 +49,20 @@ CREATE TABLE IF NOT EXISTS "s"."it's, a" (
 		if len(tables) != 1 || !reflect.DeepEqual(*tables[0], c.want) {
 			t.Errorf("%v: %+v, want %+v", c.schema.Dialect, tables[0], c.want)
 		}
+	}
+}
+
+// Verify is called at each start, and a product may have routines a hundred times as long as its
+// tables.
+//
+// Fails when they are taken apart, too.
+func TestARoutineCostsNothing(t *testing.T) {
+	testkit.SkipRace(t)
+	s := sqlmigrate.Schema{Dialect: sqlkit.Postgres, Migrations: [][]string{{"CREATE TABLE a (id bigint PRIMARY KEY)"}}}
+	cost := func() float64 { return testing.AllocsPerRun(10, func() { s.Tables() }) }
+	without := cost()
+	s.Repeat = []string{"CREATE FUNCTION f() AS $$ " + strings.Repeat("PERFORM g(a, b);\n", 1000) + "$$"}
+	if with := cost(); with > without+2 {
+		t.Errorf("%v allocations with a routine, %v without", with, without)
 	}
 }
