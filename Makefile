@@ -21,21 +21,21 @@ race: ## run all tests of the stores under -race, one after the other: half an h
 short: ## run the short tests of the core 20 times under -race
 	go test -race -gcflags=modernc.org/...=-race=false -short -count=20 -timeout 60m ./dlock/... ./timer/... ./health/...
 
-bench: ## measure tickslot beside every rival: an hour, writes benchmarks/RESULTS.md and its plots
+bench: ## measure tickslot beside every rival: an hour, writes proof/benchmarks/RESULTS.md and its plots
 	@sh scripts/servers.sh
-	cd benchmarks && go run . -results .
+	cd proof/benchmarks && go run . -results .
 
 bench-durable: ## the part of it about durable runs: 35 minutes, leaves the rest of RESULTS.md as it is
 	@sh scripts/servers.sh
-	cd benchmarks && go run . -only '^durable' -results .
+	cd proof/benchmarks && go run . -only '^durable' -results .
 
 bench-outbox: ## the part of it about the outbox: 15 minutes, leaves the rest of RESULTS.md as it is
 	@sh scripts/servers.sh
-	cd benchmarks && go run . -only '^outbox' -results .
+	cd proof/benchmarks && go run . -only '^outbox' -results .
 
 bench-short: ## the same for what has a target, in two minutes: a line of JSON each
 	@sh scripts/servers.sh >&2
-	@cd benchmarks && go run . -short
+	@cd proof/benchmarks && go run . -short
 
 bench-go: ## run the Go benchmarks of the stores
 	@sh scripts/servers.sh
@@ -56,11 +56,11 @@ sentinel: ## three processes of examples/sentinel, whose master stands still for
 	@TICKSLOT_LONG=1 VERBOSE=1 sh scripts/test.sh -count=1 -run '^TestMasterStandsStill$$' ./examples/sentinel
 
 torture-short: ## torture timers on a real Redis for three quarters of a minute
-	go run ./internal/torture/fleet -store redis -for 42s $${SEED:+-seed $$SEED}
+	go run ./proof/torture/fleet -store redis -for 42s $${SEED:+-seed $$SEED}
 
 torture: ## torture timers on all stores, half an hour together (TORTURE=5m for less)
 	@sh scripts/servers.sh
-	go run -tags sqlite ./internal/torture/fleet -store redis,sentinel,cluster,postgres,sqlite -for $${TORTURE:-30m} $${SEED:+-seed $$SEED}
+	go run -tags sqlite ./proof/torture/fleet -store redis,sentinel,cluster,postgres,sqlite -for $${TORTURE:-30m} $${SEED:+-seed $$SEED}
 
 torture-mixed: ## torture a fleet of which every second host runs an earlier commit: six minutes (OTHER=commit)
 	@sh scripts/servers.sh
@@ -68,11 +68,11 @@ torture-mixed: ## torture a fleet of which every second host runs an earlier com
 
 torture-durable: ## torture durable runs on Postgres, behind PgBouncer, and on SQLite: twelve minutes (DURABLE=3m for less)
 	@sh scripts/servers.sh
-	go run -tags sqlite ./internal/torture/durable -store postgres,pgbouncer,sqlite -for $${DURABLE:-12m} $${SEED:+-seed $$SEED}
+	go run -tags sqlite ./proof/torture/durable -store postgres,pgbouncer,sqlite -for $${DURABLE:-12m} $${SEED:+-seed $$SEED}
 
 torture-outbox: ## torture outboxes on Postgres, behind PgBouncer, on MariaDB and SQLite: fourteen minutes (OUTBOX=4m for less)
 	@sh scripts/servers.sh
-	go run -tags sqlite ./internal/torture/outbox -store postgres,pgbouncer,mariadb,sqlite -for $${OUTBOX:-12m} $${SEED:+-seed $$SEED}
+	go run -tags sqlite ./proof/torture/outbox -store postgres,pgbouncer,mariadb,sqlite -for $${OUTBOX:-12m} $${SEED:+-seed $$SEED}
 
 cluster-proof: ## 10,000 leases of one process on a Redis Cluster, of which a node hangs for half a minute: none is lost on the others
 	@sh scripts/servers.sh
@@ -84,21 +84,21 @@ model: ## have spin check the model of the lease protocol, and refute its mutant
 
 matrix: ## run the suites of all stores on every server that the documents name, some of them fetched
 	@sh scripts/servers.sh
-	@go run ./internal/matrix
+	@go run ./proof/matrix
 
 protections: ## print which test shows each protection in each store and product, and run them
 	@sh scripts/servers.sh
-	go run ./internal/protections
+	go run ./proof/protections
 
 mutants: ## plant bugs, one at a time, and see each found by the layer that is meant to
 	@sh scripts/servers.sh
-	go run ./internal/mutants
+	go run ./proof/mutants
 
 scale: ## 1,000 hosts with 1,000 timers each in virtual time, their calls beside docs/scale.md: a minute, 5 GB (SCALE=100x100)
-	@VERBOSE=1 sh scripts/test.sh -count=1 -timeout 20m -run '^TestScale$$' ./internal/simulate -scale $${SCALE:-1000x1000}
+	@VERBOSE=1 sh scripts/test.sh -count=1 -timeout 20m -run '^TestScale$$' ./proof/simulate -scale $${SCALE:-1000x1000}
 
 simulate: ## 50 hosts for 30 days of virtual time, 20 times, with faults (SEED=n: from that seed on)
-	@VERBOSE=1 sh scripts/test.sh -count=1 -timeout 120m -run '^TestSimulate$$' ./internal/simulate -ttl 1m -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
+	@VERBOSE=1 sh scripts/test.sh -count=1 -timeout 120m -run '^TestSimulate$$' ./proof/simulate -ttl 1m -hosts 50 -days 30 -seeds 20 -seed $${SEED:-1}
 
 secrets: ## look for the test servers' password in all that the short tests print (make test does so, too)
 	@sh scripts/servers.sh

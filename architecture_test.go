@@ -159,7 +159,7 @@ var rules = []rule{
 		"internal/sqlmigrate", "outbox/internal/store", "github.com/jackc/pgx/"},
 		"it knows no relay; its user brings the driver, and it has pgx to send a transaction as a whole, and for " +
 			"LISTEN, which database/sql has not"},
-	{"outbox/internal/crash", nil, "all of it is tests"},
+	{"proof/crash", nil, "all of it is tests"},
 	{"outbox/internal/store", nil, "it is the seam: a database implements it without knowing a relay, and a relay " +
 		"calls it without knowing a database"},
 	{"outbox/internal/storetest", []string{"outbox/internal/store", "internal/testkit"},
@@ -168,8 +168,8 @@ var rules = []rule{
 	{"internal/loop", nil, "whatever polls a store may use it, so it must know none of them"},
 	{"internal/service", []string{"internal/guard", "internal/loop"},
 		"all services use it, so it must know none of them"},
-	{"internal/servertest", []string{"internal/testkit"}, "it runs servers of any kind, and knows none of them"},
-	{"internal/proxytest", []string{"internal/servertest"}, "it starts load balancers, and knows nothing of us"},
+	{"proof/servertest", []string{"internal/testkit"}, "it runs servers of any kind, and knows none of them"},
+	{"proof/proxytest", []string{"proof/servertest"}, "it starts load balancers, and knows nothing of us"},
 	{"internal/answers", []string{"internal/guard"},
 		"whatever calls a database or a store may use it, so it must know none of them"},
 	{"internal/guard", []string{"internal/mask"}, "whatever calls code of users uses it, so it must know none of them"},
@@ -179,9 +179,9 @@ var rules = []rule{
 	{"internal/mask", nil, "whatever shows, logs or keeps an error uses it, so it must know none of them"},
 	{"internal/notify", nil, "dlock links it, which has the standard library only"},
 	{"internal/suspend", nil, "dlock links it, which has the standard library only"},
-	{"internal/mutants", nil, "it plants bugs with the compiler's help, and links none of what it breaks"},
-	{"internal/matrix", []string{"internal/servertest", "internal/sqltest"}, "it runs tests, and asks for the servers"},
-	{"internal/protections", nil, "it runs the tests of all stores and products, and links none of them"},
+	{"proof/mutants", nil, "it plants bugs with the compiler's help, and links none of what it breaks"},
+	{"proof/matrix", []string{"proof/servertest", "proof/sqltest"}, "it runs tests, and asks for the servers"},
+	{"proof/protections", nil, "it runs the tests of all stores and products, and links none of them"},
 	{"internal/clocks", []string{"dlock"}, "all stores link it, so it must know none of them"},
 	{"internal/rediskit", []string{"dlock", "internal/clocks", "github.com/redis/go-redis/"},
 		"redislock links it, so it must not bring redsync along"},
@@ -191,45 +191,45 @@ var rules = []rule{
 		"it tells what the errors of all drivers mean by what they say, and links none"},
 	{"internal/sqlmigrate", []string{"internal/guard", "internal/sqlkit", "github.com/pressly/goose/v3"},
 		"whatever has tables links it, so it brings no driver, and is the one place that knows goose"},
-	{"internal/redistest", []string{"internal/servertest", "internal/testkit", "github.com/redis/go-redis/"},
+	{"proof/redistest", []string{"proof/servertest", "internal/testkit", "github.com/redis/go-redis/"},
 		"it starts servers, and knows nothing of us"},
-	{"internal/sqltest", []string{"internal/servertest", "internal/testkit"},
+	{"proof/sqltest", []string{"proof/servertest", "internal/testkit"},
 		"it starts servers, and knows nothing of us; whoever tests a driver brings it"},
 	{"internal/testkit", nil, "every package's tests use it, so it must know none of them"},
-	{"internal/timertest", []string{"dlock", "dlock/dlocktest", "health", "leader", "schedule", "timer",
+	{"proof/timertest", []string{"dlock", "dlock/dlocktest", "health", "leader", "schedule", "timer",
 		"timer/control", "internal/testkit"},
 		"every store runs it on itself, so it must know none"},
-	{"internal/simulate", nil, "all of it is tests"},
-	{"internal/acceptance", nil, "all of it is tests"},
-	{"internal/registrycost", nil, "all of it is tests"},
-	{"internal/torture", nil, "its checker must not take the library's word for anything"},
-	{"internal/torture/crowd", []string{"dlock", "internal/testkit", "internal/torture"}, "it works on any store"},
-	{"internal/torture/linear", []string{"internal/torture", "github.com/anishathalye/porcupine"},
+	{"proof/simulate", nil, "all of it is tests"},
+	{"proof/acceptance", nil, "all of it is tests"},
+	{"proof/registrycost", nil, "all of it is tests"},
+	{"proof/torture", nil, "its checker must not take the library's word for anything"},
+	{"proof/torture/crowd", []string{"dlock", "internal/testkit", "proof/torture"}, "it works on any store"},
+	{"proof/torture/linear", []string{"proof/torture", "github.com/anishathalye/porcupine"},
 		"it checks what was written down, whoever wrote it"},
-	{"internal/torture/owners", []string{"internal/torture"},
+	{"proof/torture/owners", []string{"proof/torture"},
 		"it checks what was written down, and must not take the library's word for anything"},
-	{"internal/torture/deliveries", []string{"internal/torture"},
+	{"proof/torture/deliveries", []string{"proof/torture"},
 		"it checks what was written down, and must not take the library's word for anything"},
-	{"internal/torture/nemesis", []string{"internal/servertest", "internal/sqltest", "internal/testkit",
-		"internal/torture", "github.com/jackc/pgx/"},
+	{"proof/torture/nemesis", []string{"proof/servertest", "proof/sqltest", "internal/testkit",
+		"proof/torture", "github.com/jackc/pgx/"},
 		"it breaks processes, networks and servers, whatever they do"},
-	{"internal/torture/durable", []string{"dlock", "durable", "schedule", "internal/sqltest",
-		"internal/testkit", "internal/torture", "internal/torture/nemesis", "internal/torture/owners",
+	{"proof/torture/durable", []string{"dlock", "durable", "schedule", "proof/sqltest",
+		"internal/testkit", "proof/torture", "proof/torture/nemesis", "proof/torture/owners",
 		"modernc.org/sqlite"},
 		"a program of our own"},
-	{"internal/torture/outbox", []string{"outbox", "outbox/httpsink", "internal/sqltest", "internal/testkit",
-		"internal/torture", "internal/torture/deliveries", "internal/torture/nemesis",
+	{"proof/torture/outbox", []string{"outbox", "outbox/httpsink", "proof/sqltest", "internal/testkit",
+		"proof/torture", "proof/torture/deliveries", "proof/torture/nemesis",
 		"github.com/go-sql-driver/mysql", "modernc.org/sqlite"},
 		"a program of our own"},
-	{"internal/torture/fleet", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock",
+	{"proof/torture/fleet", []string{"dlock", "dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock",
 		"cluster", "cluster/clustertimer", "cluster/redisregistry", "cluster/sqlregistry", "leader", "schedule",
-		"timer", "internal/redistest", "internal/sqltest", "internal/servertest", "internal/testkit",
-		"internal/torture", "internal/torture/linear", "internal/torture/nemesis", "github.com/redis/go-redis/",
+		"timer", "proof/redistest", "proof/sqltest", "proof/servertest", "internal/testkit",
+		"proof/torture", "proof/torture/linear", "proof/torture/nemesis", "github.com/redis/go-redis/",
 		"github.com/jackc/pgx/"},
 		"a program of our own"},
-	{"benchmarks", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/redlock", "dlock/sqllock",
+	{"proof/benchmarks", []string{"dlock", "dlock/memlock", "dlock/redislock", "dlock/redlock", "dlock/sqllock",
 		"dlock/sqllock/pgxlock", "durable", "outbox", "schedule", "timer", "contrib/river",
-		"internal/redistest", "internal/sqltest", "internal/servertest", "internal/testkit", "github.com/",
+		"proof/redistest", "proof/sqltest", "proof/servertest", "internal/testkit", "github.com/",
 		"go.etcd.io/etcd/", "gonum.org/v1/plot", "modernc.org/sqlite"},
 		"it is a module of its own, which keeps rivals from users, so it may have any of them; it is no place " +
 			"to borrow from"},
@@ -277,6 +277,25 @@ func TestImportsPointInOneDirection(t *testing.T) {
 	}
 }
 
+// internal is the ground floor, proof the roof: it may import everything, and nothing imports it.
+//
+// Fails when a rule lets a package in internal import a product, or one outside proof the proof.
+func TestInternalIsBelowAndProofAbove(t *testing.T) {
+	products := []string{"timer", "leader", "durable", "outbox", "cluster", "health", "schedule"}
+	for _, r := range rules {
+		floor, _, _ := strings.Cut(r.folder, "/")
+		for _, path := range r.may {
+			house, _, _ := strings.Cut(path, "/")
+			if floor == "internal" && slices.Contains(products, house) {
+				t.Errorf("%s may import %s, which is above it", r.folder, path)
+			}
+			if floor != "proof" && house == "proof" {
+				t.Errorf("%s may import %s: only tests may", r.folder, path)
+			}
+		}
+	}
+}
+
 // A store that wraps another passes on what that one can do. If users of stores asked for optional
 // interfaces here and there, a wrapper would forget one, and nobody would notice.
 //
@@ -285,10 +304,10 @@ func TestCapabilitiesAreResolvedInOnePlace(t *testing.T) {
 	assertion := regexp.MustCompile(`\.\((dlock\.)?(Checker|TTLBounder|Sharder|Auditor|Lister|Enumerator|Controller|` +
 		`MultiLocker|Delayer)\)`)
 	exceptions := map[string]string{
-		"dlock/capabilities.go":              "this is the place",
-		"dlock/sqllock/stores.go":            "it asks a driver, which is no store",
-		"dlock/sqllock/control_test.go":      "a store of ours, which has it",
-		"internal/torture/fleet/nodestop.go": "a store of ours, which has it",
+		"dlock/capabilities.go":           "this is the place",
+		"dlock/sqllock/stores.go":         "it asks a driver, which is no store",
+		"dlock/sqllock/control_test.go":   "a store of ours, which has it",
+		"proof/torture/fleet/nodestop.go": "a store of ours, which has it",
 	}
 	for path := range goFiles(t) {
 		if strings.HasPrefix(path, "schedule/") { // a schedule may be a Checker, too

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/proxytest"
-	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/proxytest"
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 // The programs that will read the files of deploy/ accept them.

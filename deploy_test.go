@@ -19,9 +19,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/lockmetrics"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/durable"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/timer"
 )
 

@@ -91,7 +91,7 @@ func TestMethodsInTheModelExist(t *testing.T) {
 		}
 	}
 	named := regexp.MustCompile("`((?:Lease|Session|heartbeat)\\.\\w+)`")
-	for _, m := range named.FindAllStringSubmatch(read(t, "model/README.md"), -1) {
+	for _, m := range named.FindAllStringSubmatch(read(t, "proof/model/README.md"), -1) {
 		if !have[m[1]] {
 			t.Errorf("there is no %s", m[1])
 		}
@@ -176,7 +176,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 func documents(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md", "deploy/README.md", "examples/README.md", "CONTRIBUTING.md", "SECURITY.md",
-		"model/README.md"}
+		"proof/model/README.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md", "docs/migrate/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {

@@ -14,7 +14,7 @@ func TestSkipsAreSeen(t *testing.T) {
 	t.Parallel()
 	skip := regexp.MustCompile(`\w\.Skip(f|Now)?\(`)
 	may := map[string]string{
-		"internal/servertest/testing.go": "Require",
+		"proof/servertest/testing.go":    "Require",
 		"internal/testkit/testkit.go":    "the others",
 		"dlock/dlocktest/harness.go":     "what a store need not keep, its Features say",
 		"cluster/clustertest/harness.go": "what a registry cannot show, its Registries say",

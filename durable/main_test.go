@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 // No goroutine is left after the tests; the bubbles prove it for each by themselves.

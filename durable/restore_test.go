@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/durable"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // While handlers are at work the database is put back to an older copy, which then gives the same

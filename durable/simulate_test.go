@@ -32,7 +32,7 @@ var (
 // The order of goroutines is not part of the seed: a seed shows what it found again most of the
 // time.
 //
-// Fails with each of the planted bugs that internal/mutants lists for it.
+// Fails with each of the planted bugs that proof/mutants lists for it.
 func TestSimulate(t *testing.T) {
 	seeds := testkit.Rounds(t, 3, 100)
 	if *simulateSeeds > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/tickslot/tickslot/durable"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // onPostgres returns a store on a server of its own, and its pool.

@@ -21,9 +21,9 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/health"
-	"github.com/tickslot/tickslot/internal/proxytest"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/proxytest"
+	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )

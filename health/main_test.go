@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 // The binary is also the program of a host of the fleet behind the load balancers.

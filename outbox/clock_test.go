@@ -14,9 +14,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // The clock of the relay's host is an hour ahead of the database's, or behind it. All goes by the

@@ -19,4 +19,4 @@ bench() {
 
 bench -benchmem ./dlock/redislock
 bench -benchtime 1x ./dlock/sqllock
-bench -benchtime 200x ./internal/registrycost
+bench -benchtime 200x ./proof/registrycost

@@ -12,7 +12,7 @@ tool() {
 }
 
 # each runs a command in every module, or in those that are set before it.
-modules='. benchmarks cluster/page/browsertest cmd/tickslot contrib/river contrib/watermill examples/migrate health/grpchealth internal/deploytest oteltickslot'
+modules='. cluster/page/browsertest cmd/tickslot contrib/river contrib/watermill examples/migrate health/grpchealth internal/deploytest oteltickslot proof/benchmarks'
 each() {
 	bad=0
 	for module in $modules; do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks model/lease.pml with spin: the model must have no error in any state, each mutant must have
+# Checks proof/model/lease.pml with spin: the model must have no error in any state, each mutant must have
 # one, and the events that the model is about must occur in it. Prints one line each. Fails if one
 # result is not as expected.
 set -u
@@ -12,7 +12,7 @@ for program in spin gcc; do
 		exit 1
 	}
 done
-model=$PWD/model/lease.pml
+model=$PWD/proof/model/lease.pml
 dir=$(mktemp -d "${TMPDIR:-/tmp}/tickslot-model.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT
@@ -56,7 +56,7 @@ check 'three attempts, without heartbeats, restart and drift' holds -DATTEMPTS=3
 for mutant in $(sed -n 's/.*\(MUTANT_[A-Z_0-9]\{1,\}\).*/\1/p' "$model" | sort -u); do
 	case $mutant in
 	MUTANT_TOKEN_USED_AGAIN) more='-DATTEMPTS=3 -DNO_HEARTBEAT -DNO_RESTART -DNO_DRIFT' ;;
-	# See "What it found" in model/README.md.
+	# See "What it found" in proof/model/README.md.
 	MUTANT_OPENED_AGAIN) more='-DNEVER_AGAIN -DNO_RESTART -DNO_DRIFT' ;;
 	MUTANT_FENCE_IS_A_COUNTER) more=-DFENCES ;;
 	*) more= ;;

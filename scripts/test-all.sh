@@ -26,7 +26,7 @@ beside() {
 	(cd contrib/watermill && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
 	(cd cmd/tickslot && sh ../../scripts/test.sh -race -count=1 ./...) || code=1
 	(cd oteltickslot && sh ../scripts/test.sh -race -count=1 ./...) || code=1
-	(cd benchmarks && sh ../scripts/test.sh -count=1 ./...) || code=1
+	(cd proof/benchmarks && sh ../../scripts/test.sh -count=1 ./...) || code=1
 	(cd internal/deploytest && sh ../../scripts/test.sh -count=1 ./...) || code=1
 	return $code
 }

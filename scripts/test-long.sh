@@ -8,7 +8,7 @@ set -eu
 cd -- "$(dirname -- "$0")/.."
 
 # The folder and the name of each test.
-found=$(find . -name '*_test.go' -not -path './benchmarks/*' -not -path './cluster/page/browsertest/*' -exec awk '
+found=$(find . -name '*_test.go' -not -path './proof/benchmarks/*' -not -path './cluster/page/browsertest/*' -exec awk '
 	FNR == 1 { name = "" }
 	/^func / { name = "" }
 	/^func Test[A-Z]/ { name = $2; sub(/\(.*/, "", name) }
@@ -29,7 +29,7 @@ of() {
 	echo "$found" | while read -r folder name; do
 		group=others
 		case $folder in
-		./internal/acceptance | ./internal/torture/* | ./outbox/internal/crash) group=slow ;;
+		./proof/acceptance | ./proof/torture/* | ./proof/crash) group=slow ;;
 		*) ! sh scripts/unraced.sh stores "$folder" >/dev/null || group=stores ;;
 		esac
 		[ $group != "$1" ] || echo "$folder $name"

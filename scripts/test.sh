@@ -57,8 +57,8 @@ if [ "$code" -ne 0 ]; then
 	LC_ALL=C awk -f "$(dirname "$0")/failures.awk" "$out" | grep -a -v '^$' | head -n 5000
 fi
 
-canary=$(sed -n 's/^const Canary = "\(.*\)"$/\1/p' "$(dirname "$0")/../internal/servertest/canary.go")
-[ -n "$canary" ] || { echo "test: internal/servertest/canary.go has no password"; exit 1; }
+canary=$(sed -n 's/^const Canary = "\(.*\)"$/\1/p' "$(dirname "$0")/../proof/servertest/canary.go")
+[ -n "$canary" ] || { echo "test: proof/servertest/canary.go has no password"; exit 1; }
 hits=$(grep -a -c -F "$canary" "$out")
 printf '{"tests":%d,"lines":%d,"passwords_told":%d}\n' "$(grep -a -c '^ *--- PASS' "$out")" "$(wc -l <"$out")" "$hits"
 if [ "$hits" -ne 0 ]; then

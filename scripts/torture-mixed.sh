@@ -16,6 +16,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 git worktree add -q --detach "$dir/tree" "$commit"
-(cd "$dir/tree" && go build -tags sqlite -o "$dir/fleet" ./internal/torture/fleet)
+folder=proof
+[ -d "$dir/tree/proof" ] || folder=internal # as it was until November 2026
+(cd "$dir/tree" && go build -tags sqlite -o "$dir/fleet" "./$folder/torture/fleet")
 echo "every second host runs $(git log -1 --format='%h %cs %s' "$commit")"
-go run -tags sqlite ./internal/torture/fleet -store redis,postgres,sqlite -other "$dir/fleet" -for "${TORTURE:-6m}" ${SEED:+-seed $SEED}
+go run -tags sqlite ./proof/torture/fleet -store redis,postgres,sqlite -other "$dir/fleet" -for "${TORTURE:-6m}" ${SEED:+-seed $SEED}

@@ -10,8 +10,8 @@
 set -eu
 which=$1
 shift
-stores='/dlock/(sqllock|redislock|nativelock|redlock)(/|$)|/cluster/(sqlregistry|redisregistry)$|/durable/internal/(postgres|sqlite)$|/outbox/internal/(crash|sqlstore)$|/internal/(acceptance|registrycost|sqlmigrate|sqltest|redistest|servertest)$'
-others='/tickslot$|/schedule$|/timer$|/internal/torture/(durable|outbox)$'
+stores='/dlock/(sqllock|redislock|nativelock|redlock)(/|$)|/cluster/(sqlregistry|redisregistry)$|/durable/internal/(postgres|sqlite)$|/outbox/internal/sqlstore$|/internal/sqlmigrate$|/proof/(acceptance|crash|registrycost|sqltest|redistest|servertest)$'
+others='/tickslot$|/schedule$|/timer$|/proof/torture/(durable|outbox)$'
 case $which in
 stores) printf '%s\n' "$@" | grep -E "$stores" ;;
 others) printf '%s\n' "$@" | grep -E "$others" ;;

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
-	"github.com/tickslot/tickslot/internal/timertest"
+	"github.com/tickslot/tickslot/proof/timertest"
 	"github.com/tickslot/tickslot/timer"
 )
 

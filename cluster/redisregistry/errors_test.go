@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 // batch is one row of each sort, with more runs than are kept.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/tickslot/tickslot/cluster/clustertest"
 	"github.com/tickslot/tickslot/cluster/redisregistry"
-	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 func TestMain(m *testing.M) {

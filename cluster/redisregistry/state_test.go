@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 func write(t testing.TB, s *redisregistry.Store, b cluster.Batch) cluster.Written {

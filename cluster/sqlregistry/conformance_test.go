@@ -14,9 +14,9 @@ import (
 
 	"github.com/tickslot/tickslot/cluster/clustertest"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // ways are how a database is reached.

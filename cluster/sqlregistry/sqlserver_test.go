@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // A scripted driver answers with given rows, and records the statements. The statements have not

@@ -20,11 +20,11 @@ import (
 	tickslotriver "github.com/tickslot/tickslot/contrib/river"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 func TestMain(m *testing.M) {

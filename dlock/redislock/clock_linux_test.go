@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 // clocked is a server whose clock can be set, and a store on it that grants.

@@ -12,10 +12,10 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/testkit"
-	"github.com/tickslot/tickslot/internal/torture/crowd"
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
 // crowdOptions are those of the crowds here: of short leases.

@@ -16,9 +16,9 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 func TestMain(m *testing.M) {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 // childEnv has the address of the server for a test binary that is to be a process that can be

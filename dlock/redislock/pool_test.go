@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9/push"
 
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 // A forgotten connection is one that a load balancer has forgotten after it was idle for a while:

@@ -13,8 +13,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 // every calls each operation of a store, and returns the errors by what was called. The lease need

@@ -13,8 +13,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 // While a slot of the Cluster moves to another node, key by key, a name in it is granted to nobody

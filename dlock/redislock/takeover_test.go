@@ -12,9 +12,9 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 // Here servers take over from each other, come back, and have their clocks set. Nothing is granted

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
-	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 // A later version of this package marks a state that this one would misread. From then on this one

@@ -10,8 +10,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/redlock"
-	"github.com/tickslot/tickslot/internal/redistest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 // A server of the quorum that comes back empty votes again at once; there is no quarantine. Held

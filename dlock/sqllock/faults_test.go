@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
-	"github.com/tickslot/tickslot/internal/torture/crowd"
+	"github.com/tickslot/tickslot/proof/sqltest"
+	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
 // crowdOptions have short leases, which still last long enough for a busy machine to renew them.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // recorded looks at the records of what was applied: a table without them is adopted, those of a

@@ -11,10 +11,10 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
-	"github.com/tickslot/tickslot/internal/torture/crowd"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
+	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
 // The driver would log every connection that these tests break.

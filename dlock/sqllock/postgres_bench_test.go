@@ -16,7 +16,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // An acquirer takes a slot of a name and returns how to release it, or nil if all are held.

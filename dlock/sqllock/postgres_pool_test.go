@@ -17,9 +17,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // A network that was silent for a second, and then knows the old connections no longer (a firewall

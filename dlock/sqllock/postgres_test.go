@@ -14,9 +14,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
-	"github.com/tickslot/tickslot/internal/torture/crowd"
+	"github.com/tickslot/tickslot/proof/sqltest"
+	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
 // postgresWays are the ways to reach a Postgres. Each makes a subject on a database of the server.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/timertest"
+	"github.com/tickslot/tickslot/proof/timertest"
 )
 
 // No host runs a tick on a database whose schema, or whose rights, are missing: at the start it

@@ -15,7 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 // childTries prints the results of Verify and of an acquire of a mutex.

@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
-	"github.com/tickslot/tickslot/internal/torture"
+	"github.com/tickslot/tickslot/proof/torture"
 )
 
 // Ten processes that are started at the same time on a machine without the file all start without

@@ -16,11 +16,11 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
-	"github.com/tickslot/tickslot/internal/timertest"
-	"github.com/tickslot/tickslot/internal/torture/crowd"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
+	"github.com/tickslot/tickslot/proof/timertest"
+	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
 // sqliteDSN opens a file as the doc of sqllock.SQLite advises.

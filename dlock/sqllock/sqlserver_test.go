@@ -15,7 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // A scripted driver answers with given rows, and records the statements. The statements have not

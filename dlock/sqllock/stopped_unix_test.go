@@ -12,9 +12,9 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
-	"github.com/tickslot/tickslot/internal/timertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
+	"github.com/tickslot/tickslot/proof/timertest"
 )
 
 // stoppedEnv has what a test binary needs that is to be a host of its own: a driver, a prefix, and

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/tickslot/tickslot/examples/internal/fleettest"
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 func TestMain(m *testing.M) {

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tickslot/tickslot/examples/internal/demo/demotest"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 func TestMain(m *testing.M) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/tickslot/tickslot/examples/internal/fleettest"
-	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 func TestMain(m *testing.M) {

@@ -9,9 +9,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tickslot/tickslot/examples/internal/demo/demotest"
-	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 func TestMain(m *testing.M) {

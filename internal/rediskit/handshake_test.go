@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/internal/rediskit"
-	"github.com/tickslot/tickslot/internal/redistest"
+	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 // poolsTo returns pools of every kind to a server, without a password.

@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/durable"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // onPostgres returns all that has tables, by one of these.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/durable/internal/storetest"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // ways are how a database is reached.

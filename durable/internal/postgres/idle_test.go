@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // What an idle worker asks with each of its polls is the same number of statements whether it has

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 // proxy starts a proxy before the server that counts the messages for whose answers a client waits.

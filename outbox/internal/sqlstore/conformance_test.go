@@ -7,11 +7,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 	"github.com/tickslot/tickslot/outbox/internal/storetest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // ways are how a database is reached.

@@ -14,10 +14,10 @@ import (
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite"
 
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 	"github.com/tickslot/tickslot/outbox/internal/store"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }

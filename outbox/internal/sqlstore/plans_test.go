@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // crowded fills tables as after weeks: many messages that are dispatched or dead, some of them of

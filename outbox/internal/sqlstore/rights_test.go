@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 	"github.com/tickslot/tickslot/outbox/internal/store"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // duties are the calls of each role.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox/internal/store"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // What a relay does all the time locks rows of messages one by one on MySQL, never the gap between

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // Settings of sessions (of a role, a database or a DSN) change no answer. Verify names those that

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/sqltest"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 	"github.com/tickslot/tickslot/outbox/internal/store"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // A scripted driver answers with given rows, and records the statements. The statements have not

@@ -3,8 +3,8 @@ package commands_test
 import (
 	"testing"
 
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // Commands work on each database, through a pooler that gives each transaction another connection,

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 // controlled makes a change, sees it again and looks for faults.

@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/commands"
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/servertest"
 	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/servertest"
 )
 
 // asProgram set to 1 makes the test binary the program, which is faster than to build that.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tickslot/tickslot/internal/redistest"
-	"github.com/tickslot/tickslot/internal/servertest"
-	"github.com/tickslot/tickslot/internal/sqltest"
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // A tlsServer is a server that wants TLS, and whose certificate is for localhost only. In its URLs

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/proof/sqltest"
+)
+
+// pgDatabase is a database of the run's Postgres that a fleet has for itself.
+type pgDatabase struct {
+	server *postgresServer
+	name   string
+	admin  *pgxpool.Pool
+	pools  []*pgxpool.Pool
+	wire   *sqltest.CountingProxy // nil: nobody counts
+}
+
+var databases atomic.Int64
+
+// newDatabase makes an empty one. If counted, all pools go through a proxy, which costs time.
+func (p *postgresServer) newDatabase(counted bool) (*pgDatabase, error) {
+	d := &pgDatabase{server: p, name: fmt.Sprint("fleet", databases.Add(1))}
+	_, err := p.admin.Exec(ctx, "CREATE DATABASE "+d.name)
+	if err != nil {
+		return nil, err
+	}
+	if d.admin, err = d.newPool(p.Addr(), 2); err == nil && counted {
+		d.wire, err = p.StartCountingProxy()
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+func (d *pgDatabase) newPool(addr string, size int) (*pgxpool.Pool, error) {
+	dsn := strings.Replace(d.server.DSN("", "", d.name), d.server.Addr(), addr, 1)
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = int32(size)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err == nil {
+		d.pools = append(d.pools, pool)
+	}
+	return pool, err
+}
+
+// workerConnections is how many the pool of a worker, or of a client, has at most.
+const workerConnections = 10
+
+// pool makes one for a worker, as in a process of its own.
+func (d *pgDatabase) pool() (*pgxpool.Pool, error) {
+	addr := d.server.Addr()
+	if d.wire != nil {
+		addr = d.wire.Addr()
+	}
+	return d.newPool(addr, workerConnections)
+}
+
+func (d *pgDatabase) settle() error {
+	for _, statement := range []string{"ANALYZE", "CHECKPOINT"} {
+		if _, err := d.admin.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *pgDatabase) count(query string) (n int, err error) {
+	err = d.admin.QueryRow(ctx, query).Scan(&n)
+	return n, err
+}
+
+var errUncounted = errors.New("nobody counts its statements")
+
+func (d *pgDatabase) asked() (statements, trips int64, err error) {
+	if d.wire == nil {
+		return 0, 0, errUncounted
+	}
+	return d.wire.Statements(), d.wire.RoundTrips(), nil
+}
+
+// hold begins a transaction that takes a snapshot and then stays idle, like a forgotten reporting
+// session.
+func (d *pgDatabase) hold() (release func() error, err error) {
+	tx, err := d.admin.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, "SELECT count(*) FROM pg_class"); err != nil {
+		return nil, errors.Join(err, tx.Rollback(ctx))
+	}
+	return func() error { return tx.Rollback(ctx) }, nil
+}
+
+func (d *pgDatabase) dead() (int, error) {
+	return d.count("SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables")
+}
+
+func (d *pgDatabase) close() error {
+	for _, pool := range d.pools {
+		pool.Close()
+	}
+	if d.wire != nil {
+		d.wire.Close()
+	}
+	_, err := d.server.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+d.name+" WITH (FORCE)")
+	return err
+}

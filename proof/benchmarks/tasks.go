@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/proof/redistest"
+	"github.com/tickslot/tickslot/proof/servertest"
+)
+
+// asynqSide is asynq's. What is not set is as by default.
+type asynqSide struct {
+	redis  *redisServer // nil: one of its own that syncs each write to its disk
+	config asynq.Config
+}
+
+// kept is how long a task that has succeeded is kept, as River does by default.
+const kept = 24 * time.Hour
+
+// taskDatabases counts fleets: each has one of the server's 16 databases but the first for a while.
+var taskDatabases atomic.Int64
+
+// taskFleet is a fleet of asynq's servers.
+type taskFleet struct {
+	redis     *redisServer
+	own       bool
+	db        int
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	workers   []*asynq.Server
+	work      func(due time.Time)
+	running   int
+}
+
+func (s asynqSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
+	f := &taskFleet{redis: s.redis, own: s.redis == nil, work: work, db: 1 + int(taskDatabases.Add(1)%15)}
+	if f.own {
+		server, err := redistest.Start(redistest.Options{Persistence: redistest.AOF})
+		if err != nil {
+			return nil, err
+		}
+		f.redis = &redisServer{Server: server, admin: newClient(server.Addr())}
+	}
+	option := asynq.RedisClientOpt{Addr: f.redis.Addr(), Password: servertest.Canary, PoolSize: poolSize,
+		DB: f.db}
+	f.client, f.inspector = asynq.NewClient(option), asynq.NewInspector(option)
+	for range workers {
+		config := s.config
+		config.Concurrency, config.LogLevel = places, asynq.ErrorLevel
+		f.workers = append(f.workers, asynq.NewServer(option, config))
+	}
+	return f, nil
+}
+
+func (f *taskFleet) start() error {
+	for _, w := range f.workers {
+		err := w.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+			var j job
+			if err := json.Unmarshal(t.Payload(), &j); err != nil {
+				return err
+			}
+			f.work(j.at())
+			return nil
+		}))
+		if err != nil {
+			return err
+		}
+		f.running++
+	}
+	return nil
+}
+
+// queue enqueues all one by one, as there is no other way. An instant of asynq's is a second.
+func (f *taskFleet) queue(due []time.Time) error {
+	return parallel(len(due), func(i int) error {
+		at, options := due[i], []asynq.Option{asynq.Retention(kept)}
+		if at.After(time.Now()) {
+			at = at.Add(time.Second - time.Nanosecond).Truncate(time.Second)
+			options = append(options, asynq.ProcessAt(at))
+		}
+		payload, err := json.Marshal(jobDue(at))
+		if err == nil {
+			_, err = f.client.Enqueue(asynq.NewTask(job{}.Kind(), payload), options...)
+		}
+		return err
+	})
+}
+
+func (f *taskFleet) settle() error { return nil }
+
+func (f *taskFleet) done() (int, error) {
+	info, err := f.inspector.GetQueueInfo("default")
+	if err != nil {
+		return 0, err
+	}
+	return info.Completed, nil
+}
+
+// asked counts the commands of the server, some of which are those of scripts.
+func (f *taskFleet) asked() (statements, trips int64, err error) {
+	n, err := f.redis.figure("stats", "total_commands_processed")
+	return int64(n), int64(n), err
+}
+
+func (f *taskFleet) hold() (func() error, error) { return nil, errors.New("there is no xmin in Redis") }
+
+func (f *taskFleet) dead() (int, error) { return 0, nil }
+
+func (f *taskFleet) close() (err error) {
+	for _, w := range f.workers[:f.running] {
+		w.Shutdown()
+	}
+	all := redis.NewClient(&redis.Options{Addr: f.redis.Addr(), Password: servertest.Canary, DB: f.db})
+	err = errors.Join(all.FlushDB(ctx).Err(), all.Close(), f.client.Close(), f.inspector.Close())
+	if f.own {
+		err = errors.Join(err, f.redis.admin.Close())
+		f.redis.Close()
+	}
+	return err
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+const top = "../.."
+
+// The documents name the versions on which the suites have passed, and how many tests, as the file
+// of the results says.
+//
+// Fails when a document is changed by hand, or a server is named that was not run.
+func TestDocumentsSayWhatWasRun(t *testing.T) {
+	t.Parallel()
+	all, err := read(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := map[string]bool{}
+	for _, r := range all {
+		ran[r.Product] = true
+	}
+	for _, s := range servers {
+		if !ran[s.Product] {
+			t.Errorf("%s: no version of %s: go run ./proof/matrix -write", tested, s.Product)
+		}
+	}
+	for _, name := range documents {
+		text, err := os.ReadFile(filepath.Join(top, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !place.Match(text) {
+			t.Errorf("%s has no place for results", name)
+		}
+		if !bytes.Equal(fill(text, all), text) {
+			t.Errorf("%s is not what %s says: go run ./proof/matrix -write", name, tested)
+		}
+	}
+}
+
+// A row of the table whose tests are renamed would run nothing, and say so only when it is run.
+func TestSuitesHaveTests(t *testing.T) {
+	t.Parallel()
+	for _, s := range servers {
+		for _, suite := range s.suites {
+			files, err := filepath.Glob(filepath.Join(top, suite.dir, "*_test.go"))
+			if err != nil || len(files) == 0 {
+				t.Fatalf("%s: %v", suite.dir, err)
+			}
+			var text []byte
+			for _, file := range files {
+				one, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = append(text, one...)
+			}
+			for _, name := range regexp.MustCompile(`Test\w+`).FindAllString(suite.run, -1) {
+				if !bytes.Contains(text, []byte("func "+name+"(")) {
+					t.Errorf("%s has no %s", suite.dir, name)
+				}
+			}
+		}
+	}
+}
+
+// What has subtests is no test of its own.
+func TestLeavesAreCounted(t *testing.T) {
+	t.Parallel()
+	out := "--- PASS: TestA (0.00s)\n    --- PASS: TestA/one (0.00s)\n    --- PASS: TestA/two (0.00s)\n" +
+		"    --- FAIL: TestA/three (0.00s)\n--- PASS: TestB (0.00s)\n"
+	if n := leaves(out); n != 3 {
+		t.Errorf("%d, want 3", n)
+	}
+}

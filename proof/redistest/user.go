@@ -1,0 +1,32 @@
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tickslot/tickslot/proof/servertest"
+)
+
+// DocumentedUser returns what follows ACL SETUSER tickslot in a page, with what it says that a
+// Cluster needs, too. Its password is that of every test server.
+func DocumentedUser(page string) ([]string, error) {
+	doc, err := os.ReadFile(page)
+	if err != nil {
+		return nil, err
+	}
+	rules := regexp.MustCompile("(?s)ACL SETUSER (tickslot .*?)```").FindStringSubmatch(string(doc))
+	cluster := regexp.MustCompile("on a Cluster, where also `(.*?)` is needed").FindStringSubmatch(string(doc))
+	if rules == nil || cluster == nil {
+		return nil, fmt.Errorf("%s has no ACL SETUSER tickslot, or does not say what a Cluster needs", page)
+	}
+	user := strings.Fields(strings.ReplaceAll(rules[1], "'", ""))
+	i := slices.Index(user, ">secret")
+	if i < 0 {
+		return nil, fmt.Errorf("%s: ACL SETUSER tickslot has no >secret", page)
+	}
+	user[i] = ">" + servertest.Canary
+	return append(user, strings.Fields(cluster[1])...), nil
+}

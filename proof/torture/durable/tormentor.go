@@ -1,0 +1,106 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/internal/testkit"
+	"github.com/tickslot/tickslot/proof/torture/nemesis"
+)
+
+// patience is how long, after all faults, the runs that are left may take.
+const patience = 2 * time.Minute
+
+// A tormentor has the workers and the database of one torture.
+type tormentor struct {
+	crew   *nemesis.Crew
+	timing Timing
+	watch  *watch
+}
+
+// newTormentor starts the database and all processes.
+func newTormentor(kind, dir string, timing Timing) (t *tormentor, err error) {
+	t = &tormentor{timing: timing}
+	t.crew, err = nemesis.NewCrew(nemesis.CrewOptions{Kind: kind, Dir: dir, Lease: timing.Lease, Call: timing.Call(),
+		Table: tableOfRuns, Rows: "state = 'running'"})
+	if err != nil {
+		return nil, err
+	}
+	direct, err := nemesis.Open(t.crew.Database.Direct())
+	if err != nil {
+		return t, err
+	}
+	t.watch = &watch{door: direct, log: t.crew.Log}
+	if t.crew.Database.Bounced() {
+		if t.watch.bounced, err = nemesis.Open(t.crew.Database.Aside()); err != nil {
+			return t, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := storeOf(direct).Migrate(ctx); err != nil {
+		return t, err
+	}
+	for i := range hostsOf(kind) {
+		if err := t.crew.Add("worker", fmt.Sprint("host-", i), true); err != nil {
+			return t, err
+		}
+	}
+	if err := t.watch.registered(); err != nil {
+		return t, err
+	}
+	return t, t.crew.AddClients(doors)
+}
+
+// close ends what is left.
+func (t *tormentor) close() {
+	t.crew.Close()
+	if t.watch != nil {
+		t.watch.door.Close()
+		if t.watch.bounced != nil {
+			t.watch.bounced.Close()
+		}
+	}
+}
+
+// torment carries out the plan, and then waits until all that was triggered has ended.
+func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length time.Duration) error {
+	looking, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	t.watch.run(looking, &all)
+	t.crew.KeepUp(looking, &all)
+	t.crew.Torment(ctx, faults, length)
+	t.crew.EndClients()
+	// From now on ticks have no runs, and are accounted for all the same.
+	control := durable.NewControl(storeOf(t.watch.door))
+	for _, c := range cadences {
+		err := testkit.Poll(30*time.Second, "pause "+c.name, func(ctx context.Context) error {
+			return control.PauseSchedule(ctx, c.name, time.Now().Add(time.Hour), dlock.Origin{By: "torture"})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	err := t.watch.finished(patience)
+	time.Sleep(t.timing.rules().TicksWithin) // what was due before is accounted for
+	ticks, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(err, t.watch.ticks(ticks))
+}
+
+// end shuts down all workers, and writes down what the database has.
+func (t *tormentor) end() error {
+	t.crew.End("worker")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return t.watch.rows(ctx)
+}

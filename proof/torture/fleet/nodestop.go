@@ -1,0 +1,84 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/proof/redistest"
+)
+
+// watched is how many leases look on while a node hangs.
+const watched = 60
+
+// nodeStop has a master and its replica hang, so that nobody takes over, and looks whether leases
+// on the other nodes were lost by it.
+func (s *clusterStore) nodeStop(master *redistest.Server, length time.Duration) (err error) {
+	d, err := open(s.spec(nil), s.timing())
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	session, err := dlock.NewSession(d.lock, dlock.SessionOptions{TTL: s.timing().TTL,
+		StoreTimeout: s.timing().StoreTimeout})
+	if err != nil {
+		return err
+	}
+	defer session.Close(context.Background())
+	leases, errs := make([]*dlock.Lease, watched), make([]error, watched)
+	var all sync.WaitGroup
+	defer func() {
+		for _, l := range leases {
+			if l != nil {
+				all.Go(func() { _ = l.Release(context.Background()) })
+			}
+		}
+		all.Wait()
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for i := range watched { // after a failover each name waits for a quarantine
+		all.Go(func() { leases[i], errs[i] = session.Mutex(fmt.Sprintf("watched-%d", i)).Acquire(ctx) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	stopped := []*redistest.Server{master}
+	_, replicas := s.roles()
+	for _, r := range replicas {
+		info, err := r.Client().Info(ctx, "replication").Result()
+		if err != nil {
+			return err
+		}
+		if strings.Contains(info, fmt.Sprintf("master_port:%d\r", master.Port())) {
+			stopped = append(stopped, r)
+		}
+	}
+	shards := d.lock.(dlock.Sharder)
+	for _, server := range stopped {
+		if err := server.Pause(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, server.Resume()) }()
+	}
+	time.Sleep(length)
+	lost := 0
+	var why error
+	for _, l := range leases {
+		if shards.Shard(l.Name()) != master.Addr() && !l.Valid() {
+			lost++
+			why = l.Err()
+		}
+	}
+	if lost > 0 {
+		return fmt.Errorf("%d of %d leases were lost on nodes that did not hang: %w", lost, watched, why)
+	}
+	return nil
+}

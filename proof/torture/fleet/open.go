@@ -1,0 +1,129 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/proof/servertest"
+)
+
+// A StoreSpec says how one process gets to the store.
+type StoreSpec struct {
+	Kind   string
+	Addrs  []string          // Redis; Sentinel: the sentinels
+	Via    map[string]string // Redis Cluster, Sentinel: the proxy in front of each server
+	Master string            // Sentinel: its name
+	DSN    string            // Postgres; SQLite: the file
+}
+
+// A door is a process's way to the store.
+type door struct {
+	lock interface {
+		dlock.DistributedLock
+		dlock.Lister
+	}
+	// exhaust has the application take all connections of its own pool, until ctx ends.
+	exhaust func(ctx context.Context)
+	close   func()
+}
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+func open(spec StoreSpec, timing Timing) (*door, error) {
+	// Servers have just started: the quarantine is as short as the leases, or the first half minute
+	// would be idle.
+	opts := redislock.Options{QuarantineTTL: max(timing.TTL, clientTTL)}
+	switch spec.Kind {
+	case "redis":
+		client := redis.NewClient(&redis.Options{Password: servertest.Canary, Addr: spec.Addrs[0], PoolSize: 3})
+		return redisDoor(redislock.New(client, opts), client), nil
+	case "sentinel":
+		// There is no pool of the application's that it could exhaust.
+		lock := redislock.NewFailover(&redis.FailoverOptions{Password: servertest.Canary, MasterName: spec.Master,
+			SentinelAddrs: spec.Addrs, Dialer: dialVia(spec.Via)}, opts)
+		exhaust := func(ctx context.Context) { <-ctx.Done() }
+		return &door{lock: lock, close: func() { lock.Close() }, exhaust: exhaust}, nil
+	case "cluster":
+		client := redis.NewClusterClient(&redis.ClusterOptions{Password: servertest.Canary, Addrs: spec.Addrs,
+			PoolSize: 3, Dialer: dialVia(spec.Via)})
+		return redisDoor(redislock.New(client, opts), client), nil
+	case "postgres":
+		config, err := pgxpool.ParseConfig(spec.DSN)
+		if err != nil {
+			return nil, err
+		}
+		config.MaxConns = 4
+		pool, err := pgxpool.NewWithConfig(context.Background(), config)
+		if err != nil {
+			return nil, err
+		}
+		lock := pgxlock.New(pool, sqllock.Options{})
+		return &door{lock: lock, close: func() { lock.Close(); pool.Close() }, exhaust: func(ctx context.Context) {
+			var all sync.WaitGroup
+			for range 2 * config.MaxConns {
+				all.Go(func() { _, _ = pool.Exec(ctx, "SELECT pg_sleep(10)") })
+			}
+			all.Wait()
+		}}, nil
+	case "sqlite":
+		db, err := openFile(spec.DSN)
+		if err != nil {
+			return nil, err
+		}
+		lock := sqllock.SQLite(db, sqllock.Options{})
+		return &door{lock: lock, close: func() { lock.Close(); db.Close() }}, nil
+	default:
+		return nil, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres or sqlite", spec.Kind)
+	}
+}
+
+func dialVia(via map[string]string) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, cmp.Or(via[addr], addr))
+	}
+}
+
+func redisDoor(lock *redislock.Store, client redis.UniversalClient) *door {
+	return &door{lock: lock, close: func() { lock.Close(); client.Close() }, exhaust: func(ctx context.Context) {
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					client.BLPop(ctx, time.Second, "nothing")
+				}
+			})
+		}
+		all.Wait()
+	}}
+}
+
+func openFile(path string) (*sql.DB, error) {
+	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=synchronous(normal)"}
+	if !slices.Contains(sql.Drivers(), "sqlite") {
+		return nil, errors.New("SQLite is not built in: go run -tags sqlite")
+	}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err == nil {
+		db.SetMaxOpenConns(4)
+	}
+	return db, err
+}

@@ -1,0 +1,86 @@
+package nemesis
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/sqltest"
+)
+
+// PostgresFaults are what Postgres does: first comes what endangers leases most.
+var PostgresFaults = []string{"store_kill", "store_stop", "store_restart", "store_connections_killed",
+	"store_table_locked", "store_rows_locked"}
+
+// Postgres does something to a server, and returns when it is over. Some of the rows that match the
+// condition are locked, or the whole table.
+func Postgres(s *sqltest.Server, f Fault, table, rows string) error {
+	switch f.Kind {
+	case "store_kill":
+		if err := s.Kill(); err != nil {
+			return err
+		}
+		time.Sleep(f.For)
+		return s.Restart()
+	case "store_restart":
+		if err := s.Stop(); err != nil {
+			return err
+		}
+		time.Sleep(f.For)
+		return s.Restart()
+	case "store_stop":
+		return Stop(s.Server, f.For)
+	case "store_connections_killed":
+		_, err := s.Exec("", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "+
+			"AND backend_type = 'client backend'")
+		return err
+	case "store_table_locked":
+		_, err := s.Exec("", fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); COMMIT",
+			table, f.For.Seconds()))
+		return err
+	case "store_rows_locked": // a client forgot to commit
+		_, err := s.Exec("", fmt.Sprintf("BEGIN; SELECT 1 FROM %s WHERE %s ORDER BY random() LIMIT 3 FOR UPDATE; "+
+			"SELECT pg_sleep(%f); COMMIT", table, rows, f.For.Seconds()))
+		return err
+	default:
+		return f.Unknown()
+	}
+}
+
+// MariaDBFaults are what MariaDB does.
+var MariaDBFaults = PostgresFaults
+
+// MariaDB is Postgres for a server of MariaDB.
+func MariaDB(s *sqltest.Server, f Fault, database, table, rows string) error {
+	switch f.Kind {
+	case "store_connections_killed":
+		ids, err := s.Exec("", "SELECT id FROM information_schema.processlist WHERE db = '"+database+"'")
+		if err != nil {
+			return err
+		}
+		for _, id := range strings.Fields(ids) {
+			_, _ = s.Exec("", "KILL "+id) // it may have ended
+		}
+		return nil
+	case "store_table_locked":
+		_, err := s.Exec(database, fmt.Sprintf("LOCK TABLES %s WRITE; SELECT SLEEP(%f); UNLOCK TABLES", table,
+			f.For.Seconds()))
+		return err
+	case "store_rows_locked": // a client forgot to commit
+		_, err := s.Exec(database, fmt.Sprintf("BEGIN; SELECT 1 FROM %s WHERE %s ORDER BY RAND() LIMIT 3 FOR UPDATE; "+
+			"SELECT SLEEP(%f); COMMIT", table, rows, f.For.Seconds()))
+		return err
+	default:
+		return Postgres(s, f, table, rows)
+	}
+}
+
+// Stop has a server stand still for a while.
+func Stop(s *servertest.Server, length time.Duration) error {
+	if err := s.Pause(); err != nil {
+		return err
+	}
+	time.Sleep(length)
+	return s.Resume()
+}
