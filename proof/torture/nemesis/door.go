@@ -85,7 +85,16 @@ func (d *Door) Begin(ctx context.Context, native bool) (tx Tx, err error) {
 	} else {
 		tx.SQL, err = d.DB.BeginTx(ctx, nil)
 	}
-	return tx, err
+	if err != nil || d.Pool == nil {
+		return tx, err
+	}
+	// Cut off within its transaction, it would keep its locks for good, as docs/durable.md says: a
+	// lock on the whole table would wait for it, and all others for that.
+	if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = '10s'"); err != nil {
+		tx.Rollback(ctx)
+		return Tx{}, err
+	}
+	return tx, nil
 }
 
 // Exec executes a statement without parameters, and returns how many rows it has changed.

@@ -35,9 +35,14 @@ func Postgres(s *sqltest.Server, f Fault, table, rows string) error {
 		_, err := s.Exec("", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "+
 			"AND backend_type = 'client backend'")
 		return err
-	case "store_table_locked":
-		_, err := s.Exec("", fmt.Sprintf("BEGIN; LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); COMMIT",
-			table, f.For.Seconds()))
+	case "store_table_locked": // without a lock_timeout, all would queue behind it for as long as it waits
+		_, err := s.Exec("", fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '20s'; "+
+			"LOCK TABLE %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%f); COMMIT", table, f.For.Seconds()))
+		if err != nil {
+			open, _ := s.Exec("", "SELECT now() - xact_start, state, application_name, query FROM pg_stat_activity "+
+				"WHERE xact_start < now() - interval '5s'")
+			err = fmt.Errorf("%w; transactions that are open: %s", err, open)
+		}
 		return err
 	case "store_rows_locked": // a client forgot to commit
 		_, err := s.Exec("", fmt.Sprintf("BEGIN; SELECT 1 FROM %s WHERE %s ORDER BY random() LIMIT 3 FOR UPDATE; "+
