@@ -1,6 +1,6 @@
-// Package tickslot is the root of a module for recurring timers that run at most N times at once in
-// a fleet of hosts, and for what is built on the same leases. It has no code; its packages answer
-// these questions:
+// Package tickslot runs the parts of a program: see [Run]. It is the root of a module for recurring
+// timers that run at most N times at once in a fleet of hosts, and for what is built on the same
+// leases. Its packages answer these questions:
 //
 //   - When is it due? See [schedule].
 //   - May it run here, now, and what became of it? See [timer], and start there.
