@@ -215,7 +215,9 @@ func TestServerIsFirstAndLast(t *testing.T) {
 		text, _ := io.ReadAll(answer.Body)
 		return string(text)
 	}
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello")
+	})
 	worker := tickslot.PartFunc(func(ctx context.Context) error {
 		d.note(get())
 		cancel()
