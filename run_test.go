@@ -164,14 +164,18 @@ func TestRunRefusesWhatCannotBeRun(t *testing.T) {
 	for want, run := range map[string]func() error{
 		"tickslot: there is no part to run": func() error { return tickslot.Run(t.Context()) },
 		"tickslot: part 2 of 2 is nil":      func() error { return tickslot.Run(t.Context(), part, nil) },
-		"tickslot: part 1 of 1 is nil":      func() error { return tickslot.Run(t.Context(), tickslot.Named("x", nil)) },
+		"tickslot: part 1 of 1 is nil": func() error {
+			return tickslot.Run(t.Context(), tickslot.Named("x", nil))
+		},
 		"tickslot: the context is nil: use context.Background()": func() error {
 			return tickslot.Run(nil, part) //lint:ignore SA1012 it is what is tested
 		},
 		"tickslot: DrainTimeout is negative: -1s": func() error {
 			return tickslot.Runner{DrainTimeout: -time.Second}.Run(t.Context(), part)
 		},
-		"tickslot: part 1 of 2 is nil": func() error { return tickslot.Run(t.Context(), tickslot.Server(nil), part) },
+		"tickslot: part 1 of 2 is nil": func() error {
+			return tickslot.Run(t.Context(), tickslot.Server(nil), part)
+		},
 	} {
 		if err := run(); err == nil || err.Error() != want {
 			t.Errorf("it returned %v, not %s", err, want)
