@@ -1,0 +1,62 @@
+package health_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/tickslot/tickslot/health"
+)
+
+// Several sources are one: none hides another, and two may have a check of one name.
+//
+// Fails when a source that fails is not named, or one check replaces another.
+func TestJoinAsksAllSources(t *testing.T) {
+	draining := func() error { return errors.New("it is draining") }
+	timers := source{ready: draining, checks: checks{"database": bad}}
+	worker := source{started: bad, ready: draining, checks: checks{"database": good}}
+	h := health.New(health.Join(map[string]health.Source{"timers": timers, "runs": worker, "none": nil}))
+
+	expect(t, get(h, "/livez"), 200, "ok", "ok\n")
+	w := get(h, "/readyz?verbose")
+	if w.Code != 503 {
+		t.Errorf("it is ready: %s", w.Body)
+	}
+	for _, want := range []string{
+		"[-]started failed: runs: it is bad",
+		"runs: it is draining", "timers: it is draining",
+		"[-]timers.database failed: it is bad", "[+]runs.database ok",
+	} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, w.Body)
+		}
+	}
+	expect(t, get(h, "/readyz/timers.database"), 503, "unhealthy", "unhealthy\n[-]timers.database failed: it is bad\n")
+}
+
+// A map that the caller changes later, and no sources at all, are no fault.
+func TestJoinOfNothing(t *testing.T) {
+	sources := map[string]health.Source{}
+	h := health.New(health.Join(sources))
+	sources["late"] = source{live: bad}
+	expect(t, get(h, "/livez"), 200, "ok", "ok\n")
+	expect(t, get(h, "/readyz"), 200, "ok", "ok\n")
+}
+
+// A process with several parts has one source.
+func ExampleJoin() {
+	timers := source{}
+	outbox := source{checks: checks{"dead": func() error { return errors.New("3 messages have no attempts left") }}}
+	probes := health.New(health.Join(map[string]health.Source{"timers": timers, "outbox": outbox}))
+	w := httptest.NewRecorder()
+	probes.ServeHTTP(w, httptest.NewRequest("GET", "/readyz?verbose", nil))
+	fmt.Print(w.Body)
+	// Output:
+	// ok
+	// [+]live ok
+	// [+]started ok
+	// [+]ready ok
+	// [-]outbox.dead failed: 3 messages have no attempts left
+}
