@@ -42,7 +42,7 @@ func TestPartsShowThemselves(t *testing.T) {
 		}
 		ran := 0
 		timers, err := timer.New(timer.Config{Lock: h.Decorate(f.locks), Holder: h.Holder(),
-			Hooks: clustertimer.Hooks(h.Registry, timer.Hooks{RunEnded: func(timer.RunEndInfo) { ran++ }})},
+			Hooks: clustertimer.Hooks(h.Registry, timer.Hooks{RunEnded: func(timer.RunResult) { ran++ }})},
 			timer.Timer{Name: "report", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3, MaxPerTick: 1,
 				Run: func(context.Context) error { time.Sleep(time.Second); return errDown }},
 			timer.Timer{Name: "free", MaxConcurrency: timer.NoLimit, Run: func(context.Context) error { return nil }})

@@ -134,7 +134,7 @@ func TestHooksHarmNobody(t *testing.T) {
 		n := 0
 		h := f.add(durable.Config{Hooks: durable.Hooks{
 			RunStarted: func(durable.RunInfo) { panic("help") },
-			RunEnded: func(durable.RunEndInfo) {
+			RunEnded: func(durable.RunResult) {
 				if n++; n == 3 {
 					<-free
 				}

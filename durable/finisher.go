@@ -188,6 +188,6 @@ func (f *finisher) written(r *finished, counts bool) {
 	default:
 		f.events.Log(slog.LevelDebug, "durable: run ended", line()...)
 	}
-	tell(f.events, "RunEnded", f.events.hooks.RunEnded, RunEndInfo{RunInfo: info, State: State(r.result.State),
+	tell(f.events, "RunEnded", f.events.hooks.RunEnded, RunResult{RunInfo: info, State: State(r.result.State),
 		Outcome: outcome, Took: r.result.Took, Err: r.err})
 }

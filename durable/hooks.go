@@ -30,7 +30,7 @@ type Hooks struct {
 	// RunEnded is called when a run has ended for good (it has succeeded, is a dead letter, or was
 	// canceled) and that is in the database. It is also called when this worker reclaims a run
 	// whose lease had expired, and the lost attempt was the last one or the run had been canceled.
-	RunEnded func(RunEndInfo)
+	RunEnded func(RunResult)
 
 	// LeaseLost is called when a run has lost its lease while its handler was running.
 	LeaseLost func(RunInfo)
@@ -48,19 +48,20 @@ type Hooks struct {
 	DatabaseUp   func(DatabaseInfo)
 }
 
-// RunInfo is an attempt of a run as a hook sees it.
+// RunInfo is an attempt of a run as a hook or Status sees it: as it was at that moment.
 type RunInfo struct {
-	ID          int64
-	Handler     string
-	Schedule    string    // "": it was triggered
-	DueAt       time.Time // the tick; zero: it was triggered
-	Attempt     int
-	MaxAttempts int
-	Key         string
-	TriggeredBy dlock.Origin
-	PayloadLen  int
-	Worker      string
-	StartedAt   time.Time // by the clock of this host
+	ID          int64        `json:"id"`
+	Handler     string       `json:"handler"`
+	Schedule    string       `json:"schedule,omitempty"` // "": it was triggered
+	DueAt       time.Time    `json:"due_at,omitzero"`    // the tick; zero: it was triggered
+	Attempt     int          `json:"attempt"`
+	MaxAttempts int          `json:"max_attempts,omitempty"` // see Run.MaxAttempts
+	Key         string       `json:"key,omitempty"`
+	TriggeredBy dlock.Origin `json:"triggered_by,omitzero"`
+	PayloadLen  int          `json:"payload_bytes,omitempty"`
+	Worker      string       `json:"worker,omitempty"`
+	StartedAt   time.Time    `json:"started_at"` // by the clock of this host
+	Valid       bool         `json:"valid"`      // see Run.Valid
 }
 
 // AttemptInfo is an attempt that has failed.
@@ -72,8 +73,8 @@ type AttemptInfo struct {
 	RetryIn time.Duration // until the next attempt
 }
 
-// RunEndInfo is a run that has ended for good.
-type RunEndInfo struct {
+// RunResult is how a run ended for good.
+type RunResult struct {
 	RunInfo
 	State   State         // StateSucceeded, StateDead or StateCanceled
 	Outcome Outcome       // of the last attempt

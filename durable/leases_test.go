@@ -64,8 +64,8 @@ func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
 func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var ended []durable.RunEndInfo
-		f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(i durable.RunEndInfo) { ended = append(ended, i) }}}).
+		var ended []durable.RunResult
+		f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(i durable.RunResult) { ended = append(ended, i) }}}).
 			handle("other", sleeps(0), durable.HandlerOptions{}).start()
 		id := f.trigger("deadly", durable.TriggerOptions{})
 		for range 7 {
@@ -283,8 +283,8 @@ func TestCanceledRunOfAKilledWorkerEnds(t *testing.T) {
 		f := newFleet(t)
 		h := f.add(durable.Config{}).handle("report", sleeps(time.Hour),
 			durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 7}}).start()
-		var ended []durable.RunEndInfo
-		f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(i durable.RunEndInfo) { ended = append(ended, i) }}}).
+		var ended []durable.RunResult
+		f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(i durable.RunResult) { ended = append(ended, i) }}}).
 			handle("other", sleeps(0), durable.HandlerOptions{}).start()
 		id := f.trigger("report", durable.TriggerOptions{})
 		pass(10 * time.Second)

@@ -63,7 +63,7 @@ func (r *reclaimer) tell(run store.Reclaimed) {
 	}
 	r.events.Log(slog.LevelError, "durable: a run has ended, because the lease of its worker had expired",
 		append(line, "state", string(state))...)
-	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunEndInfo{State: state, Outcome: OutcomeLeaseLost,
+	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunResult{State: state, Outcome: OutcomeLeaseLost,
 		Err: ErrLeaseLost,
 		RunInfo: RunInfo{ID: run.ID, Handler: run.Handler, Schedule: run.Schedule, Attempt: run.Attempt,
 			MaxAttempts: run.MaxAttempts, Worker: run.Worker}})

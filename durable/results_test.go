@@ -196,7 +196,7 @@ func TestResultsAreKept(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				ended := 0
-				h := f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(durable.RunEndInfo) { ended++ }}}).
+				h := f.add(durable.Config{Hooks: durable.Hooks{RunEnded: func(durable.RunResult) { ended++ }}}).
 					handle("report", sleeps(time.Second), durable.HandlerOptions{}).start()
 				f.add(durable.Config{}).handle("report", sleeps(time.Second), durable.HandlerOptions{})
 				h.link.set(what, "finish")

@@ -116,5 +116,5 @@ func (a *attempt) info() RunInfo {
 	r := a.run
 	return RunInfo{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: r.DueAt, Attempt: r.Attempt,
 		MaxAttempts: r.MaxAttempts, Key: r.Key, TriggeredBy: r.TriggeredBy, PayloadLen: len(r.Payload),
-		Worker: r.Worker, StartedAt: a.startedAt}
+		Worker: r.Worker, StartedAt: a.startedAt, Valid: r.Valid()}
 }

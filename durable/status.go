@@ -17,7 +17,7 @@ type Status struct {
 	Places        int              `json:"places"`
 	Handlers      []HandlerStatus  `json:"handlers"`  // by name
 	Schedules     []ScheduleStatus `json:"schedules"` // by name
-	Running       []RunStatus      `json:"running"`   // by start
+	Running       []RunInfo        `json:"running"`   // by start
 	DroppedEvents uint64           `json:"dropped_events"`
 }
 
@@ -51,23 +51,12 @@ type ScheduleStatus struct {
 	Fault       string `json:"fault,omitempty"` // why its ticks wait; "": they do not
 }
 
-// RunStatus is an attempt that goes on.
-type RunStatus struct {
-	ID        int64     `json:"id"`
-	Handler   string    `json:"handler"`
-	Schedule  string    `json:"schedule,omitempty"`
-	DueAt     time.Time `json:"due_at,omitzero"`
-	Attempt   int       `json:"attempt"`
-	StartedAt time.Time `json:"started_at"`
-	Valid     bool      `json:"valid"` // false: its lease is lost
-}
-
 // Status returns a snapshot.
 func (w *Worker) Status() Status {
 	p := w.life.Phase()
 	s := Status{Name: w.config.Name, Phase: p, MaxRuns: w.config.MaxRuns,
 		Places: w.config.MaxRuns - w.book.room(), DroppedEvents: w.events.Dropped(),
-		Handlers: []HandlerStatus{}, Schedules: []ScheduleStatus{}, Running: []RunStatus{}}
+		Handlers: []HandlerStatus{}, Schedules: []ScheduleStatus{}, Running: []RunInfo{}}
 	s.Database.Name = w.database.Name()
 	var err error
 	s.Database.Up, s.Database.ChangedAt, err = w.database.Status()
@@ -88,8 +77,7 @@ func (w *Worker) Status() Status {
 			Coalesced: sum.Coalesced, Skipped: sum.Skipped, PausedTicks: sum.PausedTicks, Fault: faults[name]})
 	}
 	for _, a := range w.book.list() {
-		s.Running = append(s.Running, RunStatus{ID: a.run.ID, Handler: a.run.Handler, Schedule: a.run.Schedule,
-			DueAt: a.run.DueAt, Attempt: a.run.Attempt, StartedAt: a.startedAt, Valid: w.book.valid(a)})
+		s.Running = append(s.Running, a.info())
 	}
 	return s
 }

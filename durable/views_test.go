@@ -39,7 +39,7 @@ func TestViews(t *testing.T) {
 			AttemptFailed: func(i durable.AttemptInfo) {
 				tell("failed %d.%d %s %v", i.ID, i.Attempt, i.Outcome, i.Err)
 			},
-			RunEnded: func(i durable.RunEndInfo) {
+			RunEnded: func(i durable.RunResult) {
 				tell("ended %d.%d %s %s %v", i.ID, i.Attempt, i.State, i.Outcome,
 					i.Err)
 			},

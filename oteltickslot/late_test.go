@@ -96,7 +96,7 @@ func TestSamplerThatBlocksHoldsUpOneRun(t *testing.T) {
 	<-sampler.reached
 	told := make(chan error, 1)
 	go func() {
-		traces.TimerHooks(timer.Hooks{}).RunEnded(timer.RunEndInfo{RunInfo: timer.RunInfo{Timer: "else"}})
+		traces.TimerHooks(timer.Hooks{}).RunEnded(timer.RunResult{RunInfo: timer.RunInfo{Timer: "else"}})
 		told <- nil
 	}()
 	for what, ended := range map[string]chan error{"run": call("other"), "hook": told} {

@@ -151,7 +151,7 @@ func then[T any](first, second func(T)) func(T) {
 func (t *Tracing) of(i timer.RunInfo) trace.Span {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if span, ok := t.open[keyOf(i.Timer, i.ID())]; ok {
+	if span, ok := t.open[keyOf(i.Timer, i.ID)]; ok {
 		return span
 	}
 	return trace.SpanFromContext(context.Background()) // does nothing
@@ -167,10 +167,10 @@ func (t *Tracing) leaseLost(i timer.LossInfo) {
 		keyFence.Int64(int64(i.Fence)), keyError.String(text(i.Err))))
 }
 
-func (t *Tracing) runEnded(i timer.RunEndInfo) {
+func (t *Tracing) runEnded(i timer.RunResult) {
 	span, end := t.of(i.RunInfo), trace.WithTimestamp(i.StartedAt.Add(i.Took))
 	t.mu.Lock()
-	delete(t.open, keyOf(i.Timer, i.ID()))
+	delete(t.open, keyOf(i.Timer, i.ID))
 	t.mu.Unlock()
 	span.SetAttributes(keyOutcome.String(string(i.Outcome)), keyAttempt.Int(i.Attempt), keyDegraded.Bool(i.Degraded))
 	if i.Err != nil {

@@ -90,7 +90,7 @@ func TestTraceOfARunWithARetry(t *testing.T) {
 		tracer := provider.Tracer("test")
 		ended := 0
 		s, stop := run(t, timer.Config{Lock: memlock.New(), Middleware: []timer.Middleware{traces.Middleware},
-			Hooks: traces.TimerHooks(timer.Hooks{RunEnded: func(timer.RunEndInfo) { ended++ }})},
+			Hooks: traces.TimerHooks(timer.Hooks{RunEnded: func(timer.RunResult) { ended++ }})},
 			timer.Timer{Name: "report", Retry: timer.Retry{MaxAttempts: 2, FirstWait: 10 * time.Second,
 				MaxWait: 10 * time.Second}, Run: func(ctx context.Context) error {
 				_, span := tracer.Start(ctx, "query")
@@ -181,7 +181,7 @@ func TestTraceOfWhatGoesWrong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trigger := func() (*timer.TriggeredRun, error) {
+		trigger := func() (*timer.Handle, error) {
 			return s.Trigger(t.Context(), "loses", timer.TriggerOptions{})
 		}
 		lease, err := session.Semaphore("timer:loses", 1).TryAcquire(t.Context())

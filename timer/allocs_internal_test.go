@@ -162,7 +162,7 @@ func TestAllocationsOfHooks(t *testing.T) {
 	without := testing.AllocsPerRun(1000, tick)
 	var starts, ends atomic.Int64
 	_, tick = dueAgainWith(t, Hooks{RunStarted: func(RunInfo) { starts.Add(1) },
-		RunEnded: func(RunEndInfo) { ends.Add(1) }}, nil, run)
+		RunEnded: func(RunResult) { ends.Add(1) }}, nil, run)
 	n := testing.AllocsPerRun(1000, tick) - without
 	t.Logf("%v allocations for two events", n)
 	if n > 8 || starts.Load() == 0 || ends.Load() == 0 {

@@ -80,7 +80,7 @@ func (n *runner) attach(s *settings, r *Run, lease *dlock.Lease) {
 	n.store.views.endDegraded(s)
 	n.log.laterLimited(&n.reacquisitions, slog.LevelInfo,
 		"timer: a run that went on without the store has a slot again",
-		n.events.runInfo(r).line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
+		r.info().line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
 }
 
 // hold stores the lease of a run and watches it. Called with entry.mu held.

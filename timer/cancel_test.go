@@ -139,7 +139,7 @@ func TestCancelRunElsewhere(t *testing.T) {
 		local := timer.Timer{Name: "local", LocalOnly: true, Run: f.handler(time.Minute)}
 		h := f.start(timer.Config{Logger: textLogger(log), Registerer: reg}, job, local)
 		ctl := control.New(control.Config{Lock: f.store})
-		run := func(name string) timer.RunStatus { return must(h.Status().Timer(name)).Running[0] }
+		run := func(name string) timer.RunInfo { return must(h.Status().Timer(name)).Running[0] }
 		time.Sleep(61 * time.Second)
 		first := run("a")
 		if err := ctl.CancelRun(t.Context(), "a", first.ID, ann); err != nil {

@@ -15,10 +15,9 @@ import (
 // held: apart from logEnd they run no user code, because lines wait for flush, and hooks have a
 // goroutine of their own.
 type events struct {
-	log    *lineLog
-	hooks  Hooks
-	holder dlock.Holder
-	queue  notify.Queue
+	log   *lineLog
+	hooks Hooks
+	queue notify.Queue
 
 	losses, endings rateLimit
 
@@ -28,7 +27,7 @@ type events struct {
 }
 
 func newEvents(config Config, log *lineLog) *events {
-	v := &events{log: log, hooks: config.Hooks, holder: config.Holder, createdAt: time.Now()}
+	v := &events{log: log, hooks: config.Hooks, createdAt: time.Now()}
 	panics := new(rateLimit)
 	v.queue.Panicked = func(hook string, value any, stack []byte) {
 		log.laterLimited(panics, slog.LevelError, "timer: a hook panicked", "hook", hook, "panic", value,
@@ -66,12 +65,13 @@ func (v *events) close() (stuck string) {
 	return stuck
 }
 
-// runInfo returns a run as hooks see it.
-func (v *events) runInfo(r *Run) RunInfo {
+// info returns the run as hooks and Status see it.
+func (r *Run) info() RunInfo {
 	by, _ := r.TriggeredBy()
-	return RunInfo{name: r.name(), Timer: r.Timer(), Tick: r.Tick(), OnStart: r.onStart, TriggeredBy: by,
-		PayloadLen: len(r.Payload()), Slot: r.Slot(), Fence: r.Fence(), Holder: v.holder, StartedAt: r.startedAt,
-		Attempt: r.Attempt(), Degraded: r.Degraded()}
+	return RunInfo{ID: r.ID(), Timer: r.Timer(), Tick: r.Tick(), CaughtUp: r.caughtUp, OnStart: r.onStart,
+		TriggeredBy: by, PayloadLen: len(r.Payload()), Slot: r.Slot(), Fence: r.Fence(), Holder: r.host.holder,
+		StartedAt: r.startedAt, Attempt: r.Attempt(), Degraded: r.Degraded(), Valid: r.Valid(),
+		Overdue: time.Since(r.startedAt) > r.settings.timer.MaxRunTime}
 }
 
 // line returns the attributes that every line about a run begins with, and more. docs/hooks.md has
@@ -103,10 +103,10 @@ func (v *events) storeCalled(c dlock.StoreCall) {
 
 func (v *events) runStarted(r *Run) {
 	if v.hooks.RunStarted != nil {
-		send(v, "RunStarted", v.hooks.RunStarted, v.runInfo(r))
+		send(v, "RunStarted", v.hooks.RunStarted, r.info())
 	}
 	if v.log.debugs() {
-		v.log.later(slog.LevelDebug, "timer: run started", v.runInfo(r).line()...)
+		v.log.later(slog.LevelDebug, "timer: run started", r.info().line()...)
 	}
 }
 
@@ -114,9 +114,9 @@ func (v *events) runStarted(r *Run) {
 func (v *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err error) {
 	if v.hooks.AttemptFailed != nil {
 		send(v, "AttemptFailed", v.hooks.AttemptFailed,
-			AttemptInfo{RunInfo: v.runInfo(r), FailedAt: at, Err: unmarked(err), RetryIn: wait})
+			AttemptInfo{RunInfo: r.info(), FailedAt: at, Err: unmarked(err), RetryIn: wait})
 	}
-	args := v.runInfo(r).line("of", r.settings.timer.Retry.MaxAttempts, "retry_in", wait, "err", err)
+	args := r.info().line("of", r.settings.timer.Retry.MaxAttempts, "retry_in", wait, "err", err)
 	if p := guard.Panicked(err); p != nil {
 		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's
 	}
@@ -126,7 +126,7 @@ func (v *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err err
 // runEnded is for the hook; logEnd is called before, while no mutex is held.
 func (v *events) runEnded(r *Run, outcome Outcome, took time.Duration, err error) {
 	if v.hooks.RunEnded != nil {
-		send(v, "RunEnded", v.hooks.RunEnded, RunEndInfo{RunInfo: v.runInfo(r), Outcome: outcome, Took: took, Err: err})
+		send(v, "RunEnded", v.hooks.RunEnded, RunResult{RunInfo: r.info(), Outcome: outcome, Took: took, Err: err})
 	}
 }
 
@@ -135,7 +135,7 @@ func (v *events) logsEnd(outcome Outcome) bool { return outcome != OutcomeOK || 
 
 // logEnd logs the end of a run at once. Called without a mutex held.
 func (v *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) {
-	args := v.runInfo(r).line("outcome", string(outcome), "took", took)
+	args := r.info().line("outcome", string(outcome), "took", took)
 	if err != nil {
 		args = append(args, "err", err)
 	}
@@ -190,7 +190,7 @@ func (i SkipInfo) line() []any {
 // leaseLost tells that a run has lost a lease. Called with entry.mu held, so that the run cannot
 // end meanwhile.
 func (v *events) leaseLost(r *Run, lease *dlock.Lease, at time.Time, goesOn bool, lost *dlock.LostError) {
-	info := LossInfo{RunInfo: v.runInfo(r), LostAt: at, GoesOn: goesOn, Err: lost}
+	info := LossInfo{RunInfo: r.info(), LostAt: at, GoesOn: goesOn, Err: lost}
 	info.Slot, info.Fence = lease.Slot(), lease.Fence() // it may have got another since
 	if v.hooks.LeaseLost != nil && !r.over {
 		send(v, "LeaseLost", v.hooks.LeaseLost, info)

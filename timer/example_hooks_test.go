@@ -18,7 +18,7 @@ func ExampleHooks() {
 		Lock: memlock.New(),
 		Hooks: timer.Hooks{
 			TickSkipped: func(s timer.SkipInfo) { skipped[s.Reason] += s.Ticks },
-			RunEnded: func(r timer.RunEndInfo) {
+			RunEnded: func(r timer.RunResult) {
 				if r.Err != nil {
 					failed++
 				}

@@ -42,7 +42,7 @@ func ExampleRetry() {
 		}
 		for {
 			if st, _ := timers.Status().Timer(name); st.Last != nil {
-				fmt.Println(name, "ended:", st.Last.Outcome, "after", st.Last.Attempts, "attempts, error:", st.Last.Err)
+				fmt.Println(name, "ended:", st.Last.Outcome, "after", st.Last.Attempt, "attempts, error:", st.Last.Err)
 				break
 			}
 			time.Sleep(time.Millisecond)

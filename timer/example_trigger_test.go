@@ -10,7 +10,7 @@ import (
 )
 
 // A run is given a payload, and whoever triggered it waits for its result.
-func ExampleTriggeredRun_Wait() {
+func ExampleHandle_Wait() {
 	timers, err := timer.New(timer.Config{}, timer.Timer{
 		Name: "rebuild-index",
 		Run: func(ctx context.Context) error {
@@ -47,7 +47,7 @@ func ExampleTriggeredRun_Wait() {
 		return
 	}
 	_, err = run.Wait(ctx)
-	if failed, ok := errors.AsType[*timer.RunError](err); ok {
+	if failed, ok := errors.AsType[*timer.OutcomeError](err); ok {
 		fmt.Println(failed.Outcome, failed.Err)
 	}
 	// Output:

@@ -28,7 +28,7 @@ func ExampleScheduler_Update() {
 	stop := start(timers)
 	defer stop()
 
-	trigger := func() *timer.TriggeredRun {
+	trigger := func() *timer.Handle {
 		run, err := timers.Trigger(context.Background(), "sync:acme", timer.TriggerOptions{})
 		fmt.Println("triggered:", err)
 		return run

@@ -92,13 +92,16 @@ func (c *decision) through() int64 {
 	return c.tick + c.extent.Microseconds()
 }
 
-// endedRun returns how the run ended; nil: it has not, or there was none.
-func (c *decision) endedRun(err error) *EndedRun {
+// result returns how the run ended; nil: it has not, or there was none.
+func (c *decision) result(timer string, h dlock.Holder, err error) *RunResult {
 	if !c.ran() || c.verdict == 0 {
 		return nil
 	}
-	r := &EndedRun{StartedAt: time.Unix(0, c.when), Took: c.extent, Outcome: Outcome(verdicts[c.verdict]),
-		Attempts: int(c.attempts), Err: err, OnStart: c.cause == causeOnStart}
+	r := &RunResult{
+		RunInfo: RunInfo{Timer: timer, OnStart: c.cause == causeOnStart, Slot: int(c.slot), Holder: h,
+			StartedAt: time.Unix(0, c.when), Attempt: int(c.attempts)},
+		Outcome: Outcome(verdicts[c.verdict]), Took: c.extent, Err: err,
+	}
 	if c.tick != 0 {
 		r.Tick = time.UnixMicro(c.tick).UTC()
 	}
@@ -168,8 +171,8 @@ type Explanation struct {
 	// The store's answer, if it decided: a *dlock.NotAcquiredError has the holder, the pause, and
 	// times.
 	Err  error
-	Slot int       // of the run, if it ran here; else -1
-	Run  *EndedRun // of the run, if it ran here and has ended
+	Slot int        // of the run, if it ran here; else -1
+	Run  *RunResult // of the run, if it ran here and has ended
 
 	// From the store; zero if it was not called, does not know, or did not answer.
 	LastTick  time.Time    // the latest tick that any host claimed
@@ -213,7 +216,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	case !found.ran():
 		x.Known, x.Reason, x.Err = true, found.verdict.reason(why), why
 	default:
-		x.Known, x.Run, w.onStart = true, found.endedRun(why), found.cause == causeOnStart
+		x.Known, x.Run, w.onStart = true, found.result(timer, x.Host, why), found.cause == causeOnStart
 	}
 	several := found != nil && found.through() != found.tick
 	if !x.Tick.IsZero() && (found == nil || several) { // without a mutex, because it asks the schedule
@@ -340,8 +343,8 @@ func (x *Explanation) here(w wording) string {
 	}
 	text := fmt.Sprintf("ran here, on %s, %s, from %s for %v: %s", x.Host, slot,
 		x.Run.StartedAt.UTC().Format(time.RFC3339Nano), x.Run.Took.Round(time.Millisecond), x.Run.Outcome)
-	if x.Run.Attempts > 1 {
-		text += fmt.Sprintf(" after %d attempts", x.Run.Attempts)
+	if x.Run.Attempt > 1 {
+		text += fmt.Sprintf(" after %d attempts", x.Run.Attempt)
 	}
 	if x.Run.Err != nil {
 		text += ": " + mask.Text(fmt.Sprint(x.Run.Err))
@@ -425,7 +428,7 @@ func (t TimerStatus) Decisions() []Explanation {
 			Slot: -1}
 		w.said, w.onStart = decidedAt(&d), d.cause == causeOnStart
 		if d.ran() {
-			x.Slot, x.Run = slots[i], d.endedRun(errs[i])
+			x.Slot, x.Run = slots[i], d.result(t.Name, x.Host, errs[i])
 		} else {
 			x.Reason, x.Err = d.verdict.reason(errs[i]), errs[i]
 		}

@@ -35,7 +35,7 @@ type Hooks struct {
 	AttemptFailed func(AttemptInfo)
 
 	// RunEnded is called when a run has ended: after its last attempt, whatever the outcome.
-	RunEnded func(RunEndInfo)
+	RunEnded func(RunResult)
 
 	// TickSkipped is called when a tick has started no run on this host. It is not called for a
 	// Trigger that was refused, which returns the reason.
@@ -56,11 +56,13 @@ type Hooks struct {
 	StoreCalled func(dlock.StoreCall)
 }
 
-// RunInfo is a run as a hook sees it.
+// RunInfo is a run as a hook or Status sees it: as it was at that moment.
 type RunInfo struct {
-	Timer   string
-	Tick    time.Time // zero: it was triggered
-	OnStart bool      // Timer.RunOnStart started it
+	ID       string // what CancelRun takes, see Run.ID
+	Timer    string
+	Tick     time.Time // zero: it was triggered
+	CaughtUp bool      // the tick was missed, see CatchUp
+	OnStart  bool      // Timer.RunOnStart started it
 	// Of a triggered run, who triggered it, if that was said, and the length of its payload in
 	// bytes.
 	TriggeredBy dlock.Origin
@@ -71,12 +73,9 @@ type RunInfo struct {
 	StartedAt   time.Time
 	Attempt     int  // how often the handler has been called
 	Degraded    bool // it goes on without the store, see Run.Degraded
-
-	name runName
+	Valid       bool // see Run.Valid
+	Overdue     bool // it is past MaxRunTime: its handler ignores its context
 }
-
-// ID returns the ID of the run, see Run.ID.
-func (i RunInfo) ID() string { return i.name.String() }
 
 // AttemptInfo is a failed attempt of a run that is retried.
 type AttemptInfo struct {
@@ -86,9 +85,10 @@ type AttemptInfo struct {
 	RetryIn  time.Duration // the wait for the next attempt
 }
 
-// RunEndInfo is the end of a run as a hook sees it.
-type RunEndInfo struct {
-	RunInfo
+// RunResult is how a run ended. A hook gets all of it. Status and Explain keep less: their ID,
+// CaughtUp, TriggeredBy, PayloadLen, Fence, Degraded and Overdue are zero.
+type RunResult struct {
+	RunInfo // at its end; Attempt is how many attempts it took
 	Outcome Outcome
 	Took    time.Duration // waits between attempts included
 	Err     error         // of the last attempt; a *PanicError if the handler panicked

@@ -27,7 +27,7 @@ type told struct {
 	order   []string // the hooks
 	started []timer.RunInfo
 	failed  []timer.AttemptInfo
-	ended   []timer.RunEndInfo
+	ended   []timer.RunResult
 	skips   []timer.SkipInfo
 	losses  []timer.LossInfo
 	downs   []timer.StoreInfo
@@ -169,7 +169,7 @@ func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
 		start := x.started[0]
 		if start.Timer != "a" || !start.Tick.Equal(tick) || start.Tick.Location() != time.UTC || start.Slot != 0 ||
 			start.Fence == 0 || start.Holder != h.Status().Holder || !start.StartedAt.Equal(tick) ||
-			start.Attempt != 1 || start.Degraded || start.ID() != id || id == "" {
+			start.Attempt != 1 || start.Degraded || start.ID != id || id == "" {
 			t.Errorf("started %+v", start)
 		}
 		first, second, end := x.failed[0], x.failed[1], x.ended[0]
@@ -183,7 +183,7 @@ func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
 		if p, ok := second.Err.(*timer.PanicError); !ok || p.Value != "oh" || second.Attempt != 2 {
 			t.Errorf("the second attempt: %+v", second)
 		}
-		start.Attempt = 3
+		start.Attempt, start.Valid = 3, false // its slot was released
 		if end.RunInfo != start || end.Err != errNo || end.Outcome != timer.OutcomeFailed ||
 			end.Took != 3*time.Second+first.RetryIn+second.RetryIn {
 			t.Errorf("ended %+v", end)

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"math"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // A ledger records the outcome of ticks and runs, for Status, Explain, the metrics and the
@@ -199,9 +201,9 @@ func (l *ledger) resetDeadman(e *entry) {
 }
 
 // fill adds a record to a timer's status. Called with entry.mu held.
-func (r *record) fill(t *TimerStatus) {
+func (r *record) fill(t *TimerStatus, h dlock.Holder) {
 	t.Ticks, t.Started, t.Skipped = r.ticks, r.started, maps.Clone(r.skipped)
-	t.Last, t.TicksSinceSuccess = r.last.endedRun(r.lastErr), int(r.deadman.ticks)
+	t.Last, t.TicksSinceSuccess = r.last.result(t.Name, h, r.lastErr), int(r.deadman.ticks)
 	t.LastSuccessAt = r.deadman.success
 	if r.ranAt != 0 {
 		t.LastRunAt = time.Unix(0, r.ranAt)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // Whoever reads a record finds every tick that has come due accounted for, or still on its way.
@@ -42,7 +44,7 @@ func TestLedgerAccountsForEveryTick(t *testing.T) {
 	for done := false; !done; {
 		var st TimerStatus
 		e.mu.Lock()
-		e.record.fill(&st)
+		e.record.fill(&st, dlock.Holder{})
 		e.mu.Unlock()
 		var skipped uint64
 		for _, n := range st.Skipped {

@@ -174,7 +174,7 @@ func TestI10MiddlewareHarmsNobody(t *testing.T) {
 				time.Sleep(100 * time.Second)
 				st, _ := h.Status().Timer("other")
 				f.Stop()
-				i := slices.IndexFunc(x.ended, func(r timer.RunEndInfo) bool { return r.Timer == "x" })
+				i := slices.IndexFunc(x.ended, func(r timer.RunResult) bool { return r.Timer == "x" })
 				if i < 0 || x.ended[i].Outcome != c.outcome || ran != c.ran {
 					t.Errorf("ran %v, ended %+v", ran, x.ended[max(0, i)])
 				}

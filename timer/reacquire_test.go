@@ -203,7 +203,7 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 		h.Link.InjectN(2, dlocktest.Hang, dlocktest.OpAcquire)
 		// The second, 800 ms after the first.
 		h.Link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire)
-		running := func() []timer.RunStatus { return h.Status().Timers[0].Running }
+		running := func() []timer.RunInfo { return h.Status().Timers[0].Running }
 		testkit.Eventually(t, 2*time.Second, "a run without a slot", func() bool {
 			return len(running()) == 1 &&
 				running()[0].Degraded

@@ -54,7 +54,7 @@ type Retry struct {
 
 // Permanent marks an error that another attempt would not fix: a handler that returns it is not
 // called again in this run, whatever Retry says. errors.Is and errors.As see through the mark, and
-// EndedRun.Err is err itself. Permanent(nil) is nil.
+// RunResult.Err is err itself. Permanent(nil) is nil.
 func Permanent(err error) error { return backoff.Permanent(err) }
 
 // unmarked removes Permanent's mark.

@@ -42,18 +42,18 @@ func TestRetryAfterALostLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(dlock.DefaultTTL)
-		if res := last(t, h, "revoked"); res.Outcome != timer.OutcomeCanceled || res.Attempts != 1 ||
+		if res := last(t, h, "revoked"); res.Outcome != timer.OutcomeCanceled || res.Attempt != 1 ||
 			res.Err != errFlaky {
 			t.Errorf("revoked: %+v", res)
 		}
 		h.Link.Inject(dlocktest.Hang)
 		time.Sleep(dlock.DefaultTTL + 2*dlock.DefaultStoreTimeout) // the release is tried in vain
-		if res := last(t, h, "skips"); res.Outcome != timer.OutcomeLeaseLost || res.Attempts != 1 ||
+		if res := last(t, h, "skips"); res.Outcome != timer.OutcomeLeaseLost || res.Attempt != 1 ||
 			res.Took > 2*dlock.DefaultTTL {
 			t.Errorf("skips: %+v", res)
 		}
 		time.Sleep(time.Hour)
-		if res := last(t, h, "goes on"); res.Outcome != timer.OutcomeFailed || res.Attempts != 2 ||
+		if res := last(t, h, "goes on"); res.Outcome != timer.OutcomeFailed || res.Attempt != 2 ||
 			!saw["goes on"].runs[1].degraded {
 			t.Errorf("goes on: %+v, %+v", res, saw["goes on"].runs)
 		}
@@ -214,7 +214,7 @@ func TestI9RetriesAreNoTicks(t *testing.T) {
 					t.Errorf("host %d, timer %s: %d ticks, %d started, skipped %v", i, st.Name, st.Ticks, st.Started,
 						st.Skipped)
 				}
-				if st.Last != nil && st.Last.Attempts > 1 {
+				if st.Last != nil && st.Last.Attempt > 1 {
 					retried++
 				}
 			}

@@ -51,7 +51,7 @@ func (a *attempts) calls() int {
 var errFlaky = errors.New("flaky")
 
 // last returns how the latest run of a timer ended; it fails the test if none has.
-func last(t *testing.T, h *host, name string) timer.EndedRun {
+func last(t *testing.T, h *host, name string) timer.RunResult {
 	t.Helper()
 	st, _ := h.Status().Timer(name)
 	if st.Last == nil {
@@ -121,7 +121,7 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 			if st.Ticks != 1 || st.Started != 1 || len(st.Skipped) != 0 {
 				t.Errorf("%s: %+v, want one tick that started one run", name, st)
 			}
-			if res := last(t, h, name); res.Attempts != most || res.Outcome != timer.OutcomeFailed ||
+			if res := last(t, h, name); res.Attempt != most || res.Outcome != timer.OutcomeFailed ||
 				res.Err != errFlaky || res.Took < a.at[most-1].Sub(a.at[0]) {
 				t.Errorf("%s: ended as %+v", name, res)
 			}
@@ -159,7 +159,7 @@ func TestNoRetryByDefault(t *testing.T) {
 			timer.Timer{Name: "b", Run: a.handle, Retry: timer.Retry{MaxAttempts: 2}})
 		trigger(t, h, "a")
 		time.Sleep(time.Hour)
-		if res := last(t, h, "a"); a.calls() != 1 || res.Attempts != 1 || res.Err != errFlaky {
+		if res := last(t, h, "a"); a.calls() != 1 || res.Attempt != 1 || res.Err != errFlaky {
 			t.Errorf("%d calls, %+v", a.calls(), res)
 		}
 		got := values(t, reg)
@@ -187,7 +187,7 @@ func TestRetryThenSuccess(t *testing.T) {
 			Run: func(context.Context) error { return errFlaky }})
 		trigger(t, h, "a")
 		time.Sleep(time.Minute)
-		if res := last(t, h, "a"); res.Outcome != timer.OutcomeOK || res.Err != nil || res.Attempts != 3 ||
+		if res := last(t, h, "a"); res.Outcome != timer.OutcomeOK || res.Err != nil || res.Attempt != 3 ||
 			a.calls() != 3 {
 			t.Errorf("%d calls, %+v", a.calls(), res)
 		}
@@ -235,7 +235,7 @@ func TestPermanent(t *testing.T) {
 			trigger(t, h, c.name)
 			time.Sleep(time.Minute)
 			res := last(t, h, c.name)
-			if a.calls() != c.calls || res.Attempts != c.calls || res.Outcome != timer.OutcomeFailed ||
+			if a.calls() != c.calls || res.Attempt != c.calls || res.Outcome != timer.OutcomeFailed ||
 				res.Err != c.result || !errors.Is(res.Err, errFlaky) {
 				t.Errorf("%s: %d calls, %+v", c.name, a.calls(), res)
 			}
@@ -294,7 +294,7 @@ func TestI10RetryIf(t *testing.T) {
 			for _, local := range []bool{false, true} {
 				name := fmt.Sprintf("%s %v", c.name, local)
 				res := last(t, h, name)
-				if res.Attempts != c.calls || res.Outcome != c.outcome {
+				if res.Attempt != c.calls || res.Outcome != c.outcome {
 					t.Errorf("%s: %+v, want %d attempts and %q", name, res, c.calls, c.outcome)
 				}
 				if _, isPanic := res.Err.(*timer.PanicError); isPanic != (c.outcome == timer.OutcomePanicked) ||
@@ -331,7 +331,7 @@ func TestI10GoexitInARetry(t *testing.T) {
 			}})
 		trigger(t, h, "a")
 		time.Sleep(time.Minute)
-		if res := last(t, h, "a"); calls != 2 || res.Attempts != 2 || res.Outcome != timer.OutcomeFailed ||
+		if res := last(t, h, "a"); calls != 2 || res.Attempt != 2 || res.Outcome != timer.OutcomeFailed ||
 			!strings.Contains(res.Err.Error(), "Goexit") {
 			t.Errorf("%d calls, %+v", calls, res)
 		}
@@ -383,7 +383,7 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 			t.Errorf("Run returned %v after it was told to, want as soon as the last handler did", took)
 		}
 		for name, want := range map[string]int{"waits": 1, "quick": quick.calls(), "busy": 1} {
-			if res := last(t, h, name); res.Attempts != want || res.Outcome != timer.OutcomeFailed ||
+			if res := last(t, h, name); res.Attempt != want || res.Outcome != timer.OutcomeFailed ||
 				res.Err != errFlaky {
 				t.Errorf("%s: %+v, want %d attempts, and failed", name, res, want)
 			}
@@ -420,13 +420,13 @@ func TestRetryKeepsToMaxRunTime(t *testing.T) {
 				Retry: timer.Retry{MaxAttempts: 9, FirstWait: 4 * time.Second, MaxWait: 40 * time.Second}})
 		trigger(t, h, "slow", "fails")
 		time.Sleep(20 * time.Second)
-		if res := last(t, h, "slow"); slow != 2 || res.Attempts != 2 || res.Outcome != timer.OutcomeTimedOut ||
+		if res := last(t, h, "slow"); slow != 2 || res.Attempt != 2 || res.Outcome != timer.OutcomeTimedOut ||
 			res.Took != 10*time.Second {
 			t.Errorf("slow: %d calls, %+v", slow, res)
 		}
 		res := last(t, h, "fails")
 		end := fails.at[len(fails.at)-1]
-		if res.Outcome != timer.OutcomeFailed || res.Attempts != len(fails.at) || res.Attempts < 2 ||
+		if res.Outcome != timer.OutcomeFailed || res.Attempt != len(fails.at) || res.Attempt < 2 ||
 			res.Took != end.Sub(fails.at[0]) || end.Sub(began) >= 10*time.Second {
 			t.Errorf("fails: attempts at %v, %+v; want it to end with the last attempt that MaxRunTime has room for",
 				fails.at, res)

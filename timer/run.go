@@ -23,6 +23,8 @@ type Run struct {
 	startedAt time.Time
 	trigger   *triggering // nil: it has a tick
 	given     *RunSpec    // what ContextWithRun was given; nil: it is a run of a Scheduler
+	idOnce    sync.Once   // makes id
+	id        string      // only ID reads it
 	firstSlot int32       // that it began with; -1: it began without a slot in the store
 	number    int64       // the fence that it began with, or else its number on this host
 	degraded  atomic.Bool
@@ -55,24 +57,14 @@ func (r *Run) ID() string {
 	if r == nil {
 		return ""
 	}
-	return r.name().String()
-}
-
-// A runName is what the ID of a run is made of. Not every event of which it is a part needs the
-// text.
-type runName struct {
-	slot   int32  // with which it began; -1: none in the store
-	number int64  // the fence; of a run without a slot, the how many-th of the host it is
-	prefix string // of a run without a slot
-}
-
-func (r *Run) name() runName { return runName{r.firstSlot, r.number, r.host.idPrefix} }
-
-func (n runName) String() string {
-	if n.slot >= 0 {
-		return fleet.RunID(int(n.slot), dlock.Fence(n.number))
-	}
-	return n.prefix + strconv.FormatInt(n.number, 10)
+	r.idOnce.Do(func() {
+		if r.firstSlot >= 0 {
+			r.id = fleet.RunID(int(r.firstSlot), dlock.Fence(r.number))
+		} else {
+			r.id = r.host.idPrefix + strconv.FormatInt(r.number, 10)
+		}
+	})
+	return r.id
 }
 
 // Timer returns the name of the timer.
@@ -267,9 +259,13 @@ func (c *runContext) lose(cause error) {
 // cause returns why the context has ended; nil: it has not. It creates no context unless it has to.
 func (c *runContext) cause() error {
 	c.mu.Lock()
-	unasked := c.made == nil && !c.over
+	made, over := c.made != nil, c.over
 	c.mu.Unlock()
-	if unasked && c.base().Err() == nil && time.Now().Before(c.run.endsAt()) {
+	switch {
+	case made:
+	case over:
+		return context.Canceled
+	case c.base().Err() == nil && time.Now().Before(c.run.endsAt()):
 		return nil
 	}
 	return context.Cause(c.context())

@@ -243,7 +243,7 @@ func (n *runner) outOfTime(s *settings, r *Run) {
 	}
 	n.log.later(slog.LevelWarn,
 		"timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
-		n.events.runInfo(r).line("max_run_time", s.timer.MaxRunTime)...)
+		r.info().line("max_run_time", s.timer.MaxRunTime)...)
 	r.late = true
 	s.entry.overdue.Add(1)
 	if r.tick != 0 {
@@ -257,7 +257,7 @@ func (n *runner) overlong(s *settings, r *Run) {
 	n.log.later(slog.LevelError,
 		"timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host "+
 			"until it returns",
-		n.events.runInfo(r).line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
+		r.info().line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
 	n.ledger.count(&s.entry.record, func(t *tally) { t.overlongHolds++ })
 }
 

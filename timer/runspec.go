@@ -94,22 +94,22 @@ type RunSpec struct {
 // with RunFromContext. The context ends with ctx, and with its cause, and the Run is Valid until
 // then, unless it is Degraded. To simulate the loss of a lease, end ctx with a *dlock.LostError
 // (context.WithCancelCause). The Run holds nothing in a store.
-func ContextWithRun(ctx context.Context, info RunSpec) context.Context {
-	maxRunTime := timeOf(cmp.Or(info.MaxRunTime, NoLimit))
-	host := newRunHost(info.Holder)
+func ContextWithRun(ctx context.Context, spec RunSpec) context.Context {
+	maxRunTime := timeOf(cmp.Or(spec.MaxRunTime, NoLimit))
+	host := newRunHost(spec.Holder)
 	host.base = ctx
 	r := &Run{
-		settings:  &settings{timer: Timer{Name: info.Timer, MaxRunTime: maxRunTime}, entry: &entry{}},
+		settings:  &settings{timer: Timer{Name: spec.Timer, MaxRunTime: maxRunTime}, entry: &entry{}},
 		host:      &host,
-		startedAt: time.Now(), given: &info, caughtUp: info.CaughtUp, onStart: info.OnStart, local: true,
-		place: int32(info.Slot), firstSlot: int32(info.Slot), number: int64(info.Fence),
+		startedAt: time.Now(), given: &spec, caughtUp: spec.CaughtUp, onStart: spec.OnStart, local: true,
+		place: int32(spec.Slot), firstSlot: int32(spec.Slot), number: int64(spec.Fence),
 	}
-	if !info.Tick.IsZero() {
-		r.tick = info.Tick.UnixMicro()
+	if !spec.Tick.IsZero() {
+		r.tick = spec.Tick.UnixMicro()
 	}
-	r.trigger = newTriggering(TriggerOptions{Payload: info.Payload, By: info.TriggeredBy}, nil)
-	r.degraded.Store(info.Degraded || info.Slot < 0)
-	r.attempt.Store(int32(max(info.Attempt, 1)))
+	r.trigger = newTriggering(TriggerOptions{Payload: spec.Payload, By: spec.TriggeredBy}, nil)
+	r.degraded.Store(spec.Degraded || spec.Slot < 0)
+	r.attempt.Store(int32(max(spec.Attempt, 1)))
 	r.ctx.run = r
 	return &r.ctx
 }

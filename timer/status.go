@@ -74,8 +74,8 @@ type TimerStatus struct {
 	Ticks    uint64            // that came due
 	Started  uint64            // ticks that started a run
 	Skipped  map[Reason]uint64 // ticks that did not, by reason
-	Running  []RunStatus       // by start
-	Last     *EndedRun         // the run that ended last; nil: none
+	Running  []RunInfo         // by start
+	Last     *RunResult        // of the run that ended last; nil: none
 	Fallback bool              // it runs, or would run, without the store
 	// The tick that waits for a run to end, see FullWait; zero: none.
 	WaitingTick time.Time
@@ -148,34 +148,6 @@ type PauseStatus struct {
 	Until time.Time // zero: until MaxConcurrency, which was set to 0, is changed
 }
 
-// RunStatus is a run that is in progress.
-type RunStatus struct {
-	ID          string       // what CancelRun takes
-	Tick        time.Time    // zero: triggered
-	CaughtUp    bool         // the tick was missed, see CatchUp
-	OnStart     bool         // RunOnStart started it
-	TriggeredBy dlock.Origin // zero: not said
-	PayloadLen  int          // bytes
-	Slot        int          // -1: it goes on without one
-	Fence       dlock.Fence
-	StartedAt   time.Time
-	Attempt     int // more than 1: it is being retried
-	Degraded    bool
-	Valid       bool
-	Overdue     bool // it is past MaxRunTime: its handler ignores its context
-}
-
-// EndedRun is a run that has ended.
-type EndedRun struct {
-	Tick      time.Time // zero: triggered
-	OnStart   bool      // RunOnStart started it
-	StartedAt time.Time
-	Took      time.Duration // waits between attempts included
-	Outcome   Outcome
-	Attempts  int   // more than 1: it was retried
-	Err       error // of the last attempt
-}
-
 // Status returns a snapshot. It is consistent for each timer, but not across timers.
 func (s *Scheduler) Status() Status {
 	st := Status{Phase: s.registry.current(), Holder: s.config.Holder, Hosts: 1,
@@ -224,7 +196,7 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 	if next, _ := e.ticks.read(); next != 0 && !(fixed && set.placesTaken() > 0) {
 		t.Next = time.UnixMicro(next)
 	}
-	e.record.fill(&t)
+	e.record.fill(&t, s.config.Holder)
 	t.EffectiveLimit = shown(set.bound(s.store))
 	t.ScheduleError = e.ticks.scheduleFault()
 	if s.store != nil {
@@ -233,18 +205,11 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 		s.triggers.fill(set, &t)
 	}
 	for _, r := range e.runs {
-		if r == nil {
-			continue
+		if r != nil {
+			t.Running = append(t.Running, r.info())
 		}
-		by, _ := r.TriggeredBy()
-		t.Running = append(t.Running, RunStatus{
-			ID: r.ID(), Tick: r.Tick(), CaughtUp: r.caughtUp, OnStart: r.onStart, TriggeredBy: by,
-			PayloadLen: len(r.Payload()), Slot: r.Slot(), Fence: r.Fence(), StartedAt: r.startedAt,
-			Attempt:  max(r.Attempt(), 1),
-			Degraded: r.Degraded(), Valid: r.Valid(), Overdue: time.Since(r.startedAt) > r.settings.timer.MaxRunTime,
-		})
 	}
-	slices.SortFunc(t.Running, func(a, b RunStatus) int { return a.StartedAt.Compare(b.StartedAt) })
+	slices.SortFunc(t.Running, func(a, b RunInfo) int { return a.StartedAt.Compare(b.StartedAt) })
 	return t, true
 }
 

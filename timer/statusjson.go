@@ -111,6 +111,10 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 	if t.EffectiveLimit != 0 {
 		effective = (*jsonLimit)(&t.EffectiveLimit)
 	}
+	var running []jsonRun
+	for _, r := range t.Running {
+		running = append(running, jsonRun(r))
+	}
 	return json.Marshal(struct {
 		Name              string                   `json:"name"`
 		Schedule          string                   `json:"schedule,omitempty"`
@@ -118,8 +122,8 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		Ticks             uint64                   `json:"ticks"`
 		Started           uint64                   `json:"started"`
 		Skipped           map[Reason]uint64        `json:"skipped"`
-		Running           []RunStatus              `json:"running"`
-		Last              *EndedRun                `json:"last,omitempty"`
+		Running           []jsonRun                `json:"running"`
+		Last              *jsonResult              `json:"last,omitempty"`
 		WaitingTick       time.Time                `json:"waiting_tick,omitzero"`
 		LastRunAt         time.Time                `json:"last_run_at,omitzero"`
 		LastSuccessAt     time.Time                `json:"last_success_at,omitzero"`
@@ -148,7 +152,7 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 		ScheduleError     string                   `json:"schedule_error,omitempty"`
 	}{
 		Name: t.Name, Schedule: t.Schedule, Next: t.Next.UTC(), Ticks: t.Ticks, Started: t.Started, Skipped: skipped,
-		Running: some(t.Running), Last: t.Last, WaitingTick: t.WaitingTick.UTC(),
+		Running: some(running), Last: (*jsonResult)(t.Last), WaitingTick: t.WaitingTick.UTC(),
 		LastRunAt: t.LastRunAt.UTC(), LastSuccessAt: t.LastSuccessAt.UTC(),
 		TicksSinceSuccess: t.TicksSinceSuccess, Fallback: t.Fallback, MaxConcurrency: jsonLimit(t.MaxConcurrency),
 		MaxPerTick: jsonLimit(t.MaxPerTick), MaxPerHost: jsonLimit(t.MaxPerHost), Limits: t.Limits,
@@ -171,8 +175,11 @@ func (p PauseStatus) MarshalJSON() ([]byte, error) {
 	}{p.Origin, p.Until.UTC()})
 }
 
-// MarshalJSON implements json.Marshaler, as Status does.
-func (r RunStatus) MarshalJSON() ([]byte, error) {
+// A jsonRun is a run in a TimerStatus.
+type jsonRun RunInfo
+
+// MarshalJSON implements json.Marshaler.
+func (r jsonRun) MarshalJSON() ([]byte, error) {
 	var slot *int // left out: it has none
 	if r.Slot >= 0 {
 		slot = &r.Slot
@@ -195,8 +202,11 @@ func (r RunStatus) MarshalJSON() ([]byte, error) {
 		r.StartedAt.UTC(), r.Attempt, r.Degraded, r.Valid, r.Overdue})
 }
 
-// MarshalJSON implements json.Marshaler, as Status does.
-func (r EndedRun) MarshalJSON() ([]byte, error) {
+// A jsonResult is the result of a run in a TimerStatus.
+type jsonResult RunResult
+
+// MarshalJSON implements json.Marshaler.
+func (r jsonResult) MarshalJSON() ([]byte, error) {
 	text := ""
 	if r.Err != nil {
 		text = mask.Text(fmt.Sprint(r.Err)) // fmt survives an Error that panics
@@ -209,5 +219,5 @@ func (r EndedRun) MarshalJSON() ([]byte, error) {
 		Outcome   Outcome     `json:"outcome"`
 		Attempts  int         `json:"attempts"`
 		Err       string      `json:"err,omitempty"`
-	}{r.Tick.UTC(), r.OnStart, r.StartedAt.UTC(), jsonSeconds(r.Took), r.Outcome, r.Attempts, text})
+	}{r.Tick.UTC(), r.OnStart, r.StartedAt.UTC(), jsonSeconds(r.Took), r.Outcome, r.Attempt, text})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,15 +34,15 @@ func statusForJSON() timer.Status {
 		Timers: []timer.TimerStatus{{
 			Name: "all", Schedule: "every 1h0m0s", Next: at(5), Ticks: 7, Started: 4,
 			Skipped: map[timer.Reason]uint64{timer.ReasonFull: 2, timer.ReasonMissed: 1},
-			Running: []timer.RunStatus{
-				{ID: "2-17", Tick: at(4), CaughtUp: true, OnStart: true, TriggeredBy: ann, PayloadLen: 6,
-					Slot: 2, Fence: 17,
+			Running: []timer.RunInfo{
+				{ID: "2-17", Timer: "all", Tick: at(4), CaughtUp: true, OnStart: true, TriggeredBy: ann, PayloadLen: 6,
+					Slot: 2, Fence: 17, Holder: dlock.Holder{Host: "web-1", PID: 17, ID: "k3x9"},
 					StartedAt: at(4), Attempt: 2, Degraded: true, Valid: true, Overdue: true},
 				{ID: "web-1/17/k3x9-1", Slot: -1, StartedAt: at(4), Attempt: 1},
 			},
-			Last: &timer.EndedRun{Tick: at(3), OnStart: true, StartedAt: at(3),
-				Took: 90*time.Second + 500*time.Millisecond, Outcome: timer.OutcomeFailed, Attempts: 3,
-				Err: errors.New("no luck")},
+			Last: &timer.RunResult{
+				RunInfo: timer.RunInfo{Timer: "all", Tick: at(3), OnStart: true, Slot: 1, StartedAt: at(3), Attempt: 3},
+				Outcome: timer.OutcomeFailed, Took: 90*time.Second + 500*time.Millisecond, Err: errors.New("no luck")},
 			Fallback: true, LastRunAt: at(4), LastSuccessAt: at(2), MaxConcurrency: 3, MaxPerTick: 2, MaxPerHost: 1,
 			Limits:     []string{"smtp"},
 			MaxRunTime: time.Minute, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce, Window: time.Hour},
@@ -91,10 +92,18 @@ func TestStatusJSON(t *testing.T) {
 func TestStatusJSONHasEveryField(t *testing.T) {
 	st := statusForJSON()
 	all := st.Timers[0]
-	for _, v := range []any{st, st.Store, st.Limits[0], all, all.Running[0], *all.Last, *all.Paused, all.Triggers[0]} {
+	marshal := func(v any) []byte {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	check := func(v any, text []byte, leftOut ...string) {
 		typ, exported := reflect.TypeOf(v), 0
 		for f := range typ.Fields() {
 			switch {
+			case slices.Contains(leftOut, f.Name):
 			case f.Anonymous:
 				exported += f.Type.NumField()
 			case f.IsExported():
@@ -105,14 +114,32 @@ func TestStatusJSONHasEveryField(t *testing.T) {
 			}
 		}
 		var fields map[string]any
-		text, err := json.Marshal(v)
-		if err != nil || json.Unmarshal(text, &fields) != nil {
+		if err := json.Unmarshal(text, &fields); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
 		if len(fields) != exported {
 			t.Errorf("%s has %d fields, and %d in JSON: %s", typ, exported, len(fields), text)
 		}
 	}
+	for _, v := range []any{st, st.Store, st.Limits[0], all, *all.Paused, all.Triggers[0]} {
+		check(v, marshal(v))
+	}
+	var runs struct {
+		Running []json.RawMessage
+		Last    map[string]any
+	}
+	if err := json.Unmarshal(marshal(all), &runs); err != nil {
+		t.Fatal(err)
+	}
+	check(all.Running[0], runs.Running[0], "Timer", "Holder") // which the Status has
+	last := runs.Last
+	for _, name := range []string{"tick", "on_start", "started_at", "attempts"} { // what is known of its RunInfo
+		if last[name] == nil {
+			t.Errorf("the last run has no %s in JSON: %v", name, last)
+		}
+		delete(last, name)
+	}
+	check(*all.Last, marshal(last), "RunInfo")
 }
 
 // The JSON of a host that runs has no value that stands for another: no largest number for "no

@@ -13,7 +13,7 @@ import (
 
 // Trigger starts a run on this host now, or refuses it. It never keeps a trigger for later;
 // control.Control.Trigger does that, for the fleet. It returns once the run has started and Status
-// shows it; TriggeredRun.Wait returns the result of the run. Otherwise it returns a *RefusedError
+// shows it; Handle.Wait returns the result of the run. Otherwise it returns a *RefusedError
 // with the reason, ErrNoTimer, ErrPayloadTooLong, or the cause of ctx.
 //
 // Any registered timer may be triggered at any time between Running and the drain: its schedule,
@@ -25,7 +25,7 @@ import (
 //
 // The context of the run has the values of ctx, such as a trace or a user, and those of Run's
 // context where ctx has none. It does not end with ctx.
-func (s *Scheduler) Trigger(ctx context.Context, name string, options TriggerOptions) (*TriggeredRun, error) {
+func (s *Scheduler) Trigger(ctx context.Context, name string, options TriggerOptions) (*Handle, error) {
 	if ctx == nil {
 		return nil, errNilContext
 	}
@@ -168,43 +168,43 @@ type triggering struct {
 	payload []byte
 	by      dlock.Origin
 	values  context.Context // of the caller, without its end; nil: it has none
-	handle  *TriggeredRun
+	handle  *Handle
 }
 
 func newTriggering(o TriggerOptions, values context.Context) *triggering {
-	t := &triggering{by: o.By, values: values, handle: &TriggeredRun{done: make(chan struct{})}}
+	t := &triggering{by: o.By, values: values, handle: &Handle{done: make(chan struct{})}}
 	if len(o.Payload) > 0 {
 		t.payload = append(t.payload, o.Payload...)
 	}
 	return t
 }
 
-// A TriggeredRun is a run that Trigger has started on this host. Nobody has to wait for it. Its
+// A Handle is how a caller of Trigger waits for the run that it started. Nobody has to wait. Its
 // methods may be called from any goroutine.
-type TriggeredRun struct {
+type Handle struct {
 	timer, id string
 	done      chan struct{}
 
 	mu     sync.Mutex
 	over   bool
 	result any
-	err    *RunError // nil: it succeeded, or goes on
+	err    *OutcomeError // nil: it succeeded, or goes on
 }
 
 // ID is the Run.ID of the run, which CancelRun takes.
-func (t *TriggeredRun) ID() string { return t.id }
+func (t *Handle) ID() string { return t.id }
 
 // Done returns a channel that is closed when the run has ended: after its last attempt, when its
 // slot is released and Status shows the end. If Run gives up on the handler (StuckError), it is
 // closed then.
-func (t *TriggeredRun) Done() <-chan struct{} { return t.done }
+func (t *Handle) Done() <-chan struct{} { return t.done }
 
 // Wait waits until the run has ended, and returns what its handler passed to Run.SetResult last, or
-// nil. The error is nil only if the outcome is OutcomeOK. Otherwise it is a *RunError with the
+// nil. The error is nil only if the outcome is OutcomeOK. Otherwise it is an *OutcomeError with the
 // outcome; what the run had set before is returned beside it.
 //
-// If ctx ends first, the run goes on, and the error is the cause of ctx and no *RunError.
-func (t *TriggeredRun) Wait(ctx context.Context) (result any, err error) {
+// If ctx ends first, the run goes on, and the error is the cause of ctx and no *OutcomeError.
+func (t *Handle) Wait(ctx context.Context) (result any, err error) {
 	if ctx == nil {
 		return nil, errNilContext
 	}
@@ -225,7 +225,7 @@ func (t *TriggeredRun) Wait(ctx context.Context) (result any, err error) {
 	return t.result, nil
 }
 
-func (t *TriggeredRun) set(result any) {
+func (t *Handle) set(result any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.over {
@@ -233,14 +233,14 @@ func (t *TriggeredRun) set(result any) {
 	}
 }
 
-func (t *TriggeredRun) get() any {
+func (t *Handle) get() any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.result
 }
 
 // end records the outcome, once: a handler that was given up on may return later.
-func (t *TriggeredRun) end(outcome Outcome, cause, err error) {
+func (t *Handle) end(outcome Outcome, cause, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over {
@@ -248,7 +248,7 @@ func (t *TriggeredRun) end(outcome Outcome, cause, err error) {
 	}
 	t.over = true
 	if outcome != OutcomeOK {
-		t.err = &RunError{Timer: t.timer, ID: t.id, Outcome: outcome, Err: err}
+		t.err = &OutcomeError{Timer: t.timer, ID: t.id, Outcome: outcome, Err: err}
 		switch outcome {
 		case OutcomeLeaseLost, OutcomeTimedOut, OutcomeCanceled, OutcomeDraining:
 			t.err.Cause = cause
@@ -257,10 +257,10 @@ func (t *TriggeredRun) end(outcome Outcome, cause, err error) {
 	close(t.done)
 }
 
-// A RunError says why a triggered run did not end with OutcomeOK. errors.Is and errors.As see Err
-// and Cause: ErrMaxRunTime, dlock.ErrLost, ErrCanceled, ErrDraining, a *PanicError, or what the
+// An OutcomeError says why a triggered run did not end with OutcomeOK. errors.Is and errors.As see
+// Err and Cause: ErrMaxRunTime, dlock.ErrLost, ErrCanceled, ErrDraining, a *PanicError, or what the
 // handler returned.
-type RunError struct {
+type OutcomeError struct {
 	Timer   string
 	ID      string // Run.ID
 	Outcome Outcome
@@ -268,7 +268,7 @@ type RunError struct {
 	Cause   error // why the context of the run ended, if that decided the outcome; else nil
 }
 
-func (e *RunError) Error() string {
+func (e *OutcomeError) Error() string {
 	text, last := fmt.Sprintf("timer %q: run %s: %s", e.Timer, e.ID, e.Outcome), ""
 	for _, err := range e.Unwrap() {
 		if more := fmt.Sprintf(": %v", err); more != last { // a handler often returns the cause
@@ -279,7 +279,7 @@ func (e *RunError) Error() string {
 }
 
 // Unwrap returns Cause and Err, without those that are nil.
-func (e *RunError) Unwrap() (errs []error) {
+func (e *OutcomeError) Unwrap() (errs []error) {
 	for _, err := range []error{e.Cause, e.Err} {
 		if err != nil {
 			errs = append(errs, err)
@@ -297,7 +297,7 @@ func (r *Run) Payload() []byte {
 	return r.trigger.payload
 }
 
-// SetResult sets what TriggeredRun.Wait returns. The last call counts, in whichever attempt; calls
+// SetResult sets what Handle.Wait returns. The last call counts, in whichever attempt; calls
 // after the end of the run have no effect. The result of a run that nobody on this host triggered
 // is dropped.
 func (r *Run) SetResult(result any) {

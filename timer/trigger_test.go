@@ -16,18 +16,18 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// waited is what TriggeredRun.Wait returned.
+// waited is what Handle.Wait returned.
 type waited struct {
 	result any
 	err    error
 }
 
-func wait(run *timer.TriggeredRun) waited {
+func wait(run *timer.Handle) waited {
 	result, err := run.Wait(context.Background())
 	return waited{result, err}
 }
 
-func triggerFor(t *testing.T, h *host, name string, options timer.TriggerOptions) *timer.TriggeredRun {
+func triggerFor(t *testing.T, h *host, name string, options timer.TriggerOptions) *timer.Handle {
 	t.Helper()
 	run, err := h.Scheduler.Trigger(t.Context(), name, options)
 	if err != nil {
@@ -121,7 +121,7 @@ func TestWaitReturnsTheOutcome(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		run     func(context.Context) error
-		happens func(*testing.T, *host, *timer.TriggeredRun)
+		happens func(*testing.T, *host, *timer.Handle)
 		outcome timer.Outcome
 		is      error
 	}{
@@ -132,15 +132,15 @@ func TestWaitReturnsTheOutcome(t *testing.T) {
 		"takes too long": {forContext, nil, timer.OutcomeTimedOut, timer.ErrMaxRunTime},
 		"takes too long and returns nil": {func(ctx context.Context) error { <-ctx.Done(); return nil }, nil,
 			timer.OutcomeTimedOut, timer.ErrMaxRunTime},
-		"is canceled": {forContext, func(t *testing.T, h *host, run *timer.TriggeredRun) {
+		"is canceled": {forContext, func(t *testing.T, h *host, run *timer.Handle) {
 			if err := h.CancelRun("a", run.ID(), ann); err != nil {
 				t.Error(err)
 			}
 		}, timer.OutcomeCanceled, timer.ErrCanceled},
-		"loses its lease": {forContext, func(_ *testing.T, h *host, _ *timer.TriggeredRun) {
+		"loses its lease": {forContext, func(_ *testing.T, h *host, _ *timer.Handle) {
 			h.Link.Inject(dlocktest.Hang)
 		}, timer.OutcomeLeaseLost, dlock.ErrLost},
-		"is drained": {forContext, func(_ *testing.T, h *host, _ *timer.TriggeredRun) { h.Cancel() },
+		"is drained": {forContext, func(_ *testing.T, h *host, _ *timer.Handle) { h.Cancel() },
 			timer.OutcomeDraining, timer.ErrDraining},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestWaitReturnsTheOutcome(t *testing.T) {
 					c.happens(t, h, run)
 				}
 				got := wait(run)
-				failed, ok := errors.AsType[*timer.RunError](got.err)
+				failed, ok := errors.AsType[*timer.OutcomeError](got.err)
 				if !ok || failed.Outcome != c.outcome || failed.ID != run.ID() || failed.Timer != "a" ||
 					c.is != nil && !errors.Is(got.err, c.is) {
 					t.Errorf("%s: %+v", name, got)
@@ -192,7 +192,7 @@ func TestWaitEndsWithAStuckHandler(t *testing.T) {
 		<-h.Done()
 		check := func() {
 			got := wait(run)
-			failed, ok := errors.AsType[*timer.RunError](got.err)
+			failed, ok := errors.AsType[*timer.OutcomeError](got.err)
 			if !ok || failed.Outcome != timer.OutcomeDraining || got.result != nil {
 				t.Errorf("%+v", got)
 			}
@@ -216,7 +216,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		result, err := run.Wait(ctx)
-		if _, ok := errors.AsType[*timer.RunError](err); ok || result != nil ||
+		if _, ok := errors.AsType[*timer.OutcomeError](err); ok || result != nil ||
 			!errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, %v", result, err)
 		}
@@ -243,7 +243,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 //
 // Fails when the caller's cancellation is passed on, also through context.Cause, which looks for a
 // value of package context.
-func TestTriggeredRunHasTheValuesOfItsCaller(t *testing.T) {
+func TestTriggeredRunsHaveTheValuesOfTheirCaller(t *testing.T) {
 	type key string
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

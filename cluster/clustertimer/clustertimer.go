@@ -26,7 +26,7 @@ import (
 // Hooks returns hooks that record each run that has ended, and then call those of the user.
 func Hooks(registry *cluster.Registry, own timer.Hooks) timer.Hooks {
 	next := own.RunEnded
-	own.RunEnded = func(i timer.RunEndInfo) {
+	own.RunEnded = func(i timer.RunResult) {
 		registry.RecordRun(RunOf(i))
 		if next != nil {
 			next(i)
@@ -36,8 +36,8 @@ func Hooks(registry *cluster.Registry, own timer.Hooks) timer.Hooks {
 }
 
 // RunOf returns what is recorded of a run.
-func RunOf(i timer.RunEndInfo) cluster.Run {
-	r := cluster.Run{ID: i.ID(), Timer: i.Timer, Holder: i.Holder, Tick: i.Tick, Slot: i.Slot, Fence: i.Fence,
+func RunOf(i timer.RunResult) cluster.Run {
+	r := cluster.Run{ID: i.ID, Timer: i.Timer, Holder: i.Holder, Tick: i.Tick, Slot: i.Slot, Fence: i.Fence,
 		EndedAgo: max(0, time.Since(i.StartedAt.Add(i.Took))), Took: i.Took, Outcome: string(i.Outcome),
 		Attempts: i.Attempt, By: i.TriggeredBy.By}
 	if i.Err != nil {

@@ -29,12 +29,12 @@ func TestHooksRecordRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	called, skipped := 0, false
-	hooks := clustertimer.Hooks(registry, timer.Hooks{RunEnded: func(timer.RunEndInfo) { called++ },
+	hooks := clustertimer.Hooks(registry, timer.Hooks{RunEnded: func(timer.RunResult) { called++ },
 		TickSkipped: func(timer.SkipInfo) { skipped = true }})
 	for i, err := range []error{nil, errors.New("the disk is full"), rude{}} {
 		run := timer.RunInfo{Timer: fmt.Sprint("report-", i), Holder: registry.Holder(), Slot: 2, Attempt: 3,
 			StartedAt: time.Now().Add(-time.Minute), TriggeredBy: dlock.Origin{By: "ann"}}
-		hooks.RunEnded(timer.RunEndInfo{RunInfo: run, Outcome: timer.OutcomeFailed, Took: time.Second, Err: err})
+		hooks.RunEnded(timer.RunResult{RunInfo: run, Outcome: timer.OutcomeFailed, Took: time.Second, Err: err})
 	}
 	hooks.TickSkipped(timer.SkipInfo{})
 	if called != 3 || !skipped {

@@ -66,10 +66,10 @@ func TestTraceOfARun(t *testing.T) {
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan durable.RunEndInfo, 1)
+	ended := make(chan durable.RunResult, 1)
 	worker := durable.NewWorker(store, durable.Config{Name: "me", Logger: slog.New(slog.DiscardHandler),
 		Middleware: []durable.Middleware{oteldurable.New(oteldurable.Options{TracerProvider: provider}).Middleware},
-		Hooks:      durable.Hooks{RunEnded: func(i durable.RunEndInfo) { ended <- i }}})
+		Hooks:      durable.Hooks{RunEnded: func(i durable.RunResult) { ended <- i }}})
 	worker.Handle("report", func(ctx context.Context, run *durable.Run) error {
 		_, span := tracer.Start(ctx, "query")
 		defer span.End()

@@ -98,7 +98,7 @@ func hooks(log *torture.Log) durable.Hooks {
 	}
 	return durable.Hooks{
 		AttemptFailed: func(i durable.AttemptInfo) { counted(i.RunInfo, i.Outcome) },
-		RunEnded: func(i durable.RunEndInfo) {
+		RunEnded: func(i durable.RunResult) {
 			if i.Outcome != durable.OutcomeLeaseLost { // that is another worker's
 				counted(i.RunInfo, i.Outcome)
 			}
