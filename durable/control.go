@@ -29,10 +29,12 @@ const (
 //
 // After an error the change may or may not be in force: call again. All calls except Trigger are
 // idempotent.
+//
+// Store.Control returns it.
 type Control struct{ store *Store }
 
-// NewControl returns a Control for the workers that share a store.
-func NewControl(store *Store) *Control { return &Control{store} }
+// Control returns a Control for the workers that share a store.
+func (s *Store) Control() *Control { return &Control{s} }
 
 // Pause keeps runs of a handler from being claimed until the given time, at most ten years ahead.
 // Runs in progress continue, and further runs that are triggered or come due are queued. A second

@@ -22,7 +22,7 @@ import (
 func TestControlShows(t *testing.T) {
 	t.Parallel()
 	s, _ := onFile(t)
-	c := durable.NewControl(s)
+	c := s.Control()
 	ctx := t.Context()
 	must := func(what string, err error) {
 		t.Helper()
@@ -123,7 +123,7 @@ func TestRequeueInBatches(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c := durable.NewControl(durable.NewStore(cancels{f.store}))
+		c := durable.NewStore(cancels{f.store}).Control()
 		for _, want := range []int{runs, runs} {
 			n, err := c.Requeue(t.Context(), durable.RunFilter{States: []durable.State{durable.StateCanceled}},
 				dlock.Origin{By: "Ann"})
@@ -151,7 +151,7 @@ func (c cancels) Requeue(ctx context.Context, which store.Filter, by store.Origi
 func TestControlRefusesBadInput(t *testing.T) {
 	t.Parallel()
 	s, _ := onFile(t)
-	c := durable.NewControl(s)
+	c := s.Control()
 	soon := time.Now().Add(time.Hour)
 	type call = func(context.Context, string, dlock.Origin) error
 	for name, call := range map[string]call{
@@ -265,7 +265,7 @@ func TestRunsArePaged(t *testing.T) {
 // parallel, because it takes the default logger.
 func TestControlWarnsOfUnknownNames(t *testing.T) {
 	s, _ := onFile(t)
-	c := durable.NewControl(s)
+	c := s.Control()
 	worker := durable.NewWorker(s, durable.Config{Logger: slog.New(slog.DiscardHandler)})
 	worker.Handle("report", func(context.Context, *durable.Run) error { return nil }, durable.HandlerOptions{})
 	ctx, stop := context.WithCancel(t.Context())

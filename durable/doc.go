@@ -1,7 +1,8 @@
 // Package durable runs recurring and triggered work that may not be lost: each run is a row in a
 // database until it has succeeded, or is a dead letter that somebody has to look at.
 //
-//	worker := durable.NewWorker(durable.Postgres(pool), durable.Config{MaxRuns: 16})
+//	store := durable.Postgres(pool, durable.Options{}) // or SQLite
+//	worker := durable.NewWorker(store, durable.Config{MaxRuns: 16})
 //	worker.Handle("report", buildReport, durable.HandlerOptions{
 //		MaxConcurrency: 3,
 //		Retry:          durable.Retry{MaxElapsedTime: 3 * 24 * time.Hour},
@@ -12,7 +13,7 @@
 //
 // A program that only triggers runs needs no worker:
 //
-//	id, err := durable.Postgres(pool).Trigger(ctx, durable.PgxTx(tx), "report", payload,
+//	id, err := store.Trigger(ctx, durable.PgxTx(tx), "report", payload,
 //		durable.TriggerOptions{})
 //
 // # What is promised

@@ -28,7 +28,7 @@ func Example() {
 		return
 	}
 	defer db.Close()
-	store := durable.SQLite(db)
+	store := durable.SQLite(db, durable.Options{})
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second) // in a service: until SIGTERM
 	defer stop()
 	if err := store.Migrate(ctx); err != nil {

@@ -44,7 +44,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	store := durable.Postgres(pool)
+	store := durable.Postgres(pool, durable.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

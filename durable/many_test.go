@@ -73,13 +73,13 @@ func TestDeployWithManySchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	runs := durable.Postgres(pool)
+	runs := durable.Postgres(pool, durable.Options{})
 	if err := runs.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	worker := durable.NewWorker(runs, durable.Config{Logger: slog.New(slog.DiscardHandler)})
 	worker.Handle("none", sleeps(0), durable.HandlerOptions{})
-	err = durable.NewControl(runs).Pause(t.Context(), "none", time.Now().Add(time.Hour), dlock.Origin{By: "test"})
+	err = runs.Control().Pause(t.Context(), "none", time.Now().Add(time.Hour), dlock.Origin{By: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ package durable
 // DefaultTableName is the default of Options.TableName.
 const DefaultTableName = "tickslot_durable"
 
-// Options of a Store. The zero value is fine.
+// Options of a Store. The zero value works.
 type Options struct {
 	// TableName is the prefix of the names of all tables and indexes, so that one database can hold
 	// several sets of tables. It is quoted, so any text without braces is valid. At most 40 bytes.
@@ -15,11 +15,7 @@ type Options struct {
 	Schema string
 }
 
-// oneOf returns the last of some options, with defaults filled in.
-func oneOf(opts []Options) (o Options) {
-	if len(opts) > 0 {
-		o = opts[len(opts)-1]
-	}
+func (o Options) withDefaults() Options {
 	orDefault(&o.TableName, DefaultTableName)
 	return o
 }

@@ -24,9 +24,9 @@ import (
 // database make no difference. A role that is read-only (default_transaction_read_only) stays so.
 //
 // What each role may do in the database: docs/sql.md.
-func Postgres(pool *pgxpool.Pool, opts ...Options) *Store {
-	o := oneOf(opts)
-	s, err := postgres.New(pool, postgres.Options{TableName: o.TableName, Schema: o.Schema})
+func Postgres(pool *pgxpool.Pool, opts Options) *Store {
+	opts = opts.withDefaults()
+	s, err := postgres.New(pool, postgres.Options{TableName: opts.TableName, Schema: opts.Schema})
 	if err != nil {
 		return &Store{fault: err}
 	}

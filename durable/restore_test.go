@@ -47,7 +47,7 @@ func putBack(t *testing.T, server *sqltest.Server, others bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return pool, durable.Postgres(pool)
+		return pool, durable.Postgres(pool, durable.Options{})
 	}
 	pool, store := open()
 	err := store.Migrate(t.Context())

@@ -40,7 +40,7 @@ func TestRunIsTriedForThreeWeeks(t *testing.T) {
 				t.Errorf("round %d: it was tried for %v, at most %v apart", round, tried, longest)
 			}
 			began = nil
-			control := durable.NewControl(durable.NewStore(f.store))
+			control := durable.NewStore(f.store).Control()
 			if n, err := control.Requeue(t.Context(), durable.RunFilter{}, ann); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}

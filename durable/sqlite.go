@@ -31,9 +31,9 @@ import (
 //
 // The application decides by PRAGMA synchronous how durable a commit is: with normal, the latest
 // runs may be lost when the machine loses power, though not when a process dies.
-func SQLite(db *sql.DB, opts ...Options) *Store {
-	o := oneOf(opts)
-	s, err := sqlite.New(db, o.TableName, o.Schema)
+func SQLite(db *sql.DB, opts Options) *Store {
+	opts = opts.withDefaults()
+	s, err := sqlite.New(db, opts.TableName, opts.Schema)
 	if err != nil {
 		return &Store{fault: err}
 	}

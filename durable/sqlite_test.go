@@ -26,7 +26,7 @@ var ann = dlock.Origin{By: "Ann", Note: "stocktaking"}
 func onFile(t testing.TB) (*durable.Store, *sql.DB) {
 	t.Helper()
 	db := openSQLite(t, "file:"+filepath.Join(t.TempDir(), "durable.db")+"?_pragma=synchronous(off)")
-	store := durable.SQLite(db)
+	store := durable.SQLite(db, durable.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestStoreThatCannotBe(t *testing.T) {
 	t.Parallel()
 	db := openSQLite(t, "file::memory:")
 	for want, store := range map[string]*durable.Store{
-		"no *sql.DB":   durable.SQLite(nil),
+		"no *sql.DB":   durable.SQLite(nil, durable.Options{}),
 		"SQLite has":   durable.SQLite(db, durable.Options{Schema: "public"}),
 		"no store":     nil,
 		"is no store:": {},
@@ -183,18 +183,18 @@ func TestStoreThatCannotBe(t *testing.T) {
 		_, schema := store.Schema()
 		for i, err := range []error{triggered, runs, run, schedules, handlers, schema, store.Verify(t.Context()),
 			store.Migrate(t.Context()), store.Notify(t.Context()),
-			durable.NewControl(store).Pause(t.Context(), "report", time.Now().Add(time.Hour), ann)} {
+			store.Control().Pause(t.Context(), "report", time.Now().Add(time.Hour), ann)} {
 			if err == nil || !strings.Contains(err.Error(), want) || !named(err) {
 				t.Errorf("%d: %v, want %q", i, err, want)
 			}
 		}
 	}
-	store := durable.SQLite(db)
+	store := durable.SQLite(db, durable.Options{})
 	_, triggered := store.Trigger(t.Context(), nil, "report", nil, durable.TriggerOptions{})
 	worker := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
 	worker.Handle("report", func(context.Context, *durable.Run) error { return nil }, durable.HandlerOptions{})
 	for _, err := range []error{triggered, store.Verify(t.Context()), worker.Run(t.Context()),
-		durable.NewControl(store).Resume(t.Context(), "report", ann)} {
+		store.Control().Resume(t.Context(), "report", ann)} {
 		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") || !named(err) {
 			t.Errorf("without tables: %v", err)
 		}
@@ -206,7 +206,7 @@ func TestWorkerInMemory(t *testing.T) {
 	t.Parallel()
 	db := openSQLite(t, "file::memory:")
 	db.SetMaxOpenConns(1)
-	store := durable.SQLite(db)
+	store := durable.SQLite(db, durable.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func onPostgres(t testing.TB) (*durable.Store, *pgxpool.Pool) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	store := durable.Postgres(pool)
+	store := durable.Postgres(pool, durable.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

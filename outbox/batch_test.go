@@ -39,7 +39,7 @@ func (l slowLink) Due(ctx context.Context, r store.DueRequest) (store.Due, error
 func TestABatchThatIsTooLargeForItsTime(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.box = outbox.New(outbox.MemoryDatabase(slowLink{f.store}, f.locks))
+		f.box = outbox.OnMemory(slowLink{f.store}, f.locks)
 		f.append("", 100)
 		f.relay(outbox.RelayConfig{})
 		took := f.until("all are delivered", 10*time.Minute, func() bool { return f.had() == 100 })
@@ -71,7 +71,7 @@ func TestLargeMessagesOnASlowLink(t *testing.T) {
 		return pool
 	}
 	const messages = 24
-	box := outbox.New(outbox.Postgres(open(server.Addr())))
+	box := outbox.Postgres(open(server.Addr()), outbox.Options{})
 	if err := box.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestLargeMessagesOnASlowLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	var had atomic.Int64
-	far := outbox.New(outbox.Postgres(open(wire.Addr())))
+	far := outbox.Postgres(open(wire.Addr()), outbox.Options{})
 	relay := outbox.NewRelay(far, outbox.RelayConfig{CallTimeout: 2 * time.Second, PollInterval: 100 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), DefaultSink: outbox.SinkFunc(func(context.Context,
 			outbox.Delivery) error {

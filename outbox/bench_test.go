@@ -36,7 +36,7 @@ func benchEach(b *testing.B, bench func(b *testing.B, p place, box *outbox.Outbo
 		"MariaDB": onMariaDB} {
 		b.Run(name, func(b *testing.B) {
 			p := open(b)
-			box := outbox.New(p.open())
+			box := p.open()
 			b.Cleanup(func() { box.Close() })
 			if err := box.Migrate(b.Context()); err != nil {
 				b.Fatal(err)

@@ -49,7 +49,7 @@ func TestClockOfTheHostIsAnHourOff(t *testing.T) {
 
 func clockIsOff(t *testing.T, pool *pgxpool.Pool) {
 	const wait, attempts = time.Second, 3
-	box := outbox.New(outbox.Postgres(pool))
+	box := outbox.Postgres(pool, outbox.Options{})
 	t.Cleanup(func() { box.Close() })
 	if err := box.Migrate(t.Context()); err != nil {
 		t.Fatal(err)

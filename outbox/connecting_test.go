@@ -24,7 +24,7 @@ func TestConnectionsThatGetNoAnswer(t *testing.T) {
 	server := sqltest.SharedPostgres(t)
 	database := server.NewDatabase(t)
 	direct := postgresAt(t, server.DSN("", "", database))
-	box := outbox.New(direct.open())
+	box := direct.open()
 	t.Cleanup(func() { box.Close() })
 	if err := box.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestConnectionsThatGetNoAnswer(t *testing.T) {
 	}
 	t.Cleanup(proxy.Close)
 	behind := postgresAt(t, strings.Replace(server.DSN("", "", database), server.Addr(), proxy.Addr(), 1))
-	far := outbox.New(behind.open())
+	far := behind.open()
 	t.Cleanup(func() { far.Close() })
 	const shards = 16 // more calls at once than the relay has connections
 	relay := outbox.NewRelay(far, outbox.RelayConfig{Shards: shards, TTL: 3 * time.Second, CallTimeout: time.Second,

@@ -25,7 +25,7 @@ func TestMarkThatIsCutOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, proxy, through := cutPlace(t, name)
-			box := outbox.New(p.open())
+			box := p.open()
 			t.Cleanup(func() { box.Close() })
 			if err := box.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
@@ -49,7 +49,7 @@ func TestMarkThatIsCutOff(t *testing.T) {
 					return err
 				})
 			}
-			first := outbox.New(through)
+			first := through
 			t.Cleanup(func() { first.Close() })
 			var calls atomic.Int64
 			stop := relay(first, func() {
@@ -81,7 +81,7 @@ func TestMarkThatIsCutOff(t *testing.T) {
 }
 
 // cutPlace returns a database, and the same through a proxy.
-func cutPlace(t *testing.T, name string) (place, *servertest.Proxy, outbox.Database) {
+func cutPlace(t *testing.T, name string) (place, *servertest.Proxy, *outbox.Outbox) {
 	t.Helper()
 	server := sqltest.SharedPostgres(t)
 	if name == "MariaDB" {

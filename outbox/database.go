@@ -2,19 +2,16 @@ package outbox
 
 import (
 	"context"
-	"errors"
-	"io"
 	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
 // DefaultTableName is the default of Options.TableName.
 const DefaultTableName = "tickslot_outbox"
 
-// Options of a database. The zero value is fine.
+// Options of an Outbox. The zero value works.
 type Options struct {
 	// TableName is what the names of the tables and indexes begin with, so that several outboxes
 	// have room in one database. It is quoted, so any text without braces is valid. At most 36
@@ -27,26 +24,8 @@ type Options struct {
 	Schema string
 }
 
-// A Database is where an outbox is. Make one with Postgres, MySQL, SQLite or SQLServer.
-type Database struct {
-	store    store.Store
-	locks    *lazyLocks
-	own      io.Closer // the pool of the relays; nil: they use the caller's
-	notifier *notifier
-	fault    error // of the options; every method returns it
-}
-
 // roleName is that of the relays: every outbox has locks of its own.
 const roleName = "outbox"
-
-// close closes what the database has opened.
-func (d Database) close() error {
-	errs := []error{d.locks.close()}
-	if d.own != nil {
-		errs = append(errs, d.own.Close())
-	}
-	return errors.Join(errs...)
-}
 
 // locks are those of the relays, in the same database.
 type locks interface {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 
 // A place is a real database, and how the application has transactions in it.
 type place struct {
-	open  func() outbox.Database
+	open  func() *outbox.Outbox
 	begin func(t testing.TB) (tx outbox.Tx, commit, rollback func() error)
 }
 
@@ -50,7 +50,7 @@ func onSQLite(t testing.TB) place {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	return place{open: func() outbox.Database { return outbox.SQLite(db) }, begin: inSQL(db)}
+	return place{open: func() *outbox.Outbox { return outbox.SQLite(db, outbox.Options{}) }, begin: inSQL(db)}
 }
 
 func inSQL(db *sql.DB) func(t testing.TB) (outbox.Tx, func() error, func() error) {
@@ -76,7 +76,7 @@ func postgresAt(t testing.TB, dsn string) place {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return place{open: func() outbox.Database { return outbox.Postgres(pool) },
+	return place{open: func() *outbox.Outbox { return outbox.Postgres(pool, outbox.Options{}) },
 		begin: func(t testing.TB) (outbox.Tx, func() error, func() error) {
 			t.Helper()
 			ctx := context.Background()
@@ -103,7 +103,7 @@ func onPostgresSQL(t testing.TB) place {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	return place{open: func() outbox.Database { return outbox.Postgres(pool) }, begin: inSQL(db)}
+	return place{open: func() *outbox.Outbox { return outbox.Postgres(pool, outbox.Options{}) }, begin: inSQL(db)}
 }
 
 func onMariaDB(t testing.TB) place {
@@ -118,7 +118,7 @@ func mariaDBAt(t testing.TB, dsn string) place {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	return place{open: func() outbox.Database { return outbox.MySQL(db) }, begin: inSQL(db)}
+	return place{open: func() *outbox.Outbox { return outbox.MySQL(db, outbox.Options{}) }, begin: inSQL(db)}
 }
 
 // running runs a relay until stop is called, which returns the error of Run.
@@ -153,12 +153,12 @@ func (p place) appended(t *testing.T, box *outbox.Outbox, keys string, n int) {
 func TestFromProducerToReceiver(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
-		box := outbox.New(p.open())
+		box := p.open()
 		t.Cleanup(func() { box.Close() })
 		if err := box.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		inbox := outbox.NewInbox(p.open())
+		inbox := p.open().Inbox()
 		var mu sync.Mutex
 		effects, last := map[outbox.ID]int{}, map[string]int64{}
 		sink := outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
@@ -235,7 +235,7 @@ func TestFromProducerToReceiver(t *testing.T) {
 func TestTableThatIsMissing(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
-		box := outbox.New(p.open())
+		box := p.open()
 		t.Cleanup(func() { box.Close() })
 		if err := box.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
@@ -283,7 +283,7 @@ func TestCommitsOutOfOrder(t *testing.T) {
 		if strings.HasSuffix(t.Name(), "SQLite") {
 			return // it has one writer at a time
 		}
-		box := outbox.New(p.open())
+		box := p.open()
 		t.Cleanup(func() { box.Close() })
 		if err := box.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
@@ -340,7 +340,7 @@ func TestCommitsOutOfOrder(t *testing.T) {
 func TestSameID(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
-		box := outbox.New(p.open())
+		box := p.open()
 		t.Cleanup(func() { box.Close() })
 		if err := box.Migrate(t.Context()); err != nil {
 			t.Fatal(err)

@@ -2,7 +2,7 @@
 // committed together, or neither is. A relay delivers them, in order for each key, and receivers
 // drop what they have had before, so that every message has its effect once.
 //
-//	box := outbox.New(outbox.Postgres(pool))
+//	box := outbox.Postgres(pool, outbox.Options{}) // or MySQL, SQLite
 //
 //	// the producer, in its own transaction
 //	_, err := box.Append(ctx, outbox.PgxTx(tx), outbox.Message{

@@ -120,7 +120,7 @@ func (r *Relay) waitForOldLayouts(ctx context.Context, layout store.Layout) bool
 	prefix, own := "leader:"+roleName+":", "leader:"+roleOf(layout.Epoch)
 	for {
 		held, err := call(r.calls, opLocks, func(ctx context.Context) (bool, error) {
-			return anyHeld(ctx, r.outbox.database.locks.get(), func(name string) bool {
+			return anyHeld(ctx, r.outbox.locks.get(), func(name string) bool {
 				return strings.HasPrefix(name, prefix) && name != own
 			})
 		})

@@ -8,9 +8,9 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// MemoryDatabase is a database in memory with these locks.
-func MemoryDatabase(s store.Store, locks lockStore) Database {
-	return Database{store: s, notifier: &notifier{}, locks: &lazyLocks{kept: noTables{locks}}}
+// OnMemory returns an outbox on a store in memory with these locks.
+func OnMemory(s store.Store, locks lockStore) *Outbox {
+	return &Outbox{store: s, locks: &lazyLocks{kept: noTables{locks}}}
 }
 
 type lockStore interface {

@@ -42,7 +42,7 @@ func (o *Outbox) Failing(ctx context.Context) ([]FailingTopic, error) {
 	if err := o.ready(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := o.database.store.Failing(ctx)
+	rows, err := o.store.Failing(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}

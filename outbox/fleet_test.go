@@ -31,7 +31,7 @@ func newFleet(t testing.TB) *fleet {
 			t.Error(err)
 		}
 	})
-	return &fleet{t: t, store: s, locks: locks, box: outbox.New(outbox.MemoryDatabase(s, locks)),
+	return &fleet{t: t, store: s, locks: locks, box: outbox.OnMemory(s, locks),
 		receiver: &receiver{effects: map[outbox.ID]int{}, seqs: map[string][]int64{}}}
 }
 

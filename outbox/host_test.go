@@ -28,7 +28,7 @@ type host struct {
 
 func (f *fleet) host() *host {
 	h := &host{fleet: &fleet{t: f.t, store: f.store, locks: f.locks, receiver: f.receiver}}
-	h.box = outbox.New(outbox.MemoryDatabase(linked{f.store, h}, linkedLocks{f.locks, h}))
+	h.box = outbox.OnMemory(linked{f.store, h}, linkedLocks{f.locks, h})
 	return h
 }
 
@@ -387,7 +387,7 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
 		s := &halfStuck{Store: f.store, free: make(chan struct{})}
-		f.box = outbox.New(outbox.MemoryDatabase(s, f.locks))
+		f.box = outbox.OnMemory(s, f.locks)
 		r, stop := f.relayOf(outbox.RelayConfig{Shards: 2, TTL: 5 * time.Second, CallTimeout: time.Second})
 		time.Sleep(time.Minute)
 		s.stuck.Store(true)

@@ -10,11 +10,12 @@ import (
 
 // An Inbox records in the receiver's database which messages it has had. Its table is part of the
 // outbox's tables, so Outbox.Migrate of that database makes it, and a relay there deletes old
-// records. Make one with NewInbox.
+// records. Outbox.Inbox returns it.
 type Inbox struct{ outbox *Outbox }
 
-// NewInbox returns the inbox in a database: see Postgres, MySQL, SQLite and SQLServer.
-func NewInbox(database Database) *Inbox { return &Inbox{New(database)} }
+// Inbox returns the inbox among the tables of o. A receiver makes the Outbox of its own database
+// for that, also if it sends no messages.
+func (o *Outbox) Inbox() *Inbox { return &Inbox{o} }
 
 // Once reports whether the consumer, such as "billing", has the message for the first time, and
 // records in the caller's transaction that it has had it. If it returns false, do nothing and tell
@@ -52,7 +53,7 @@ func (i *Inbox) Once(ctx context.Context, tx Tx, consumer string, id ID) (fresh 
 	if len(errs) > 0 {
 		return false, errors.Join(errs...)
 	}
-	fresh, err = i.outbox.database.store.Once(ctx, tx, consumer, store.ID(id))
+	fresh, err = i.outbox.store.Once(ctx, tx, consumer, store.ID(id))
 	if err != nil {
 		return false, fmt.Errorf("outbox: inbox of %q: %w", consumer, err)
 	}

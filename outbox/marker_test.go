@@ -32,7 +32,7 @@ func TestRelayThatLeadsAgainHasTwoResults(t *testing.T) {
 			return nil
 		}
 		h := f.host()
-		h.box = outbox.New(outbox.MemoryDatabase(f.store, linkedLocks{f.locks, h})) // only locks go over its link
+		h.box = outbox.OnMemory(f.store, linkedLocks{f.locks, h}) // only locks go over its link
 		h.relay(outbox.RelayConfig{TTL: 5 * time.Second, CallTimeout: time.Second, RetryInterval: time.Second})
 		time.Sleep(10 * time.Second)
 		failing.Store(true)
@@ -399,7 +399,7 @@ func TestResultThatATriggerRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := on.open(t)
-			box := outbox.New(p.open())
+			box := p.open()
 			t.Cleanup(func() { box.Close() })
 			if err := box.Migrate(t.Context()); err != nil {
 				t.Fatal(err)

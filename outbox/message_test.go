@@ -92,7 +92,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 	if _, err := (*outbox.Outbox)(nil).Append(t.Context(), f.store.Begin(), ok); err == nil {
 		t.Error("appended without an outbox")
 	}
-	if _, err := outbox.New(outbox.Database{}).Append(t.Context(), f.store.Begin(), ok); err == nil {
+	if _, err := new(outbox.Outbox).Append(t.Context(), f.store.Begin(), ok); err == nil {
 		t.Error("appended without a database")
 	}
 	ended := f.store.Begin()

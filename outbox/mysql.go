@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 )
 
-// MySQL returns a database on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for
+// MySQL returns an outbox on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for
 // database/sql. It does not call the server. With go-sql-driver/mysql add interpolateParams=true to
 // the data source name: otherwise most statements are two round trips.
 //
@@ -20,8 +20,8 @@ import (
 //
 // Processes cannot wake each other: a message that another process has appended is found within
 // RelayConfig.PollInterval.
-func MySQL(db *sql.DB, opts ...Options) Database {
-	o := oneOf(opts)
-	s, err := sqlstore.MySQL(db, sqlstore.Options(o))
-	return newDatabase(s, err, o, func(l sqllock.Options) locks { return sqllock.MySQL(db, l) })
+func MySQL(db *sql.DB, opts Options) *Outbox {
+	opts = opts.withDefaults()
+	s, err := sqlstore.MySQL(db, sqlstore.Options(opts))
+	return newOutbox(s, err, opts, func(l sqllock.Options) locks { return sqllock.MySQL(db, l) })
 }

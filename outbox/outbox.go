@@ -5,34 +5,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// An Outbox is a set of tables in a database. Make one with New. Its methods may be called from any
-// goroutine, and return when their context ends. An error matches dlock.ErrSetup if the database
-// answers, but somebody has to set something up: tables, a right, or an option.
+// An Outbox is a set of tables in a database. Make one with Postgres, MySQL, SQLite or SQLServer.
+// Its methods may be called from any goroutine, and return when their context ends. An error
+// matches dlock.ErrSetup if the database answers, but somebody has to set something up: tables, a
+// right, or an option.
 type Outbox struct {
-	database Database
+	store    store.Store
+	locks    *lazyLocks
+	own      io.Closer // the pool of the relays; nil: they use the caller's
+	notifier notifier
+	fault    error // of the options; every method returns it
 
 	mu     sync.Mutex
 	relays map[*Relay]struct{} // that run in this process
 }
 
-// New returns the outbox of a database: see Postgres, MySQL, SQLite and SQLServer. It does not call
-// it.
-func New(database Database) *Outbox {
-	return &Outbox{database: database, relays: map[*Relay]struct{}{}}
-}
-
 // ready returns why a call is not made.
 func (o *Outbox) ready(ctx context.Context) error {
 	switch {
-	case o == nil || o.database.store == nil && o.database.fault == nil:
+	case o == nil || o.store == nil && o.fault == nil:
 		return errNoDatabase
-	case o.database.fault != nil:
-		return o.database.fault
+	case o.fault != nil:
+		return o.fault
 	case ctx == nil:
 		return errNilContext
 	}
@@ -46,7 +46,7 @@ func (o *Outbox) Migrate(ctx context.Context) error {
 	if err := o.ready(ctx); err != nil {
 		return err
 	}
-	return errors.Join(o.database.store.Migrate(ctx), o.database.locks.get().Migrate(ctx))
+	return errors.Join(o.store.Migrate(ctx), o.locks.get().Migrate(ctx))
 }
 
 // Verify returns nil if the tables are as this version needs them, and an error that matches
@@ -55,7 +55,7 @@ func (o *Outbox) Verify(ctx context.Context) error {
 	if err := o.ready(ctx); err != nil {
 		return err
 	}
-	return errors.Join(o.database.store.Verify(ctx), o.database.locks.get().Verify(ctx))
+	return errors.Join(o.store.Verify(ctx), o.locks.get().Verify(ctx))
 }
 
 // Schema returns the statements that Migrate executes on an empty database, with the records of
@@ -64,21 +64,25 @@ func (o *Outbox) Schema() ([]string, error) {
 	if err := o.ready(context.Background()); err != nil {
 		return nil, err
 	}
-	messages, err := o.database.store.Schema()
+	messages, err := o.store.Schema()
 	if err != nil {
 		return nil, err
 	}
-	locks, err := o.database.locks.get().Schema()
+	locks, err := o.locks.get().Schema()
 	return append(messages, locks...), err
 }
 
 // Close closes the connections that the outbox has opened for its relays, if it has. Call it when
 // Run of all of them has returned. Append and Once, which use the caller's transaction, go on.
 func (o *Outbox) Close() error {
-	if o == nil || o.database.store == nil {
+	if o == nil || o.store == nil {
 		return nil
 	}
-	return o.database.close()
+	errs := []error{o.locks.close()}
+	if o.own != nil {
+		errs = append(errs, o.own.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // A Tx is a transaction of the caller: see PgxTx and SQLTx.
@@ -103,7 +107,7 @@ func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err 
 	if err := m.check(); err != nil {
 		return false, fmt.Errorf("outbox: message %s of topic %.60q: not appended: %w", m.ID, m.Topic, err)
 	}
-	fresh, old, err := o.database.store.Append(ctx, tx, m.stored())
+	fresh, old, err := o.store.Append(ctx, tx, m.stored())
 	if err != nil {
 		return false, fmt.Errorf("outbox: message %s of topic %.60q: %w", m.ID, m.Topic, err)
 	}
@@ -125,7 +129,7 @@ func (o *Outbox) Notify() {
 		return
 	}
 	o.wake()
-	o.database.notifier.notify(o.database.store.Notify)
+	o.notifier.notify(o.store.Notify)
 }
 
 // tell is Notify that returns when the database has been called: a program that ends right after it
@@ -134,7 +138,7 @@ func (o *Outbox) tell(ctx context.Context) {
 	o.wake()
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
-	_ = o.database.store.Notify(ctx)
+	_ = o.store.Notify(ctx)
 }
 
 // wake has the relays of this process look for messages now.
@@ -150,6 +154,9 @@ func (o *Outbox) wake() {
 func (o *Outbox) add(r *Relay) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.relays == nil {
+		o.relays = map[*Relay]struct{}{}
+	}
 	o.relays[r] = struct{}{}
 }
 

@@ -26,7 +26,7 @@ const (
 	idleFor = 30 * time.Second
 )
 
-// Postgres returns a database on Postgres 13 or newer, with the encoding UTF8. It does not call the
+// Postgres returns an outbox on Postgres 13 or newer, with the encoding UTF8. It does not call the
 // server, and the pool stays the caller's.
 //
 // Relays have up to four connections of their own, which they make with the settings of the pool
@@ -40,9 +40,9 @@ const (
 // messages at least every RelayConfig.PollInterval.
 //
 // docs/outbox-rights.md has the rights that each role needs in the database.
-func Postgres(pool *pgxpool.Pool, opts ...Options) Database {
+func Postgres(pool *pgxpool.Pool, opts Options) *Outbox {
 	if pool == nil {
-		return Database{fault: errors.New("outbox: Postgres: there is no pool: pass a *pgxpool.Pool")}
+		return &Outbox{fault: errors.New("outbox: Postgres: there is no pool: pass a *pgxpool.Pool")}
 	}
 	config := pool.Config()
 	pgxkit.BoundConnecting(config.ConnConfig)
@@ -72,11 +72,11 @@ func Postgres(pool *pgxpool.Pool, opts ...Options) Database {
 		}
 		return conn, err
 	}
-	o := oneOf(opts)
-	s, err := sqlstore.Postgres(db, connect, sqlstore.Options(o))
-	d := newDatabase(s, err, o, func(l sqllock.Options) locks { return pgxlock.New(pool, l) })
-	d.own = db
-	return d
+	opts = opts.withDefaults()
+	s, err := sqlstore.Postgres(db, connect, sqlstore.Options(opts))
+	o := newOutbox(s, err, opts, func(l sqllock.Options) locks { return pgxlock.New(pool, l) })
+	o.own = db
+	return o
 }
 
 // own sets up a pool that only relays use.
@@ -90,24 +90,20 @@ func own(db *sql.DB) *sql.DB {
 // maxTableName leaves room for the suffixes of tables and indexes.
 const maxTableName = 36
 
-// newDatabase adds to a store its locks, in a table beside it.
-func newDatabase(s *sqlstore.Store, err error, o Options, open func(sqllock.Options) locks) Database {
-	if err == nil && len(o.TableName) > maxTableName {
-		err = fmt.Errorf("outbox: %w: TableName %.60q: use at most %d bytes", dlock.ErrSetup, o.TableName, maxTableName)
+// newOutbox adds to a store its locks, in a table beside it.
+func newOutbox(s *sqlstore.Store, err error, opts Options, open func(sqllock.Options) locks) *Outbox {
+	if err == nil && len(opts.TableName) > maxTableName {
+		err = fmt.Errorf("outbox: %w: TableName %.60q: use at most %d bytes", dlock.ErrSetup, opts.TableName, maxTableName)
 	}
 	if err != nil {
-		return Database{fault: err}
+		return &Outbox{fault: err}
 	}
-	return Database{store: s, notifier: &notifier{}, locks: &lazyLocks{open: func() locks {
-		return open(sqllock.Options{TableName: o.TableName + "_locks", Schema: o.Schema})
+	return &Outbox{store: s, locks: &lazyLocks{open: func() locks {
+		return open(sqllock.Options{TableName: opts.TableName + "_locks", Schema: opts.Schema})
 	}}}
 }
 
-// oneOf returns the last of some options, with defaults filled in.
-func oneOf(opts []Options) (o Options) {
-	if len(opts) > 0 {
-		o = opts[len(opts)-1]
-	}
+func (o Options) withDefaults() Options {
 	orDefault(&o.TableName, DefaultTableName)
 	return o
 }

@@ -58,7 +58,7 @@ func TestOthersGoOnBesideALongQueue(t *testing.T) {
 // othersGoOn appends messages of these keys, of which those of the key "long" fail, and wants the
 // others to be delivered.
 func othersGoOn(t *testing.T, p place, config outbox.RelayConfig, keys []string) {
-	box := outbox.New(p.open())
+	box := p.open()
 	t.Cleanup(func() { box.Close() })
 	if err := box.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestSearchThatFindsNothingPauses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
 		s := &searched{Store: f.store}
-		f.box = outbox.New(outbox.MemoryDatabase(s, f.locks))
+		f.box = outbox.OnMemory(s, f.locks)
 		f.relay(outbox.RelayConfig{PollInterval: time.Hour, IdleDelay: time.Hour})
 		time.Sleep(time.Minute)
 		s.calls.Store(0)

@@ -115,7 +115,7 @@ func (o *Outbox) Backlog(ctx context.Context) (Backlog, error) {
 	if err := o.ready(ctx); err != nil {
 		return Backlog{}, err
 	}
-	stats, err := o.database.store.Stats(ctx, nil, false)
+	stats, err := o.store.Stats(ctx, nil, false)
 	if err != nil {
 		return Backlog{}, fmt.Errorf("outbox: %w", err)
 	}
@@ -134,7 +134,7 @@ func (o *Outbox) Messages(ctx context.Context, which Filter, limit int) ([]Recor
 	if limit < 1 {
 		return nil, nil
 	}
-	rows, err := o.database.store.Messages(ctx, which.stored(), min(limit, MaxPage))
+	rows, err := o.store.Messages(ctx, which.stored(), min(limit, MaxPage))
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
@@ -151,7 +151,7 @@ func (o *Outbox) Message(ctx context.Context, id ID) (Record, []Attempt, error) 
 	if err := o.ready(ctx); err != nil {
 		return Record{}, nil, err
 	}
-	row, tried, ok, err := o.database.store.Message(ctx, store.ID(id))
+	row, tried, ok, err := o.store.Message(ctx, store.ID(id))
 	if err != nil {
 		return Record{}, nil, fmt.Errorf("outbox: %w", err)
 	}
@@ -209,7 +209,7 @@ func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptio
 	var err error
 	for {
 		var done store.Requeued
-		done, err = o.database.store.Requeue(ctx, which.stored(), request)
+		done, err = o.store.Requeue(ctx, which.stored(), request)
 		n, tooOld = n+done.N, tooOld+done.TooOld
 		if request.After = done.After; err != nil || done.After == 0 {
 			break
@@ -234,7 +234,7 @@ func (o *Outbox) Delete(ctx context.Context, which Filter) (int, error) {
 	if err := o.checkChange(ctx, which); err != nil {
 		return 0, err
 	}
-	n, err := o.database.store.Delete(ctx, which.stored())
+	n, err := o.store.Delete(ctx, which.stored())
 	if err != nil {
 		return 0, fmt.Errorf("outbox: %w", err)
 	}

@@ -80,10 +80,10 @@ func TestRequeuedMessagesAreDeliveredAtOnce(t *testing.T) {
 			{"it hangs", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 36 * time.Second},
 		} {
 			told := 0
-			box := outbox.New(outbox.MemoryDatabase(teller{f.store, func(ctx context.Context) error {
+			box := outbox.OnMemory(teller{f.store, func(ctx context.Context) error {
 				told++
 				return test.tell(ctx)
-			}}, f.locks))
+			}}, f.locks)
 			rejects.Store(true)
 			which := outbox.Filter{IDs: f.append("a", 1)}
 			f.box.Notify()

@@ -64,12 +64,12 @@ func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	}
 	name := "none"
 	switch {
-	case box == nil || box.database.store == nil && box.database.fault == nil:
+	case box == nil || box.store == nil && box.fault == nil:
 		r.faults = append(r.faults, errNoDatabase)
-	case box.database.fault != nil:
-		r.faults = append(r.faults, box.database.fault)
+	case box.fault != nil:
+		r.faults = append(r.faults, box.fault)
 	default:
-		r.store, name = box.database.store, box.database.store.String()
+		r.store, name = box.store, box.store.String()
 	}
 	if r.config.DefaultSink == nil && r.config.UnknownTopic == UnknownTopicWait {
 		r.topics = []string{} // not nil, which is all
@@ -177,7 +177,7 @@ func (r *Relay) run(ctx context.Context) error {
 func (r *Relay) first(ctx context.Context) error {
 	return service.FirstAnswer(ctx, dlock.ErrSetup, func() error {
 		_, err := call(r.calls, opVerify, func(ctx context.Context) (none struct{}, err error) {
-			return none, errors.Join(r.store.Verify(ctx), r.outbox.database.locks.get().Verify(ctx))
+			return none, errors.Join(r.store.Verify(ctx), r.outbox.locks.get().Verify(ctx))
 		})
 		if err == nil {
 			err = r.readLayout(r.config.Shards)
@@ -188,7 +188,7 @@ func (r *Relay) first(ctx context.Context) error {
 
 // work runs the parts until ctx ends, and drains.
 func (r *Relay) work(ctx context.Context, endLife func()) error {
-	var locks dlock.DistributedLock = r.outbox.database.locks.get()
+	var locks dlock.DistributedLock = r.outbox.locks.get()
 	if r.config.Decorate != nil {
 		locks = r.config.Decorate(locks)
 	}

@@ -67,7 +67,7 @@ func (l *lineOfKeys) count() int {
 func TestShardsChangeOnRealDatabases(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
-		box := outbox.New(p.open())
+		box := p.open()
 		t.Cleanup(func() { box.Close() })
 		if err := box.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func TestShardsChangeOnRealDatabases(t *testing.T) {
 		l := &lineOfKeys{busy: map[string]int{}, last: map[string]int64{}, had: map[outbox.ID]bool{}}
 		// relay runs a relay on a connection of its own until end is called.
 		relay := func(shards int) (end func()) {
-			own := outbox.New(p.open())
+			own := p.open()
 			r := outbox.NewRelay(own, outbox.RelayConfig{DefaultSink: l, Shards: shards, TTL: 10 * time.Second,
 				RetryInterval: 100 * time.Millisecond, PollInterval: 50 * time.Millisecond,
 				Logger: slog.New(slog.DiscardHandler)})

@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 )
 
-// SQLite returns a database in a SQLite file, for the processes of one machine. It needs SQLite
+// SQLite returns an outbox in a SQLite file, for the processes of one machine. It needs SQLite
 // 3.38 or newer, and works with any driver for database/sql. It does not open the file.
 //
 // The file is that of the application, whose transactions append messages, see SQLTx. SQLite has
@@ -23,8 +23,8 @@ import (
 // How durable a commit is, the application decides by PRAGMA synchronous: with normal, the latest
 // messages may be lost with the changes they belong to when the machine loses power, though not
 // when a process dies.
-func SQLite(db *sql.DB, opts ...Options) Database {
-	o := oneOf(opts)
-	s, err := sqlstore.SQLite(db, sqlstore.Options(o))
-	return newDatabase(s, err, o, func(l sqllock.Options) locks { return sqllock.SQLite(db, l) })
+func SQLite(db *sql.DB, opts Options) *Outbox {
+	opts = opts.withDefaults()
+	s, err := sqlstore.SQLite(db, sqlstore.Options(opts))
+	return newOutbox(s, err, opts, func(l sqllock.Options) locks { return sqllock.SQLite(db, l) })
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 )
 
-// SQLServer returns a database on Microsoft SQL Server 2017 or newer, with any driver for
+// SQLServer returns an outbox on Microsoft SQL Server 2017 or newer, with any driver for
 // database/sql that numbers its parameters @p1, @p2 and so on, as microsoft/go-mssqldb does. It
 // does not call the server.
 //
@@ -26,8 +26,8 @@ import (
 //
 // Processes cannot wake each other: a message that another process has appended is found within
 // RelayConfig.PollInterval.
-func SQLServer(db *sql.DB, opts ...Options) Database {
-	o := oneOf(opts)
-	s, err := sqlstore.SQLServer(db, sqlstore.Options(o))
-	return newDatabase(s, err, o, func(l sqllock.Options) locks { return sqllock.SQLServer(db, l) })
+func SQLServer(db *sql.DB, opts Options) *Outbox {
+	opts = opts.withDefaults()
+	s, err := sqlstore.SQLServer(db, sqlstore.Options(opts))
+	return newOutbox(s, err, opts, func(l sqllock.Options) locks { return sqllock.SQLServer(db, l) })
 }

@@ -63,8 +63,7 @@ func TestSQLServer(t *testing.T) {
 	script := &noted{}
 	db := sql.OpenDB(script)
 	defer db.Close()
-	database := outbox.SQLServer(db, outbox.Options{TableName: "mails", Schema: "shop"})
-	box := outbox.New(database)
+	box := outbox.SQLServer(db, outbox.Options{TableName: "mails", Schema: "shop"})
 	defer box.Close()
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
@@ -75,8 +74,7 @@ func TestSQLServer(t *testing.T) {
 		err != nil {
 		t.Errorf("Append: %t, %v", fresh, err)
 	}
-	if fresh, err := outbox.NewInbox(database).Once(t.Context(), outbox.SQLTx(tx), "billing", id); !fresh ||
-		err != nil {
+	if fresh, err := box.Inbox().Once(t.Context(), outbox.SQLTx(tx), "billing", id); !fresh || err != nil {
 		t.Errorf("Once: %t, %v", fresh, err)
 	}
 	if err := tx.Commit(); err != nil {
@@ -104,11 +102,11 @@ func TestSQLServer(t *testing.T) {
 	if err := relay.Run(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "sqlserver") {
 		t.Errorf("without tables: %v", err)
 	}
-	for name, wrong := range map[string]outbox.Database{
-		"no pool":     outbox.SQLServer(nil),
+	for name, wrong := range map[string]*outbox.Outbox{
+		"no pool":     outbox.SQLServer(nil, outbox.Options{}),
 		"a long name": outbox.SQLServer(db, outbox.Options{TableName: strings.Repeat("x", 37)}),
 	} {
-		if err := outbox.New(wrong).Migrate(t.Context()); !errors.Is(err, dlock.ErrSetup) {
+		if err := wrong.Migrate(t.Context()); !errors.Is(err, dlock.ErrSetup) {
 			t.Errorf("%s: %v, want ErrSetup", name, err)
 		}
 	}

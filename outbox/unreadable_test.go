@@ -36,7 +36,7 @@ func TestRowThatCannotBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := c.open(t)
-			box := outbox.New(p.open())
+			box := p.open()
 			t.Cleanup(func() { box.Close() })
 			if err := box.Migrate(t.Context()); err != nil {
 				t.Fatal(err)

@@ -330,7 +330,7 @@ func sections(t testing.TB) []page.Section {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs, box := durable.SQLite(db), outbox.New(outbox.SQLite(db))
+	runs, box := durable.SQLite(db, durable.Options{}), outbox.SQLite(db, outbox.Options{})
 	t.Cleanup(func() {
 		if err := errors.Join(box.Close(), db.Close()); err != nil {
 			t.Error(err)

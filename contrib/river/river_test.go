@@ -140,7 +140,7 @@ func TestFourClientsKeepALimitOfThree(t *testing.T) {
 func TestOneJobForAMessage(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
-	box := outbox.New(outbox.Postgres(pool))
+	box := outbox.Postgres(pool, outbox.Options{})
 	t.Cleanup(func() { box.Close() })
 	must(t, box.Migrate(t.Context()))
 	var mu sync.Mutex
@@ -151,7 +151,7 @@ func TestOneJobForAMessage(t *testing.T) {
 		worked[n]++
 		return nil
 	})
-	sink := tickslotriver.Sink(pool, c, outbox.NewInbox(outbox.Postgres(pool)),
+	sink := tickslotriver.Sink(pool, c, outbox.Postgres(pool, outbox.Options{}).Inbox(),
 		func(d outbox.Delivery) (river.JobArgs, *river.InsertOpts, error) {
 			if len(d.Payload) == 0 {
 				return nil, nil, outbox.Permanent(fmt.Errorf("no payload"))

@@ -106,7 +106,7 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	}
 	tell("it is done")
 
-	control := durable.NewControl(store)
+	control := store.Control()
 	if err := control.PauseSchedule(ctx, "invoices", time.Now().Add(time.Hour), operator); err != nil {
 		return err
 	}

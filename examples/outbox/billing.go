@@ -22,10 +22,11 @@ func openBilling(ctx context.Context, folder string) (billing, error) {
 	if err != nil {
 		return billing{}, err
 	}
-	b := billing{db, outbox.NewInbox(outbox.SQLite(db))}
+	box := outbox.SQLite(db, outbox.Options{})
+	b := billing{db, box.Inbox()}
 	_, err = db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS deliveries (id INTEGER PRIMARY KEY, order_id INTEGER);
 		CREATE TABLE IF NOT EXISTS invoices (id INTEGER PRIMARY KEY, order_id INTEGER)`)
-	return b, errors.Join(err, outbox.New(outbox.SQLite(db)).Migrate(ctx))
+	return b, errors.Join(err, box.Migrate(ctx))
 }
 
 // deliver is the sink. The first statement is only there to be counted.

@@ -29,7 +29,7 @@ func openShop(ctx context.Context, folder string) (shop, error) {
 	if err != nil {
 		return shop{}, err
 	}
-	s := shop{db, outbox.New(outbox.SQLite(db))}
+	s := shop{db, outbox.SQLite(db, outbox.Options{})}
 	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer TEXT NOT NULL)")
 	return s, errors.Join(err, s.box.Migrate(ctx))
 }

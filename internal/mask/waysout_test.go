@@ -297,7 +297,7 @@ func openFile(t *testing.T) *sql.DB {
 }
 
 func durableSays(t *testing.T, said *told) {
-	store := durable.SQLite(openFile(t))
+	store := durable.SQLite(openFile(t), durable.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func durableSays(t *testing.T, said *told) {
 
 func outboxSays(t *testing.T, said *told) {
 	db := openFile(t)
-	box := outbox.New(outbox.SQLite(db))
+	box := outbox.SQLite(db, outbox.Options{})
 	t.Cleanup(func() { box.Close() })
 	if err := box.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -378,9 +378,9 @@ func pagesSay(t *testing.T, said *told) {
 	}}, Templates: fstest.MapFS{"fails.html": {Data: []byte("x")}}, Attention: func(context.Context) []page.Notice {
 		return []page.Notice{{Text: "the part: " + errQuotes.Error()}}
 	}}
-	box := outbox.New(outbox.SQLite(sql.OpenDB(noDatabase{})))
+	box := outbox.SQLite(sql.OpenDB(noDatabase{}), outbox.Options{})
 	t.Cleanup(func() { box.Close() })
-	sections := []page.Section{fails, outboxpage.New(box), durablepage.New(durable.SQLite(sql.OpenDB(noDatabase{})))}
+	sections := []page.Section{fails, outboxpage.New(box), durablepage.New(durable.SQLite(sql.OpenDB(noDatabase{}), durable.Options{}))}
 	p := pageOf(t, said, newRegistry(t, said, cluster.NewMemoryStore()), nil, sections...)
 	looks(said, p, "/", "/fails", "/outbox", "/message?id="+outbox.RandomID().String(), "/durable", "/durablerun?id=1")
 }
@@ -393,13 +393,13 @@ type part interface {
 }
 
 func durableStoreSays(t *testing.T, said *told) {
-	worker := durable.NewWorker(durable.SQLite(sql.OpenDB(noDatabase{})), durable.Config{Logger: logTo(said)})
+	worker := durable.NewWorker(durable.SQLite(sql.OpenDB(noDatabase{}), durable.Options{}), durable.Config{Logger: logTo(said)})
 	worker.Handle("mail", func(context.Context, *durable.Run) error { return nil }, durable.HandlerOptions{})
 	partSays(t, said, worker)
 }
 
 func outboxStoreSays(t *testing.T, said *told) {
-	box := outbox.New(outbox.SQLite(sql.OpenDB(noDatabase{})))
+	box := outbox.SQLite(sql.OpenDB(noDatabase{}), outbox.Options{})
 	t.Cleanup(func() { box.Close() })
 	partSays(t, said, outbox.NewRelay(box, outbox.RelayConfig{Logger: logTo(said),
 		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })}))

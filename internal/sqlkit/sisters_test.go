@@ -36,8 +36,8 @@ func onPostgres(t *testing.T, dsn string) map[string]tables {
 	return map[string]tables{
 		"distributed_locks":         sqllock.Postgres(db, sqllock.Options{}),
 		"tickslot_registry":         sqlregistry.Postgres(db, sqlregistry.Options{}),
-		"tickslot_durable_attempts": durable.Postgres(pool),
-		"tickslot_outbox_attempts":  outbox.New(outbox.Postgres(pool)),
+		"tickslot_durable_attempts": durable.Postgres(pool, durable.Options{}),
+		"tickslot_outbox_attempts":  outbox.Postgres(pool, outbox.Options{}),
 	}
 }
 
@@ -56,8 +56,8 @@ func onSQLite(t *testing.T, dsn string, connections int) map[string]tables {
 	return map[string]tables{
 		"distributed_locks":     sqllock.SQLite(open(), sqllock.Options{}),
 		"tickslot_registry":     sqlregistry.SQLite(open(), sqlregistry.Options{}),
-		"tickslot_durable_runs": durable.SQLite(open()),
-		"tickslot_outbox":       outbox.New(outbox.SQLite(open())),
+		"tickslot_durable_runs": durable.SQLite(open(), durable.Options{}),
+		"tickslot_outbox":       outbox.SQLite(open(), outbox.Options{}),
 	}
 }
 
@@ -188,7 +188,7 @@ func TestTablesOfAnEngineWithoutTransactions(t *testing.T) {
 	all := map[string]tables{
 		"distributed_locks":     sqllock.MySQL(db, sqllock.Options{}),
 		"tickslot_registry":     sqlregistry.MySQL(db, sqlregistry.Options{}),
-		"tickslot_outbox_inbox": outbox.New(outbox.MySQL(db)),
+		"tickslot_outbox_inbox": outbox.MySQL(db, outbox.Options{}),
 	}
 	migrated(t, all)
 	for table, of := range all {

@@ -22,7 +22,7 @@ func Example() {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(1) // each connection to a database in memory has one of its own
-	store := durable.SQLite(db)
+	store := durable.SQLite(db, durable.Options{})
 	provider, _ := collector() // in a service: the one that exports to your collector
 	traces := oteldurable.New(oteldurable.Options{TracerProvider: provider})
 	worker := durable.NewWorker(store, durable.Config{

@@ -62,7 +62,7 @@ func TestTraceOfARun(t *testing.T) {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	store := durable.SQLite(db)
+	store := durable.SQLite(db, durable.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

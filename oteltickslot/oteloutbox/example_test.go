@@ -22,7 +22,7 @@ func Example() {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(1) // each connection to a database in memory has one of its own
-	box := outbox.New(outbox.SQLite(db))
+	box := outbox.SQLite(db, outbox.Options{})
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	if err := box.Migrate(ctx); err != nil {

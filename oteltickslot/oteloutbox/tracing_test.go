@@ -63,7 +63,7 @@ func TestTraceOfAMessage(t *testing.T) {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	box := outbox.New(outbox.SQLite(db))
+	box := outbox.SQLite(db, outbox.Options{})
 	defer box.Close()
 	if err := box.Migrate(t.Context()); err != nil {
 		t.Fatal(err)

@@ -133,11 +133,11 @@ func (g *granted) registry(user string) *sqlregistry.Store {
 	return sqlregistry.Postgres(g.db(user), sqlregistry.Options{})
 }
 
-func (g *granted) box(user string) outbox.Database {
+func (g *granted) box(user string) *outbox.Outbox {
 	if g.kind != "Postgres" {
-		return outbox.MySQL(g.db(user))
+		return outbox.MySQL(g.db(user), outbox.Options{})
 	}
-	return outbox.Postgres(g.pool(user))
+	return outbox.Postgres(g.pool(user), outbox.Options{})
 }
 
 // run runs a part until done.
@@ -159,11 +159,11 @@ var quiet = slog.New(slog.DiscardHandler)
 func (g *granted) migrates() {
 	g.t.Helper()
 	owner, grants := g.role("owner", "who migrates, "+g.kind)
-	box := outbox.New(g.box(owner))
+	box := g.box(owner)
 	g.t.Cleanup(func() { box.Close() })
 	parts := []interface{ Migrate(context.Context) error }{g.locks(owner), g.registry(owner), box}
 	if g.kind == "Postgres" {
-		parts = append(parts, durable.Postgres(g.pool(owner)))
+		parts = append(parts, durable.Postgres(g.pool(owner), durable.Options{}))
 	}
 	for _, right := range sqltest.Rights(grants) {
 		g.exec(right.Revoke)
@@ -214,12 +214,12 @@ func (g *granted) runs() {
 	g.t.Helper()
 	worker, _ := g.role("worker", "durable, a worker")
 	trigger, _ := g.role("trigger", "durable, a program that triggers")
-	id, err := durable.Postgres(g.pool(trigger)).Trigger(g.t.Context(), nil, "mail", nil, durable.TriggerOptions{})
+	id, err := durable.Postgres(g.pool(trigger), durable.Options{}).Trigger(g.t.Context(), nil, "mail", nil, durable.TriggerOptions{})
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	var ran atomic.Int64
-	w := durable.NewWorker(durable.Postgres(g.pool(worker)), durable.Config{Logger: quiet})
+	w := durable.NewWorker(durable.Postgres(g.pool(worker), durable.Options{}), durable.Config{Logger: quiet})
 	w.Handle("mail", func(_ context.Context, run *durable.Run) error {
 		ran.Store(run.ID)
 		return nil
@@ -246,7 +246,7 @@ func (g *granted) messages() {
 	m := outbox.Message{ID: outbox.RandomID(), Topic: "orders", Payload: []byte("x")}
 	boxes := map[string]*outbox.Outbox{}
 	for _, user := range []string{producer, relay} {
-		boxes[user] = outbox.New(g.box(user))
+		boxes[user] = g.box(user)
 		g.t.Cleanup(func() { boxes[user].Close() })
 	}
 	err := inTx(g.db(producer), func(tx outbox.Tx) error {
@@ -256,7 +256,7 @@ func (g *granted) messages() {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	inbox, receivers, fresh := outbox.NewInbox(g.box(receiver)), g.db(receiver), atomic.Bool{}
+	inbox, receivers, fresh := g.box(receiver).Inbox(), g.db(receiver), atomic.Bool{}
 	r := outbox.NewRelay(boxes[relay], outbox.RelayConfig{Logger: quiet, Shards: 1,
 		DefaultSink: outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 			return inTx(receivers, func(tx outbox.Tx) error {

@@ -63,7 +63,7 @@ func inDatabase(f fleet) *pgDatabase {
 
 // bare makes the table of the bare INSERTs: that of tickslot's messages, whoever is measured.
 func (m *appends) bare() error {
-	box := outbox.New(outbox.Postgres(m.pool, outbox.Options{TableName: "model"}))
+	box := outbox.Postgres(m.pool, outbox.Options{TableName: "model"})
 	err := errors.Join(box.Migrate(ctx), box.Close())
 	if err == nil {
 		_, err = m.pool.Exec(ctx, "CREATE TABLE bare (LIKE model INCLUDING ALL)")

@@ -182,7 +182,7 @@ func (d *runsOnPostgres) store() (*durable.Store, error) {
 	if d.client == nil {
 		d.client = pool
 	}
-	return durable.Postgres(pool), err
+	return durable.Postgres(pool, durable.Options{}), err
 }
 
 func (d *runsOnPostgres) transact(f func(durable.Tx) error) error {
@@ -224,7 +224,7 @@ func (d *runsOnSQLite) store() (*durable.Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.only = durable.SQLite(db)
+		d.only = durable.SQLite(db, durable.Options{})
 	}
 	return d.only, nil
 }

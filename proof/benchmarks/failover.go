@@ -114,7 +114,7 @@ func relayInChild(s spec) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := outbox.NewRelay(outbox.New(outbox.Postgres(pool)), outbox.RelayConfig{Name: s.Name, TTL: s.TTL,
+	r := outbox.NewRelay(outbox.Postgres(pool, outbox.Options{}), outbox.RelayConfig{Name: s.Name, TTL: s.TTL,
 		Logger: warnings, DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })})
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()

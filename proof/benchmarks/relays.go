@@ -61,7 +61,7 @@ func (f *outboxFleet) fill(s outboxSide, workers, places int, work func(due time
 		if err != nil {
 			return err
 		}
-		box := outbox.New(outbox.Postgres(pool))
+		box := outbox.Postgres(pool, outbox.Options{})
 		f.boxes = append(f.boxes, box)
 		if i == 0 {
 			f.producer = pool

@@ -45,7 +45,6 @@ type app struct {
 // open opens a place. The killer sees every statement.
 func (p place) open(k *killer) (*app, error) {
 	a := &app{place: p}
-	var database func() outbox.Database
 	switch p.Kind {
 	case "Postgres":
 		config, err := pgxpool.ParseConfig(p.DSN)
@@ -57,7 +56,7 @@ func (p place) open(k *killer) (*app, error) {
 			return nil, err
 		}
 		a.db = stdlib.OpenDBFromPool(a.pool)
-		database = func() outbox.Database { return outbox.Postgres(a.pool) }
+		a.box = outbox.Postgres(a.pool, outbox.Options{})
 	case "MariaDB":
 		config, err := mysql.ParseDSN(p.DSN)
 		if err != nil {
@@ -70,7 +69,7 @@ func (p place) open(k *killer) (*app, error) {
 		a.db = sql.OpenDB(connector{inner.Driver(), func(ctx context.Context) (driver.Conn, error) {
 			return k.watched(inner.Connect(ctx))
 		}})
-		database = func() outbox.Database { return outbox.MySQL(a.db) }
+		a.box = outbox.MySQL(a.db, outbox.Options{})
 	default:
 		inner, err := sql.Open("sqlite", "")
 		if err != nil {
@@ -79,9 +78,9 @@ func (p place) open(k *killer) (*app, error) {
 		a.db = sql.OpenDB(connector{inner.Driver(), func(context.Context) (driver.Conn, error) {
 			return k.watched(inner.Driver().Open(p.DSN))
 		}})
-		database = func() outbox.Database { return outbox.SQLite(a.db) }
+		a.box = outbox.SQLite(a.db, outbox.Options{})
 	}
-	a.box, a.inbox = outbox.New(database()), outbox.NewInbox(database())
+	a.inbox = a.box.Inbox()
 	return a, nil
 }
 

@@ -164,7 +164,7 @@ func (h *host) openRedis(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.store, h.box, h.begin = durable.SQLite(runs), outbox.New(outbox.SQLite(messages)), beginOf(messages)
+	h.store, h.box, h.begin = durable.SQLite(runs, durable.Options{}), outbox.SQLite(messages, outbox.Options{}), beginOf(messages)
 	return errors.Join(h.store.Migrate(ctx), h.box.Migrate(ctx))
 }
 
@@ -186,7 +186,7 @@ func (h *host) openPostgres(ctx context.Context) error {
 		return err
 	}
 	locks, rows := sqllock.Postgres(db, sqllock.Options{}), sqlregistry.Postgres(own, sqlregistry.Options{})
-	h.locks, h.rows, h.store, h.box, h.begin = locks, rows, durable.Postgres(pool), outbox.New(outbox.Postgres(pool)),
+	h.locks, h.rows, h.store, h.box, h.begin = locks, rows, durable.Postgres(pool, durable.Options{}), outbox.Postgres(pool, outbox.Options{}),
 		beginOf(db)
 	return errors.Join(locks.Migrate(ctx), rows.Migrate(ctx), h.store.Migrate(ctx), h.box.Migrate(ctx))
 }
@@ -269,7 +269,7 @@ func (h *host) relay() *outbox.Relay {
 
 // fill triggers and appends what there is to see.
 func (h *host) fill(ctx context.Context) error {
-	control, by := durable.NewControl(h.store), dlock.Origin{By: "bob", Note: "a first try"}
+	control, by := h.store.Control(), dlock.Origin{By: "bob", Note: "a first try"}
 	for work, payload := range map[string]string{workInvoice: `{"customer": 4711}`,
 		workExport: `{"month": "2026-10", "note": "` + timerHostile + `"}`} {
 		if _, err := control.Trigger(ctx, work, []byte(payload), durable.TriggerOptions{By: by}); err != nil {

@@ -33,7 +33,7 @@ const (
 
 // New returns a section for page.Config.Sections. Its pages are called durable and durablerun.
 func New(store *durable.Store) page.Section {
-	s := &section{store: store, control: durable.NewControl(store)}
+	s := &section{store: store, control: store.Control()}
 	return page.Section{
 		Links:     []page.Link{{Title: "Durable", Name: "durable"}},
 		Views:     map[string]page.View{"durable": s.list, "durablerun": s.one},

@@ -30,7 +30,7 @@ func TestDurableRunsAreShownAndChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	store := durable.SQLite(db)
+	store := durable.SQLite(db, durable.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestOverviewNamesAllCausesOfAMessageThatIsDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	box := outbox.New(outbox.SQLite(db))
+	box := outbox.SQLite(db, outbox.Options{})
 	t.Cleanup(func() { _ = box.Close() })
 	if err := box.Migrate(t.Context()); err != nil {
 		t.Fatal(err)

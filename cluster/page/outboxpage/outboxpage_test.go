@@ -88,7 +88,7 @@ func open(t *testing.T) (*sql.DB, *outbox.Outbox) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	box := outbox.New(outbox.SQLite(db))
+	box := outbox.SQLite(db, outbox.Options{})
 	t.Cleanup(func() {
 		if err := errors.Join(box.Close(), db.Close()); err != nil {
 			t.Error(err)

@@ -47,9 +47,9 @@ func runClients(spec nemesis.Spec, log *torture.Log) error {
 // storeOf returns the runs that a door leads to.
 func storeOf(d *nemesis.Door) *durable.Store {
 	if d.Pool != nil {
-		return durable.Postgres(d.Pool)
+		return durable.Postgres(d.Pool, durable.Options{})
 	}
-	return durable.SQLite(d.DB)
+	return durable.SQLite(d.DB, durable.Options{})
 }
 
 // round triggers runs of each handler of which few wait. It returns n and how many transactions

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
@@ -81,7 +80,7 @@ func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length 
 	t.crew.Torment(ctx, faults, length)
 	t.crew.EndClients()
 	// From now on ticks have no runs, and are accounted for all the same.
-	control := durable.NewControl(storeOf(t.watch.door))
+	control := storeOf(t.watch.door).Control()
 	for _, c := range cadences {
 		err := testkit.Poll(30*time.Second, "pause "+c.name, func(ctx context.Context) error {
 			return control.PauseSchedule(ctx, c.name, time.Now().Add(time.Hour), dlock.Origin{By: "torture"})

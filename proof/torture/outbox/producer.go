@@ -33,7 +33,7 @@ func runProducer(spec Spec, log *torture.Log) error {
 	defer d.Close()
 	ctx, stop := nemesis.UntilTold()
 	defer stop()
-	p := &producer{spec: spec, door: d, box: outbox.New(databaseOf(d)), log: log}
+	p := &producer{spec: spec, door: d, box: outboxOf(d), log: log}
 	for ctx.Err() == nil {
 		if p.mayGoOn() {
 			p.n++

@@ -39,7 +39,7 @@ func runReceiver(spec Spec, log *torture.Log) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: &receiver{d, outbox.NewInbox(databaseOf(d)), log, nemesis.Hanging()},
+	server := &http.Server{Handler: &receiver{d, outboxOf(d).Inbox(), log, nemesis.Hanging()},
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)} // it panics on purpose
 	go func() {
 		<-ctx.Done()

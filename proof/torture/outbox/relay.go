@@ -29,7 +29,7 @@ func runRelay(spec Spec, log *torture.Log) error {
 	}
 	defer d.Close()
 	timing := Timing{spec.Lease}
-	box := outbox.New(databaseOf(d))
+	box := outboxOf(d)
 	defer box.Close()
 	s := &sink{log: log}
 	for _, address := range spec.Receivers {

@@ -100,15 +100,15 @@ func parse(text string) (m torture.Message, err error) {
 	return m, err
 }
 
-// databaseOf returns the outbox's database that a door leads to.
-func databaseOf(d *nemesis.Door) outbox.Database {
+// outboxOf returns the outbox that a door leads to.
+func outboxOf(d *nemesis.Door) *outbox.Outbox {
 	switch {
 	case d.Pool != nil:
-		return outbox.Postgres(d.Pool)
+		return outbox.Postgres(d.Pool, outbox.Options{})
 	case d.File:
-		return outbox.SQLite(d.DB)
+		return outbox.SQLite(d.DB, outbox.Options{})
 	default:
-		return outbox.MySQL(d.DB)
+		return outbox.MySQL(d.DB, outbox.Options{})
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/proof/torture"
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
@@ -64,7 +63,7 @@ func newTormentor(kind, dir string, timing Timing) (t *tormentor, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	box := outbox.New(databaseOf(direct))
+	box := outboxOf(direct)
 	defer box.Close()
 	if err := box.Migrate(ctx); err != nil {
 		return t, err

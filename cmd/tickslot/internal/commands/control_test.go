@@ -126,7 +126,7 @@ func TestDeadLettersAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
 	db := open(t, file)
-	run, message := deadRun(t, durable.SQLite(db)), deadMessage(t, db)
+	run, message := deadRun(t, durable.SQLite(db, durable.Options{})), deadMessage(t, db)
 	has(t, url, "dead ls", "durable", "mail", "no paper", "outbox", "orders", message)
 	has(t, url, "durable ls --state dead -o json", `"handler": "mail"`, `"last_error"`)
 	has(t, url, "outbox ls -o json", `"topic": "orders"`, `"state": "dead"`)
@@ -170,7 +170,7 @@ func deadRun(t *testing.T, store *durable.Store) (id string) {
 
 func deadMessage(t *testing.T, db *sql.DB) (id string) {
 	t.Helper()
-	box := outbox.New(outbox.SQLite(db))
+	box := outbox.SQLite(db, outbox.Options{})
 	t.Cleanup(func() { _ = box.Close() })
 	m := outbox.Message{ID: outbox.RandomID(), Topic: "orders", Payload: []byte("x")}
 	tx, err := db.BeginTx(t.Context(), nil)

@@ -27,7 +27,7 @@ func TestEveryListInEachFormat(t *testing.T) {
 	url, file := sqlite(t)
 	empty, _ := sqlite(t)
 	db := open(t, file)
-	deadRun(t, durable.SQLite(db))
+	deadRun(t, durable.SQLite(db, durable.Options{}))
 	deadMessage(t, db)
 	h := dlock.Holder{Host: "web-1 " + hostile, PID: 7, ID: "abc"}
 	row := hostRow(h, "1.2 "+hostile, hostile, 1, cluster.RunnerDetail{Kind: "leader", Name: hostile, Err: hostile})

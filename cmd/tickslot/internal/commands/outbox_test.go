@@ -19,7 +19,7 @@ func TestWhichNodeTheOutboxRunsOn(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
 	db := open(t, file)
-	box := outbox.New(outbox.SQLite(db))
+	box := outbox.SQLite(db, outbox.Options{})
 	t.Cleanup(func() { _ = box.Close() })
 	silent := slog.New(slog.DiscardHandler)
 	registry, err := cluster.New(cluster.Options{Store: sqlregistry.SQLite(db, sqlregistry.Options{}),

@@ -234,7 +234,7 @@ func (a *app) durableControl() (*durable.Control, error) {
 	if a.store.Durable == nil {
 		return nil, errNoDurable
 	}
-	return durable.NewControl(a.store.Durable), nil
+	return a.store.Durable.Control(), nil
 }
 
 func (a *app) requeue() *cobra.Command {

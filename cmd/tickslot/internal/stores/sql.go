@@ -52,7 +52,7 @@ func (s *Store) openPostgres(o Options) error {
 	locks := pgxlock.New(s.Pool, o.locks())
 	s.closers = append(s.closers, locks.Close)
 	s.Durable = durable.Postgres(s.Pool, o.durable())
-	s.Outbox = outbox.New(outbox.Postgres(s.Pool, o.outbox()))
+	s.Outbox = outbox.Postgres(s.Pool, o.outbox())
 	at := config.ConnConfig
 	s.Name = fmt.Sprintf("Postgres %s:%d/%s", at.Host, at.Port, at.Database)
 	s.set(o, "postgres", locks, sqlregistry.Postgres(s.DB, o.registry()))
@@ -99,7 +99,7 @@ func (s *Store) openMySQL(o Options) error {
 	s.closers = append(s.closers, s.DB.Close)
 	locks := sqllock.MySQL(s.DB, o.locks())
 	s.closers = append(s.closers, locks.Close)
-	s.Outbox = outbox.New(outbox.MySQL(s.DB, o.outbox()))
+	s.Outbox = outbox.MySQL(s.DB, o.outbox())
 	s.Name = "MySQL " + config.Addr + "/" + config.DBName
 	s.set(o, "mysql", locks, sqlregistry.MySQL(s.DB, o.registry()))
 	return nil
@@ -124,7 +124,7 @@ func (s *Store) openSQLite(o Options) error {
 	locks := sqllock.SQLite(db, o.locks())
 	s.closers = append(s.closers, locks.Close)
 	s.Durable = durable.SQLite(db, o.durable())
-	s.Outbox = outbox.New(outbox.SQLite(db, o.outbox()))
+	s.Outbox = outbox.SQLite(db, o.outbox())
 	s.Name = "SQLite " + path
 	s.set(o, "sqlite", locks, sqlregistry.SQLite(db, o.registry()))
 	return nil
