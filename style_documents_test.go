@@ -1,9 +1,11 @@
 package tickslot_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -94,6 +96,39 @@ func TestMethodsInTheModelExist(t *testing.T) {
 	for _, m := range named.FindAllStringSubmatch(read(t, "proof/model/README.md"), -1) {
 		if !have[m[1]] {
 			t.Errorf("there is no %s", m[1])
+		}
+	}
+}
+
+// Documents, programs and scripts tell people to run make. A target that is gone is the first thing
+// that a newcomer tries.
+//
+// Fails when a target, or a way of make proof, is renamed, or an eleventh target is added.
+func TestTargetsOfMakeExist(t *testing.T) {
+	t.Parallel()
+	have := map[string]bool{} // target, and "target WHAT=way"
+	for _, m := range regexp.MustCompile(`(?m)^([a-z]+): `).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		have[m[1]] = true
+	}
+	if len(have) == 0 || len(have) > 10 {
+		t.Errorf("%d targets, want at most ten: make it a way of make proof", len(have))
+	}
+	for _, target := range []string{"proof", "bench"} {
+		script := read(t, "scripts/"+target+".sh")
+		for _, m := range regexp.MustCompile(`(?m)^([a-z-]+)\) ## `).FindAllStringSubmatch(script, -1) {
+			have[target+" WHAT="+m[1]] = true
+		}
+	}
+	paths := append(documents(t), "CHANGELOG.md", ".ci/run")
+	paths = slices.AppendSeq(paths, maps.Keys(filesThatEnd(t, ".go", ".sh")))
+	named := regexp.MustCompile(`make ([a-z-]+(?: WHAT=[a-z-]+)?)`) // or plain English
+	for _, path := range paths {
+		text := read(t, path)
+		for _, m := range named.FindAllStringSubmatchIndex(text, -1) {
+			name, quoted := text[m[2]:m[3]], m[0] > 0 && text[m[0]-1] == '`'
+			if (quoted || strings.Contains(name, " ")) && !have[name] {
+				t.Errorf("%s: there is no make %s", path, name)
+			}
 		}
 	}
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every fuzz target for FUZZTIME (30s unless told), one after the other;
+# Runs every fuzz target for FOR (30s unless told), one after the other;
 # goes on after a failure and fails at the end.
 set -u
 export LC_ALL=C
@@ -16,7 +16,7 @@ set -- $found
 failed=
 while [ $# -ge 2 ]; do
 	echo "== $1 $2"
-	go test -run '^$' -fuzz "^$2\$" -fuzztime "${FUZZTIME:-30s}" "$1" || failed="$failed $1:$2"
+	go test -run '^$' -fuzz "^$2\$" -fuzztime "${FOR:-30s}" "$1" || failed="$failed $1:$2"
 	shift 2
 done
 if [ -n "$failed" ]; then

@@ -8,7 +8,7 @@ set -eu
 
 commit=${1:-$(git describe --tags --abbrev=0 2>/dev/null || echo HEAD~20)}
 git rev-parse -q --verify "$commit^{commit}" >/dev/null ||
-	{ echo "torture-mixed: there is no commit $commit here: name one (make torture-mixed OTHER=...), or fetch the whole history" >&2; exit 1; }
+	{ echo "torture-mixed: there is no commit $commit here: name one (make proof WHAT=torture-mixed OTHER=...), or fetch the whole history" >&2; exit 1; }
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/tickslot-other.XXXXXX")
 trap 'git worktree remove --force "$dir/tree" 2>/dev/null; rm -rf "$dir"' EXIT
@@ -20,4 +20,4 @@ folder=proof
 [ -d "$dir/tree/proof" ] || folder=internal # as it was until November 2026
 (cd "$dir/tree" && go build -tags sqlite -o "$dir/fleet" "./$folder/torture/fleet")
 echo "every second host runs $(git log -1 --format='%h %cs %s' "$commit")"
-go run -tags sqlite ./proof/torture/fleet -store redis,postgres,sqlite -other "$dir/fleet" -for "${TORTURE:-6m}" ${SEED:+-seed $SEED}
+go run -tags sqlite ./proof/torture/fleet -store redis,postgres,sqlite -other "$dir/fleet" -for "${FOR:-6m}" ${SEED:+-seed $SEED}

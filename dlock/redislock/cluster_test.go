@@ -140,7 +140,7 @@ func TestAcquireAsksNoOtherNode(t *testing.T) {
 // many it has; the others are renewed, and acquires on the other nodes are as fast as before. When
 // the node is back it grants again, and slots released meanwhile are free there.
 //
-// make cluster-proof runs it with 10,000 leases and the default TTL for half a minute.
+// make proof WHAT=cluster runs it with 10,000 leases and the default TTL for half a minute.
 //
 // Fails when runAll makes one pipeline for all nodes, and when the Session has one renewQueue
 // for all.

@@ -11,8 +11,8 @@
 // "send-digest" once per tick. REDIS_URL=redis://localhost:6379/0 is a single Redis. Things to try:
 //
 //   - kill -STOP the master for 20 seconds: the copies switch to the new master, which grants
-//     nothing for half a minute, and do not return to the old one when it resumes. "make sentinel"
-//     does all that.
+//     nothing for half a minute, and do not return to the old one when it resumes. "make proof
+//     WHAT=sentinel" does all that.
 //   - kill -9 one of the copies while it runs something: its slot is free for the others within 15
 //     seconds, the length of a lease. After kill without -9, or Ctrl-C, it finishes its runs first,
 //     and the slot is free at once.

@@ -2,7 +2,7 @@
 // to wait for an event, and what was logged meanwhile.
 //
 // A long proof takes many seconds of real time, or repeats what one round shows as well, to find
-// what happens seldom. make test leaves it out, make test-long runs it and nothing else. One
+// what happens seldom. make test leaves it out, make proof WHAT=long runs it and nothing else. One
 // environment variable decides, and no flag or build tag: go test refuses a flag that one of
 // several packages lacks, and what is behind a tag is seen by no compiler, go vet or editor.
 package testkit
@@ -24,7 +24,7 @@ func Long(t testing.TB) {
 	t.Helper()
 	standsInTest(t)
 	if !wanted() {
-		t.Skip("a long proof, see make test-long")
+		t.Skip("a long proof, see make proof WHAT=long")
 	}
 }
 

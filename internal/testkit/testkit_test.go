@@ -62,7 +62,7 @@ func TestSkipRaceInATestThatIsNotRunAgainFails(t *testing.T) {
 	}
 }
 
-// What make test-long runs is what has a long proof, this file's tests among them.
+// What make proof WHAT=long runs is what has a long proof, this file's tests among them.
 func TestLongProofsAreFound(t *testing.T) {
 	list := exec.Command("sh", "scripts/test-long.sh", "list")
 	list.Dir, list.Stderr = "../..", os.Stderr

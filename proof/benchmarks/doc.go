@@ -1,10 +1,10 @@
 // Command benchmarks measures tickslot beside its rivals and beside floors that nothing can beat,
 // on servers that it starts itself.
 //
-//	go run . -short            one line of JSON per claim, in two minutes (make bench-short)
-//	go run . -results .        RESULTS.md and the plots, in an hour (make bench)
-//	go run . -only '^durable' -results .    one part of them: the others stay (make bench-durable)
-//	go run . -only '^outbox' -results .     another one (make bench-outbox)
+//	go run . -short            one line of JSON per claim, in two minutes (make bench WHAT=short)
+//	go run . -results .        RESULTS.md and the plots, in an hour (make bench WHAT=all)
+//	go run . -only '^durable' -results .    one part of them: the others stay (make bench WHAT=durable)
+//	go run . -only '^outbox' -results .     another one (make bench WHAT=outbox)
 //	go run . -only mutex       the groups whose names match
 //	go run . -only mutex -profile DIR    and CPU profiles of tickslot's part
 //

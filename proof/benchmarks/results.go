@@ -106,7 +106,7 @@ func (v Verdict) row() string {
 }
 
 const about = `
-Written by ` + "`make bench`" + `, and the parts about durable runs and the outbox alone by ` + "`make bench-durable`" + ` and ` + "`make bench-outbox`" + `.
+Written by ` + "`make bench WHAT=all`" + `, and the parts about durable runs and the outbox alone by ` + "`make bench WHAT=durable`" + ` and ` + "`make bench WHAT=outbox`" + `.
 Ratios count; absolute figures are of the machine that is named at the end of each part.
 
 All cases of a group are measured once per round, in rotated order, and a ratio is the median of the ratios within a round, with the

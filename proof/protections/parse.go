@@ -18,8 +18,8 @@ type column struct {
 // A row is a protection. The keys of cells are names of columns, or of groups of columns, with
 // commas between them. A group stands for those of its columns that the row does not name. A value
 // is the tests that show the protection there, each as folder.TestName or folder.TestName/subtest,
-// with "; " between them, and with " (long)" behind one that only make test-long runs; or "no: "
-// and the reason why the protection does not apply.
+// with "; " between them, and with " (long)" behind one that only make proof WHAT=long runs; or
+// "no: " and the reason why the protection does not apply.
 type row struct {
 	protection string
 	cells      map[string]string
@@ -52,7 +52,7 @@ func (c cell) String() string {
 	for i, t := range c.tests {
 		names[i] = t.folder + "." + t.name
 		if t.long {
-			names[i] += " (make test-long)"
+			names[i] += " (make proof WHAT=long)"
 		}
 	}
 	return strings.Join(names, ", ")
@@ -61,7 +61,7 @@ func (c cell) String() string {
 // A testName is a test, or a subtest, in a folder.
 type testName struct {
 	folder, name string
-	long         bool // only make test-long runs it
+	long         bool // only make proof WHAT=long runs it
 }
 
 var testForm = regexp.MustCompile(`^([a-z][a-z/]*)\.(Test[A-Za-z0-9_]+(?:/[^()]+)?)( \(long\))?$`)

@@ -8,5 +8,5 @@
 // and jitter are random, and the order of goroutines varies. It does not simulate clocks that
 // differ, a process that is suspended as a whole (its heartbeats can be), or a real store.
 //
-// All of it is in the tests; make simulate runs the long one.
+// All of it is in the tests; make proof WHAT=simulate runs the long one.
 package simulate

@@ -239,8 +239,8 @@ func compare(t *testing.T, w workload, calls load, window time.Duration) {
 }
 
 // What hosts ask of the store is what docs/scale.md calculates: real schedulers, five kinds of
-// timers, two intervals of virtual time. make scale has a thousand hosts with a thousand timers
-// each.
+// timers, two intervals of virtual time. make proof WHAT=scale has a thousand hosts with a thousand
+// timers each.
 //
 // Fails when the formula takes no account of runs that last (B = 0, or K = 1), when submit does not
 // look at the local limit, when a run is released twice, when the prober asks every third of a TTL,

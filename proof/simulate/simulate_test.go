@@ -137,14 +137,14 @@ func (r *report) weak() {
 	}
 }
 
-// Eight hosts for six hours, four times, or for a day among the long proofs; make simulate has
-// fifty hosts for thirty days, twenty times.
+// Eight hosts for six hours, four times, or for a day among the long proofs; make proof
+// WHAT=simulate has fifty hosts for thirty days, twenty times.
 //
 // Fails when trust windows never close, when slots returns N+1, when memlock keeps leases for half
 // the TTL, allows one start too many of a tick, or begins its fences again at 1, when a run
 // releases its slot before the handler has returned, when one run more than MaxPerHost starts, and
 // when a refusal is not counted. When the heartbeat or an acquire counts trust from the reply, only
-// some seeds find it: that is for make simulate, and proof/mutants has such a seed.
+// some seeds find it: that is for make proof WHAT=simulate, and proof/mutants has such a seed.
 func TestSimulate(t *testing.T) {
 	began := time.Now()
 	if *daysFlag == 0 {

@@ -1,0 +1,102 @@
+#!/bin/sh
+# usage: scripts/proof.sh WHAT
+#
+# Runs one way to attack what is promised, or lists them all. proof/README.md says what each has
+# found. FOR, SEED and the like are environment variables, which make sets, too.
+set -eu
+cd -- "$(dirname -- "$0")/.."
+
+# tests runs tests, the long proofs among them, and prints all that they say.
+tests() {
+	TICKSLOT_LONG=1 VERBOSE=1 sh scripts/test.sh -count=1 "$@"
+}
+
+case ${1:-} in
+model) ## spin checks the lease protocol in every order of its steps, and refutes its mutants: a minute
+	sh scripts/servers.sh
+	sh scripts/model.sh
+	;;
+simulate) ## 50 hosts for 30 days of virtual time, with faults, 20 times: half an hour (SEED=n: from that seed on)
+	VERBOSE=1 sh scripts/test.sh -count=1 -timeout 120m -run '^TestSimulate$' ./proof/simulate -ttl 1m -hosts 50 -days 30 -seeds 20 -seed "${SEED:-1}"
+	;;
+scale) ## 1,000 hosts with 1,000 timers each in virtual time, their calls beside docs/scale.md: a minute, 5 GB (SCALE=100x100)
+	VERBOSE=1 sh scripts/test.sh -count=1 -timeout 20m -run '^TestScale$' ./proof/simulate -scale "${SCALE:-1000x1000}"
+	;;
+conformance) ## the suites of locks and of registries on every store: TODO minutes
+	sh scripts/servers.sh
+	# shellcheck disable=SC2046 # folders have no spaces
+	sh scripts/test.sh -count=1 -p 1 -timeout 20m -run '^TestConformance' $(git ls-files '*_test.go' | xargs grep -l '^func TestConformance' | sed 's,^,./,; s,/[^/]*$,,' | sort -u)
+	;;
+torture) ## processes, networks and servers fail under timers on all stores: half an hour (FOR=5m, SEED=n)
+	sh scripts/servers.sh
+	go run -tags sqlite ./proof/torture/fleet -store redis,sentinel,cluster,postgres,sqlite -for "${FOR:-30m}" ${SEED:+-seed "$SEED"}
+	;;
+torture-short) ## the same on Redis alone: three quarters of a minute (FOR, SEED)
+	sh scripts/servers.sh
+	go run ./proof/torture/fleet -store redis -for "${FOR:-42s}" ${SEED:+-seed "$SEED"}
+	;;
+torture-mixed) ## every second host runs an earlier commit: six minutes (OTHER=commit, FOR, SEED)
+	sh scripts/servers.sh
+	sh scripts/torture-mixed.sh ${OTHER:+"$OTHER"}
+	;;
+torture-durable) ## the same under durable runs, on Postgres, behind PgBouncer, on SQLite: twelve minutes (FOR, SEED)
+	sh scripts/servers.sh
+	go run -tags sqlite ./proof/torture/durable -store postgres,pgbouncer,sqlite -for "${FOR:-12m}" ${SEED:+-seed "$SEED"}
+	;;
+torture-outbox) ## the same under outboxes, on these three and MariaDB: fourteen minutes (FOR, SEED)
+	sh scripts/servers.sh
+	go run -tags sqlite ./proof/torture/outbox -store postgres,pgbouncer,mariadb,sqlite -for "${FOR:-12m}" ${SEED:+-seed "$SEED"}
+	;;
+crash) ## an outbox is killed before and after each statement, on SQLite, Postgres, MariaDB: TODO minutes
+	sh scripts/servers.sh
+	tests -timeout 40m ./proof/crash
+	;;
+acceptance) ## three processes are asked who holds what while one is killed, stopped or cut off: TODO minutes
+	sh scripts/servers.sh
+	tests -timeout 40m ./proof/acceptance
+	;;
+registrycost) ## what the registry costs the locks of its host: TODO
+	sh scripts/servers.sh
+	tests -timeout 40m ./proof/registrycost
+	;;
+mutants) ## plant bugs, one at a time, and see each found by the layer that is meant to: half an hour
+	sh scripts/servers.sh
+	go run ./proof/mutants
+	;;
+protections) ## print which test shows each protection in each store and product, and run them: 24 minutes
+	sh scripts/servers.sh
+	go run ./proof/protections
+	;;
+matrix) ## the suites of all stores on every server that the documents name, some of them fetched: 22 minutes (ONLY='Redis|MySQL 9')
+	sh scripts/servers.sh
+	go run ./proof/matrix ${ONLY:+-only "$ONLY"}
+	;;
+clocks) ## five hosts whose clocks differ, a thousand ticks of a second on Redis and Postgres: 19 minutes on a quiet machine
+	sh scripts/servers.sh
+	VERBOSE=1 sh scripts/test.sh -count=1 -timeout 40m -run '^TestClocksThatDifferOnServers$' ./timer -clocks 1000
+	;;
+calendars) ## cron, daily times and blackouts beside clocks on the wall, ten years minute by minute: half a minute
+	tests -run '^(TestCron|TestDaily|TestBlackouts)' ./schedule
+	;;
+cluster) ## 10,000 leases on a Redis Cluster, of which a node hangs for half a minute: none is lost on the others
+	sh scripts/servers.sh
+	tests -run '^TestHungNodeCostsOnlyItsOwnLeases$' ./dlock/redislock
+	;;
+sentinel) ## three processes of examples/sentinel, whose master stands still for 20 seconds: a minute and a half
+	sh scripts/servers.sh
+	tests -run '^TestMasterStandsStill$' ./examples/sentinel
+	;;
+long) ## the long proofs, which make test leaves out, and timer and the suites of stores under -race: 45 minutes
+	sh scripts/servers.sh browser
+	sh scripts/test-long.sh
+	;;
+short) ## the short tests of the core, 20 times under -race
+	go test -race -gcflags=modernc.org/...=-race=false -short -count=20 -timeout 60m ./dlock/... ./timer/... ./health/...
+	;;
+*)
+	[ -z "${1:-}" ] || echo "proof: there is no $1" >&2
+	echo 'make proof WHAT=' >&2
+	awk -F '\\) ## ' '/^[a-z][a-z-]*\) ## / { printf "  %-15s  %s\n", $1, $2 }' scripts/proof.sh >&2
+	exit 2
+	;;
+esac
