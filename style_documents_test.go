@@ -211,7 +211,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 func documents(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md", "deploy/README.md", "examples/README.md", "CONTRIBUTING.md", "SECURITY.md",
-		"proof/model/README.md"}
+		"proof/README.md", "proof/model/README.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md", "docs/migrate/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {

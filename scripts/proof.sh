@@ -22,7 +22,7 @@ simulate) ## 50 hosts for 30 days of virtual time, with faults, 20 times: half a
 scale) ## 1,000 hosts with 1,000 timers each in virtual time, their calls beside docs/scale.md: a minute, 5 GB (SCALE=100x100)
 	VERBOSE=1 sh scripts/test.sh -count=1 -timeout 20m -run '^TestScale$' ./proof/simulate -scale "${SCALE:-1000x1000}"
 	;;
-conformance) ## the suites of locks and of registries on every store: TODO minutes
+conformance) ## the suites of locks, registries, durable runs and outboxes on every store: a quarter of an hour
 	sh scripts/servers.sh
 	# shellcheck disable=SC2046 # folders have no spaces
 	sh scripts/test.sh -count=1 -p 1 -timeout 20m -run '^TestConformance' $(git ls-files '*_test.go' | xargs grep -l '^func TestConformance' | sed 's,^,./,; s,/[^/]*$,,' | sort -u)
@@ -47,15 +47,15 @@ torture-outbox) ## the same under outboxes, on these three and MariaDB: fourteen
 	sh scripts/servers.sh
 	go run -tags sqlite ./proof/torture/outbox -store postgres,pgbouncer,mariadb,sqlite -for "${FOR:-12m}" ${SEED:+-seed "$SEED"}
 	;;
-crash) ## an outbox is killed before and after each statement, on SQLite, Postgres, MariaDB: TODO minutes
+crash) ## an outbox is killed before and after each statement, on SQLite, Postgres, MariaDB: two minutes
 	sh scripts/servers.sh
 	tests -timeout 40m ./proof/crash
 	;;
-acceptance) ## three processes are asked who holds what while one is killed, stopped or cut off: TODO minutes
+acceptance) ## three processes are asked who holds what while one is killed, stopped or cut off: three minutes
 	sh scripts/servers.sh
 	tests -timeout 40m ./proof/acceptance
 	;;
-registrycost) ## what the registry costs the locks of its host: TODO
+registrycost) ## what the registry costs the locks of its host: two minutes
 	sh scripts/servers.sh
 	tests -timeout 40m ./proof/registrycost
 	;;
@@ -78,7 +78,7 @@ clocks) ## five hosts whose clocks differ, a thousand ticks of a second on Redis
 calendars) ## cron, daily times and blackouts beside clocks on the wall, ten years minute by minute: half a minute
 	tests -run '^(TestCron|TestDaily|TestBlackouts)' ./schedule
 	;;
-cluster) ## 10,000 leases on a Redis Cluster, of which a node hangs for half a minute: none is lost on the others
+cluster) ## 10,000 leases on a Redis Cluster, of which a node hangs for half a minute: none is lost on the others: a minute
 	sh scripts/servers.sh
 	tests -run '^TestHungNodeCostsOnlyItsOwnLeases$' ./dlock/redislock
 	;;
@@ -90,7 +90,7 @@ long) ## the long proofs, which make test leaves out, and timer and the suites o
 	sh scripts/servers.sh browser
 	sh scripts/test-long.sh
 	;;
-short) ## the short tests of the core, 20 times under -race
+short) ## the short tests of the core, 20 times under -race: half an hour
 	go test -race -gcflags=modernc.org/...=-race=false -short -count=20 -timeout 60m ./dlock/... ./timer/... ./health/...
 	;;
 *)

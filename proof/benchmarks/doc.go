@@ -1,5 +1,5 @@
 // Command benchmarks measures tickslot beside its rivals and beside floors that nothing can beat,
-// on servers that it starts itself.
+// on servers that it starts itself. It attacks the figures that the documents state.
 //
 //	go run . -short            one line of JSON per claim, in two minutes (make bench WHAT=short)
 //	go run . -results .        RESULTS.md and the plots, in an hour (make bench WHAT=all)

@@ -1,5 +1,5 @@
 // Command matrix runs the suites that every store has to pass on all servers that the documents
-// name, and writes down what it has seen.
+// name, and writes down what it has seen. It attacks the claim that they all keep their part.
 //
 //	go run ./proof/matrix                   all servers
 //	go run ./proof/matrix -only 'MySQL|13'  those whose product and version match

@@ -1,10 +1,10 @@
 // Command mutants plants bugs, one at a time, and checks that the tests meant to find each of them
-// do.
+// do. It attacks the tests themselves.
 //
 //	go run ./proof/mutants                   all of them
 //	go run ./proof/mutants 'naive DEL' N+1   these
 //
-// The bugs are in table.go and databases.go and nowhere else: the compiler is given patched copies
+// The bugs are in the tables of this package and nowhere else: the compiler is given patched copies
 // of the files (go build -overlay). First every layer must pass without a bug, or at least raise no
 // alarm, because a layer that fails anyway proves nothing. A mutant is killed if its layer reports
 // that the promise which the bug breaks is broken. A mutant that does not compile, crashes or takes

@@ -1,6 +1,6 @@
 // Package proxytest runs load balancers for tests, with the configurations of deploy/: a HAProxy
-// and an nginx in front of three hosts. It does not promise that they are installed: without one,
-// the test skips.
+// and an nginx in front of three hosts. It is no API: for our own tests. It does not promise that
+// they are installed: without one, the test skips.
 package proxytest
 
 import (

@@ -1,5 +1,5 @@
-// Package redistest runs private Redis servers for tests, in the manner of
-// package servertest.
+// Package redistest runs private Redis servers for tests, in the manner of package servertest. It
+// is no API: for our own tests.
 //
 // The core (Start, StartCluster, StartSentinel, NewCountingProxy) needs no
 // *testing.T, so that programs can use it too. The layer in testing.go is for

@@ -1,8 +1,8 @@
 // Package simulate runs timers on many hosts for weeks of virtual time: the real schedulers on one
-// memory store, inside a testing/synctest bubble. Each host has a network of its own that delays,
-// loses and repeats messages, with faults drawn from a seed. The invariants are checked whenever a
-// run starts, ends or loses its lease, whenever the store grants a slot or a lease in it ends, and
-// once a minute.
+// memory store, inside a testing/synctest bubble. It attacks I1 to I4, I6 and I9. Each host has a
+// network of its own that delays, loses and repeats messages, with faults drawn from a seed. The
+// invariants are checked whenever a run starts, ends or loses its lease, whenever the store grants
+// a slot or a lease in it ends, and once a minute.
 //
 // The seed determines the schedule of the faults, but not every detail of what they meet: tokens
 // and jitter are random, and the order of goroutines varies. It does not simulate clocks that

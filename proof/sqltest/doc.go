@@ -1,5 +1,5 @@
-// Package sqltest runs private Postgres, MariaDB (or MySQL), and PgBouncer
-// servers for tests, in the manner of package servertest.
+// Package sqltest runs private Postgres, MariaDB (or MySQL), and PgBouncer servers for tests, in
+// the manner of package servertest. It is no API: for our own tests.
 //
 // They listen on 127.0.0.1 only. What is committed survives the server, as in production, so a test
 // may kill a server and check what it has kept.

@@ -1,7 +1,7 @@
-// Package torture checks what many hosts did against what they were promised. Handlers write down
-// the stretches of time in which their own run said that it was valid, into a Journal within one
-// process, into a Log each if there are several; Examine knows nothing else, least of all from the
-// library.
+// Package torture checks what many hosts did against what they were promised: I1 to I4, I7, I9 and
+// I13. Handlers write down the stretches of time in which their own run said that it was valid,
+// into a Journal within one process, into a Log each if there are several; Examine knows nothing
+// else, least of all from the library.
 //
 // What it cannot see: an overlap shorter than the time between two looks of a handler, a run that
 // does not look while it works, and anything that a process would have written in the 50 ms before

@@ -1,5 +1,5 @@
 // Package crowd lets several hosts of one process fight for the slots of one name while a test
-// breaks the store under them, and watches what they were promised.
+// breaks the store under them, and watches I1, I2 and I4.
 package crowd
 
 import (

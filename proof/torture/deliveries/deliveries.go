@@ -1,6 +1,6 @@
 // Package deliveries checks what producers, relays and receivers did with the messages of an outbox
-// against what was promised. It knows what they and a watch of the database have written down, and
-// what the database has in the end; and nothing from the library.
+// against what was promised, I15. It knows what they and a watch of the database have written down,
+// and what the database has in the end; and nothing from the library.
 //
 // What it cannot see: what a process would have written in the moment in which it was killed.
 package deliveries

@@ -1,5 +1,5 @@
-// Command durable tortures durable runs: operating-system processes as workers, a real database
-// behind them, and a nemesis that breaks both.
+// Command durable tortures durable runs, against I14: operating-system processes as workers, a real
+// database behind them, and a nemesis that breaks both.
 //
 //	go run -tags sqlite ./proof/torture/durable -store postgres,pgbouncer,sqlite -for 12m -seed 7
 //

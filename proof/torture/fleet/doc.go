@@ -1,5 +1,5 @@
-// Command fleet tortures timers: operating-system processes as hosts, a real store behind them, and
-// a nemesis that breaks both.
+// Command fleet tortures timers and leaders, against I1 to I4, I7 to I9, I13 and I16:
+// operating-system processes as hosts, a real store behind them, and a nemesis that breaks both.
 //
 //	go run ./proof/torture/fleet -store redis -for 40s
 //	go run -tags sqlite ./proof/torture/fleet -store redis,sentinel,cluster,postgres,sqlite -for 30m -seed 7

@@ -1,6 +1,6 @@
 // Package linear checks, with porcupine, that what clients saw of a lock can be explained by one
-// order of all their calls, with leases that end when they must and not before. It looks at one
-// name at a time.
+// order of all their calls, with leases that end when they must and not before: I1, I4, I5 and I6
+// of a store. It looks at one name at a time.
 //
 // It does not know who waited for whom: a store that refuses although a slot is free is found only
 // if nothing else explains it.

@@ -1,5 +1,5 @@
-// Command outbox tortures outboxes: operating-system processes as producers, relays and receivers,
-// a real database behind them, and a nemesis that breaks all of them.
+// Command outbox tortures outboxes, against I15: operating-system processes as producers, relays
+// and receivers, a real database behind them, and a nemesis that breaks all of them.
 //
 //	go run -tags sqlite ./proof/torture/outbox -store postgres,pgbouncer,mariadb,sqlite -for 8m -seed 7
 //

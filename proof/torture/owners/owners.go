@@ -1,6 +1,6 @@
-// Package owners checks what many workers did to durable runs against what they were promised. It
-// knows what handlers, clients and a watch of the database have written down, and what the database
-// has in the end; and nothing from the library.
+// Package owners checks what many workers did to durable runs against what they were promised, I14.
+// It knows what handlers, clients and a watch of the database have written down, and what the
+// database has in the end; and nothing from the library.
 //
 // What it cannot see: two owners for a time shorter than between two looks of a handler, and what a
 // process did in the 50 ms before it was killed, but for the call of a handler and its return.
