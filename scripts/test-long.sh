@@ -2,8 +2,7 @@
 # usage: scripts/test-long.sh [list]
 #
 # Runs the long proofs, or lists them: the tests that call testkit.Long or testkit.Rounds. The race
-# detector is left out where servers or processes keep both cores busy; the suites of stores also run
-# with it, and make race runs all tests of the stores so.
+# detector is left out where servers or processes keep both cores busy.
 set -eu
 cd -- "$(dirname -- "$0")/.."
 
@@ -51,13 +50,6 @@ run stores -p 1
 run slow -p 1
 # Most of these is waiting.
 run others -race -p 2
-# Each store's suite, under the race detector; but that of sqllock, which takes as long as all others
-# together: the tests of outbox and examples, which take its locks, run under the detector.
-suites=$(sh scripts/unraced.sh stores $(grep -l '^func TestConformance' $(git ls-files '*_test.go') | sed 's/^/.\//; s/\/[^/]*$//' | sort -u) | grep -v /sqllock)
-# shellcheck disable=SC2086
-TICKSLOT_LONG='' sh scripts/test.sh -race -count=1 -p 1 -timeout 20m -run '^TestConformance' $suites || code=1
-# make test runs these without it.
-TICKSLOT_LONG='' sh scripts/test.sh -race -count=1 -timeout 20m ./timer || code=1
 # A module of its own, all of whose tests are long.
 (cd cluster/page/browsertest && sh ../../../scripts/test.sh -race -count=1 -timeout 20m ./...) || code=1
 exit $code

@@ -26,8 +26,17 @@ trap 'exit 143' TERM
 out=$dir/out
 chmod 755 "$dir" # some servers refuse root, and are started as another user
 # A new database server copies the data of the first one: to make them takes seven times as long.
-mkdir "$dir/templates" || exit 1
-export TICKSLOT_TEMPLATES="$dir/templates"
+if [ -z "${TICKSLOT_TEMPLATES:-}" ]; then
+	mkdir "$dir/templates" || exit 1
+	export TICKSLOT_TEMPLATES="$dir/templates"
+fi
+
+# SQLite is C that was translated to Go: the race detector makes it twenty times slower, and has
+# nothing to find in it.
+spare=
+case " $* " in
+*' -race '*) spare=-gcflags=modernc.org/...=-race=false ;;
+esac
 
 # The race detector needs a C compiler. Without one the tests still run without it, but not in CI.
 norace=
@@ -43,12 +52,11 @@ fi
 # second limit is for machines with little memory.
 export GOGC="${GOGC:-800}" GOMEMLIMIT="${GOMEMLIMIT:-2GiB}"
 
-# SQLite is C that was translated to Go: the race detector makes it twenty times slower, and has
-# nothing to find in it. A program under the race detector waits for a second when it ends
-# (atexit_sleep_ms), which adds up. Without -trimpath each clone of the repository compiles
-# everything anew, because the folder is part of what is compiled. go vet is a step of make lint.
+# A program under the race detector waits for a second when it ends (atexit_sleep_ms), which adds up.
+# Without -trimpath each clone of the repository compiles everything anew, because the folder is part
+# of what is compiled. go vet is a step of make lint.
 {
-	TICKSLOT_SKIPS=$dir/skips GORACE=${GORACE:-atexit_sleep_ms=50} go test -v -vet=off -trimpath -gcflags=modernc.org/...=-race=false "$@" 2>&1
+	TICKSLOT_SKIPS=$dir/skips GORACE=${GORACE:-atexit_sleep_ms=50} go test -v -vet=off -trimpath $spare "$@" 2>&1
 	echo $? >"$dir/code"
 } | tee "$out" | grep -a --line-buffered -E "$show"
 code=$(cat "$dir/code")

@@ -9,7 +9,6 @@ package testkit
 
 import (
 	"os"
-	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -50,16 +49,10 @@ func SkipShort(t testing.TB) {
 	}
 }
 
-// measured are the tests that scripts/test-all.sh runs without the race detector.
-const measured = "Alloc|CostsNothing|AreSmall"
-
 // SkipRace skips what counts allocations or bytes under the race detector, which makes some of its
-// own. make test runs it a second time, without it.
+// own. make test runs it, without the detector.
 func SkipRace(t testing.TB) {
 	t.Helper()
-	if !regexp.MustCompile(measured).MatchString(t.Name()) {
-		t.Fatalf("testkit: scripts/test-all.sh would not find %s: have %s in its name", t.Name(), measured)
-	}
 	if RaceDetector {
 		t.Skip("measured without the race detector")
 	}

@@ -49,19 +49,6 @@ func TestLongInAHelperFails(t *testing.T) {
 	}
 }
 
-func TestSkipRaceInATestThatIsNotRunAgainFails(t *testing.T) {
-	again, never := &recorder{TB: t, name: "TestAllocationsOfARun"}, &recorder{TB: t, name: "TestARun"}
-	SkipRace(again)
-	SkipRace(never)
-	if again.failed || !never.failed {
-		t.Errorf("in a test that is run again it failed: %t, in another: %t", again.failed, never.failed)
-	}
-	script, err := os.ReadFile("../../scripts/test-all.sh")
-	if err != nil || !strings.Contains(string(script), "-run '"+measured+"'") {
-		t.Errorf("scripts/test-all.sh does not run %s: %v", measured, err)
-	}
-}
-
 // What make proof WHAT=long runs is what has a long proof, this file's tests among them.
 func TestLongProofsAreFound(t *testing.T) {
 	list := exec.Command("sh", "scripts/test-long.sh", "list")
