@@ -90,13 +90,14 @@ func (p *process) kill() error {
 }
 
 // freeze stops the process and its descendants (SIGSTOP), and returns them: its
-// children, then theirs, and so on; the process itself comes first. A process is
-// asked for its children only when it is stopped, so none is missed, and none
-// can end and leave its pid to a stranger.
+// children, then theirs, and so on; the process itself comes first. All that are
+// stopped are asked for their children until there are no others: so none is
+// missed, and none can end and leave its pid to a stranger.
 func (p *process) freeze() (all []*os.Process, err error) {
-	for generation := []*os.Process{p.cmd.Process}; len(generation) > 0; {
-		var pids []int
-		for _, one := range generation {
+	known := map[int]bool{}
+	for others := []*os.Process{p.cmd.Process}; len(others) > 0; {
+		for _, one := range others {
+			known[one.Pid] = true
 			err := pause(one)
 			if errors.Is(err, os.ErrProcessDone) {
 				continue
@@ -104,17 +105,23 @@ func (p *process) freeze() (all []*os.Process, err error) {
 			if err != nil {
 				return all, err
 			}
-			all, pids = append(all, one), append(pids, one.Pid)
+			all = append(all, one)
 		}
 		err := testkit.Poll(limit, "pause", func(context.Context) error {
-			return without(generation, "TtZX", "not stopped")
+			return without(all, "TtZX", "not stopped")
 		})
 		if err != nil {
 			return all, err
 		}
-		if generation, err = children(pids); err != nil {
+		var pids []int
+		for _, one := range all {
+			pids = append(pids, one.Pid)
+		}
+		found, err := children(pids)
+		if err != nil {
 			return all, err
 		}
+		others = slices.DeleteFunc(found, func(one *os.Process) bool { return known[one.Pid] })
 	}
 	return all, nil
 }
