@@ -2,6 +2,7 @@ package tickslot_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -51,8 +52,16 @@ func metrics(t *testing.T) map[string]bool {
 	if _, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore(), Registerer: g}); err != nil {
 		t.Fatal(err)
 	}
-	durable.NewWorker(nil, durable.Config{Registerer: g, Logger: slog.New(slog.DiscardHandler)})
-	outbox.NewRelay(nil, outbox.RelayConfig{Registerer: g, Logger: slog.New(slog.DiscardHandler)})
+	none := new(sql.DB) // nobody calls it
+	if _, err := durable.NewWorker(durable.SQLite(none, durable.Options{}),
+		durable.Config{Registerer: g, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := outbox.NewRelay(outbox.SQLite(none, outbox.Options{}), outbox.RelayConfig{Registerer: g,
+		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil }),
+		Logger:      slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
 	described := make(chan *prometheus.Desc, 1000)
 	for _, c := range g.all {
 		c.Describe(described)

@@ -266,7 +266,10 @@ func TestRunsArePaged(t *testing.T) {
 func TestControlWarnsOfUnknownNames(t *testing.T) {
 	s, _ := onFile(t)
 	c := s.Control()
-	worker := durable.NewWorker(s, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker, err := durable.NewWorker(s, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	worker.Handle("report", func(context.Context, *durable.Run) error { return nil }, durable.HandlerOptions{})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

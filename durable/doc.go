@@ -2,14 +2,14 @@
 // database until it has succeeded, or is a dead letter that somebody has to look at.
 //
 //	store := durable.Postgres(pool, durable.Options{}) // or SQLite
-//	worker := durable.NewWorker(store, durable.Config{MaxRuns: 16})
+//	worker, err := durable.NewWorker(store, durable.Config{MaxRuns: 16})
 //	worker.Handle("report", buildReport, durable.HandlerOptions{
 //		MaxConcurrency: 3,
 //		Retry:          durable.Retry{MaxElapsedTime: 3 * 24 * time.Hour},
 //	})
 //	worker.Schedule("report-daily", "report", schedule.Daily("07:00", "Europe/Berlin"),
 //		durable.ScheduleOptions{})
-//	err := worker.Run(ctx) // blocks; drains and gives back its leases when ctx ends
+//	err = worker.Run(ctx) // blocks; drains and gives back its leases when ctx ends
 //
 // A program that only triggers runs needs no worker:
 //

@@ -212,10 +212,26 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 // Fails when one of them hides another.
 func TestAllFaultsAtOnce(t *testing.T) {
 	nothing := func(context.Context, *durable.Run) error { return nil }
-	w := durable.NewWorker(nil, durable.Config{TTL: time.Second, CallTimeout: time.Second, PollJitter: 2, MaxRuns: -1,
+	f := newFleet(t)
+	config := durable.Config{TTL: time.Second, CallTimeout: time.Second, PollJitter: 2, MaxRuns: -1,
 		MaxActive:  1_000_001,
 		Retention:  durable.Retention{Unseen: time.Minute},
-		Middleware: []durable.Middleware{nil, func(durable.Handler) durable.Handler { return nil }}})
+		Middleware: []durable.Middleware{nil, func(durable.Handler) durable.Handler { return nil }}}
+	_, err := durable.NewWorker(nil, config)
+	says := func(wants ...string) {
+		t.Helper()
+		for _, want := range wants {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("it does not say %q:\n%v", want, err)
+			}
+		}
+	}
+	says("there is no store", "three times CallTimeout", "PollJitter: 2", "MaxRuns: -1", "Middleware[0]: it is nil",
+		"MaxActive: 1000001", "Retention.Unseen: 1m0s")
+	w, err := durable.NewWorker(durable.NewStore(f.store), durable.Config{Middleware: config.Middleware[1:]})
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.Handle("", nothing, durable.HandlerOptions{})
 	w.Handle("a", nil, durable.HandlerOptions{MaxConcurrency: -1})
 	w.Handle("a\x00", nothing, durable.HandlerOptions{MaxRunTime: -5, Retry: durable.Retry{MaxAttempts: -1}})
@@ -228,25 +244,16 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	w.Schedule("u", "a", after, durable.ScheduleOptions{CatchUp: durable.CatchUp{Policy: 9, Max: -1, Window: -7}})
 	w.Schedule("v", "a", nexts{"with \x00", everyMinute.Next}, durable.ScheduleOptions{})
 	w.Schedule("w", "a", nexts{"with \xff", everyMinute.Next}, durable.ScheduleOptions{})
-	err := w.Check()
-	for _, want := range []string{"there is no store", "three times CallTimeout", "PollJitter: 2", "MaxRuns: -1",
-		"Middleware[0]: it is nil", "Config.Middleware[1]: it returned nil", `handler "": name: it is empty`,
+	err = w.Check()
+	says("Config.Middleware[0]: it returned nil", `handler "": name: it is empty`,
 		`handler "a": function: it is nil`, `handler "a": MaxConcurrency: -1`, `control character`,
 		"MaxRunTime: -5ns", "Retry.MaxAttempts: -1", "is 300 bytes long", "is less than FirstWait",
 		`this worker has no handler "unknown"`, "does nothing without CatchUpBackfill", "another schedule of that name",
 		"the payload is too long", `schedule "t": Schedule: it is nil`, "Priority: 7", "schedule.After has no ticks",
-		"MaxActive: 1000001", `handler "unlimited": MaxConcurrency: 9223372036854775807: use 1 to 10000, or 0 for any`,
-		"Retention.Unseen: 1m0s", `String "with \x00" is not valid UTF-8, or has a NUL`, `String "with \xff"`,
-	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("it does not say %q:\n%v", want, err)
-		}
-	}
+		`handler "unlimited": MaxConcurrency: 9223372036854775807: use 1 to 10000, or 0 for any`,
+		`String "with \x00" is not valid UTF-8, or has a NUL`, `String "with \xff"`)
 	if run := w.Run(t.Context()); run == nil || run.Error() != err.Error() {
 		t.Errorf("Run: %v", run)
-	}
-	if _, err := w.Trigger(t.Context(), nil, "a", nil, durable.TriggerOptions{}); err == nil {
-		t.Error("Trigger without a store")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 	"time"
@@ -35,7 +36,10 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	worker := durable.NewWorker(store, durable.Config{})
+	worker, err := durable.NewWorker(store, durable.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
 	worker.Handle("invoice", func(_ context.Context, run *durable.Run) error {
 		fmt.Printf("attempt %d of %s: %s\n", run.Attempt, run.Key, run.Payload)
 		if run.Attempt == 1 {

@@ -48,8 +48,11 @@ func TestStandbyTakesOver(t *testing.T) {
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	worker := durable.NewWorker(store, durable.Config{TTL: 6 * time.Second, PollInterval: time.Second,
+	worker, err := durable.NewWorker(store, durable.Config{TTL: 6 * time.Second, PollInterval: time.Second,
 		Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var mu sync.Mutex
 	done := map[int64]bool{}
 	worker.Handle("h", func(ctx context.Context, run *durable.Run) error {

@@ -80,7 +80,10 @@ func (f *fleet) add(config durable.Config) *host {
 		config.Logger = slog.New(slog.NewTextHandler(&h.log, &slog.HandlerOptions{Level: f.level}))
 	}
 	config.Middleware = append(config.Middleware, f.watch.around(h))
-	h.Worker = durable.NewWorker(durable.NewStore(h.link), config)
+	var err error
+	if h.Worker, err = durable.NewWorker(durable.NewStore(h.link), config); err != nil {
+		f.t.Fatal(err)
+	}
 	f.watch.limits(h.name, config)
 	f.hosts = append(f.hosts, h)
 	return h

@@ -87,8 +87,14 @@ func TestLinesInTheLog(t *testing.T) {
 func TestDefaultNameOfAWorker(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a := durable.NewWorker(durable.NewStore(f.store), durable.Config{}).Status().Name
-	b := durable.NewWorker(durable.NewStore(f.store), durable.Config{}).Status().Name
+	name := func() string {
+		w, err := durable.NewWorker(durable.NewStore(f.store), durable.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.Status().Name
+	}
+	a, b := name(), name()
 	host, _ := os.Hostname()
 	if prefix := fmt.Sprintf("%s/%d/", host, os.Getpid()); a == b || !strings.HasPrefix(a, prefix) ||
 		!strings.HasPrefix(b, prefix) {

@@ -77,7 +77,10 @@ func TestDeployWithManySchedules(t *testing.T) {
 	if err := runs.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	worker := durable.NewWorker(runs, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker, err := durable.NewWorker(runs, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	worker.Handle("none", sleeps(0), durable.HandlerOptions{})
 	err = runs.Control().Pause(t.Context(), "none", time.Now().Add(time.Hour), dlock.Origin{By: "test"})
 	if err != nil {

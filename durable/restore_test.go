@@ -79,8 +79,11 @@ func putBack(t *testing.T, server *sqltest.Server, others bool) {
 		return nil
 	}
 	start := func(places int) (stop func()) {
-		worker := durable.NewWorker(store, durable.Config{MaxRuns: places, PollInterval: 100 * time.Millisecond,
+		worker, err := durable.NewWorker(store, durable.Config{MaxRuns: places, PollInterval: 100 * time.Millisecond,
 			Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
 		worker.Handle("h", handler, durable.HandlerOptions{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

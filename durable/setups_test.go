@@ -94,7 +94,10 @@ func setUp(t *testing.T, config *pgxpool.Config, name string) error {
 	if err != nil {
 		return err
 	}
-	worker := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker, err := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	called := make(chan string, 1000)
 	worker.Handle("h", func(_ context.Context, run *durable.Run) error {
 		called <- string(run.Payload)

@@ -191,7 +191,10 @@ func TestStoreThatCannotBe(t *testing.T) {
 	}
 	store := durable.SQLite(db, durable.Options{})
 	_, triggered := store.Trigger(t.Context(), nil, "report", nil, durable.TriggerOptions{})
-	worker := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker, err := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	worker.Handle("report", func(context.Context, *durable.Run) error { return nil }, durable.HandlerOptions{})
 	for _, err := range []error{triggered, store.Verify(t.Context()), worker.Run(t.Context()),
 		store.Control().Resume(t.Context(), "report", ann)} {
@@ -210,7 +213,10 @@ func TestWorkerInMemory(t *testing.T) {
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	worker := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker, err := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var got string
 	worker.Handle("report", func(_ context.Context, run *durable.Run) error {
 		if run.Attempt == 1 {

@@ -102,7 +102,10 @@ func TestTriggerInATransactionOfEachDriver(t *testing.T) {
 // carriedOut has a worker carry out what is there, and returns the payloads when it has ended.
 func carriedOut(t *testing.T, way way, runs int) (payloads []string) {
 	t.Helper()
-	worker := durable.NewWorker(way.store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker, err := durable.NewWorker(way.store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var mu sync.Mutex
 	worker.Handle(way.name, func(_ context.Context, run *durable.Run) error {
 		mu.Lock()

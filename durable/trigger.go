@@ -117,9 +117,6 @@ func (s *Store) Notify(ctx context.Context) error {
 // Trigger is Store.Trigger, and wakes this worker if tx is nil.
 func (w *Worker) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
-	if w.store == nil {
-		return 0, named(errNoStore)
-	}
 	id, err = w.store.Trigger(ctx, tx, handler, payload, options)
 	if err == nil && tx == nil {
 		w.claimer.Wake()

@@ -41,7 +41,7 @@ type Worker struct {
 	metrics      *metrics // nil: nobody wants them
 
 	mu        sync.Mutex // of all callers
-	faults    []error    // of NewWorker, Handle and Schedule
+	faults    []error    // of Handle and Schedule
 	handlers  map[string]*handler
 	schedules map[string]*scheduled
 }
@@ -58,35 +58,26 @@ const (
 	PhaseStopped  = service.Stopped  // Run has returned, or is about to
 )
 
-// NewWorker returns a worker. It starts nothing and does not call the database. Check and Run
-// report invalid arguments.
-func NewWorker(s *Store, config Config) *Worker {
-	w := &Worker{store: s, config: config.withDefaults(), handlers: map[string]*handler{},
-		schedules: map[string]*scheduled{},
-		life:      service.Life{Prefix: "durable", Type: "Worker", Is: "worker is", CreatedAt: time.Now()}}
-	w.faults = w.config.check()
-	var inner store.Store
-	name := "none"
-	switch {
-	case s == nil:
-		w.faults = append(w.faults, named(errNoStore))
-	case s.fault != nil:
-		w.faults = append(w.faults, named(s.fault))
-	default:
-		inner, name = s.store, s.store.String()
+// NewWorker returns a worker, or every fault of the store's options and of config. It starts
+// nothing and does not call the database.
+func NewWorker(s *Store, config Config) (*Worker, error) {
+	config = config.withDefaults()
+	if err := errors.Join(named(s.ready(context.Background())), errors.Join(config.check()...)); err != nil {
+		return nil, err
 	}
-	w.events = newEvents(w.config)
-	w.database = newDatabase(name, w.config, w.events)
-	w.assemble(inner)
-	if w.config.Registerer != nil {
+	w := &Worker{store: s, config: config, handlers: map[string]*handler{}, schedules: map[string]*scheduled{},
+		life: service.Life{Prefix: "durable", Type: "Worker", Is: "worker is", CreatedAt: time.Now()}}
+	w.events = newEvents(config)
+	w.database = newDatabase(s.store.String(), config, w.events)
+	w.assemble(s.store)
+	if config.Registerer != nil {
 		w.metrics = newMetrics(w)
-		if err := w.config.Registerer.Register(w.metrics); err != nil {
-			w.faults = append(w.faults, fmt.Errorf("durable: Config.Registerer: %w: two workers at a time need two "+
-				"registries, or prometheus.WrapRegistererWith", err))
-			w.metrics = nil
+		if err := config.Registerer.Register(w.metrics); err != nil {
+			return nil, fmt.Errorf("durable: Config.Registerer: %w: two workers at a time need two registries, or "+
+				"prometheus.WrapRegistererWith", err)
 		}
 	}
-	return w
+	return w, nil
 }
 
 // assemble wires the parts.
@@ -203,8 +194,8 @@ func (w *Worker) Schedule(name, handler string, s schedule.Schedule, options Sch
 	w.faults = append(w.faults, errs...)
 }
 
-// Check returns every fault of the configuration, the handlers and the schedules, and nil if Run
-// may be called. It does not call the database.
+// Check returns every fault of the handlers and the schedules, and nil if Run may be called. It does
+// not call the database.
 func (w *Worker) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

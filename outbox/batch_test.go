@@ -91,12 +91,15 @@ func TestLargeMessagesOnASlowLink(t *testing.T) {
 	}
 	var had atomic.Int64
 	far := outbox.Postgres(open(wire.Addr()), outbox.Options{})
-	relay := outbox.NewRelay(far, outbox.RelayConfig{CallTimeout: 2 * time.Second, PollInterval: 100 * time.Millisecond,
+	relay, err := outbox.NewRelay(far, outbox.RelayConfig{CallTimeout: 2 * time.Second, PollInterval: 100 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), DefaultSink: outbox.SinkFunc(func(context.Context,
 			outbox.Delivery) error {
 			had.Add(1)
 			return nil
 		})})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()

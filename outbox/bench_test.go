@@ -16,7 +16,10 @@ import (
 func relayed(b *testing.B, box *outbox.Outbox, config outbox.RelayConfig) {
 	b.Helper()
 	config.Logger = slog.New(slog.DiscardHandler)
-	r := outbox.NewRelay(box, config)
+	r, err := outbox.NewRelay(box, config)
+	if err != nil {
+		b.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()

@@ -55,9 +55,12 @@ func clockIsOff(t *testing.T, pool *pgxpool.Pool) {
 		t.Fatal(err)
 	}
 	sink := &times{at: map[string][]time.Time{}}
-	relay := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink, Logger: slog.New(slog.DiscardHandler),
+	relay, err := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink, Logger: slog.New(slog.DiscardHandler),
 		Retry:     outbox.Retry{MaxAttempts: attempts, FirstWait: wait, MaxWait: wait},
 		Retention: outbox.Retention{Dispatched: 30 * time.Minute, Dead: 30 * time.Minute}, SweepInterval: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()

@@ -124,7 +124,10 @@ func mariaDBAt(t testing.TB, dsn string) place {
 // running runs a relay until stop is called, which returns the error of Run.
 func running(t *testing.T, box *outbox.Outbox, config outbox.RelayConfig) (stop func() error) {
 	config.Logger = slog.New(slog.DiscardHandler)
-	relay := outbox.NewRelay(box, config)
+	relay, err := outbox.NewRelay(box, config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()
@@ -186,9 +189,11 @@ func TestFromProducerToReceiver(t *testing.T) {
 		defer cancel()
 		for range 2 {
 			relays.Go(func() {
-				r := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink, PollInterval: 50 * time.Millisecond,
+				r, err := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink, PollInterval: 50 * time.Millisecond,
 					Logger: slog.New(slog.DiscardHandler)})
-				if err := r.Run(ctx); err != nil {
+				if err != nil {
+					t.Error(err)
+				} else if err := r.Run(ctx); err != nil {
 					t.Error(err)
 				}
 			})
@@ -259,7 +264,10 @@ func TestTableThatIsMissing(t *testing.T) {
 		for _, suffix := range []string{"", "_attempts", "_inbox", "_layout", "_locks"} {
 			table := "tickslot_outbox" + suffix
 			rename(table, "gone")
-			relay := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink, Logger: slog.New(slog.DiscardHandler)})
+			relay, err := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
 			for what, err := range map[string]error{"Verify": box.Verify(t.Context()), "Run": relay.Run(t.Context())} {
 				if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), table) {
 					t.Errorf("%s without %s: %v, want ErrSetup, and its name", what, table, err)
@@ -289,9 +297,12 @@ func TestCommitsOutOfOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := make(chan outbox.Delivery, 10)
-		relay := outbox.NewRelay(box, outbox.RelayConfig{PollInterval: 20 * time.Millisecond,
+		relay, err := outbox.NewRelay(box, outbox.RelayConfig{PollInterval: 20 * time.Millisecond,
 			Logger: slog.New(slog.DiscardHandler), DefaultSink: outbox.SinkFunc(
 				func(_ context.Context, d outbox.Delivery) error { got <- d; return nil })})
+		if err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- relay.Run(ctx) }()

@@ -13,7 +13,7 @@
 //	box.Notify() // optional: the relay need not wait for its next look
 //
 //	// on any number of hosts
-//	relay := outbox.NewRelay(box, outbox.RelayConfig{Sinks: map[string]outbox.Sink{"invoice.create": sink}})
+//	relay, err := outbox.NewRelay(box, outbox.RelayConfig{Sinks: map[string]outbox.Sink{"invoice.create": sink}})
 //	err := relay.Run(ctx)
 //
 //	// the receiver, in its own transaction

@@ -36,8 +36,11 @@ func TestRelayOfAnotherEnvironment(t *testing.T) {
 		go func() { _ = registry("production").Run(ctx) }()
 		synctest.Wait()
 		f.append("k", 10)
-		r := outbox.NewRelay(f.box, outbox.RelayConfig{DefaultSink: f.receiver, Shards: 4,
+		r, err := outbox.NewRelay(f.box, outbox.RelayConfig{DefaultSink: f.receiver, Shards: 4,
 			Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
 		registry("staging").Add(r)
 		stopRelay := f.run(r)
 		time.Sleep(time.Minute)
@@ -64,7 +67,10 @@ func TestRelayOfAnotherEnvironment(t *testing.T) {
 func TestRelayThatIsRefusedLater(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		r := outbox.NewRelay(f.box, outbox.RelayConfig{DefaultSink: f.receiver, Logger: slog.New(slog.DiscardHandler)})
+		r, err := outbox.NewRelay(f.box, outbox.RelayConfig{DefaultSink: f.receiver, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
 		var refuse func(error)
 		r.AdmitBy(func(_ context.Context, refused func(error)) (stop func(), err error) {
 			refuse = refused

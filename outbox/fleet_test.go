@@ -124,7 +124,10 @@ func (f *fleet) relayOf(config outbox.RelayConfig) (*outbox.Relay, func() error)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := outbox.NewRelay(f.box, config)
+	r, err := outbox.NewRelay(f.box, config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
 	return r, f.run(r)
 }
 

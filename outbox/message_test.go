@@ -126,12 +126,12 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		"PollInterval":      {DefaultSink: sink, PollInterval: 1},
 		"Name":              {DefaultSink: sink, Name: strings.Repeat("x", 201)},
 	} {
-		err := outbox.NewRelay(newFleet(t).box, c).Check()
+		_, err := outbox.NewRelay(newFleet(t).box, c)
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := outbox.NewRelay(nil, outbox.RelayConfig{}).Run(t.Context()); err == nil ||
+	if _, err := outbox.NewRelay(nil, outbox.RelayConfig{}); err == nil ||
 		!strings.Contains(err.Error(), "no database") || !strings.Contains(err.Error(), "Sinks") {
 		t.Error(err)
 	}

@@ -52,7 +52,10 @@ func TestDatabaseIsUpUntilCallsFail(t *testing.T) {
 		}
 		config := outbox.RelayConfig{DefaultSink: f.receiver, Logger: slog.New(slog.DiscardHandler),
 			Registerer: registry}
-		relay := outbox.NewRelay(f.box, config)
+		relay, err := outbox.NewRelay(f.box, config)
+		if err != nil {
+			t.Fatal(err)
+		}
 		want("before Run", 1)
 		f.run(relay)
 		time.Sleep(time.Minute)

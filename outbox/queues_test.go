@@ -94,7 +94,10 @@ func othersGoOn(t *testing.T, p place, config outbox.RelayConfig, keys []string)
 		last[d.Key] = d.Seq
 		return nil
 	})
-	relay := outbox.NewRelay(box, config)
+	relay, err := outbox.NewRelay(box, config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()

@@ -45,7 +45,6 @@ type Relay struct {
 	counts   counts
 
 	mu      sync.Mutex // of all callers
-	faults  []error
 	layout  store.Layout
 	shards  map[int]*shard // that this relay leads
 	stuckIn map[string]int // sinks that ignore their contexts, by topic
@@ -53,24 +52,16 @@ type Relay struct {
 	alone chan struct{} // full: a message is delivered that may have killed relays
 }
 
-// NewRelay returns a relay. It starts nothing and does not call the database. Check and Run return
-// what is wrong with the arguments.
-func NewRelay(box *Outbox, config RelayConfig) *Relay {
-	r := &Relay{outbox: box, config: config.withDefaults(), shards: map[int]*shard{}, stuckIn: map[string]int{},
+// NewRelay returns a relay, or every fault of the outbox's options and of config. It starts nothing
+// and does not call the database.
+func NewRelay(box *Outbox, config RelayConfig) (*Relay, error) {
+	config = config.withDefaults()
+	if err := errors.Join(box.ready(context.Background()), config.check()); err != nil {
+		return nil, err
+	}
+	r := &Relay{outbox: box, store: box.store, config: config, shards: map[int]*shard{}, stuckIn: map[string]int{},
 		alone: make(chan struct{}, 1),
 		life:  service.Life{Prefix: "outbox", Type: "Relay", Is: "relay is", CreatedAt: time.Now()}}
-	if err := r.config.check(); err != nil {
-		r.faults = append(r.faults, err)
-	}
-	name := "none"
-	switch {
-	case box == nil || box.store == nil && box.fault == nil:
-		r.faults = append(r.faults, errNoDatabase)
-	case box.fault != nil:
-		r.faults = append(r.faults, box.fault)
-	default:
-		r.store, name = box.store, box.store.String()
-	}
 	if r.config.DefaultSink == nil && r.config.UnknownTopic == UnknownTopicWait {
 		r.topics = []string{} // not nil, which is all
 		for topic := range r.config.Sinks {
@@ -79,7 +70,7 @@ func NewRelay(box *Outbox, config RelayConfig) *Relay {
 		slices.Sort(r.topics)
 	}
 	r.events = newEvents(r.config)
-	r.calls = newCalls(name, r.config, r.events)
+	r.calls = newCalls(r.store.String(), r.config, r.events)
 	r.marker = newMarker(r)
 	r.listener = &listener{relay: r}
 	r.sampler = newSampler(r)
@@ -87,12 +78,11 @@ func NewRelay(box *Outbox, config RelayConfig) *Relay {
 	if r.config.Registerer != nil {
 		r.metrics = newMetrics(r)
 		if err := r.config.Registerer.Register(r.metrics); err != nil {
-			r.faults = append(r.faults, fmt.Errorf("outbox: RelayConfig.Registerer: %w: two relays at a time need two "+
-				"registries, or prometheus.WrapRegistererWith", err))
-			r.metrics = nil
+			return nil, fmt.Errorf("outbox: RelayConfig.Registerer: %w: two relays at a time need two registries, or "+
+				"prometheus.WrapRegistererWith", err)
 		}
 	}
-	return r
+	return r, nil
 }
 
 // sink returns the sink of a topic; nil: there is none.
@@ -103,24 +93,15 @@ func (c RelayConfig) sink(topic string) Sink {
 	return c.DefaultSink
 }
 
-// Check returns everything that is wrong with the arguments of NewRelay. It does not call the
-// database.
-func (r *Relay) Check() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return errors.Join(r.faults...)
-}
-
 // Run takes part in the election of each shard, and delivers the messages of those that this host
 // leads, until ctx ends. Then it starts no delivery any more, waits for those under way, writes
 // their results, and releases the shards, so that other hosts take over at once. It returns nil
 // then, or an error that names a sink, or a hook, that does not return, or says how many results
 // could not be written: these messages are delivered again. Run can be called once.
 //
-// It returns every fault that Check finds, and starts nothing then. It also returns an error if the
-// database's first answer is that it is not set up right (an error that matches dlock.ErrSetup),
-// such as that Outbox.Migrate is needed. A database that does not answer is asked again until it
-// does.
+// It returns an error if the database's first answer is that it is not set up right (an error that
+// matches dlock.ErrSetup), such as that Outbox.Migrate is needed. A database that does not answer
+// is asked again until it does.
 //
 // Before all that, Run calls what AdmitBy was given, such as Admit of a cluster.Registry. If that
 // refuses this process, Run starts nothing, and returns the error. If it does so later, Run ends as
@@ -131,10 +112,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	if r.metrics != nil {
 		defer r.config.Registerer.Unregister(r.metrics)
-	}
-	if faults := r.Check(); faults != nil {
-		r.life.Enter(service.Stopped)
-		return faults
 	}
 	return r.life.Work(ctx, r.run)
 }

@@ -21,7 +21,10 @@ func TestShardWhoseTermHasEndedBeginsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer session.Close(t.Context())
-		relay := outbox.NewRelay(f.box, outbox.RelayConfig{DefaultSink: f.receiver, DrainTimeout: time.Second})
+		relay, err := outbox.NewRelay(f.box, outbox.RelayConfig{DefaultSink: f.receiver, DrainTimeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
 		lead := func(term *leader.Term) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

@@ -89,9 +89,12 @@ func TestShardsChangeOnRealDatabases(t *testing.T) {
 		// relay runs a relay on a connection of its own until end is called.
 		relay := func(shards int) (end func()) {
 			own := p.open()
-			r := outbox.NewRelay(own, outbox.RelayConfig{DefaultSink: l, Shards: shards, TTL: 10 * time.Second,
+			r, err := outbox.NewRelay(own, outbox.RelayConfig{DefaultSink: l, Shards: shards, TTL: 10 * time.Second,
 				RetryInterval: 100 * time.Millisecond, PollInterval: 50 * time.Millisecond,
 				Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
 			ctx, cancel := context.WithCancel(context.Background())
 			ended := make(chan error, 1)
 			go func() { ended <- r.Run(ctx) }()

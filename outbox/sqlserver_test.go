@@ -97,8 +97,11 @@ func TestSQLServer(t *testing.T) {
 			t.Errorf("the schema does not make %s:\n%s", table, schema)
 		}
 	}
-	relay := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: newFleet(t).receiver,
+	relay, err := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: newFleet(t).receiver,
 		Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := relay.Run(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "sqlserver") {
 		t.Errorf("without tables: %v", err)
 	}

@@ -103,7 +103,7 @@ func TestRowThatCannotBeRead(t *testing.T) {
 			if err := commit(); err != nil {
 				t.Fatal(err)
 			}
-			relay := outbox.NewRelay(box, outbox.RelayConfig{PollInterval: 20 * time.Millisecond,
+			relay, err := outbox.NewRelay(box, outbox.RelayConfig{PollInterval: 20 * time.Millisecond,
 				Logger: slog.New(slog.DiscardHandler), DefaultSink: outbox.SinkFunc(
 					func(_ context.Context, d outbox.Delivery) error {
 						if d.Key == "bad" {
@@ -112,6 +112,9 @@ func TestRowThatCannotBeRead(t *testing.T) {
 						delivered.Add(1)
 						return nil
 					})})
+			if err != nil {
+				t.Fatal(err)
+			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- relay.Run(ctx) }()

@@ -25,13 +25,16 @@ func work(ctx context.Context, path, name string) error {
 	if err := errors.Join(store.Migrate(ctx), calls.migrate(ctx)); err != nil {
 		return err
 	}
-	worker := durable.NewWorker(store, durable.Config{
+	worker, err := durable.NewWorker(store, durable.Config{
 		Name:    name,
 		MaxRuns: 1,
 		// The defaults are 30 s, 5 s and 5 s; here they are short, so that there is something to
 		// see.
 		TTL: 3 * time.Second, PollInterval: time.Second, CallTimeout: time.Second,
 	})
+	if err != nil {
+		return err
+	}
 	worker.Handle("invoice", calls.wrap(busy(200*time.Millisecond)), durable.HandlerOptions{})
 	worker.Handle("month-end", calls.wrap(busy(3*time.Second)), durable.HandlerOptions{MaxConcurrency: 1})
 	worker.Schedule("invoices", "invoice", schedule.Every(time.Second), durable.ScheduleOptions{

@@ -76,12 +76,15 @@ func work(ctx context.Context, folder string, closed bool) error {
 		return err
 	}
 	defer b.db.Close()
-	relay := outbox.NewRelay(s.box, outbox.RelayConfig{
+	relay, err := outbox.NewRelay(s.box, outbox.RelayConfig{
 		Sinks: map[string]outbox.Sink{topic: outbox.SinkFunc(b.deliver)},
 		TTL:   3 * time.Second, // the default is 15 s; here it is short, so that there is something to see
 		// The play says what happens.
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
+	if err != nil {
+		return err
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()
 	for n := 0; !closed && ctx.Err() == nil; n++ {

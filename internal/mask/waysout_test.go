@@ -301,7 +301,10 @@ func durableSays(t *testing.T, said *told) {
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	worker := durable.NewWorker(store, durable.Config{Logger: logTo(said)})
+	worker, err := durable.NewWorker(store, durable.Config{Logger: logTo(said)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	worker.Handle("mail", func(context.Context, *durable.Run) error { return durable.Permanent(errQuotes) },
 		durable.HandlerOptions{})
 	id, err := store.Trigger(t.Context(), nil, "mail", nil, durable.TriggerOptions{})
@@ -348,7 +351,10 @@ func outboxSays(t *testing.T, said *told) {
 		t.Fatal(err)
 	}
 	sink := outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return outbox.Permanent(errQuotes) })
-	relay := outbox.NewRelay(box, outbox.RelayConfig{Logger: logTo(said), DefaultSink: sink})
+	relay, err := outbox.NewRelay(box, outbox.RelayConfig{Logger: logTo(said), DefaultSink: sink})
+	if err != nil {
+		t.Fatal(err)
+	}
 	run(t, relay.Run, "it is a dead letter", func() bool {
 		list, err := box.Messages(t.Context(), outbox.Filter{State: outbox.StateDead}, 1)
 		return err == nil && len(list) == 1
@@ -393,7 +399,11 @@ type part interface {
 }
 
 func durableStoreSays(t *testing.T, said *told) {
-	worker := durable.NewWorker(durable.SQLite(sql.OpenDB(noDatabase{}), durable.Options{}), durable.Config{Logger: logTo(said)})
+	worker, err := durable.NewWorker(durable.SQLite(sql.OpenDB(noDatabase{}), durable.Options{}),
+		durable.Config{Logger: logTo(said)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	worker.Handle("mail", func(context.Context, *durable.Run) error { return nil }, durable.HandlerOptions{})
 	partSays(t, said, worker)
 }
@@ -401,8 +411,12 @@ func durableStoreSays(t *testing.T, said *told) {
 func outboxStoreSays(t *testing.T, said *told) {
 	box := outbox.SQLite(sql.OpenDB(noDatabase{}), outbox.Options{})
 	t.Cleanup(func() { box.Close() })
-	partSays(t, said, outbox.NewRelay(box, outbox.RelayConfig{Logger: logTo(said),
-		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })}))
+	relay, err := outbox.NewRelay(box, outbox.RelayConfig{Logger: logTo(said),
+		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	partSays(t, said, relay)
 }
 
 func partSays(t *testing.T, said *told, p part) {

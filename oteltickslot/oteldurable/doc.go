@@ -2,7 +2,7 @@
 // oteltickslot, in its module, so that those who trace timers do not link the drivers of durable.
 //
 //	traces := oteldurable.New(oteldurable.Options{})
-//	worker := durable.NewWorker(store, durable.Config{
+//	worker, err := durable.NewWorker(store, durable.Config{
 //		Middleware: []durable.Middleware{traces.Middleware},
 //	})
 //	id, err := store.Trigger(ctx, durable.PgxTx(tx), "report", payload,

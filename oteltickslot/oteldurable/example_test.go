@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log"
 	"log/slog"
 
 	"go.opentelemetry.io/otel/trace"
@@ -25,10 +26,13 @@ func Example() {
 	store := durable.SQLite(db, durable.Options{})
 	provider, _ := collector() // in a service: the one that exports to your collector
 	traces := oteldurable.New(oteldurable.Options{TracerProvider: provider})
-	worker := durable.NewWorker(store, durable.Config{
+	worker, err := durable.NewWorker(store, durable.Config{
 		Middleware: []durable.Middleware{traces.Middleware},
 		Logger:     slog.New(slog.DiscardHandler),
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
 	seen := make(chan trace.TraceID, 1)
 	worker.Handle("report", func(ctx context.Context, _ *durable.Run) error {
 		seen <- trace.SpanFromContext(ctx).SpanContext().TraceID()

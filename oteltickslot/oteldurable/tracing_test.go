@@ -67,9 +67,12 @@ func TestTraceOfARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan durable.RunResult, 1)
-	worker := durable.NewWorker(store, durable.Config{Name: "me", Logger: slog.New(slog.DiscardHandler),
+	worker, err := durable.NewWorker(store, durable.Config{Name: "me", Logger: slog.New(slog.DiscardHandler),
 		Middleware: []durable.Middleware{oteldurable.New(oteldurable.Options{TracerProvider: provider}).Middleware},
 		Hooks:      durable.Hooks{RunEnded: func(i durable.RunResult) { ended <- i }}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	worker.Handle("report", func(ctx context.Context, run *durable.Run) error {
 		_, span := tracer.Start(ctx, "query")
 		defer span.End()

@@ -4,7 +4,7 @@
 //	traces := oteloutbox.New(oteloutbox.Options{})
 //	_, err := box.Append(ctx, outbox.PgxTx(tx), oteloutbox.In(ctx, message))
 //	...
-//	relay := outbox.NewRelay(box, outbox.RelayConfig{
+//	relay, err := outbox.NewRelay(box, outbox.RelayConfig{
 //		Sinks: map[string]outbox.Sink{"invoice.create": traces.Sink(sink)},
 //	})
 //

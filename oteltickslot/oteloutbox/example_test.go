@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log"
 	"log/slog"
 
 	"go.opentelemetry.io/otel/trace"
@@ -54,8 +55,11 @@ func Example() {
 		seen <- trace.SpanFromContext(ctx).SpanContext().TraceID()
 		return nil
 	})
-	relay := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: traces.Sink(sink),
+	relay, err := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: traces.Sink(sink),
 		Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()
 	fmt.Println("same trace:", <-seen == span.SpanContext().TraceID())

@@ -214,12 +214,16 @@ func (g *granted) runs() {
 	g.t.Helper()
 	worker, _ := g.role("worker", "durable, a worker")
 	trigger, _ := g.role("trigger", "durable, a program that triggers")
-	id, err := durable.Postgres(g.pool(trigger), durable.Options{}).Trigger(g.t.Context(), nil, "mail", nil, durable.TriggerOptions{})
+	id, err := durable.Postgres(g.pool(trigger), durable.Options{}).Trigger(g.t.Context(), nil, "mail", nil,
+		durable.TriggerOptions{})
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	var ran atomic.Int64
-	w := durable.NewWorker(durable.Postgres(g.pool(worker), durable.Options{}), durable.Config{Logger: quiet})
+	w, err := durable.NewWorker(durable.Postgres(g.pool(worker), durable.Options{}), durable.Config{Logger: quiet})
+	if err != nil {
+		g.t.Fatal(err)
+	}
 	w.Handle("mail", func(_ context.Context, run *durable.Run) error {
 		ran.Store(run.ID)
 		return nil
@@ -257,7 +261,7 @@ func (g *granted) messages() {
 		g.t.Fatal(err)
 	}
 	inbox, receivers, fresh := g.box(receiver).Inbox(), g.db(receiver), atomic.Bool{}
-	r := outbox.NewRelay(boxes[relay], outbox.RelayConfig{Logger: quiet, Shards: 1,
+	r, err := outbox.NewRelay(boxes[relay], outbox.RelayConfig{Logger: quiet, Shards: 1,
 		DefaultSink: outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 			return inTx(receivers, func(tx outbox.Tx) error {
 				first, err := inbox.Once(ctx, tx, "billing", d.ID)
@@ -265,6 +269,9 @@ func (g *granted) messages() {
 				return err
 			})
 		})})
+	if err != nil {
+		g.t.Fatal(err)
+	}
 	g.run("a message is delivered", r.Run, fresh.Load)
 }
 

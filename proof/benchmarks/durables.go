@@ -75,7 +75,10 @@ func (f *durableFleet) fill(s durableSide, workers, places int, work func(due ti
 		}
 		config := s.config
 		config.MaxRuns, config.Logger = places, warnings
-		w := durable.NewWorker(store, config)
+		w, err := durable.NewWorker(store, config)
+		if err != nil {
+			return err
+		}
 		w.Handle("job", durable.JSON(func(_ context.Context, j job) error { work(j.at()); return nil }), s.handler)
 		w.Handle("tick", func(_ context.Context, run *durable.Run) error { work(run.DueAt); return nil }, s.handler)
 		for i := range s.ticking {

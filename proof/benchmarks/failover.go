@@ -114,8 +114,11 @@ func relayInChild(s spec) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := outbox.NewRelay(outbox.Postgres(pool, outbox.Options{}), outbox.RelayConfig{Name: s.Name, TTL: s.TTL,
+	r, err := outbox.NewRelay(outbox.Postgres(pool, outbox.Options{}), outbox.RelayConfig{Name: s.Name, TTL: s.TTL,
 		Logger: warnings, DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })})
+	if err != nil {
+		return nil, err
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
 	return nil, testkit.Poll(longestOver, "the relay", func(context.Context) error {

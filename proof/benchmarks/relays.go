@@ -78,7 +78,11 @@ func (f *outboxFleet) fill(s outboxSide, workers, places int, work func(due time
 			work(j.at())
 			return nil
 		})
-		f.relays = append(f.relays, outbox.NewRelay(box, config))
+		relay, err := outbox.NewRelay(box, config)
+		if err != nil {
+			return err
+		}
+		f.relays = append(f.relays, relay)
 	}
 	if err := f.boxes[0].Migrate(ctx); err != nil {
 		return err

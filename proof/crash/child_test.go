@@ -79,7 +79,11 @@ func (j job) do() error {
 		if j.Killer > 0 {
 			maxCrashes = outbox.DefaultMaxCrashes
 		}
-		return a.relayTo(j.sink(), j.Shards, maxCrashes).Run(ctx)
+		relay, err := a.relayTo(j.sink(), j.Shards, maxCrashes)
+		if err != nil {
+			return err
+		}
+		return relay.Run(ctx)
 	default:
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -101,7 +105,7 @@ const (
 )
 
 // relay returns a relay that delivers to a receiver.
-func (a *app) relay(url string, shards int) *outbox.Relay {
+func (a *app) relay(url string, shards int) (*outbox.Relay, error) {
 	return a.relayTo(job{URL: url}.sink(), shards, outbox.NoLimit)
 }
 
@@ -117,7 +121,7 @@ func (j job) sink() outbox.Sink {
 	})
 }
 
-func (a *app) relayTo(sink outbox.Sink, shards, maxCrashes int) *outbox.Relay {
+func (a *app) relayTo(sink outbox.Sink, shards, maxCrashes int) (*outbox.Relay, error) {
 	return outbox.NewRelay(a.box, outbox.RelayConfig{DefaultSink: sink, TTL: ttl, Shards: shards,
 		RetryInterval: 50 * time.Millisecond, PollInterval: 50 * time.Millisecond,
 		MaxCrashes: maxCrashes,

@@ -126,11 +126,15 @@ func (l *lane) order(n int) error {
 
 // deliver delivers until every order has its effect, or ctx ends.
 func (l *lane) deliver(ctx context.Context, url string) error {
+	relay, err := l.app.relay(url, 0)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- l.app.relay(url, 0).Run(ctx) }()
-	err := testkit.Poll(testkit.Patience, "every order has its effect", func() error {
+	go func() { ended <- relay.Run(ctx) }()
+	err = testkit.Poll(testkit.Patience, "every order has its effect", func() error {
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -147,10 +147,15 @@ func twoRelays(t *testing.T, kind string) {
 
 // running runs a relay until stop is called, or the test ends.
 func running(t *testing.T, a *app, url string) (stop func() error) {
+	t.Helper()
+	relay, err := a.relay(url, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		if err := a.relay(url, 1).Run(ctx); err != nil {
+		if err := relay.Run(ctx); err != nil {
 			ended <- fmt.Errorf("a relay: %w", err)
 		}
 		close(ended)

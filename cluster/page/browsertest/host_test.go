@@ -134,7 +134,14 @@ func newHost(ctx context.Context, s hostSettings) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	worker, relay := h.worker(), h.relay()
+	worker, err := h.worker()
+	if err != nil {
+		return nil, err
+	}
+	relay, err := h.relay()
+	if err != nil {
+		return nil, err
+	}
 	h.registry.Add(timers)
 	h.registry.Add(h.session)
 	h.registry.Add(planner)
@@ -237,9 +244,12 @@ func timersOf(seldom time.Time) []timer.Timer {
 	}
 }
 
-func (h *host) worker() *durable.Worker {
-	w := durable.NewWorker(h.store, durable.Config{Name: h.settings.Name, PollInterval: 500 * time.Millisecond,
+func (h *host) worker() (*durable.Worker, error) {
+	w, err := durable.NewWorker(h.store, durable.Config{Name: h.settings.Name, PollInterval: 500 * time.Millisecond,
 		TTL: ttl, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
 	w.Handle(workInvoice, func(context.Context, *durable.Run) error { return nil },
 		durable.HandlerOptions{MaxConcurrency: 2})
 	w.Handle(workExport, func(ctx context.Context, r *durable.Run) error {
@@ -250,10 +260,10 @@ func (h *host) worker() *durable.Worker {
 		return durable.Permanent(errors.New("the bucket \"exports\" does not exist"))
 	}, durable.HandlerOptions{})
 	w.Schedule("invoice-daily", workInvoice, daily(h.settings.Seldom), durable.ScheduleOptions{})
-	return w
+	return w, nil
 }
 
-func (h *host) relay() *outbox.Relay {
+func (h *host) relay() (*outbox.Relay, error) {
 	return outbox.NewRelay(h.box, outbox.RelayConfig{Name: h.settings.Name, TTL: ttl,
 		PollInterval: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		Sinks: map[string]outbox.Sink{

@@ -78,7 +78,10 @@ func work(t *testing.T, store *durable.Store) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	worker := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker, err := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	worker.Handle("mail", func(context.Context, *durable.Run) error {
 		return durable.Permanent(errors.New("no " + pagetest.HostileText))
 	}, durable.HandlerOptions{})

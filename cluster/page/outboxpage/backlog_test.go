@@ -52,10 +52,13 @@ func TestOverviewNamesAllCausesOfAMessageThatIsDue(t *testing.T) {
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	relay := outbox.NewRelay(box, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler),
+	relay, err := outbox.NewRelay(box, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler),
 		Sinks: map[string]outbox.Sink{"known": outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
 			return nil
 		})}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(ctx) }()

@@ -131,10 +131,13 @@ func deliver(t *testing.T, db *sql.DB, box *outbox.Outbox, messages ...outbox.Me
 	appendTo(t, db, box, messages...)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	relay := outbox.NewRelay(box, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler),
+	relay, err := outbox.NewRelay(box, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler),
 		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
 			return outbox.Permanent(errors.New("no " + pagetest.HostileText))
 		})})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ended := make(chan error)
 	go func() { ended <- relay.Run(ctx) }()
 	testkit.Eventually(t, 30*time.Second, "it is dead", func() bool {

@@ -29,9 +29,12 @@ func TestWhichNodeTheOutboxRunsOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay := outbox.NewRelay(box, outbox.RelayConfig{Holder: registry.Holder(), Decorate: registry.Decorate,
+	relay, err := outbox.NewRelay(box, outbox.RelayConfig{Holder: registry.Holder(), Decorate: registry.Decorate,
 		Logger:      silent,
 		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })})
+	if err != nil {
+		t.Fatal(err)
+	}
 	registry.Add(relay)
 	pages, err := page.New(page.Config{Registry: registry, Logger: silent,
 		Sections: []page.Section{outboxpage.New(box)}})

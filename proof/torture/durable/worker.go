@@ -56,11 +56,14 @@ func runWorker(spec nemesis.Spec, log *torture.Log) error {
 	}
 	defer d.Close()
 	timing := Timing{spec.Lease}
-	w := durable.NewWorker(storeOf(d), durable.Config{Name: spec.Name, MaxRuns: maxRuns, MaxActive: maxActive,
+	w, err := durable.NewWorker(storeOf(d), durable.Config{Name: spec.Name, MaxRuns: maxRuns, MaxActive: maxActive,
 		TTL: timing.Lease, PollInterval: timing.Poll(), CallTimeout: timing.Call(),
 		DrainTimeout:  time.Second,
 		MaxCrashes:    durable.NoLimit, // the faults kill workers all the time
 		SweepInterval: 5 * time.Second, Logger: slog.New(&registration{log: log}), Hooks: hooks(log)})
+	if err != nil {
+		return err
+	}
 	for _, each := range works {
 		w.Handle(each.name, func(ctx context.Context, r *durable.Run) error {
 			return handle(ctx, r, log, timing.Lease)

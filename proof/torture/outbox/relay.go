@@ -35,13 +35,16 @@ func runRelay(spec Spec, log *torture.Log) error {
 	for _, address := range spec.Receivers {
 		s.receivers = append(s.receivers, httpsink.New("http://receiver/", httpsink.Options{Client: clientOf(address)}))
 	}
-	relay := outbox.NewRelay(box, outbox.RelayConfig{Name: spec.Name, Shards: spec.Shards, TTL: timing.TTL,
+	relay, err := outbox.NewRelay(box, outbox.RelayConfig{Name: spec.Name, Shards: spec.Shards, TTL: timing.TTL,
 		MaxCrashes:    outbox.NoLimit, // the faults kill relays all the time
 		Sinks:         map[string]outbox.Sink{plain: s, flaky: s, doomed: s, stuck: s},
 		RetryInterval: timing.Retry(), BatchSize: 16, MaxDeliveries: 8, DeliverTimeout: timing.Deliver(),
 		Retry:     outbox.Retry{MaxAttempts: maxAttempts, FirstWait: 50 * time.Millisecond, MaxWait: timing.TTL / 3},
 		IdleDelay: timing.Idle(), PollInterval: timing.Poll(), CallTimeout: timing.Call(), SweepInterval: timing.TTL,
 		DrainTimeout: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
 	ctx, stop := nemesis.UntilTold()
 	defer stop()
 	ended := make(chan error, 1)

@@ -157,7 +157,10 @@ func deadRun(t *testing.T, store *durable.Store) (id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker, err := durable.NewWorker(store, durable.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	worker.Handle("mail", func(context.Context, *durable.Run) error {
 		return durable.Permanent(errors.New("no paper"))
 	}, durable.HandlerOptions{})
@@ -183,10 +186,13 @@ func deadMessage(t *testing.T, db *sql.DB) (id string) {
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	relay := outbox.NewRelay(box, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler),
+	relay, err := outbox.NewRelay(box, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler),
 		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
 			return outbox.Permanent(errors.New("no paper"))
 		})})
+	if err != nil {
+		t.Fatal(err)
+	}
 	until(t, relay.Run, func() bool {
 		dead, err := box.Messages(t.Context(), outbox.Filter{State: outbox.StateDead}, 1)
 		return err == nil && len(dead) == 1
