@@ -49,7 +49,7 @@ func metrics(t *testing.T) map[string]bool {
 		Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore(), Registerer: g}); err != nil {
+	if _, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(), Registerer: g}); err != nil {
 		t.Fatal(err)
 	}
 	none := new(sql.DB) // nobody calls it

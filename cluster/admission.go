@@ -27,7 +27,7 @@ type admission struct {
 func newAdmission(r *Registry) *admission {
 	a := &admission{registry: r}
 	a.refusal, a.refuse = context.WithCancelCause(context.Background())
-	a.answered.Store(r.options.Environment == "") // it does not say, so nobody differs
+	a.answered.Store(r.config.Environment == "") // it does not say, so nobody differs
 	return a
 }
 
@@ -42,7 +42,7 @@ func (a *admission) refused() error { return context.Cause(a.refusal) }
 //	stop, err := registry.Admit(ctx, cancel)
 //
 // It returns an error if a live host of another Environment is on the registry, which says what to
-// do. It makes up to three calls to the store, and takes at most Options.StoreTimeout. If the store
+// do. It makes up to three calls to the store, and takes at most Config.StoreTimeout. If the store
 // does not answer, it returns no error: a registry that is down keeps nothing from working. Run
 // asks again with its heartbeats, until there is an answer. If that is an error, it calls refused
 // with it, once, unless stop was called before; refused may be nil. A process that was refused
@@ -50,7 +50,7 @@ func (a *admission) refused() error { return context.Cause(a.refusal) }
 func (r *Registry) Admit(ctx context.Context, refused func(error)) (stop func(), err error) {
 	a := r.admission
 	if !a.answered.Load() {
-		timeout := time.NewTimer(r.options.StoreTimeout)
+		timeout := time.NewTimer(r.config.StoreTimeout)
 		defer timeout.Stop()
 		select {
 		case <-a.calls.DoChan("", a.once):
@@ -107,7 +107,7 @@ func (a *admission) others() ([]Host, error) {
 	r := a.registry
 	r.reader.refresh(context.Background(), 0, false)
 	hosts, _ := r.reader.parts()
-	return r.options.others(hosts.value.hosts), hosts.err
+	return r.config.others(hosts.value.hosts), hosts.err
 }
 
 // say tells people, on this host and on the others, that this process is refused.
@@ -115,18 +115,18 @@ func (a *admission) say(others []Host) {
 	r := a.registry
 	r.faults.log(slog.LevelError, "cluster: this process is refused: its timers, runs and messages stop, or do not "+
 		"start", "err", a.refused())
-	h := r.options.Holder
+	h := r.config.Holder
 	r.pending.addEvent(Event{ID: idOf(string(EventHostRefused), h.String()), Kind: EventHostRefused, Holder: h,
-		Text: clean(fmt.Sprintf("it is of environment %s, and %s of %s", r.options.Environment, others[0].Holder,
+		Text: clean(fmt.Sprintf("it is of environment %s, and %s of %s", r.config.Environment, others[0].Holder,
 			others[0].Environment), maxTextLen)}, time.Now())
 	_, _ = r.writer.write(context.Background(), false) // if this fails, Run writes it
 }
 
 // others returns the live hosts whose environment is not that of this process.
-func (o Options) others(hosts []Host) (others []Host) {
+func (c Config) others(hosts []Host) (others []Host) {
 	for i := range hosts {
-		if h := &hosts[i]; h.Holder != o.Holder && h.State.Live() && h.Environment != "" && o.Environment != "" &&
-			h.Environment != o.Environment {
+		if h := &hosts[i]; h.Holder != c.Holder && h.State.Live() && h.Environment != "" && c.Environment != "" &&
+			h.Environment != c.Environment {
 			others = append(others, *h)
 		}
 	}
@@ -135,13 +135,13 @@ func (o Options) others(hosts []Host) (others []Host) {
 
 // environmentError says whose store this is, and what to do.
 func (r *Registry) environmentError(others []Host) error {
-	own, theirs := r.options.Environment, others[0].Environment
+	own, theirs := r.config.Environment, others[0].Environment
 	if slices.ContainsFunc(others, func(h Host) bool { return h.Environment != theirs }) {
 		theirs += "\" and others, such as \"" + others[len(others)-1].Environment
 	}
 	return errors.New("cluster: this process takes no work: the store belongs to environment \"" + theirs +
 		fmt.Sprintf("\" (%d live hosts, such as %s), and this process is of %q. Do one of these:\n"+
-			"\tset Options.Environment of package cluster right, if %q is wrong\n"+
+			"\tset Config.Environment of package cluster right, if %q is wrong\n"+
 			"\tgive %q a database, a schema or a prefix of its own, for the registry and for all that it runs",
 			len(others), others[0].Holder, own, own, own))
 }

@@ -20,7 +20,7 @@ import (
 func TestBusyHostsReadAndSweep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		busy, other := f.start(cluster.Options{}), f.start(cluster.Options{})
+		busy, other := f.start(cluster.Config{}), f.start(cluster.Config{})
 		time.Sleep(time.Second)
 		busy.link.count()
 		other.kill()
@@ -56,7 +56,7 @@ func TestBusyHostsReadAndSweep(t *testing.T) {
 func TestBusyHostWithAShortTTLIsAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(cluster.Options{TTL: 200 * time.Millisecond, SnapshotAge: time.Millisecond})
+		h := f.start(cluster.Config{TTL: 200 * time.Millisecond, SnapshotAge: time.Millisecond})
 		for range 2_000 {
 			h.RecordRun(cluster.Run{Timer: "often", Outcome: "ok"})
 			time.Sleep(30 * time.Millisecond)
@@ -78,7 +78,7 @@ func TestFullSweepsFollowEachOther(t *testing.T) {
 		f := newFleet(t)
 		store := &endless{Store: f.store}
 		f.store = store
-		h := f.start(cluster.Options{})
+		h := f.start(cluster.Config{})
 		time.Sleep(10 * time.Minute)
 		if n := h.link.count(); n["sweep"] < 200 || n["write"] < 30 || n["read"] < 5 {
 			t.Errorf("%v", n)
@@ -103,12 +103,12 @@ func (endless) Sweep(_ context.Context, _ cluster.Retention, limit int) (int, er
 func TestClassifierThatFailsIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(cluster.Options{Kind: func(string) string { panic("oh") }})
+		h := f.start(cluster.Config{Kind: func(string) string { panic("oh") }})
 		for i := range 100 {
 			h.Record(cluster.LeaseRecord{Name: fmt.Sprint("order:", i), ExpiresIn: time.Minute})
 		}
 		time.Sleep(time.Minute)
-		if n := strings.Count(h.log.String(), "Options.Kind"); n != 1 {
+		if n := strings.Count(h.log.String(), "Config.Kind"); n != 1 {
 			t.Errorf("%d lines", n)
 		}
 		f.end()
@@ -122,7 +122,7 @@ func TestClassifierThatFailsIsLoggedOnce(t *testing.T) {
 func TestRecordTakesNoLeaseOfTheFuture(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(cluster.Options{})
+		h := f.start(cluster.Config{})
 		h.Record(cluster.LeaseRecord{Name: "a", Fence: 1, HeldFor: -time.Hour, RenewedAgo: -time.Hour,
 			ExpiresIn: time.Hour})
 		time.Sleep(5 * time.Second)
@@ -142,7 +142,7 @@ func TestRecordTakesNoLeaseOfTheFuture(t *testing.T) {
 func TestLeasesAreWrittenInTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(cluster.Options{})
+		h := f.start(cluster.Config{})
 		const leases, seconds = 4 * cluster.MaxBatch, 60
 		for range seconds {
 			for i := range leases {
@@ -174,7 +174,7 @@ func TestSweepThatFailedIsTriedAgain(t *testing.T) {
 		f.store = store
 		f.others(300, 48*time.Hour)
 		store.once.Store(true)
-		h := f.start(cluster.Options{})
+		h := f.start(cluster.Config{})
 		for range 16 { // its turn comes within so many hours
 			if time.Sleep(time.Hour); !store.once.Load() {
 				break
@@ -195,7 +195,7 @@ func TestSweepThatAlwaysFailsIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		f.store = &sweepFails{Store: f.store, always: true}
-		h := f.start(cluster.Options{})
+		h := f.start(cluster.Config{})
 		time.Sleep(4 * time.Hour)
 		if s := h.snapshot(); !strings.Contains(fmt.Sprintf("%+v", s.Runners), errDown.Error()) {
 			t.Errorf("%+v", s.Runners)
@@ -226,7 +226,7 @@ func (s *sweepFails) Sweep(ctx context.Context, r cluster.Retention, limit int) 
 func TestLeasesAreBackAfterTheRegistryWasEmptied(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(cluster.Options{})
+		h := f.start(cluster.Config{})
 		for i := range cluster.MaxBatch + 1 {
 			h.Record(cluster.LeaseRecord{Name: fmt.Sprint("order:", i), Fence: 1, ExpiresIn: time.Hour})
 		}
@@ -259,7 +259,7 @@ func TestStartOfALargeFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		f.others(1_000, 48*time.Hour)
-		h := f.start(cluster.Options{})
+		h := f.start(cluster.Config{})
 		time.Sleep(10 * time.Minute)
 		if n := h.link.count()["read"]; n > 2 { // its turn may come early
 			t.Errorf("%d reads", n)

@@ -43,7 +43,7 @@ func TestCallsOfAHostWithManyLeases(t *testing.T) {
 				if !c.lists {
 					locks = struct{ dlock.DistributedLock }{f.locks}
 				}
-				h := f.start(cluster.Options{Locks: locks})
+				h := f.start(cluster.Config{Locks: locks})
 				session, err := dlock.NewSession(h.Decorate(locks), dlock.SessionOptions{Holder: h.Holder()})
 				if err != nil {
 					t.Fatal(err)

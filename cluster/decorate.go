@@ -20,13 +20,13 @@ import (
 // unless leases of their kind come and go all the time: those of timers, limits, hosts, probes and
 // triggers.
 //
-// If lock is Options.Locks, and that lists its leases, only events are recorded.
+// If lock is Config.Locks, and that lists its leases, only events are recorded.
 func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
 	if lock == nil {
 		return nil
 	}
-	d := &decorated{inner: lock, pending: r.pending, holder: r.options.Holder,
-		userKinds: r.options.Kind != nil}
+	d := &decorated{inner: lock, pending: r.pending, holder: r.config.Holder,
+		userKinds: r.config.Kind != nil}
 	if r.listing.lists(lock) {
 		d.listing = r.listing
 	}
@@ -40,7 +40,7 @@ type decorated struct {
 	listing *listing     // nil: Snapshot does not list the leases of this store
 	holder  dlock.Holder // of the registry
 
-	userKinds bool // there is an Options.Kind
+	userKinds bool // there is a Config.Kind
 }
 
 // Unwrap returns the store that was decorated.
@@ -84,7 +84,7 @@ func (d *decorated) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock
 }
 
 // recordsEvents reports whether there are to be events of a lock that is acquired and released. One
-// without a kind may be acquired all the time, so there are none, unless Options.Kind gives it one.
+// without a kind may be acquired all the time, so there are none, unless Config.Kind gives it one.
 // The writer calls that function, because it may take its time.
 func (d *decorated) recordsEvents(name string) bool {
 	if kind := KindOf(name); kind != "" {

@@ -62,7 +62,7 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				locks, lock := wrap(f.locks)
-				a, b := f.start(cluster.Options{Locks: locks}), f.start(cluster.Options{Locks: locks})
+				a, b := f.start(cluster.Config{Locks: locks}), f.start(cluster.Config{Locks: locks})
 				winner, loser := a.session(a.Decorate(lock), dlock.Hooks{}), b.session(b.Decorate(lock), dlock.Hooks{})
 				lease, err := winner.Semaphore("outbox:mail", 1).TryAcquire(t.Context())
 				if err != nil {
@@ -136,7 +136,7 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 func TestListedLeasesAreNotRecorded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(cluster.Options{Locks: f.locks})
+		h := f.start(cluster.Config{Locks: f.locks})
 		link := dlocktest.NewFaulty(f.locks)
 		one := h.session(h.Decorate(unwrapping{link, f.locks}), dlock.Hooks{})
 		two := h.session(h.Decorate(f.locks), dlock.Hooks{})
@@ -209,7 +209,7 @@ func TestRegistryCostsALockNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				h := f.start(cluster.Options{Kind: c.kind})
+				h := f.start(cluster.Config{Kind: c.kind})
 				h.link.set(c.fault)
 				counted := dlocktest.NewFaulty(f.locks)
 				lock := h.Decorate(counted)
@@ -261,7 +261,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		const held, ended = 10_500, 10_900
 		f := newFleet(t)
 		reg := prometheus.NewRegistry()
-		h := f.start(cluster.Options{Registerer: reg})
+		h := f.start(cluster.Config{Registerer: reg})
 		h.link.set(func(l *link) { l.err = errDown })
 		for i := range ended {
 			h.Record(cluster.LeaseRecord{Name: fmt.Sprint("ended:", i), Fence: 1, ExpiresIn: time.Hour, Released: true})
@@ -325,7 +325,7 @@ func TestDroppedLeasesAreCounted(t *testing.T) {
 					locks = unsupported{f.locks}
 				}
 				reg := prometheus.NewRegistry()
-				h := f.start(cluster.Options{Locks: locks, Registerer: reg})
+				h := f.start(cluster.Config{Locks: locks, Registerer: reg})
 				session := h.session(h.Decorate(locks), dlock.Hooks{})
 				hold := func(name string) {
 					lease, err := session.Mutex(name).TryAcquire(t.Context())
@@ -379,7 +379,7 @@ func value(t *testing.T, reg prometheus.Gatherer, name, label, labelValue string
 func TestDecorateIsTransparent(t *testing.T) {
 	testkit.Long(t)
 	t.Parallel()
-	r, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore()})
+	r, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 // leaders, events, and the last runs of timers. Ask any process of a fleet "which of my N nodes is
 // the outbox running on right now?", and it gives the same answer as every other one.
 //
-//	registry, err := cluster.New(cluster.Options{Store: store, Locks: locks})
+//	registry, err := cluster.New(cluster.Config{Store: store, Locks: locks})
 //	...
 //	options := dlock.SessionOptions{Holder: registry.Holder()}
 //	session, err := dlock.NewSession(registry.Decorate(locks), options)
@@ -19,7 +19,7 @@
 //
 // # What a process writes
 //
-// [Registry.Run] writes a heartbeat every third of Options.TTL, and in the same call all that is
+// [Registry.Run] writes a heartbeat every third of Config.TTL, and in the same call all that is
 // new since the last one: leases that were recorded, events, and runs that have ended. The
 // process's timers with their limits, and the state of each [Runner], are in it when they have
 // changed. New leases and events are written sooner, within about a second. While nothing is new, a
@@ -46,7 +46,7 @@
 //
 // # Environments
 //
-// Say Options.Environment, and a process that is started on the store of another environment takes
+// Say Config.Environment, and a process that is started on the store of another environment takes
 // nothing: its schedulers, workers, relays and electors, if they were given to [Registry.Add]
 // before their Run, return an error that says what to do. Everybody sees the process in the state
 // [HostRefused], also after it has stopped. Loops of your own ask with [Registry.Admit].

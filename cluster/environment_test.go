@@ -19,7 +19,7 @@ import (
 func isRefusal(err error) bool {
 	return err != nil && strings.Contains(err.Error(), `belongs to environment "production"`) &&
 		strings.Contains(err.Error(), `this process is of "staging"`) &&
-		strings.Contains(err.Error(), "Options.Environment") && strings.Contains(err.Error(), "prefix of its own")
+		strings.Contains(err.Error(), "Config.Environment") && strings.Contains(err.Error(), "prefix of its own")
 }
 
 // A host whose environment is not that of the others is refused, and everybody sees it, also after
@@ -31,9 +31,9 @@ func isRefusal(err error) bool {
 func TestEnvironmentsDoNotMix(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		a := f.start(cluster.Options{Environment: "production"})
-		old := f.start(cluster.Options{}) // it does not say
-		b := f.start(cluster.Options{Environment: "staging"})
+		a := f.start(cluster.Config{Environment: "production"})
+		old := f.start(cluster.Config{}) // it does not say
+		b := f.start(cluster.Config{Environment: "staging"})
 		if _, err := b.Admit(t.Context(), nil); !isRefusal(err) {
 			t.Errorf("it is admitted: %v", err)
 		}
@@ -72,8 +72,8 @@ func TestEnvironmentsDoNotMix(t *testing.T) {
 		a.stop()
 		old.stop()
 
-		c := f.make(cluster.Options{Environment: "staging"}) // production is gone
-		d := f.make(cluster.Options{Environment: "production"})
+		c := f.make(cluster.Config{Environment: "staging"}) // production is gone
+		d := f.make(cluster.Config{Environment: "production"})
 		refused := 0
 		for _, h := range []*host{c, d} {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -92,7 +92,7 @@ func TestEnvironmentsDoNotMix(t *testing.T) {
 		if refused == 0 {
 			t.Error("two environments on one registry")
 		}
-		e := f.start(cluster.Options{Environment: "staging"})
+		e := f.start(cluster.Config{Environment: "staging"})
 		if _, err := e.Admit(t.Context(), nil); err != nil {
 			t.Errorf("nobody else is alive: %v", err)
 		}
@@ -112,7 +112,7 @@ type taker struct {
 
 func (f *fleet) taker(environment string) *taker {
 	f.t.Helper()
-	p := &taker{host: f.make(cluster.Options{Environment: environment}), ended: make(chan error, 2)}
+	p := &taker{host: f.make(cluster.Config{Environment: environment}), ended: make(chan error, 2)}
 	var err error
 	p.timers, err = timer.New(timer.Config{Lock: f.locks, Holder: p.Holder(), PreStopDelay: time.Hour,
 		Logger: slog.New(slog.DiscardHandler)}, timer.Timer{Name: "report", Schedule: schedule.Every(time.Second),
@@ -183,7 +183,7 @@ func (p *taker) stopped(within time.Duration) {
 func TestPartsOfAnotherEnvironment(t *testing.T) {
 	start := func(t *testing.T, environment string) (f *fleet, p *taker) {
 		f = newFleet(t)
-		f.start(cluster.Options{Environment: "production"})
+		f.start(cluster.Config{Environment: "production"})
 		return f, f.taker(environment)
 	}
 	run := func(name string, test func(t *testing.T)) {

@@ -15,7 +15,7 @@ import (
 func TestRecordEvent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		a, b := f.start(cluster.Options{}), f.start(cluster.Options{})
+		a, b := f.start(cluster.Config{}), f.start(cluster.Config{})
 		for range 2 {
 			a.RecordEvent(cluster.Event{Kind: cluster.EventOperator, Name: "timer:report", Slot: -1,
 				Text: "paused by ann\x1b[31m " + strings.Repeat("x", 1000), Ago: time.Second})

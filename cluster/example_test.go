@@ -14,7 +14,7 @@ import (
 // Which of my nodes is the relay running on right now?
 func Example() {
 	locks, store := memlock.New(), cluster.NewMemoryStore() // in a service: redislock and redisregistry, for instance
-	registry, err := cluster.New(cluster.Options{
+	registry, err := cluster.New(cluster.Config{
 		Store:  store,
 		Locks:  locks,
 		Holder: dlock.Holder{Host: "node-1", PID: 4711, ID: "x"}, // by default dlock.NewHolder()
@@ -53,7 +53,7 @@ func Example() {
 
 // A lock that nobody can list, and that is not decorated, can be recorded by hand.
 func ExampleRegistry_Record() {
-	registry, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore(),
+	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(),
 		Holder: dlock.Holder{Host: "node-1", PID: 4711, ID: "x"}})
 	if err != nil {
 		fmt.Println(err)

@@ -31,7 +31,7 @@ type faults struct {
 	lines  notify.Queue // of the log: the Logger may block, or panic
 }
 
-func newFaults(o Options) *faults {
+func newFaults(o Config) *faults {
 	f := &faults{logger: o.Logger}
 	f.Calls = answers.New(answers.Options{Timeout: o.StoreTimeout,
 		Wrap: func(op string, err error) error { return mask.Error(fmt.Errorf("cluster: %s: %w", op, err)) },

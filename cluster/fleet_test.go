@@ -50,7 +50,7 @@ type host struct {
 }
 
 // make makes a host that does not run.
-func (f *fleet) make(o cluster.Options) *host {
+func (f *fleet) make(o cluster.Config) *host {
 	f.t.Helper()
 	h := &host{t: f.t, link: &link{Store: f.store}, ended: make(chan error, 1)}
 	if o.Store == nil {
@@ -71,7 +71,7 @@ func (f *fleet) make(o cluster.Options) *host {
 }
 
 // start makes a host that runs.
-func (f *fleet) start(o cluster.Options) *host {
+func (f *fleet) start(o cluster.Config) *host {
 	f.t.Helper()
 	h := f.make(o)
 	h.begin()

@@ -41,7 +41,7 @@ func TestEveryHostThatDiesIsReported(t *testing.T) {
 		t.Run(fmt.Sprintf("%d hosts, listed %v", c.hosts, c.lists), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				var o cluster.Options
+				var o cluster.Config
 				if c.lists {
 					o.Locks = f.locks
 				}
@@ -79,7 +79,7 @@ func TestHostsThatCannotBeReadAreKept(t *testing.T) {
 		f := newFleet(t)
 		store := &readFails{Store: f.store}
 		f.store = store
-		h, dies := f.start(cluster.Options{}), f.start(cluster.Options{})
+		h, dies := f.start(cluster.Config{}), f.start(cluster.Config{})
 		h.Record(cluster.LeaseRecord{Name: "old", Fence: 1, ExpiresIn: time.Minute})
 		time.Sleep(time.Minute)
 		store.down.Store(true)
@@ -108,7 +108,7 @@ func TestRowsAreDeletedWhenHostsWereRead(t *testing.T) {
 		f.others(20, 48*time.Hour)
 		store := &readTimes{Store: f.store}
 		f.store = store
-		f.start(cluster.Options{})
+		f.start(cluster.Config{})
 		time.Sleep(6 * time.Hour)
 		f.end()
 		if store.sweeps < 5 || store.longest > ttl*9/10 {
@@ -161,7 +161,7 @@ func TestLastHostOfALargeFleet(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				f.others(999, ttl)
-				h := f.start(cluster.Options{})
+				h := f.start(cluster.Config{})
 				if viewed {
 					time.Sleep(5 * time.Minute)
 					h.snapshot()

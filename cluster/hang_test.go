@@ -34,7 +34,7 @@ func TestStoreThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // beside no other test: it counts goroutines
 		f := newFleet(t)
 		store := &stuck{f.store, make(chan struct{})}
-		h := f.start(cluster.Options{Store: store})
+		h := f.start(cluster.Config{Store: store})
 		began := time.Now()
 		if s, err := h.Snapshot(t.Context()); err == nil || s == nil || time.Since(began) > 5*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
@@ -61,7 +61,7 @@ func TestStoreThatReturnsLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		store := &stuck{f.store, make(chan struct{})}
-		h := f.start(cluster.Options{Store: store})
+		h := f.start(cluster.Config{Store: store})
 		time.Sleep(10 * time.Minute)
 		close(store.release)
 		time.Sleep(time.Minute)

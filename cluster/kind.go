@@ -55,7 +55,7 @@ const (
 	maxKindLen  = 64
 	maxKinds    = 10_000 // names that are remembered: names may be made of data
 	kindTimeout = 10 * time.Millisecond
-	kindWarning = "cluster: Options.Kind failed, so KindOf is used for this lock; further failures are not logged"
+	kindWarning = "cluster: Config.Kind failed, so KindOf is used for this lock; further failures are not logged"
 )
 
 // kinds finds the kinds of locks. It never calls the user's function while a lock is acquired or

@@ -15,12 +15,12 @@ const (
 	maxListed   = 40_000 // leases
 	pageSize    = dlock.MaxPage
 	maxPages    = 100
-	listingTime = 4 // times Options.StoreTimeout for all pages together
+	listingTime = 4 // times Config.StoreTimeout for all pages together
 )
 
 var errMoreLeases = errors.New("cluster: the store of locks has more leases than a snapshot shows, so some are missing")
 
-// A listing lists the leases of Options.Locks. A store may have the method, and find out only when
+// A listing lists the leases of Config.Locks. A store may have the method, and find out only when
 // it is called that it cannot list them: a Redis Cluster without a hash tag.
 type listing struct {
 	locks      dlock.DistributedLock // without wrappers; nil: there is none

@@ -42,15 +42,15 @@ type loop struct {
 }
 
 func newLoop(r *Registry) *loop {
-	l := &loop{registry: r, interval: r.options.TTL / 3}
+	l := &loop{registry: r, interval: r.config.TTL / 3}
 	l.gap = min(minWriteGap, l.interval)
 	l.sweeper = retention.Sweeper{
-		Interval: 3 * r.options.TTL,
+		Interval: 3 * r.config.TTL,
 		Pause:    l.gap,
 		Batch:    deleteBatch,
 		Delete: func(ctx context.Context, limit int) (int, error) {
 			return call(ctx, r.faults, opSweep, func(ctx context.Context) (int, error) {
-				return r.options.Store.Sweep(ctx, l.retention(), limit)
+				return r.config.Store.Sweep(ctx, l.retention(), limit)
 			})
 		},
 	}
@@ -205,7 +205,7 @@ func (l *loop) deleteOld(ctx context.Context) time.Duration {
 // three or more. So a host whose row is deleted was gone already when it was read, and its event
 // noted.
 func (l *loop) retention() Retention {
-	r := l.registry.options.Retention
+	r := l.registry.config.Retention
 	r.Hosts = max(r.Hosts, 3*l.sinceHostsRead(time.Now()))
 	return r
 }
@@ -217,7 +217,7 @@ const neverRead = 10 * 365 * 24 * time.Hour
 // made now.
 func (l *loop) sinceHostsRead(now time.Time) time.Duration {
 	hosts, _ := l.registry.reader.parts()
-	return min(now.Sub(hosts.at), neverRead) + l.registry.options.StoreTimeout
+	return min(now.Sub(hosts.at), neverRead) + l.registry.config.StoreTimeout
 }
 
 // write writes a batch, and returns how long to wait before the next call.
@@ -252,7 +252,7 @@ func (l *loop) wait(more bool) time.Duration {
 // leave writes what is left, and that this process has left.
 func (l *loop) leave(ctx context.Context) {
 	r := l.registry
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.StoreTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.StoreTimeout)
 	defer cancel()
 	for {
 		more, err := r.writer.write(ctx, true)

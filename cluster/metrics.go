@@ -79,7 +79,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 func (m *metrics) fleet(gauge func(*prometheus.Desc, float64, ...string)) {
 	r := m.registry
 	registered, listed, leases := r.reader.view()
-	fresh := func(at time.Time) bool { return !at.IsZero() && time.Since(at) < freshFor*r.options.TTL }
+	fresh := func(at time.Time) bool { return !at.IsZero() && time.Since(at) < freshFor*r.config.TTL }
 	if !fresh(registered.at) {
 		return
 	}

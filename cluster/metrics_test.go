@@ -30,7 +30,7 @@ func TestMetricsOfTheFleet(t *testing.T) {
 		var regs []*prometheus.Registry
 		for range 3 {
 			reg := prometheus.NewRegistry()
-			h := f.start(cluster.Options{Locks: f.locks, Registerer: reg})
+			h := f.start(cluster.Config{Locks: f.locks, Registerer: reg})
 			h.Add(timed{func(func(kind, name, state string, changedAt time.Time, err error)) {}})
 			regs = append(regs, reg)
 		}
@@ -88,23 +88,23 @@ func TestMetricsOfTheFleet(t *testing.T) {
 	})
 }
 
-// A second Registry on one Registerer is a fault of the options that says what to do, and that
+// A second Registry on one Registerer is a fault of the Config that says what to do, and that
 // works.
 //
 // Fails when the error is only that of Prometheus.
 func TestMetricsOfTwoRegistriesOnOneRegisterer(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	options := cluster.Options{Store: cluster.NewMemoryStore(), Registerer: reg}
-	if _, err := cluster.New(options); err != nil {
+	config := cluster.Config{Store: cluster.NewMemoryStore(), Registerer: reg}
+	if _, err := cluster.New(config); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cluster.New(options); err == nil || !strings.Contains(err.Error(), "prometheus.WrapRegistererWith") {
+	if _, err := cluster.New(config); err == nil || !strings.Contains(err.Error(), "prometheus.WrapRegistererWith") {
 		t.Errorf("err %v", err)
 	}
 	reg = prometheus.NewRegistry()
 	for _, name := range []string{"a", "b"} {
-		options.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"registry": name}, reg)
-		if _, err := cluster.New(options); err != nil {
+		config.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"registry": name}, reg)
+		if _, err := cluster.New(config); err != nil {
 			t.Error(err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // heartbeat interval: so some host always has recent data, and not every host reads the whole
 // registry all the time.
 type observer struct {
-	options   Options
+	config    Config
 	pending   *pending
 	faults    *faults
 	admission *admission
@@ -76,7 +76,7 @@ func (o *observer) observe(hosts []Host) {
 			gone[h.Holder] = !h.Left
 		}
 	}
-	for _, h := range o.options.others(hosts) {
+	for _, h := range o.config.others(hosts) {
 		others = append(others, h.Environment)
 	}
 	slices.Sort(others)
@@ -95,7 +95,7 @@ func (o *observer) observe(hosts []Host) {
 		if len(others) > 0 && !o.admission.asking.Load() { // else this process is refused
 			o.faults.warn("cluster: other hosts on this registry are of another environment: give each environment a "+
 				"table or prefix of its own",
-				"environment", o.options.Environment, "others", strings.Join(others, ", "))
+				"environment", o.config.Environment, "others", strings.Join(others, ", "))
 		}
 	}
 }

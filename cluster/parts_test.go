@@ -29,7 +29,7 @@ var (
 func TestPartsShowThemselves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h, other := f.start(cluster.Options{Locks: f.locks}), f.start(cluster.Options{})
+		h, other := f.start(cluster.Config{Locks: f.locks}), f.start(cluster.Config{})
 		link := dlocktest.NewFaulty(f.locks)
 		session, err := dlock.NewSession(link, dlock.SessionOptions{Holder: h.Holder()})
 		if err != nil {
@@ -123,7 +123,7 @@ func TestPartsShowThemselves(t *testing.T) {
 func TestRunnersAreAskedByManyAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.make(cluster.Options{})
+		h := f.make(cluster.Config{})
 		h.Add(runner(func(show func(kind, name, state string, changedAt time.Time, err error)) {
 			time.Sleep(time.Millisecond)
 			show("relay", "mail", "running", time.Time{}, nil)

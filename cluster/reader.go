@@ -25,7 +25,7 @@ const (
 // while a call is under way wait for it, and for SnapshotAge all callers get its result, or its
 // error.
 type reader struct {
-	options  Options
+	config   Config
 	kinds    *kinds
 	faults   *faults
 	listing  *listing
@@ -116,7 +116,7 @@ func load[T any](r *reader, p *part[T], age time.Duration, read func(now time.Ti
 // readRows makes one call.
 func (r *reader) readRows(now time.Time) (rows, error) {
 	got, err := call(context.Background(), r.faults, opRead, func(ctx context.Context) (Rows, error) {
-		return r.options.Store.Read(ctx, Query{Events: snapshotEvents, Runs: snapshotRuns})
+		return r.config.Store.Read(ctx, Query{Events: snapshotEvents, Runs: snapshotRuns})
 	})
 	if err != nil {
 		return rows{}, err
@@ -167,7 +167,7 @@ func (r *reader) show(got Rows, now time.Time) (s rows) {
 		d := r.decode(h)
 		known[h.Holder] = d
 		shown := hostOf(h, d.detail, now)
-		shown.Own = shown.Holder == r.options.Holder
+		shown.Own = shown.Holder == r.config.Holder
 		s.hosts = append(s.hosts, shown)
 	}
 	r.mu.Lock()

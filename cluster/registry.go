@@ -16,7 +16,7 @@ import (
 // A Registry writes to a store what this process is and holds, and reads from it what the fleet is
 // and holds. Its methods may be called from any goroutine.
 type Registry struct {
-	options Options
+	config Config
 
 	admission *admission
 
@@ -29,29 +29,29 @@ type Registry struct {
 	kinds    *kinds
 	faults   *faults
 	loop     *loop
-	metrics  *metrics // nil: there is no Options.Registerer
+	metrics  *metrics // nil: there is no Config.Registerer
 
 	life   service.Life
 	runs   atomic.Uint64 // that were recorded without an ID
 	events atomic.Uint64 // that were recorded without an ID
 }
 
-// New returns a Registry, or an error that lists every fault of the options. It starts nothing, and
+// New returns a Registry, or an error that lists every fault of config. It starts nothing, and
 // calls no store.
-func New(options Options) (*Registry, error) {
-	o := options.withDefaults()
+func New(config Config) (*Registry, error) {
+	o := config.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	r := &Registry{options: o, pending: newPending(), listing: newListing(o.Locks), faults: newFaults(o),
+	r := &Registry{config: o, pending: newPending(), listing: newListing(o.Locks), faults: newFaults(o),
 		life: service.Life{Prefix: "cluster", Type: "Registry"}}
 	r.admission = newAdmission(r)
 	r.kinds = &kinds{user: o.Kind, warn: r.faults.warn}
 	r.runners = &runners{own: r.runner, refused: func() bool { return r.admission.refused() != nil }}
-	r.writer = &writer{options: o, pending: r.pending, runners: r.runners, kinds: r.kinds, faults: r.faults,
+	r.writer = &writer{config: o, pending: r.pending, runners: r.runners, kinds: r.kinds, faults: r.faults,
 		listing: r.listing, startedAt: time.Now()}
-	r.observer = &observer{options: o, pending: r.pending, faults: r.faults, admission: r.admission}
-	r.reader = &reader{options: o, kinds: r.kinds, faults: r.faults, listing: r.listing, observer: r.observer}
+	r.observer = &observer{config: o, pending: r.pending, faults: r.faults, admission: r.admission}
+	r.reader = &reader{config: o, kinds: r.kinds, faults: r.faults, listing: r.listing, observer: r.observer}
 	r.loop = newLoop(r)
 	if o.Registerer != nil {
 		r.metrics = newMetrics(r)
@@ -65,10 +65,10 @@ func New(options Options) (*Registry, error) {
 
 // Holder returns what this process is called in the registry: give it to timer.Config.Holder and
 // dlock.SessionOptions.Holder.
-func (r *Registry) Holder() dlock.Holder { return r.options.Holder }
+func (r *Registry) Holder() dlock.Holder { return r.config.Holder }
 
 // Run writes heartbeats of this process to the registry, with its leases, events and runs, until
-// ctx ends. Then it writes that the process has left, which takes up to Options.StoreTimeout, and
+// ctx ends. Then it writes that the process has left, which takes up to Config.StoreTimeout, and
 // returns nil.
 //
 // End ctx after schedulers, electors and sessions have ended, not together with them: otherwise the
@@ -86,7 +86,7 @@ func (r *Registry) Run(ctx context.Context) error {
 		return err
 	}
 	if r.metrics != nil {
-		defer r.options.Registerer.Unregister(r.metrics)
+		defer r.config.Registerer.Unregister(r.metrics)
 	}
 	defer r.faults.lines.Close(notify.LogGrace)
 	return r.life.Work(ctx, r.run)
@@ -103,7 +103,7 @@ func (r *Registry) run(ctx context.Context) error {
 }
 
 func (r *Registry) hostEvent(kind EventKind) {
-	h := r.options.Holder
+	h := r.config.Holder
 	r.pending.addEvent(Event{ID: idOf(string(kind), h.String()), Kind: kind, Holder: h}, time.Now())
 }
 
@@ -129,7 +129,7 @@ func (r *Registry) Record(leases ...LeaseRecord) {
 			continue
 		}
 		if l.Holder == (dlock.Holder{}) {
-			l.Holder = r.options.Holder
+			l.Holder = r.config.Holder
 		}
 		if l.Grant == "" {
 			l.Grant = strconv.FormatInt(int64(l.Fence), 10)
@@ -145,10 +145,10 @@ func (r *Registry) Record(leases ...LeaseRecord) {
 // timer.Scheduler.
 func (r *Registry) RecordRun(run Run) {
 	if run.Holder == (dlock.Holder{}) {
-		run.Holder = r.options.Holder
+		run.Holder = r.config.Holder
 	}
 	if run.ID == "" {
-		run.ID = r.options.Holder.String() + "/" + strconv.FormatUint(r.runs.Add(1), 10)
+		run.ID = r.config.Holder.String() + "/" + strconv.FormatUint(r.runs.Add(1), 10)
 	}
 	run.ID = idOf("run", run.Timer, run.ID)
 	run.Holder = cleanHolder(run.Holder)
@@ -165,10 +165,10 @@ func (r *Registry) RecordRun(run Run) {
 // from now. Holder is by default that of the registry, and ID one that no other event has.
 func (r *Registry) RecordEvent(event Event) {
 	if event.Holder == (dlock.Holder{}) {
-		event.Holder = r.options.Holder
+		event.Holder = r.config.Holder
 	}
 	if event.ID == "" {
-		event.ID = r.options.Holder.String() + "/" + strconv.FormatUint(r.events.Add(1), 10)
+		event.ID = r.config.Holder.String() + "/" + strconv.FormatUint(r.events.Add(1), 10)
 	}
 	event.ID = idOf("event", string(event.Kind), event.Name, event.ID)
 	event.Holder = cleanHolder(event.Holder)

@@ -21,7 +21,7 @@ func TestWho(t *testing.T) {
 		f := newFleet(t)
 		var sessions []*dlock.Session
 		for range 3 {
-			h := f.start(cluster.Options{Locks: f.locks})
+			h := f.start(cluster.Config{Locks: f.locks})
 			s, err := dlock.NewSession(h.Decorate(f.locks), dlock.SessionOptions{Holder: h.Holder()})
 			if err != nil {
 				t.Fatal(err)
@@ -70,8 +70,8 @@ func TestWho(t *testing.T) {
 func TestAliveSuspectGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		a, b, c := f.start(cluster.Options{}), f.start(cluster.Options{}), f.start(cluster.Options{})
-		d := f.start(cluster.Options{})
+		a, b, c := f.start(cluster.Config{}), f.start(cluster.Config{}), f.start(cluster.Config{})
+		d := f.start(cluster.Config{})
 		time.Sleep(time.Minute)
 		for _, h := range []*host{a, b, c, d} {
 			if s := a.state(h); s != cluster.HostAlive {
@@ -127,7 +127,7 @@ func TestRegistryThatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				h := f.make(cluster.Options{})
+				h := f.make(cluster.Config{})
 				if strings.HasPrefix(name, "from") {
 					h.link.set(fault)
 				}
@@ -170,7 +170,7 @@ func TestOneCallPerBeat(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		for range 3 {
-			f.start(cluster.Options{Locks: f.locks})
+			f.start(cluster.Config{Locks: f.locks})
 		}
 		f.hosts[0].Record(cluster.LeaseRecord{Name: "mine", Fence: 1, ExpiresIn: 24 * time.Hour})
 		time.Sleep(5 * time.Second)
@@ -216,7 +216,7 @@ func TestOneCallPerBeat(t *testing.T) {
 func TestDetailIsSentWhenItChanged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(cluster.Options{})
+		h := f.start(cluster.Config{})
 		sent := func() (n int) {
 			for _, b := range h.link.batches() {
 				if b.Host != nil && b.Host.Detail != nil {

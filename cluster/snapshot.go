@@ -29,7 +29,7 @@ type Snapshot struct {
 	ReadAt time.Time
 	// ReadAge is how long ago that was.
 	ReadAge time.Duration
-	// Err is why the data is older than Options.SnapshotAge, or not complete: a store did not
+	// Err is why the data is older than Config.SnapshotAge, or not complete: a store did not
 	// answer, or has too many leases. Nil: neither.
 	Err error
 
@@ -39,7 +39,7 @@ type Snapshot struct {
 	Leases []Lease
 	// MoreLeases: there are more than were read, so that Leases and HeldLeases lack some. A
 	// snapshot lists up to 40,000 leases, and stops earlier after 100 pages or four times
-	// Options.StoreTimeout.
+	// Config.StoreTimeout.
 	MoreLeases bool
 	Events     []HistoryEvent // newest first, up to 200
 	Runs       []HistoryRun   // of all timers, newest first, up to 200
@@ -157,16 +157,16 @@ func (r *HistoryRun) Succeeded() bool { return r.Outcome == "ok" }
 // Snapshot returns what is known of the fleet: hosts, leases, events and runs. It works whether Run
 // is running or not.
 //
-// All callers share one read per Options.SnapshotAge, which takes one call to the registry and one
+// All callers share one read per Config.SnapshotAge, which takes one call to the registry and one
 // to the store of locks for each page: 10,000 leases, or on Redis 2,000 names and slots that were
 // in use within the last hour. If a store does not answer, or ctx ends, the error says so, and the
 // Snapshot has what was read last, with its age. The Snapshot is never nil.
 func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
-	r.reader.refresh(ctx, r.options.SnapshotAge, true)
+	r.reader.refresh(ctx, r.config.SnapshotAge, true)
 	detail := r.runners.detail()
 	registered, listed, leases := r.reader.view()
 	now := time.Now()
-	o := r.options
+	o := r.config
 	s := &Snapshot{
 		Self: Self{Holder: o.Holder, Environment: o.Environment, AppVersion: o.AppVersion, Version: version(),
 			GoVersion: runtime.Version(), StartedAt: r.writer.startedAt.UTC().Round(0),
@@ -213,7 +213,7 @@ func (s *Snapshot) HeldLeases(kind string) []Lease {
 func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error) {
 	now := time.Now()
 	runs, err := call(ctx, r.faults, opRead, func(ctx context.Context) ([]Run, error) {
-		return r.options.Store.Runs(ctx, clean(timer, maxNameLen))
+		return r.config.Store.Runs(ctx, clean(timer, maxNameLen))
 	})
 	if err != nil {
 		return nil, err
@@ -257,7 +257,7 @@ func (r *reader) leaseOf(l dlock.LeaseInfo, now time.Time) Lease {
 	now = now.UTC().Round(0)
 	s := Lease{Name: l.Name, Mutex: l.Mutex, Slot: l.Slot, Kind: r.kinds.of(l.Name), State: LeaseHeld,
 		Holder: cleanHolder(l.Holder), Fence: l.Fence, AcquiredAt: now.Add(-l.HeldFor)}
-	s.Own = s.Holder == r.options.Holder
+	s.Own = s.Holder == r.config.Holder
 	if l.RenewedAgo > 0 {
 		s.RenewedAt = now.Add(-l.RenewedAgo)
 	}
@@ -276,7 +276,7 @@ func (r *reader) leaseOf(l dlock.LeaseInfo, now time.Time) Lease {
 func (r *reader) recordedOf(l LeaseRecord, now time.Time) Lease {
 	s := Lease{Name: l.Name, Mutex: l.Slots == 0, Slot: l.Slot, Kind: l.Kind, State: LeaseHeld, Holder: l.Holder,
 		Fence: l.Fence, AcquiredAt: now.Add(-l.HeldFor), RenewedAt: now.Add(-l.RenewedAgo), Recorded: true,
-		Own: l.Holder == r.options.Holder}
+		Own: l.Holder == r.config.Holder}
 	switch {
 	case l.Released:
 		s.State, s.ReleasedAt = LeaseReleased, s.RenewedAt

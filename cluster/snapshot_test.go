@@ -70,7 +70,7 @@ func TestSnapshotIsSharedAndTakesFewCalls(t *testing.T) {
 			}
 		}
 		locks := &listing{leases: 50_000}
-		h := f.make(cluster.Options{Locks: locks})
+		h := f.make(cluster.Config{Locks: locks})
 		var all sync.WaitGroup
 		for range 100 {
 			all.Go(func() {
@@ -102,7 +102,7 @@ func TestSnapshotWhenAStoreIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		locks := &listing{leases: 3}
-		h := f.start(cluster.Options{Locks: locks})
+		h := f.start(cluster.Config{Locks: locks})
 		time.Sleep(time.Minute)
 		h.snapshot()
 		locks.mu.Lock()
@@ -148,7 +148,7 @@ func TestSnapshotWhenAStoreIsDown(t *testing.T) {
 func TestSnapshotAsJSON(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(cluster.Options{Environment: "test", AppVersion: "v1", TTL: time.Minute})
+		h := f.start(cluster.Config{Environment: "test", AppVersion: "v1", TTL: time.Minute})
 		h.Record(cluster.LeaseRecord{Name: "outbox:a", Slots: 3, Slot: 2, Fence: 7, ExpiresIn: time.Minute})
 		h.RecordRun(cluster.Run{Timer: "a", Slot: 1, Took: 1500 * time.Millisecond, Outcome: "ok", Attempts: 1,
 			Tick: time.Now().In(time.FixedZone("x", 3600))})
@@ -212,12 +212,12 @@ func TestStrangeTexts(t *testing.T) {
 				host := clean
 				if len(host) > 255 {
 					tooLong := dlock.Holder{Host: text}
-					if _, err := cluster.New(cluster.Options{Store: f.store, Holder: tooLong}); err == nil {
+					if _, err := cluster.New(cluster.Config{Store: f.store, Holder: tooLong}); err == nil {
 						t.Error("it was taken")
 					}
 					host = "host"
 				}
-				h := f.start(cluster.Options{Holder: dlock.Holder{Host: host, PID: 1, ID: "x"}, Registerer: reg,
+				h := f.start(cluster.Config{Holder: dlock.Holder{Host: host, PID: 1, ID: "x"}, Registerer: reg,
 					Kind: func(string) string { return text }})
 				h.Add(runner(func(show func(kind, name, state string, changedAt time.Time, err error)) {
 					show(text, text, text, time.Now().Add(5*time.Second), errors.New(text))
@@ -263,7 +263,7 @@ func TestStrangeTexts(t *testing.T) {
 func TestInstantsThatCannotBeShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		h := f.start(cluster.Options{})
+		h := f.start(cluster.Config{})
 		far := time.Date(12_000, 1, 1, 0, 0, 0, 0, time.UTC)
 		h.Add(runner(func(show func(kind, name, state string, changedAt time.Time, err error)) {
 			show("relay", "mail", "running", far, nil)
@@ -290,7 +290,7 @@ func TestShortPagesAreAllRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		locks := &short{listing{leases: 60}}
-		h := f.make(cluster.Options{Locks: locks})
+		h := f.make(cluster.Config{Locks: locks})
 		if s := h.snapshot(); len(s.Leases) != 60 || s.MoreLeases {
 			t.Errorf("%d leases of 60, more: %v", len(s.Leases), s.MoreLeases)
 		}
@@ -312,7 +312,7 @@ func TestLocksThatMayNotBeListedAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		locks := &listing{err: fmt.Errorf("%w: no right to ZRANGE", dlock.ErrSetup)}
-		h := f.start(cluster.Options{Locks: locks})
+		h := f.start(cluster.Config{Locks: locks})
 		time.Sleep(10 * time.Minute)
 		if n := strings.Count(h.log.String(), "no right to ZRANGE"); n != 1 {
 			t.Errorf("%d lines: %s", n, h.log.String())

@@ -32,7 +32,7 @@ func TestClockOffset(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const ahead = 5 * time.Second
 		f := newFleet(t)
-		right, ticks := f.start(cluster.Options{}), []*host{f.make(cluster.Options{}), f.make(cluster.Options{})}
+		right, ticks := f.start(cluster.Config{}), []*host{f.make(cluster.Config{}), f.make(cluster.Config{})}
 		fast, dies := ticks[0], ticks[1]
 		for _, h := range ticks {
 			h.link.Store = late{f.store, ahead}
@@ -82,7 +82,7 @@ func TestThousandHosts(t *testing.T) {
 		n := testkit.Rounds(t, 30, 1000)
 		f := newFleet(t)
 		for range n {
-			f.start(cluster.Options{})
+			f.start(cluster.Config{})
 		}
 		time.Sleep(2 * time.Minute)
 		viewer, dies := f.hosts[0], f.hosts[n/2]

@@ -10,7 +10,7 @@ import (
 
 // A writer writes heartbeats, and with them what is pending.
 type writer struct {
-	options Options
+	config  Config
 	pending *pending
 	runners *runners
 	kinds   *kinds
@@ -45,7 +45,7 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 		var answer Written
 		sent := time.Now()
 		answer, err = call(ctx, w.faults, opWrite, func(ctx context.Context) (Written, error) {
-			return w.options.Store.Write(ctx, b)
+			return w.config.Store.Write(ctx, b)
 		})
 		if err != nil {
 			return t.more, err // what was taken stays pending
@@ -65,7 +65,7 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 
 // batch returns what was taken as it is written now. Instants become durations as late as possible.
 func (w *writer) batch(t taken) Batch {
-	o := w.options
+	o := w.config
 	b := Batch{
 		Leases: make([]LeaseRecord, 0, len(t.leases)),
 		Events: make([]Event, 0, len(t.events)),

@@ -109,7 +109,7 @@ func TestRegistryShowsAWorker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.add(durable.Config{Name: "ann"}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
-		registry, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore(),
+		registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(),
 			Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)

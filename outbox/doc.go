@@ -14,10 +14,10 @@
 //
 //	// on any number of hosts
 //	relay, err := outbox.NewRelay(box, outbox.RelayConfig{Sinks: map[string]outbox.Sink{"invoice.create": sink}})
-//	err := relay.Run(ctx)
+//	err = relay.Run(ctx)
 //
 //	// the receiver, in its own transaction
-//	fresh, err := inbox.Once(ctx, outbox.PgxTx(tx), "billing", id)
+//	fresh, err := box.Inbox().Once(ctx, outbox.PgxTx(tx), "billing", id)
 //
 // Without it, a service that writes to its database and then sends a message loses the message if
 // it dies in between, and cannot tell which ones are lost (the dual write).

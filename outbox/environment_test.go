@@ -24,7 +24,7 @@ func TestRelayOfAnotherEnvironment(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		rows := cluster.NewMemoryStore()
 		registry := func(environment string) *cluster.Registry {
-			r, err := cluster.New(cluster.Options{Store: rows, Environment: environment,
+			r, err := cluster.New(cluster.Config{Store: rows, Environment: environment,
 				Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)

@@ -99,16 +99,16 @@ var hosts = []promise{
 	{"hosts/one of another environment is refused, and others see it", func(c *check) {
 		fleet := heartbeat("a")
 		c.write(cluster.Batch{Host: &fleet})
-		stranger := c.registry(cluster.Options{Store: c.Store, Environment: "staging", Holder: holder("b")})
+		stranger := c.registry(cluster.Config{Store: c.Store, Environment: "staging", Holder: holder("b")})
 		if _, err := stranger.Admit(c.ctx, nil); err == nil || !strings.Contains(err.Error(), `"prod"`) {
 			c.errorf("it is admitted: %v", err)
 		}
-		elsewhere := c.registry(cluster.Options{Store: c.Other, Environment: "staging", Holder: holder("b")})
+		elsewhere := c.registry(cluster.Config{Store: c.Other, Environment: "staging", Holder: holder("b")})
 		if _, err := elsewhere.Admit(c.ctx, nil); err != nil {
 			c.errorf("it is refused with another prefix: %v", err)
 		}
 		seen := func(when string, left bool) {
-			s, err := c.registry(cluster.Options{Store: c.Store, Environment: "prod"}).Snapshot(c.ctx)
+			s, err := c.registry(cluster.Config{Store: c.Store, Environment: "prod"}).Snapshot(c.ctx)
 			if err != nil || len(s.Hosts) != 2 || len(s.OtherEnvironments) > 0 {
 				c.fatalf("%s: %+v, %v, want 2 hosts, and none of another environment", when, s, err)
 			}
@@ -145,7 +145,7 @@ var hosts = []promise{
 }
 
 // registry returns a registry that says nothing.
-func (c *check) registry(o cluster.Options) *cluster.Registry {
+func (c *check) registry(o cluster.Config) *cluster.Registry {
 	o.Logger = slog.New(slog.DiscardHandler)
 	r, err := cluster.New(o)
 	if err != nil {

@@ -24,7 +24,7 @@ func (rude) Error() string { panic("no") }
 // Fails when the hook replaces that of the user, or the error's method is called unguarded.
 func TestHooksRecordRuns(t *testing.T) {
 	t.Parallel()
-	registry, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore()})
+	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 // The page of a service. Who may act is said by a header that its proxy sets.
 func Example() {
-	registry, err := cluster.New(cluster.Options{
+	registry, err := cluster.New(cluster.Config{
 		Store:  cluster.NewMemoryStore(), // in a service: sqlregistry or redisregistry
 		Holder: dlock.Holder{Host: "node-1", PID: 4711, ID: "x"},
 	})

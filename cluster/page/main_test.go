@@ -94,7 +94,7 @@ func newFleetThatReads(t *testing.T, config page.Config, age time.Duration) *fle
 	t.Helper()
 	f := &fleet{t: t, rows: &counted{Store: cluster.NewMemoryStore()}, locks: &countedLocks{Store: memlock.New()}}
 	var err error
-	f.registry, err = cluster.New(cluster.Options{Store: f.rows, Locks: f.locks, TTL: 3 * time.Second, SnapshotAge: age,
+	f.registry, err = cluster.New(cluster.Config{Store: f.rows, Locks: f.locks, TTL: 3 * time.Second, SnapshotAge: age,
 		Holder: dlock.Holder{Host: "host-1", PID: 11, ID: "a"}, AppVersion: "v1"})
 	if err != nil {
 		t.Fatal(err)

@@ -285,7 +285,7 @@ func FuzzParameters(f *testing.F) {
 		f.Add("leases", "q=a;b&page="+page+"&%zz", false)
 	}
 	locks, rows := memlock.New(), cluster.NewMemoryStore()
-	registry, err := cluster.New(cluster.Options{Store: rows, Locks: locks,
+	registry, err := cluster.New(cluster.Config{Store: rows, Locks: locks,
 		Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}})
 	if err != nil {
 		f.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // With pgx pass stdlib.OpenDBFromPool(pool), best of a small pool of its own, so that neither this
 // store nor the application waits for the other's connections. If a call times out before it has a
 // connection, the pool keeps connecting, and the next call uses that connection. sql.Open("pgx",
-// url) gives up with the call (cluster.Options.StoreTimeout): if connecting takes longer than that,
+// url) gives up with the call (cluster.Config.StoreTimeout): if connecting takes longer than that,
 // no call ever reaches the server.
 func Postgres(db *sql.DB, opts Options) *Store { return newStore(sqlkit.Postgres, db, opts) }
 

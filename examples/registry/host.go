@@ -46,7 +46,7 @@ func serve(ctx context.Context, path, addr string) error {
 		return err
 	}
 
-	registry, err := cluster.New(cluster.Options{Store: rows, Locks: locks, TTL: ttl,
+	registry, err := cluster.New(cluster.Config{Store: rows, Locks: locks, TTL: ttl,
 		SnapshotAge: 100 * time.Millisecond})
 	if err != nil {
 		return err

@@ -172,7 +172,7 @@ func timers(t *testing.T, said *told, store dlock.DistributedLock) (*timer.Sched
 
 func newRegistry(t *testing.T, said *told, store cluster.Store) *cluster.Registry {
 	t.Helper()
-	registry, err := cluster.New(cluster.Options{Store: store, TTL: 3 * time.Second, Logger: logTo(said)})
+	registry, err := cluster.New(cluster.Config{Store: store, TTL: 3 * time.Second, Logger: logTo(said)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func member(at place) error {
 	}
 	defer stores.close()
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	registry, err := cluster.New(cluster.Options{Store: stores.registry, Locks: stores.locks, TTL: ttl,
+	registry, err := cluster.New(cluster.Config{Store: stores.registry, Locks: stores.locks, TTL: ttl,
 		StoreTimeout: storeTimeout, SnapshotAge: snapshotAge, Logger: logger})
 	if err != nil {
 		return err

@@ -185,7 +185,7 @@ func (g *granted) timers() {
 	g.t.Helper()
 	app, _ := g.role("app", g.kind, "registry, "+g.kind)
 	locks := g.locks(app)
-	registry, err := cluster.New(cluster.Options{Store: g.registry(app), Locks: locks, Logger: quiet})
+	registry, err := cluster.New(cluster.Config{Store: g.registry(app), Locks: locks, Logger: quiet})
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ const cyclesPerTurn = 20
 func compare(b *testing.B, locks dlock.DistributedLock, well, ill cluster.Store) {
 	decorated := func(store cluster.Store) (dlock.DistributedLock, *counted) {
 		calls := &counted{Store: store}
-		registry, err := cluster.New(cluster.Options{Store: calls, Locks: locks, Logger: slog.New(slog.DiscardHandler)})
+		registry, err := cluster.New(cluster.Config{Store: calls, Locks: locks, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			b.Fatal(err)
 		}

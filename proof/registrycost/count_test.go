@@ -60,7 +60,7 @@ const lockName = "timer:orders"
 func lockTrips(t *testing.T, locks dlock.DistributedLock, store cluster.Store, wire func() int64,
 	sent ...func() int64) {
 	t.Helper()
-	registry, err := cluster.New(cluster.Options{Store: store})
+	registry, err := cluster.New(cluster.Config{Store: store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func viewers(t *testing.T, store cluster.Store, wire func() int64) {
 	}
 	calls := &counted{Store: store}
 	locks := &manyLeases{}
-	registry, err := cluster.New(cluster.Options{Store: calls, Locks: locks, TTL: 5 * time.Minute,
+	registry, err := cluster.New(cluster.Config{Store: calls, Locks: locks, TTL: 5 * time.Minute,
 		StoreTimeout: time.Minute, SnapshotAge: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func TestSnapshotOfAThousandTimersOnRedis(t *testing.T) {
 			locks := redisLocksAt(t, wire.Addr(), prefix)
 			snapshot := func() {
 				t.Helper()
-				registry, err := cluster.New(cluster.Options{Store: store, Locks: locks, TTL: 5 * time.Minute,
+				registry, err := cluster.New(cluster.Config{Store: store, Locks: locks, TTL: 5 * time.Minute,
 					StoreTimeout: time.Minute})
 				if err != nil {
 					t.Fatal(err)

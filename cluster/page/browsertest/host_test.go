@@ -114,7 +114,7 @@ func newHost(ctx context.Context, s hostSettings) (*host, error) {
 		return nil, err
 	}
 	var err error
-	h.registry, err = cluster.New(cluster.Options{Store: h.rows, Locks: h.locks, TTL: ttl, AppVersion: "v1.4.2",
+	h.registry, err = cluster.New(cluster.Config{Store: h.rows, Locks: h.locks, TTL: ttl, AppVersion: "v1.4.2",
 		Environment: "staging", Holder: dlock.Holder{Host: s.Name, PID: os.Getpid(), ID: dlock.NewHolder().ID}})
 	if err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func TestOverviewNamesAllCausesOfAMessageThatIsDue(t *testing.T) {
 		m, _, err := box.Message(t.Context(), known.ID)
 		return err == nil && m.State == outbox.StateDispatched
 	})
-	registry, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore(),
+	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(),
 		Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}})
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func TestWhichNodeTheOutboxRunsOn(t *testing.T) {
 	t.Parallel()
 	_, box := open(t)
 	silent := slog.New(slog.DiscardHandler)
-	registry, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore(), TTL: 3 * time.Second,
+	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(), TTL: 3 * time.Second,
 		Logger: silent})
 	if err != nil {
 		t.Fatal(err)

@@ -147,7 +147,7 @@ func startRegistry(spec Spec, lock dlock.DistributedLock, holder dlock.Holder,
 	}
 	h := &registryHost{door: door, log: log, store: &fragile{Store: door.store}, sight: sightOf(spec.Dir, spec.Name),
 		ended: make(chan error, 1)}
-	h.Registry, err = cluster.New(cluster.Options{Store: h.store, Locks: lock, Holder: holder, TTL: registryTTL,
+	h.Registry, err = cluster.New(cluster.Config{Store: h.store, Locks: lock, Holder: holder, TTL: registryTTL,
 		StoreTimeout: registryTimeout, SnapshotAge: sightEvery / 2,
 		Logger: slog.New(listener{slog.DiscardHandler, log})})
 	if err != nil {

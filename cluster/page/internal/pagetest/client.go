@@ -28,7 +28,7 @@ type Client struct {
 // NewClient returns a client of a page with one more section, about a registry without hosts.
 func NewClient(t testing.TB, section page.Section) *Client {
 	t.Helper()
-	registry, err := cluster.New(cluster.Options{Store: cluster.NewMemoryStore(),
+	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(),
 		Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}})
 	if err != nil {
 		t.Fatal(err)

@@ -219,7 +219,7 @@ func (a *app) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 // readSnapshot also returns what was read before, if the store does not answer. It is never nil.
 func (a *app) readSnapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	if a.registry == nil {
-		registry, err := cluster.New(cluster.Options{Store: a.store.Registry, Locks: a.store.Locks,
+		registry, err := cluster.New(cluster.Config{Store: a.store.Registry, Locks: a.store.Locks,
 			Environment: a.environment, SnapshotAge: time.Nanosecond, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return &cluster.Snapshot{}, err

@@ -166,7 +166,7 @@ func TestFleetIsListed(t *testing.T) {
 func TestRefusedProcessIsListed(t *testing.T) {
 	t.Parallel()
 	url, store := redisFleet(t)
-	registry, err := cluster.New(cluster.Options{Store: store, Environment: "staging", AppVersion: "1.3",
+	registry, err := cluster.New(cluster.Config{Store: store, Environment: "staging", AppVersion: "1.3",
 		Holder: dlock.Holder{Host: "web-9", PID: 9, ID: "xyz"}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func TestWhichNodeTheOutboxRunsOn(t *testing.T) {
 	box := outbox.SQLite(db, outbox.Options{})
 	t.Cleanup(func() { _ = box.Close() })
 	silent := slog.New(slog.DiscardHandler)
-	registry, err := cluster.New(cluster.Options{Store: sqlregistry.SQLite(db, sqlregistry.Options{}),
+	registry, err := cluster.New(cluster.Config{Store: sqlregistry.SQLite(db, sqlregistry.Options{}),
 		TTL: 3 * time.Second, Logger: silent})
 	if err != nil {
 		t.Fatal(err)

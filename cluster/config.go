@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// DefaultTTL is the default of Options.TTL.
+	// DefaultTTL is the default of Config.TTL.
 	DefaultTTL = 30 * time.Second
-	// DefaultStoreTimeout is the default of Options.StoreTimeout, unless a sixth of TTL is less.
+	// DefaultStoreTimeout is the default of Config.StoreTimeout, unless a sixth of TTL is less.
 	DefaultStoreTimeout = 3 * time.Second
-	// DefaultSnapshotAge is the default of Options.SnapshotAge.
+	// DefaultSnapshotAge is the default of Config.SnapshotAge.
 	DefaultSnapshotAge = time.Second
 	// DefaultEventRetention is the default of Retention.Events.
 	DefaultEventRetention = 7 * 24 * time.Hour
@@ -32,9 +32,9 @@ const (
 	minStoreTimeout = time.Millisecond
 )
 
-// Options are the settings of a Registry. Store is required. Durations are on this host's monotonic
+// A Config has the settings of a Registry. Store is required. Durations are on this host's monotonic
 // clock.
-type Options struct {
+type Config struct {
 	// Store keeps the registry. It should have a connection, or a pool, of its own, so that it
 	// never takes one from the locks. Required.
 	Store Store
@@ -81,63 +81,63 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-func (o Options) withDefaults() Options {
+func (c Config) withDefaults() Config {
 	def := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {
 			*d = value
 		}
 	}
-	def(&o.TTL, DefaultTTL)
-	def(&o.StoreTimeout, min(DefaultStoreTimeout, o.TTL/6))
-	def(&o.SnapshotAge, DefaultSnapshotAge)
-	def(&o.Retention.Hosts, max(time.Minute, 3*o.TTL))
-	def(&o.Retention.Leases, max(time.Minute, 3*o.TTL))
-	def(&o.Retention.Events, DefaultEventRetention)
-	def(&o.Retention.Runs, DefaultRunRetention)
-	if o.Holder == (dlock.Holder{}) {
-		o.Holder = dlock.NewHolder()
+	def(&c.TTL, DefaultTTL)
+	def(&c.StoreTimeout, min(DefaultStoreTimeout, c.TTL/6))
+	def(&c.SnapshotAge, DefaultSnapshotAge)
+	def(&c.Retention.Hosts, max(time.Minute, 3*c.TTL))
+	def(&c.Retention.Leases, max(time.Minute, 3*c.TTL))
+	def(&c.Retention.Events, DefaultEventRetention)
+	def(&c.Retention.Runs, DefaultRunRetention)
+	if c.Holder == (dlock.Holder{}) {
+		c.Holder = dlock.NewHolder()
 	}
-	if o.AppVersion == "" {
+	if c.AppVersion == "" {
 		if info, ok := debug.ReadBuildInfo(); ok {
-			o.AppVersion = info.Main.Version
+			c.AppVersion = info.Main.Version
 		}
-		o.AppVersion = clean(o.AppVersion, maxKindLen)
+		c.AppVersion = clean(c.AppVersion, maxKindLen)
 	}
-	o.Logger = mask.Logger(o.Logger)
-	return o
+	c.Logger = mask.Logger(c.Logger)
+	return c
 }
 
 // validate returns every fault. Defaults must be filled in.
-func (o Options) validate() error {
+func (c Config) validate() error {
 	var errs []error
 	fault := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{field}, args...)...))
 	}
-	if o.Store == nil {
+	if c.Store == nil {
 		fault("Store", "it is nil: use one of sqlregistry or redisregistry, or NewMemoryStore in a test")
 	}
-	if o.TTL < minTTL || o.TTL > maxTTL {
-		fault("TTL", "%v: use %v to %v", o.TTL, minTTL, maxTTL)
-	} else if o.StoreTimeout < minStoreTimeout || o.StoreTimeout > o.TTL/3 {
-		fault("StoreTimeout", "%v: use %v to a third of TTL (%v)", o.StoreTimeout, minStoreTimeout, o.TTL/3)
+	if c.TTL < minTTL || c.TTL > maxTTL {
+		fault("TTL", "%v: use %v to %v", c.TTL, minTTL, maxTTL)
+	} else if c.StoreTimeout < minStoreTimeout || c.StoreTimeout > c.TTL/3 {
+		fault("StoreTimeout", "%v: use %v to a third of TTL (%v)", c.StoreTimeout, minStoreTimeout, c.TTL/3)
 	}
-	if o.SnapshotAge < 0 {
-		fault("SnapshotAge", "%v is negative", o.SnapshotAge)
+	if c.SnapshotAge < 0 {
+		fault("SnapshotAge", "%v is negative", c.SnapshotAge)
 	}
-	for _, text := range []struct{ field, text string }{{"Environment", o.Environment}, {"AppVersion", o.AppVersion}} {
+	for _, text := range []struct{ field, text string }{{"Environment", c.Environment}, {"AppVersion", c.AppVersion}} {
 		if text.text != clean(text.text, maxKindLen) {
 			fault(text.field, "%.80q: use up to %d bytes of text without control characters", text.text, maxKindLen)
 		}
 	}
-	if h := o.Holder; h != cleanHolder(h) {
+	if h := c.Holder; h != cleanHolder(h) {
 		fault("Holder", "%.80q: use text without control characters, up to %d bytes in Host and %d in ID",
 			h.String(), maxNameLen, maxKindLen)
 	}
 	for _, r := range []struct {
 		field     string
 		keep, min time.Duration
-	}{{"Hosts", o.Retention.Hosts, max(minRetention, 3*o.TTL)}, {"Leases", o.Retention.Leases, minRetention},
-		{"Events", o.Retention.Events, minRetention}, {"Runs", o.Retention.Runs, minRetention}} {
+	}{{"Hosts", c.Retention.Hosts, max(minRetention, 3*c.TTL)}, {"Leases", c.Retention.Leases, minRetention},
+		{"Events", c.Retention.Events, minRetention}, {"Runs", c.Retention.Runs, minRetention}} {
 		if r.keep < r.min {
 			fault("Retention."+r.field, "%v: use at least %v", r.keep, r.min)
 		}
